@@ -1,0 +1,264 @@
+"""What sits on the encoder and is dropped or swapped: the head of pre-training and those of tasks.
+
+Pre-training's head is the place for capacity that nobody pays for later: a dense layer to E_out, a norm, and a table as
+wide as one likes. Task heads are one dense layer each, as in BERT, and bring their own loss, so that
+`compile(optimizer)` is enough.
+"""
+
+import keras
+from keras import ops
+
+from rembed_keras.modeling.embeddings import OutputEmbedding, initializer
+from rembed_keras.modeling.transformer import activation_function
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class MaskedLMHead(keras.layers.Layer):
+    """Scores the vocabulary at the masked positions, and nowhere else.
+
+    Args:
+        vocabulary_size: V.
+        output_embedding_dim: E_out, any width.
+        activation: "gelu" or "gelu_tanh".
+        layer_norm_epsilon: the norm's epsilon.
+        tied_to: the encoder's token table, when coupled; None for an output table of its own.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+
+    Call arguments: `hidden` [B, S, D] and `mask_positions` int [B, P]. Returns logits [B, P, V] in float32.
+    Source: RemBERT's `cls.predictions`: dense D to E_out, activation, norm, table with bias.
+
+    >>> head = MaskedLMHead(100, output_embedding_dim=24)
+    >>> head(np.zeros((2, 5, 8), "float32"), np.array([[1, 2], [0, 4]])).shape
+    (2, 2, 100)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        output_embedding_dim,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
+        tied_to=None,
+        name=None,
+        dtype=None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.dense = keras.layers.Dense(
+            output_embedding_dim,
+            kernel_initializer=initializer(),
+            name="dense",
+            dtype=dtype,
+        )
+        self.activation = activation_function(activation)
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, name="norm", dtype=dtype
+        )
+        self.output_embedding = OutputEmbedding(
+            vocabulary_size,
+            output_embedding_dim,
+            tied_to,
+            name="output_embedding",
+            dtype=dtype,
+        )
+
+    def build(self, hidden_shape, mask_positions_shape=None):
+        self.dense.build(hidden_shape)
+        feature_shape = (*hidden_shape[:-1], self.dense.units)
+        self.norm.build(feature_shape)
+        self.output_embedding.build(feature_shape)
+
+    def compute_output_spec(self, hidden, mask_positions):
+        return keras.KerasTensor(
+            (*mask_positions.shape, self.output_embedding.vocabulary_size),
+            dtype="float32",
+        )
+
+    def call(self, hidden, mask_positions):
+        picked = ops.take_along_axis(
+            hidden, mask_positions[:, :, None], axis=1
+        )  # [B, S, D] -> [B, P, D]
+        features = self.norm(
+            self.activation(self.dense(picked))
+        )  # [B, P, D] -> [B, P, E_out]
+        return self.output_embedding(features)  # [B, P, E_out] -> [B, P, V]
+
+
+class TaskModel(keras.Model):
+    """An encoder with one dense head: what the four task models below have in common.
+
+    A subclass says which of the encoder's outputs its head reads and gives it a loss, which `compile` fills in, so
+    that `model.compile("adam")` suffices.
+
+    Args:
+        encoder: an `Encoder`; the task model holds it, so its weights are trained along.
+        units: width of the head.
+        dropout: rate before the head, while training.
+        loss: the loss that `compile` takes when it is given none.
+        name: the model's name.
+    """
+
+    reads = "pooled_output"
+
+    def __init__(self, encoder, units, dropout, loss, name):
+        if isinstance(units, bool) or not isinstance(units, int) or units < 1:
+            raise ValueError(
+                f"{name}: the number of outputs is {units!r}; it must be a positive whole number"
+            )
+        head = keras.layers.Dense(
+            units, kernel_initializer=initializer(), name="head", dtype="float32"
+        )
+        hidden = keras.layers.Dropout(dropout, name="dropout")(
+            encoder(encoder.input)[self.reads]
+        )
+        super().__init__(
+            inputs=encoder.input,
+            outputs=self.arrange(head(hidden), encoder.input),
+            name=name,
+        )
+        self.encoder = encoder
+        self.head = head
+        self._default_loss = loss
+        self._settings = {"dropout": dropout, "name": name}
+
+    def arrange(self, scores, inputs):
+        """The head's scores in the shape that the task wants; as they come unless a subclass says otherwise."""
+        return scores
+
+    def compile(
+        self,
+        optimizer="adam",
+        loss=None,
+        metrics=None,
+        jit_compile="auto",
+        steps_per_execution=1,
+    ):
+        """Compiles with the task's own loss unless another is given; arguments as in `keras.Model.compile`."""
+        super().compile(
+            optimizer=optimizer,
+            loss=loss or self._default_loss,
+            metrics=metrics,
+            jit_compile=jit_compile,
+            steps_per_execution=steps_per_execution,
+        )
+
+    def get_config(self):
+        return self._settings | {
+            "encoder": keras.saving.serialize_keras_object(self.encoder)
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(
+            **(
+                config
+                | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}
+            )
+        )
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Classifier(TaskModel):
+    """Labels a text, or a pair of texts: logits [B, num_classes] over the pooled first token.
+
+    Args:
+        encoder: an `Encoder`.
+        num_classes: number of labels.
+        dropout: rate before the head, while training; 0.1 in the published model.
+        name: the model's name.
+
+    Inputs as the encoder's. Trained on labels int [B] with cross-entropy.
+
+    >>> encoder = Encoder(100, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
+    >>> ids = np.array([[2, 7, 3]])
+    >>> Classifier(encoder, 5)({"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}).shape
+    (1, 5)
+    """
+
+    def __init__(self, encoder, num_classes, dropout=0.1, name="classifier"):
+        super().__init__(encoder, num_classes, dropout, _cross_entropy(), name)
+        self.num_classes = num_classes
+
+    def get_config(self):
+        return super().get_config() | {"num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Tagger(TaskModel):
+    """Labels every token: logits [B, S, num_tags].
+
+    Args:
+        encoder: an `Encoder`.
+        num_tags: number of tags.
+        dropout: rate before the head, while training.
+        name: the model's name.
+
+    Inputs as the encoder's. Trained on tags int [B, S] with cross-entropy; give `sample_weight` [B, S] to leave out
+    padding and all pieces of a word but its first.
+    """
+
+    reads = "sequence_output"
+
+    def __init__(self, encoder, num_tags, dropout=0.1, name="tagger"):
+        super().__init__(encoder, num_tags, dropout, _cross_entropy(), name)
+        self.num_tags = num_tags
+
+    def get_config(self):
+        return super().get_config() | {"num_tags": self.num_tags}
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class SpanExtractor(TaskModel):
+    """Finds an answer in a text: logits [B, 2, S] of its first and its last token.
+
+    Args:
+        encoder: an `Encoder`.
+        name: the model's name.
+
+    Inputs as the encoder's; padding can't be chosen. Trained on positions int [B, 2] with cross-entropy.
+    """
+
+    reads = "sequence_output"
+
+    def __init__(self, encoder, name="span_extractor"):
+        super().__init__(encoder, 2, 0.0, _cross_entropy(), name)
+
+    def arrange(self, scores, inputs):
+        padding = ops.cast(ops.equal(inputs["padding_mask"], 0), scores.dtype)[
+            :, None, :
+        ]  # [B, 1, S]
+        return (
+            ops.transpose(scores, (0, 2, 1)) - 1e9 * padding
+        )  # [B, S, 2] -> [B, 2, S]
+
+    def get_config(self):
+        return {
+            key: value
+            for key, value in super().get_config().items()
+            if key != "dropout"
+        }
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Regressor(TaskModel):
+    """Scores a text, or a pair of texts, with one number: output [B].
+
+    Args:
+        encoder: an `Encoder`.
+        dropout: rate before the head, while training.
+        name: the model's name.
+
+    Inputs as the encoder's. Trained on numbers [B] with mean squared error.
+    """
+
+    def __init__(self, encoder, dropout=0.1, name="regressor"):
+        super().__init__(encoder, 1, dropout, keras.losses.MeanSquaredError(), name)
+
+    def arrange(self, scores, inputs):
+        return scores[:, 0]  # [B, 1] -> [B]
+
+
+def _cross_entropy():
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )

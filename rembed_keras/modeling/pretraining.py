@@ -1,0 +1,248 @@
+"""Pre-training: an encoder, a head that will be dropped, and the loss that teaches both.
+
+The loss is a mean over *predictions*: every masked token counts the same, wherever it stands and whichever replica
+sees it, and padding counts nothing. Both the sum and the count are global, so a batch gives one loss whether one
+device or many work on it.
+"""
+
+import keras
+import keras_hub
+from keras import ops
+
+from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.heads import MaskedLMHead
+from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
+
+COUPLINGS = ("coupled", "decoupled")
+
+
+class MeanByGroup(keras.metrics.Metric):
+    """Weighted means of a value, one a group: for example the loss of each language.
+
+    Args:
+        groups: names of the groups; the result is a dict `{"<prefix><group>": mean}`, NaN for a group unseen.
+        prefix: what stands before a group's name.
+        name: the metric's name.
+
+    >>> metric = MeanByGroup(["de", "en"], prefix="loss/")
+    >>> metric.update_state(np.array([1.0, 3.0]), np.array([0, 0]), np.array([1.0, 1.0]))
+    >>> float(metric.result()["loss/de"])
+    2.0
+    """
+
+    def __init__(self, groups, prefix="", name="mean_by_group"):
+        super().__init__(name=name)
+        self.keys = [f"{prefix}{group}" for group in groups]
+        self.total = self.add_weight(
+            shape=(len(self.keys),), initializer="zeros", name="total"
+        )
+        self.count = self.add_weight(
+            shape=(len(self.keys),), initializer="zeros", name="count"
+        )
+
+    def update_state(self, values, group_ids, sample_weight):
+        """Adds values [N] with weights [N] to the groups int [N]."""
+        size = len(self.keys)
+        weight = ops.cast(sample_weight, "float32")
+        self.total.assign_add(
+            ops.segment_sum(values * weight, group_ids, num_segments=size)
+        )
+        self.count.assign_add(ops.segment_sum(weight, group_ids, num_segments=size))
+
+    def result(self):
+        means = self.total / self.count
+        return {key: means[i] for i, key in enumerate(self.keys)}
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class MaskedLM(keras_hub.models.Task):
+    """Masked-language-model pre-training of an encoder, with an output embedding of any width.
+
+    Args:
+        encoder: an `Encoder`; what is kept.
+        output_embedding_dim: E_out, the width of the output table; dropped after pre-training.
+        coupling: "decoupled" gives the output a table of its own; "coupled" shares the encoder's token table, and
+            `output_embedding_dim` must then equal the encoder's `input_embedding_dim`.
+        name: the model's name.
+
+    Inputs as the encoder's and `mask_positions` int [B, P]; `predict` gives logits [B, P, V]. `fit` takes `y` int
+    [B, P], the hidden tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction. The loss is the
+    model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
+
+    Raises:
+        ValueError: for an unknown coupling, or widths that a coupling cannot share.
+
+    Source: Chung et al. 2021, sections 3 and 4.
+
+    >>> encoder = Encoder(100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
+    >>> model = MaskedLM(encoder, output_embedding_dim=32)
+    >>> model.drop_heads(num_layers=1).num_layers
+    1
+    """
+
+    backbone_cls = Encoder
+
+    # keras-hub's loops would first send every batch through a preprocessor; there is none
+    fit, evaluate, predict = keras.Model.fit, keras.Model.evaluate, keras.Model.predict
+    train_on_batch, test_on_batch = (
+        keras.Model.train_on_batch,
+        keras.Model.test_on_batch,
+    )
+    predict_on_batch = keras.Model.predict_on_batch
+
+    def __init__(
+        self, encoder, output_embedding_dim, coupling="decoupled", name="masked_lm"
+    ):
+        config = encoder.get_config()
+        _check(config, output_embedding_dim, coupling)
+        head = MaskedLMHead(
+            config["vocabulary_size"],
+            output_embedding_dim,
+            activation=config["activation"],
+            layer_norm_epsilon=config["layer_norm_epsilon"],
+            tied_to=encoder.token_embedding if coupling == "coupled" else None,
+            name="head",
+            dtype=encoder.dtype_policy,
+        )
+        inputs = encoder.input | {
+            "mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")
+        }
+        logits = head(
+            encoder(encoder.input)["sequence_output"], inputs["mask_positions"]
+        )
+        self.backbone = encoder
+        self.preprocessor = None
+        super().__init__(inputs=inputs, outputs=logits, name=name, compile=False)
+        self.head = head
+        self.output_embedding_dim = output_embedding_dim
+        self.coupling = coupling
+        self.loss_mean = keras.metrics.Mean(name="loss")
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+        self.loss_by_group = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """What is kept."""
+        return self.backbone
+
+    def drop_heads(self, num_layers: int | None = None) -> Encoder:
+        """The encoder without the head: the part to fine-tune.
+
+        Args:
+            num_layers: how many of the lower blocks to keep; all of them by default.
+
+        Returns:
+            An `Encoder` with the same weights, not a copy; its outputs are bit-identical to those before.
+
+        Raises:
+            ValueError: if there are not as many layers.
+        """
+        return (
+            self.encoder if num_layers is None else self.encoder.with_layers(num_layers)
+        )
+
+    def track_groups(self, groups) -> None:
+        """Also logs the loss of each group of rows, as `loss/<group>`; rows say theirs in `language_ids` int [B]."""
+        self.loss_by_group = MeanByGroup(groups, prefix="loss/", name="loss_by_group")
+
+    @property
+    def trainable_variables(self):
+        """All trainable variables but the pooler's: no masked position reads it, so nothing would move it."""
+        idle = {id(variable) for variable in self.encoder.pooler.variables}
+        return [
+            variable
+            for variable in super().trainable_variables
+            if id(variable) not in idle
+        ]
+
+    @property
+    def trainable_weights(self):
+        """As `trainable_variables`."""
+        idle = {id(variable) for variable in self.encoder.pooler.variables}
+        return [
+            variable
+            for variable in super().trainable_weights
+            if id(variable) not in idle
+        ]
+
+    def call(self, inputs, training=None, mask=None):
+        return super().call(
+            {key: inputs[key] for key in self.input}, training=training, mask=mask
+        )
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """Cross-entropy in nats, averaged over the real predictions of all replicas."""
+        losses, weights = _losses_and_weights(y, y_pred, sample_weight)
+        total, count = ops.sum(losses * weights), sum_over_replicas(ops.sum(weights))
+        return ops.divide_no_nan(total, count)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        losses, weights = _losses_and_weights(y, y_pred, sample_weight)
+        hits = ops.cast(
+            ops.equal(ops.argmax(y_pred, axis=-1), ops.cast(y, "int32")), "float32"
+        )
+        self.loss_mean.update_state(losses, weights)
+        self.accuracy.update_state(hits, weights)
+        if self.loss_by_group is not None:
+            rows = ops.sum(weights, axis=1)
+            self.loss_by_group.update_state(
+                ops.divide_no_nan(ops.sum(losses * weights, axis=1), rows),
+                x["language_ids"],
+                rows,
+            )
+        return self.get_metrics_result()
+
+    def get_metrics_result(self):
+        # Keras's own tracker of the loss averages over rows; ours, over predictions, takes its place
+        return super().get_metrics_result() | {"loss": self.loss_mean.result()}
+
+    def get_config(self):
+        return {
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "output_embedding_dim": self.output_embedding_dim,
+            "coupling": self.coupling,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(
+            **(
+                config
+                | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}
+            )
+        )
+
+
+def _losses_and_weights(y, logits, sample_weight):
+    losses = ops.sparse_categorical_crossentropy(
+        y, logits, from_logits=True
+    )  # [B, P, V] -> [B, P]
+    weights = (
+        ops.ones_like(losses)
+        if sample_weight is None
+        else ops.cast(sample_weight, losses.dtype)
+    )
+    return losses, weights
+
+
+def _check(config, output_embedding_dim, coupling):
+    if (
+        isinstance(output_embedding_dim, bool)
+        or not isinstance(output_embedding_dim, int)
+        or output_embedding_dim < 1
+    ):
+        raise ValueError(
+            f"output_embedding_dim is {output_embedding_dim!r}; it must be a positive whole number"
+        )
+    if coupling not in COUPLINGS:
+        raise ValueError(
+            f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}"
+        )
+    if coupling == "coupled" and output_embedding_dim != config["input_embedding_dim"]:
+        raise ValueError(
+            f"coupling 'coupled' shares one table of one width, but output_embedding_dim is {output_embedding_dim} "
+            f"and input_embedding_dim {config['input_embedding_dim']}"
+        )
