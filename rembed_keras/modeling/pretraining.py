@@ -11,7 +11,7 @@ from keras import ops
 
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
-from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
+from rembed_keras.modeling.replicas import sum_over_replicas
 
 COUPLINGS = ("coupled", "decoupled")
 

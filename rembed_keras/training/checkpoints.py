@@ -1,0 +1,172 @@
+"""Checkpoints that a killed run can trust.
+
+One folder a step, `step-00001000/`, with the encoder, the head and the optimizer in files of their own, so that the
+head is dropped by not being loaded. `state.json` holds what is neither (the step, the generators of random numbers,
+running means) and a checksum of every file beside it. A folder is written under a temporary name, flushed to disk and
+renamed: it is there whole or not at all, and one that was damaged later is named and passed over. Arrays are
+safetensors: no code runs on loading.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from rembed_keras.errors import UserError
+
+PARTS = ("encoder", "head", "optimizer")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was found whole.
+
+    Attributes:
+        path: its folder.
+        step: the steps taken when it was written.
+        state: arrays and numbers that belong to no file, by name.
+    """
+
+    path: Path
+    step: int
+    state: dict
+
+    def arrays(self, part: str) -> dict[str, np.ndarray]:
+        """Arrays of "encoder", "head" or "optimizer", by variable path."""
+        return load_file(self.path / f"{part}.safetensors")
+
+
+def save(
+    folder: Path,
+    step: int,
+    parts: dict[str, dict[str, np.ndarray]],
+    state: dict,
+    keep: int = 2,
+) -> Path:
+    """Writes a checkpoint whole, then removes all but the last ones.
+
+    Args:
+        folder: the folder of checkpoints.
+        step: the steps taken so far.
+        parts: arrays by variable path, for each of "encoder", "head" and "optimizer".
+        state: JSON-able remainder.
+        keep: how many checkpoints stay.
+
+    Returns:
+        The checkpoint's folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob(".writing-*"):
+        shutil.rmtree(stale)
+    target = folder / f"step-{step:08d}"
+    writing = folder / f".writing-{target.name}"
+    writing.mkdir()
+    checksums = {}
+    for part, arrays in parts.items():
+        save_file(arrays, writing / f"{part}.safetensors")
+        checksums[f"{part}.safetensors"] = _sha256(writing / f"{part}.safetensors")
+    record = {"step": step, "state": state, "sha256": checksums}
+    (writing / "state.json").write_text(json.dumps(record, indent=1))
+    for file in (*writing.iterdir(), writing):
+        _flush(file)
+    if target.exists():
+        shutil.rmtree(target)
+    os.rename(writing, target)
+    _flush(folder)
+    for old in sorted(folder.glob("step-*"))[:-keep]:
+        shutil.rmtree(old)
+    return target
+
+
+def latest(folder: Path, warn=print) -> Checkpoint | None:
+    """The newest checkpoint that is whole; damaged ones are named through `warn` and passed over.
+
+    Args:
+        folder: the folder of checkpoints; it need not exist.
+        warn: called with one line for each damaged checkpoint.
+
+    Returns:
+        The checkpoint, or None if there is none.
+    """
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            record = json.loads((path / "state.json").read_text())
+            damaged = [
+                name
+                for name, digest in record["sha256"].items()
+                if _sha256(path / name) != digest
+            ]
+        except (OSError, ValueError, KeyError):
+            damaged = ["state.json"]
+        if not damaged:
+            return Checkpoint(path, record["step"], record["state"])
+        warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")
+    return None
+
+
+def read_arrays(variables) -> dict[str, np.ndarray]:
+    """Values of variables by their paths."""
+    arrays = {
+        variable.path: np.ascontiguousarray(keras.ops.convert_to_numpy(variable.value))
+        for variable in variables
+    }
+    assert len(arrays) == len(variables), (
+        "two variables of one path cannot be told apart in a file"
+    )
+    return arrays
+
+
+def assign_arrays(variables, arrays: dict[str, np.ndarray], source: Path) -> None:
+    """Gives variables the values of a file, after all names and shapes were found to agree.
+
+    Args:
+        variables: Keras variables.
+        arrays: values by variable path; what no variable asks for is left aside.
+        source: where the arrays came from, for messages.
+
+    Raises:
+        UserError: naming the first variable that is missing or has another shape; nothing was changed then.
+    """
+    for variable in variables:
+        if variable.path not in arrays:
+            raise UserError(f"{source} has no {variable.path}: it is of another model")
+        if arrays[variable.path].shape != tuple(variable.shape):
+            raise UserError(
+                f"{source}: {variable.path} has shape {arrays[variable.path].shape}, the recipe's {tuple(variable.shape)}"
+            )
+    for variable in variables:
+        variable.assign(arrays[variable.path])
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Arrays of one safetensors file.
+
+    Raises:
+        UserError: if the file is missing or not what it says.
+    """
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing") from None
+    except SafetensorError as error:
+        raise UserError(f"{path} is not a readable safetensors file: {error}") from None
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,139 @@
+"""AdamW as encoders are trained with it, and its learning rate.
+
+Keras brings the update; three things around it are settled here. Norms and biases are not decayed. The gradient is
+clipped by its norm *after* it was summed over replicas: a batch has one gradient, and clipping parts of it by
+themselves is another algorithm. And the norm is kept, because its curve is the first thing one looks at when a run
+goes wrong. Source: Devlin et al. 2019, appendix A.2; Chung et al. 2021, table 14.
+"""
+
+import keras
+from keras import ops
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
+
+UNDECAYED = ("bias", "gamma", "beta")
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class AdamW(keras.optimizers.AdamW):
+    """Adam with decoupled weight decay, none on norms and biases, and clipping by the global norm.
+
+    Args:
+        learning_rate: a float or a `keras.optimizers.schedules.LearningRateSchedule`.
+        weight_decay: decay per step, times the learning rate.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: added to the root of the second moment.
+        clip_norm: the largest global norm of a gradient; None does not clip.
+        name: the optimizer's name.
+
+    After a step `gradient_norm` holds the norm before clipping.
+
+    >>> AdamW(learning_rate=1e-3, clip_norm=1.0).clip_norm
+    1.0
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-4,
+        weight_decay=0.01,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        clip_norm=1.0,
+        name="adamw",
+    ):
+        super().__init__(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            name=name,
+        )
+        if clip_norm is not None and clip_norm <= 0:
+            raise ValueError(
+                f"clip_norm is {clip_norm!r}; it must be positive, or None for no clipping"
+            )
+        self.clip_norm = clip_norm
+        self.gradient_norm = self.add_variable(
+            (), name="gradient_norm", aggregation="only_first_replica"
+        )
+        self.exclude_from_weight_decay(var_names=list(UNDECAYED))
+
+    def apply(self, grads, trainable_variables=None):
+        """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
+        present = iter(sum_over_replicas([grad for grad in grads if grad is not None]))
+        grads = [None if grad is None else next(present) for grad in grads]
+        squares = [
+            ops.sum(ops.square(ops.cast(grad, "float32")))
+            for grad in grads
+            if grad is not None
+        ]
+        norm = ops.sqrt(sum(squares))
+        self.gradient_norm.assign(norm)
+        # Keras sums over replicas once more, and every replica holds the sum already
+        scale = 1.0 / num_replicas()
+        if self.clip_norm is not None:
+            scale = scale * ops.minimum(1.0, self.clip_norm / (norm + 1e-6))
+        grads = [
+            None if grad is None else grad * ops.cast(scale, grad.dtype)
+            for grad in grads
+        ]
+        super().apply(grads, trainable_variables)
+
+    def get_config(self):
+        config = super().get_config() | {"clip_norm": self.clip_norm}
+        known = (
+            "learning_rate",
+            "weight_decay",
+            "beta_1",
+            "beta_2",
+            "epsilon",
+            "clip_norm",
+            "name",
+        )
+        return {key: config[key] for key in known}
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises linearly from 0 to the peak over the warm-up, then falls linearly to 0 at the last step.
+
+    Args:
+        peak: the highest learning rate.
+        warmup_steps: steps until the peak.
+        total_steps: steps until 0.
+
+    Raises:
+        UserError: if the warm-up is not shorter than the run.
+
+    >>> schedule = WarmupLinearDecay(peak=1.0, warmup_steps=10, total_steps=110)
+    >>> [round(float(schedule(step)), 2) for step in (0, 5, 10, 60, 110)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+
+    def __init__(self, peak, warmup_steps, total_steps):
+        if not 0 <= warmup_steps < total_steps:
+            raise UserError(
+                f"the warm-up of {warmup_steps} steps must be shorter than the run of {total_steps} steps"
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        rise = step / max(1, self.warmup_steps)
+        fall = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
+        return self.peak * ops.maximum(
+            0.0, ops.minimum(rise, fall) if self.warmup_steps else fall
+        )
+
+    def get_config(self):
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+        }

@@ -1,0 +1,146 @@
+"""A run: stages one after another on one workdir, and a record of how it was made.
+
+Everything a run did can be read from its folder and repeated from it: the resolved recipe before the first step, the
+operative one after the last, the account, and the versions of what it ran on. A folder belongs to one recipe; the same
+command on it again goes on where it stopped.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from rembed_keras.errors import UserError
+from rembed_keras.training.workdir import Workdir, write_atomically
+
+WATCHED = (
+    "keras",
+    "tensorflow",
+    "jax",
+    "keras-hub",
+    "gin-config",
+    "grain",
+    "sentencepiece",
+    "numpy",
+    "safetensors",
+)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run keeps about itself; `config` hands it down.
+
+    Attributes:
+        config: the resolved recipe, a gin text that can be run again.
+        operative: gives, after the stages, the gin text of what they really used.
+        ledger: the account of the model, an `analysis.ledger.Ledger`; None for a recipe without a model.
+    """
+
+    config: str
+    operative: Callable[[], str]
+    ledger: object | None = None
+
+
+def run(stages: Sequence[Callable], workdir: str, record: RunRecord) -> None:
+    """Runs stages in turn; on a workdir that was interrupted each goes on where it stopped.
+
+    Args:
+        stages: functions that take the `Workdir`.
+        workdir: path of the run's folder.
+        record: what the folder keeps about the run.
+
+    Raises:
+        UserError: if the folder is of another recipe, in use, or cannot be written.
+    """
+    texts = {"recipe": f"```\n{record.config}\n```"}
+    if record.ledger is not None:
+        texts["ledger"] = (
+            f"```json\n{json.dumps(record.ledger.to_json(), indent=1)}\n```"
+        )
+    folder = Workdir(workdir, texts)
+    try:
+        if (folder.path / "finished.json").exists():
+            _refuse_another_recipe(folder, record.config)
+            print(
+                f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again."
+            )
+            return
+        _write_record(folder, record)
+        print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
+        begun = time.time()
+        for stage in stages:
+            stage(folder)
+            write_atomically(folder.path / "operative_config.gin", record.operative())
+        if record.ledger is not None:
+            Console().print(record.ledger.table())
+        seconds = round(time.time() - begun, 1)
+        write_atomically(
+            folder.path / "finished.json",
+            json.dumps({"seconds_of_last_process": seconds}),
+        )
+    except OSError as error:
+        raise UserError(f"{error.filename or folder.path}: {error.strerror}") from error
+    finally:
+        folder.close()
+
+
+def _write_record(folder, record):
+    _refuse_another_recipe(folder, record.config)
+    write_atomically(folder.path / "config.gin", record.config)
+    write_atomically(
+        folder.path / "environment.json", json.dumps(_environment(), indent=1)
+    )
+    if record.ledger is not None:
+        write_atomically(
+            folder.path / "ledger.json", json.dumps(record.ledger.to_json(), indent=1)
+        )
+
+
+def _refuse_another_recipe(folder, config):
+    path = folder.path / "config.gin"
+    if not path.exists():
+        return
+    there, here = (
+        _bindings(text) for text in (path.read_text(encoding="utf-8"), config)
+    )
+    for key in sorted(there.keys() | here.keys()):
+        if there.get(key) != here.get(key):
+            raise UserError(
+                f"WORKDIR {folder.path} is of another recipe: {key} is {there.get(key, 'absent')} there and "
+                f"{here.get(key, 'absent')} here; choose another WORKDIR"
+            )
+
+
+def _bindings(text):
+    """Bindings of a resolved recipe by name; the workdir's own name is no part of the recipe."""
+    lines = (
+        line.partition(" = ")
+        for line in text.splitlines()
+        if " = " in line and not line.startswith("#")
+    )
+    return {
+        key: value for key, _, value in lines if key not in ("WORKDIR", "run.workdir")
+    }
+
+
+def _environment():
+    import keras
+
+    versions = {}
+    for package in WATCHED:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "backend": keras.config.backend(),
+        "versions": versions,
+    }

@@ -1,0 +1,156 @@
+"""The folder of a run, and the one log that everything else is drawn from.
+
+`metrics.jsonl` is the truth about a run: one JSON object a logged step. A resumed run first rewinds it to the
+checkpoint it continues from, so the file of a killed and resumed run equals that of an undisturbed one. TensorBoard's
+files are drawn from it, on the same step axis, and are drawn anew when a stage is resumed.
+"""
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+
+from rembed_keras.errors import UserError
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a text file so that it is there whole or as it was before.
+
+    Args:
+        path: the file.
+        text: its new content, written as UTF-8.
+    """
+    writing = path.with_name(f".{path.name}.writing")
+    with open(writing, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(writing, path)
+
+
+class Workdir:
+    """A run's folder, held by one process at a time.
+
+    Args:
+        path: the folder; made if it is not there.
+
+    Raises:
+        UserError: if the folder cannot be made or written, or another process holds it.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held as long as the run
+        except OSError as error:
+            raise UserError(
+                f"WORKDIR {self.path} cannot be used: {error.strerror}"
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(
+                f"WORKDIR {self.path} is in use by another process: wait for it or choose another"
+            ) from None
+        self.metrics = MetricsLog(self.path / "metrics.jsonl")
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of pre-training checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def corpus(self) -> Path:
+        """Folder of the prepared text."""
+        return self.path / "corpus"
+
+    @property
+    def scores(self) -> Path:
+        """File of scores."""
+        return self.path / "scores.json"
+
+    def close(self) -> None:
+        """Lets other processes use the folder."""
+        self._lock.close()
+
+
+class MetricsLog:
+    """The run's log: appended to while a stage runs, rewound when it is resumed.
+
+    Args:
+        path: the JSON-lines file; it need not exist.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def rows(self, run: str | None = None) -> list[dict]:
+        """Rows that were written whole, of one run of a stage or of all; see `append`."""
+        if not self.path.exists():
+            return []
+        rows = []
+        for line in self.path.read_text(encoding="utf-8").splitlines(keepends=True):
+            with contextlib.suppress(ValueError):  # a line cut short by a kill
+                if line.endswith("\n"):
+                    rows.append(json.loads(line))
+        return rows if run is None else [row for row in rows if row["run"] == run]
+
+    def rewind(self, run: str, step: int) -> list[dict]:
+        """Forgets what `run` logged after `step`.
+
+        Args:
+            run: name of the run within the workdir, for example "pretrain".
+            step: the last step that stays.
+
+        Returns:
+            The rows of `run` that stay.
+        """
+        kept = [row for row in self.rows() if row["run"] != run or row["step"] <= step]
+        write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+        return [row for row in kept if row["run"] == run]
+
+    def append(self, row: dict) -> None:
+        """Adds a row, which has at least `stage`, `run` (the stage and, where it trains several models, which) and
+        `step`; it is on disk when this returns."""
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class Board:
+    """TensorBoard's curves of one run, drawn from rows of the log.
+
+    Args:
+        folder: where the event files go; what is there is drawn anew.
+        rows: the rows so far.
+        texts: Markdown texts by title, such as the recipe and the ledger.
+    """
+
+    def __init__(self, folder: Path, rows: list[dict], texts: dict[str, str]):
+        import tensorflow as tf
+
+        self._summary = tf.summary
+        shutil.rmtree(folder, ignore_errors=True)
+        self._writer = tf.summary.create_file_writer(str(folder))
+        with self._writer.as_default(step=0):
+            for title, text in texts.items():
+                tf.summary.text(title, text)
+        for row in rows:
+            self.draw(row)
+
+    def draw(self, row: dict) -> None:
+        """Adds the numbers of a row to their curves."""
+        with self._writer.as_default(step=row["step"]):
+            for key, value in row.items():
+                if (
+                    key != "step"
+                    and isinstance(value, int | float)
+                    and math.isfinite(value)
+                ):
+                    self._summary.scalar(key, value)
+        self._writer.flush()
