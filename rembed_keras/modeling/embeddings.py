@@ -42,29 +42,19 @@ class LookupTable(keras.layers.Embedding):
 
     def call(self, inputs):
         ids = ops.cast(inputs, "int32")
-        rows = (
-            self._merged_lookup(ids)
-            if keras.config.backend() == "tensorflow"
-            else ops.take(self.embeddings, ids, 0)
-        )
+        rows = self._merged_lookup(ids) if keras.config.backend() == "tensorflow" else ops.take(self.embeddings, ids, 0)
         return ops.cast(rows, self.compute_dtype)
 
     def _merged_lookup(self, ids):
         @ops.custom_gradient
         def lookup(table):
             def gradient(*upstream):
-                flat = ops.reshape(
-                    upstream[-1], (-1, self.output_dim)
-                )  # [..., E] -> [N, E]
-                return ops.segment_sum(
-                    flat, ops.reshape(ids, (-1,)), num_segments=self.input_dim
-                )  # -> [V, E]
+                flat = ops.reshape(upstream[-1], (-1, self.output_dim))  # [..., E] -> [N, E]
+                return ops.segment_sum(flat, ops.reshape(ids, (-1,)), num_segments=self.input_dim)  # -> [V, E]
 
             return ops.take(table, ids, axis=0), gradient
 
-        return lookup(
-            ops.copy(self.embeddings)
-        )  # a tensor: custom gradients and variables do not mix
+        return lookup(ops.copy(self.embeddings))  # a tensor: custom gradients and variables do not mix
 
 
 def document_positions(padding_mask):
@@ -82,9 +72,7 @@ def document_positions(padding_mask):
     """
     own, other = padding_mask[:, :, None], padding_mask[:, None, :]
     before = ops.logical_and(other > 0, other < own)  # [B, S, S]
-    return ops.arange(ops.shape(padding_mask)[1], dtype="int32") - ops.sum(
-        ops.cast(before, "int32"), axis=-1
-    )
+    return ops.arange(ops.shape(padding_mask)[1], dtype="int32") - ops.sum(ops.cast(before, "int32"), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -116,18 +104,10 @@ class InputEmbedding(keras.layers.Layer):
         dtype=None,
     ):
         super().__init__(name=name, dtype=dtype)
-        self.token = LookupTable(
-            vocabulary_size, embedding_dim, name="token", dtype=dtype
-        )
-        self.position = LookupTable(
-            max_sequence_length, embedding_dim, name="position", dtype=dtype
-        )
-        self.segment = LookupTable(
-            num_segments, embedding_dim, name="segment", dtype=dtype
-        )
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, name="norm", dtype=dtype
-        )
+        self.token = LookupTable(vocabulary_size, embedding_dim, name="token", dtype=dtype)
+        self.position = LookupTable(max_sequence_length, embedding_dim, name="position", dtype=dtype)
+        self.segment = LookupTable(num_segments, embedding_dim, name="segment", dtype=dtype)
+        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
         self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
 
     def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
@@ -135,18 +115,12 @@ class InputEmbedding(keras.layers.Layer):
             table.build(token_ids_shape)
         self.norm.build((*token_ids_shape, self.token.output_dim))
 
-    def compute_output_shape(
-        self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None
-    ):
+    def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
         return (*token_ids_shape, self.token.output_dim)
 
     def call(self, token_ids, segment_ids, padding_mask, training=None):
         # three times [B, S] -> [B, S, E_in]
-        embedded = (
-            self.token(token_ids)
-            + self.segment(segment_ids)
-            + self.position(document_positions(padding_mask))
-        )
+        embedded = self.token(token_ids) + self.segment(segment_ids) + self.position(document_positions(padding_mask))
         return self.dropout(self.norm(embedded), training=training)
 
 
@@ -167,9 +141,7 @@ class OutputEmbedding(keras.layers.Layer):
     (2, 3, 10)
     """
 
-    def __init__(
-        self, vocabulary_size, embedding_dim, tied_to=None, name=None, dtype=None
-    ):
+    def __init__(self, vocabulary_size, embedding_dim, tied_to=None, name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.vocabulary_size = vocabulary_size
         self.embedding_dim = embedding_dim
@@ -178,17 +150,11 @@ class OutputEmbedding(keras.layers.Layer):
     def build(self, input_shape):
         if self.tied_to is None:
             shape = (self.vocabulary_size, self.embedding_dim)
-            self.table = self.add_weight(
-                shape=shape, initializer=initializer(), name="table"
-            )
-        self.bias = self.add_weight(
-            shape=(self.vocabulary_size,), initializer="zeros", name="bias"
-        )
+            self.table = self.add_weight(shape=shape, initializer=initializer(), name="table")
+        self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
 
     def compute_output_spec(self, features):
-        return keras.KerasTensor(
-            (*features.shape[:-1], self.vocabulary_size), dtype="float32"
-        )
+        return keras.KerasTensor((*features.shape[:-1], self.vocabulary_size), dtype="float32")
 
     def call(self, features):
         table = ops.cast(
@@ -196,6 +162,4 @@ class OutputEmbedding(keras.layers.Layer):
             self.compute_dtype,
         )
         # [..., E_out] x [V, E_out] -> [..., V]
-        return (
-            ops.cast(ops.matmul(features, ops.transpose(table)), "float32") + self.bias
-        )
+        return ops.cast(ops.matmul(features, ops.transpose(table)), "float32") + self.bias

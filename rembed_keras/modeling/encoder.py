@@ -105,9 +105,7 @@ class Encoder(keras_hub.models.Backbone):
                 )  # fmt: skip
                 for i in range(num_layers)
             ]
-            self.pooler = keras.layers.Dense(
-                hidden_dim, activation="tanh", name="pooler", **dense
-            )
+            self.pooler = keras.layers.Dense(hidden_dim, activation="tanh", name="pooler", **dense)
         else:
             self.embeddings, self.projection = (
                 shared_with.embeddings,
@@ -118,8 +116,7 @@ class Encoder(keras_hub.models.Backbone):
                 shared_with.pooler,
             )
         inputs = {
-            key: keras.Input((None,), dtype="int32", name=key)
-            for key in ("token_ids", "segment_ids", "padding_mask")
+            key: keras.Input((None,), dtype="int32", name=key) for key in ("token_ids", "segment_ids", "padding_mask")
         }
         super().__init__(
             inputs=inputs,
@@ -132,16 +129,12 @@ class Encoder(keras_hub.models.Backbone):
         self._sizes = sizes | regularisation | {"activation": activation}
 
     def _connect(self, token_ids, segment_ids, padding_mask):
-        hidden = self.embeddings(
-            token_ids, segment_ids, padding_mask
-        )  # [B, S] -> [B, S, E_in]
+        hidden = self.embeddings(token_ids, segment_ids, padding_mask)  # [B, S] -> [B, S, E_in]
         hidden = self.projection(hidden)  # [B, S, E_in] -> [B, S, D]
         mask = attention_mask(padding_mask)  # [B, S] -> [B, S, S]
         hidden_states = [hidden]
         for block in self.blocks:
-            hidden_states.append(
-                block(hidden_states[-1], mask)
-            )  # [B, S, D] -> [B, S, D]
+            hidden_states.append(block(hidden_states[-1], mask))  # [B, S, D] -> [B, S, D]
         pooled = self.pooler(hidden_states[-1][:, 0, :])  # [B, S, D] -> [B, D]
         return {
             "sequence_output": hidden_states[-1],
@@ -164,9 +157,7 @@ class Encoder(keras_hub.models.Backbone):
             ValueError: if there are not as many.
         """
         if not 1 <= num_layers <= self.num_layers:
-            raise ValueError(
-                f"num_layers is {num_layers}; this encoder has {self.num_layers} to keep from"
-            )
+            raise ValueError(f"num_layers is {num_layers}; this encoder has {self.num_layers} to keep from")
         config = self.get_config() | {
             "num_layers": num_layers,
             "dtype": self.dtype_policy,
@@ -182,12 +173,8 @@ def _check(sizes, dropout, activation):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{key} is {value!r}; it must be a positive whole number")
     if sizes["hidden_dim"] % sizes["num_heads"]:
-        raise ValueError(
-            f"num_heads is {sizes['num_heads']}; it must divide hidden_dim, {sizes['hidden_dim']}"
-        )
+        raise ValueError(f"num_heads is {sizes['num_heads']}; it must divide hidden_dim, {sizes['hidden_dim']}")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout is {dropout!r}; it must be at least 0 and under 1")
     if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"activation is {activation!r}; it can be one of {', '.join(ACTIVATIONS)}"
-        )
+        raise ValueError(f"activation is {activation!r}; it can be one of {', '.join(ACTIVATIONS)}")

@@ -51,9 +51,7 @@ class MaskedLMHead(keras.layers.Layer):
             dtype=dtype,
         )
         self.activation = activation_function(activation)
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, name="norm", dtype=dtype
-        )
+        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
         self.output_embedding = OutputEmbedding(
             vocabulary_size,
             output_embedding_dim,
@@ -75,12 +73,8 @@ class MaskedLMHead(keras.layers.Layer):
         )
 
     def call(self, hidden, mask_positions):
-        picked = ops.take_along_axis(
-            hidden, mask_positions[:, :, None], axis=1
-        )  # [B, S, D] -> [B, P, D]
-        features = self.norm(
-            self.activation(self.dense(picked))
-        )  # [B, P, D] -> [B, P, E_out]
+        picked = ops.take_along_axis(hidden, mask_positions[:, :, None], axis=1)  # [B, S, D] -> [B, P, D]
+        features = self.norm(self.activation(self.dense(picked)))  # [B, P, D] -> [B, P, E_out]
         return self.output_embedding(features)  # [B, P, E_out] -> [B, P, V]
 
 
@@ -102,15 +96,9 @@ class TaskModel(keras.Model):
 
     def __init__(self, encoder, units, dropout, loss, name):
         if isinstance(units, bool) or not isinstance(units, int) or units < 1:
-            raise ValueError(
-                f"{name}: the number of outputs is {units!r}; it must be a positive whole number"
-            )
-        head = keras.layers.Dense(
-            units, kernel_initializer=initializer(), name="head", dtype="float32"
-        )
-        hidden = keras.layers.Dropout(dropout, name="dropout")(
-            encoder(encoder.input)[self.reads]
-        )
+            raise ValueError(f"{name}: the number of outputs is {units!r}; it must be a positive whole number")
+        head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
+        hidden = keras.layers.Dropout(dropout, name="dropout")(encoder(encoder.input)[self.reads])
         super().__init__(
             inputs=encoder.input,
             outputs=self.arrange(head(hidden), encoder.input),
@@ -143,18 +131,11 @@ class TaskModel(keras.Model):
         )
 
     def get_config(self):
-        return self._settings | {
-            "encoder": keras.saving.serialize_keras_object(self.encoder)
-        }
+        return self._settings | {"encoder": keras.saving.serialize_keras_object(self.encoder)}
 
     @classmethod
     def from_config(cls, config):
-        return cls(
-            **(
-                config
-                | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}
-            )
-        )
+        return cls(**(config | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}))
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -224,19 +205,11 @@ class SpanExtractor(TaskModel):
         super().__init__(encoder, 2, 0.0, _cross_entropy(), name)
 
     def arrange(self, scores, inputs):
-        padding = ops.cast(ops.equal(inputs["padding_mask"], 0), scores.dtype)[
-            :, None, :
-        ]  # [B, 1, S]
-        return (
-            ops.transpose(scores, (0, 2, 1)) - 1e9 * padding
-        )  # [B, S, 2] -> [B, 2, S]
+        padding = ops.cast(ops.equal(inputs["padding_mask"], 0), scores.dtype)[:, None, :]  # [B, 1, S]
+        return ops.transpose(scores, (0, 2, 1)) - 1e9 * padding  # [B, S, 2] -> [B, 2, S]
 
     def get_config(self):
-        return {
-            key: value
-            for key, value in super().get_config().items()
-            if key != "dropout"
-        }
+        return {key: value for key, value in super().get_config().items() if key != "dropout"}
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -259,6 +232,4 @@ class Regressor(TaskModel):
 
 
 def _cross_entropy():
-    return keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, reduction="mean_with_sample_weight"
-    )
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")

@@ -33,20 +33,14 @@ class MeanByGroup(keras.metrics.Metric):
     def __init__(self, groups, prefix="", name="mean_by_group"):
         super().__init__(name=name)
         self.keys = [f"{prefix}{group}" for group in groups]
-        self.total = self.add_weight(
-            shape=(len(self.keys),), initializer="zeros", name="total"
-        )
-        self.count = self.add_weight(
-            shape=(len(self.keys),), initializer="zeros", name="count"
-        )
+        self.total = self.add_weight(shape=(len(self.keys),), initializer="zeros", name="total")
+        self.count = self.add_weight(shape=(len(self.keys),), initializer="zeros", name="count")
 
     def update_state(self, values, group_ids, sample_weight):
         """Adds values [N] with weights [N] to the groups int [N]."""
         size = len(self.keys)
         weight = ops.cast(sample_weight, "float32")
-        self.total.assign_add(
-            ops.segment_sum(values * weight, group_ids, num_segments=size)
-        )
+        self.total.assign_add(ops.segment_sum(values * weight, group_ids, num_segments=size))
         self.count.assign_add(ops.segment_sum(weight, group_ids, num_segments=size))
 
     def result(self):
@@ -90,9 +84,7 @@ class MaskedLM(keras_hub.models.Task):
     )
     predict_on_batch = keras.Model.predict_on_batch
 
-    def __init__(
-        self, encoder, output_embedding_dim, coupling="decoupled", name="masked_lm"
-    ):
+    def __init__(self, encoder, output_embedding_dim, coupling="decoupled", name="masked_lm"):
         config = encoder.get_config()
         _check(config, output_embedding_dim, coupling)
         head = MaskedLMHead(
@@ -104,12 +96,8 @@ class MaskedLM(keras_hub.models.Task):
             name="head",
             dtype=encoder.dtype_policy,
         )
-        inputs = encoder.input | {
-            "mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")
-        }
-        logits = head(
-            encoder(encoder.input)["sequence_output"], inputs["mask_positions"]
-        )
+        inputs = encoder.input | {"mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
+        logits = head(encoder(encoder.input)["sequence_output"], inputs["mask_positions"])
         self.backbone = encoder
         self.preprocessor = None
         super().__init__(inputs=inputs, outputs=logits, name=name, compile=False)
@@ -137,9 +125,7 @@ class MaskedLM(keras_hub.models.Task):
         Raises:
             ValueError: if there are not as many layers.
         """
-        return (
-            self.encoder if num_layers is None else self.encoder.with_layers(num_layers)
-        )
+        return self.encoder if num_layers is None else self.encoder.with_layers(num_layers)
 
     def track_groups(self, groups) -> None:
         """Also logs the loss of each group of rows, as `loss/<group>`; rows say theirs in `language_ids` int [B]."""
@@ -149,30 +135,18 @@ class MaskedLM(keras_hub.models.Task):
     def trainable_variables(self):
         """All trainable variables but the pooler's: no masked position reads it, so nothing would move it."""
         idle = {id(variable) for variable in self.encoder.pooler.variables}
-        return [
-            variable
-            for variable in super().trainable_variables
-            if id(variable) not in idle
-        ]
+        return [variable for variable in super().trainable_variables if id(variable) not in idle]
 
     @property
     def trainable_weights(self):
         """As `trainable_variables`."""
         idle = {id(variable) for variable in self.encoder.pooler.variables}
-        return [
-            variable
-            for variable in super().trainable_weights
-            if id(variable) not in idle
-        ]
+        return [variable for variable in super().trainable_weights if id(variable) not in idle]
 
     def call(self, inputs, training=None, mask=None):
-        return super().call(
-            {key: inputs[key] for key in self.input}, training=training, mask=mask
-        )
+        return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
 
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Cross-entropy in nats, averaged over the real predictions of all replicas."""
         losses, weights = _losses_and_weights(y, y_pred, sample_weight)
         total, count = ops.sum(losses * weights), sum_over_replicas(ops.sum(weights))
@@ -180,9 +154,7 @@ class MaskedLM(keras_hub.models.Task):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         losses, weights = _losses_and_weights(y, y_pred, sample_weight)
-        hits = ops.cast(
-            ops.equal(ops.argmax(y_pred, axis=-1), ops.cast(y, "int32")), "float32"
-        )
+        hits = ops.cast(ops.equal(ops.argmax(y_pred, axis=-1), ops.cast(y, "int32")), "float32")
         self.loss_mean.update_state(losses, weights)
         self.accuracy.update_state(hits, weights)
         if self.loss_by_group is not None:
@@ -208,39 +180,20 @@ class MaskedLM(keras_hub.models.Task):
 
     @classmethod
     def from_config(cls, config):
-        return cls(
-            **(
-                config
-                | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}
-            )
-        )
+        return cls(**(config | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}))
 
 
 def _losses_and_weights(y, logits, sample_weight):
-    losses = ops.sparse_categorical_crossentropy(
-        y, logits, from_logits=True
-    )  # [B, P, V] -> [B, P]
-    weights = (
-        ops.ones_like(losses)
-        if sample_weight is None
-        else ops.cast(sample_weight, losses.dtype)
-    )
+    losses = ops.sparse_categorical_crossentropy(y, logits, from_logits=True)  # [B, P, V] -> [B, P]
+    weights = ops.ones_like(losses) if sample_weight is None else ops.cast(sample_weight, losses.dtype)
     return losses, weights
 
 
 def _check(config, output_embedding_dim, coupling):
-    if (
-        isinstance(output_embedding_dim, bool)
-        or not isinstance(output_embedding_dim, int)
-        or output_embedding_dim < 1
-    ):
-        raise ValueError(
-            f"output_embedding_dim is {output_embedding_dim!r}; it must be a positive whole number"
-        )
+    if isinstance(output_embedding_dim, bool) or not isinstance(output_embedding_dim, int) or output_embedding_dim < 1:
+        raise ValueError(f"output_embedding_dim is {output_embedding_dim!r}; it must be a positive whole number")
     if coupling not in COUPLINGS:
-        raise ValueError(
-            f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}"
-        )
+        raise ValueError(f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}")
     if coupling == "coupled" and output_embedding_dim != config["input_embedding_dim"]:
         raise ValueError(
             f"coupling 'coupled' shares one table of one width, but output_embedding_dim is {output_embedding_dim} "

@@ -21,11 +21,7 @@ def num_replicas() -> int:
     import tensorflow as tf  # only here: modeling works where TensorFlow is not installed
 
     # outside a replica's program, for instance while a model is built in a strategy's scope, nothing runs together
-    return (
-        1
-        if tf.distribute.in_cross_replica_context()
-        else tf.distribute.get_strategy().num_replicas_in_sync
-    )
+    return 1 if tf.distribute.in_cross_replica_context() else tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def sum_over_replicas(tensors):

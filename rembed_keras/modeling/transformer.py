@@ -29,9 +29,7 @@ def activation_function(name):
     0.0
     """
     if name not in ACTIVATIONS:
-        raise ValueError(
-            f"activation is {name!r}; it can be 'gelu' (exact) or 'gelu_tanh' (approximate)"
-        )
+        raise ValueError(f"activation is {name!r}; it can be 'gelu' (exact) or 'gelu_tanh' (approximate)")
     approximate = name == "gelu_tanh"
     return lambda x: keras.activations.gelu(x, approximate=approximate)
 
@@ -50,9 +48,7 @@ def attention_mask(padding_mask):
     [[[1, 0, 0], [0, 1, 0], [1, 1, 0]]]
     """
     query, key = padding_mask[:, :, None], padding_mask[:, None, :]
-    return ops.logical_and(
-        key > 0, ops.logical_or(ops.equal(query, key), ops.equal(query, 0))
-    )
+    return ops.logical_and(key > 0, ops.logical_or(ops.equal(query, key), ops.equal(query, 0)))
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -102,14 +98,10 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, name="attention_norm", dtype=dtype
         )
-        self.intermediate = keras.layers.Dense(
-            intermediate_dim, name="intermediate", **kernel
-        )
+        self.intermediate = keras.layers.Dense(intermediate_dim, name="intermediate", **kernel)
         self.activation = activation_function(activation)
         self.output_dense = keras.layers.Dense(hidden_dim, name="output", **kernel)
-        self.output_norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, name="output_norm", dtype=dtype
-        )
+        self.output_norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="output_norm", dtype=dtype)
         self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
 
     def build(self, hidden_shape, mask_shape=None):
@@ -123,11 +115,7 @@ class TransformerBlock(keras.layers.Layer):
         return hidden_shape
 
     def call(self, hidden, mask, training=None):
-        attended = self.attention(
-            hidden, hidden, attention_mask=mask, training=training
-        )  # [B, S, D]
+        attended = self.attention(hidden, hidden, attention_mask=mask, training=training)  # [B, S, D]
         hidden = self.attention_norm(hidden + self.dropout(attended, training=training))
         wide = self.activation(self.intermediate(hidden))  # [B, S, D] -> [B, S, F]
-        return self.output_norm(
-            hidden + self.dropout(self.output_dense(wide), training=training)
-        )  # -> [B, S, D]
+        return self.output_norm(hidden + self.dropout(self.output_dense(wide), training=training))  # -> [B, S, D]

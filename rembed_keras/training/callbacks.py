@@ -43,9 +43,7 @@ class StepClock(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
-        if (
-            not self._marks
-        ):  # the first step compiles, which says nothing about the next
+        if not self._marks:  # the first step compiles, which says nothing about the next
             self._marks.append((time.monotonic(), self.step))
 
     def is_due(self, every: int) -> bool:
@@ -66,11 +64,7 @@ class StepClock(keras.callbacks.Callback):
             self._marks[-min(len(self._marks), 6)],
             self._marks[-1],
         )
-        return (
-            math.nan
-            if last == first
-            else (now - then) / (last - first) * (self.last_step - self.step)
-        )
+        return math.nan if last == first else (now - then) / (last - first) * (self.last_step - self.step)
 
 
 class Recorder(keras.callbacks.Callback):
@@ -105,9 +99,7 @@ class Recorder(keras.callbacks.Callback):
         if not self.clock.is_due(self.every):
             return
         settle(self.model)
-        means = {
-            key: float(value) for key, value in self.model.get_metrics_result().items()
-        }
+        means = {key: float(value) for key, value in self.model.get_metrics_result().items()}
         self.model.reset_metrics()
         step = self.clock.step
         row = {
@@ -115,23 +107,13 @@ class Recorder(keras.callbacks.Callback):
             "run": self.run,
             "step": step,
             "tokens": int(step * self.clock.tokens_per_step),
-            **{
-                key: value
-                for key, value in means.items()
-                if not ("/" in key and math.isnan(value))
-            },
-            "learning_rate": float(
-                keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
-            ),
-            "grad_norm": float(
-                keras.ops.convert_to_numpy(self.model.optimizer.gradient_norm)
-            ),
+            **{key: value for key, value in means.items() if not ("/" in key and math.isnan(value))},
+            "learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)),
+            "grad_norm": float(keras.ops.convert_to_numpy(self.model.optimizer.gradient_norm)),
             "tokens_per_second": self.clock.tokens_per_second(),
         }
         if not math.isfinite(row["loss"]):
-            raise UserError(
-                f"the loss of {self.run} is {row['loss']} at step {step}: lower the learning rate"
-            )
+            raise UserError(f"the loss of {self.run} is {row['loss']} at step {step}: lower the learning rate")
         self.log.append(row)
         self.board.draw(row)
         self.progress(row)
@@ -186,9 +168,7 @@ class ProgressLine(keras.callbacks.Callback):
             console=Console(file=sys.stdout),
             disable=not sys.stdout.isatty(),
         )
-        self.task = self.bar.add_task(
-            title, total=clock.last_step, completed=clock.step, rate="compiling"
-        )
+        self.task = self.bar.add_task(title, total=clock.last_step, completed=clock.step, rate="compiling")
 
     def on_train_begin(self, logs=None):
         self.bar.start()
@@ -226,8 +206,4 @@ def _clock_face(seconds: float) -> str:
     if math.isnan(seconds):
         return "?"
     minutes, seconds = divmod(round(seconds), 60)
-    return (
-        f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
-        if minutes >= 60
-        else f"{minutes}:{seconds:02d}"
-    )
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"

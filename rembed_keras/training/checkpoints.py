@@ -31,12 +31,12 @@ class Checkpoint:
     Attributes:
         path: its folder.
         step: the steps taken when it was written.
-        state: arrays and numbers that belong to no file, by name.
+        running: values of what belongs to no file: states of random generators, running means.
     """
 
     path: Path
     step: int
-    state: dict
+    running: list
 
     def arrays(self, part: str) -> dict[str, np.ndarray]:
         """Arrays of "encoder", "head" or "optimizer", by variable path."""
@@ -47,7 +47,7 @@ def save(
     folder: Path,
     step: int,
     parts: dict[str, dict[str, np.ndarray]],
-    state: dict,
+    running: list,
     keep: int = 2,
 ) -> Path:
     """Writes a checkpoint whole, then removes all but the last ones.
@@ -56,7 +56,7 @@ def save(
         folder: the folder of checkpoints.
         step: the steps taken so far.
         parts: arrays by variable path, for each of "encoder", "head" and "optimizer".
-        state: JSON-able remainder.
+        running: values, as nested lists, of what is neither; see `Checkpoint`.
         keep: how many checkpoints stay.
 
     Returns:
@@ -72,7 +72,7 @@ def save(
     for part, arrays in parts.items():
         save_file(arrays, writing / f"{part}.safetensors")
         checksums[f"{part}.safetensors"] = _sha256(writing / f"{part}.safetensors")
-    record = {"step": step, "state": state, "sha256": checksums}
+    record = {"step": step, "running": running, "sha256": checksums}
     (writing / "state.json").write_text(json.dumps(record, indent=1))
     for file in (*writing.iterdir(), writing):
         _flush(file)
@@ -98,28 +98,24 @@ def latest(folder: Path, warn=print) -> Checkpoint | None:
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
             record = json.loads((path / "state.json").read_text())
-            damaged = [
-                name
-                for name, digest in record["sha256"].items()
-                if _sha256(path / name) != digest
-            ]
+            damaged = [name for name, digest in record["sha256"].items() if _sha256(path / name) != digest]
         except (OSError, ValueError, KeyError):
             damaged = ["state.json"]
         if not damaged:
-            return Checkpoint(path, record["step"], record["state"])
+            return Checkpoint(path, record["step"], record["running"])
         warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")
     return None
 
 
+def read(variable) -> np.ndarray:
+    """A variable's value."""
+    return np.ascontiguousarray(keras.ops.convert_to_numpy(variable.value))
+
+
 def read_arrays(variables) -> dict[str, np.ndarray]:
     """Values of variables by their paths."""
-    arrays = {
-        variable.path: np.ascontiguousarray(keras.ops.convert_to_numpy(variable.value))
-        for variable in variables
-    }
-    assert len(arrays) == len(variables), (
-        "two variables of one path cannot be told apart in a file"
-    )
+    arrays = {variable.path: read(variable) for variable in variables}
+    assert len(arrays) == len(variables), "two variables of one path cannot be told apart in a file"
     return arrays
 
 

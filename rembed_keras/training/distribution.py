@@ -44,21 +44,15 @@ def place(strategy: str, batch_size: int) -> Placement:
     """
     backend = keras.config.backend()
     if strategy == "one_device":
-        return Placement(
-            strategy, 1, contextlib.nullcontext(), backend == "tensorflow" or "auto"
-        )
+        return Placement(strategy, 1, contextlib.nullcontext(), backend == "tensorflow" or "auto")
     if strategy != "mirrored":
         raise UserError(f"STRATEGY is {strategy!r}; it can be one_device or mirrored")
     if backend != "tensorflow":
-        raise UserError(
-            f"STRATEGY mirrored needs KERAS_BACKEND=tensorflow; the backend is {backend}"
-        )
+        raise UserError(f"STRATEGY mirrored needs KERAS_BACKEND=tensorflow; the backend is {backend}")
     replicated = _mirrored()
     replicas = replicated.num_replicas_in_sync
     if batch_size % replicas:
-        raise UserError(
-            f"BATCH_SIZE is {batch_size}, which {replicas} replicas cannot share evenly"
-        )
+        raise UserError(f"BATCH_SIZE is {batch_size}, which {replicas} replicas cannot share evenly")
     return Placement(strategy, replicas, replicated.scope(), False)
 
 
@@ -67,10 +61,6 @@ def _mirrored():
 
     # one a process: a second one of other shapes fails in its collectives
     if not hasattr(_mirrored, "strategy"):
-        devices = tf.config.list_logical_devices(
-            "GPU"
-        ) or tf.config.list_logical_devices("CPU")
-        _mirrored.strategy = tf.distribute.MirroredStrategy(
-            [device.name for device in devices]
-        )
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        _mirrored.strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
     return _mirrored.strategy

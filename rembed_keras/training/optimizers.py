@@ -53,34 +53,23 @@ class AdamW(keras.optimizers.AdamW):
             name=name,
         )
         if clip_norm is not None and clip_norm <= 0:
-            raise ValueError(
-                f"clip_norm is {clip_norm!r}; it must be positive, or None for no clipping"
-            )
+            raise ValueError(f"clip_norm is {clip_norm!r}; it must be positive, or None for no clipping")
         self.clip_norm = clip_norm
-        self.gradient_norm = self.add_variable(
-            (), name="gradient_norm", aggregation="only_first_replica"
-        )
+        self.gradient_norm = self.add_variable((), name="gradient_norm", aggregation="only_first_replica")
         self.exclude_from_weight_decay(var_names=list(UNDECAYED))
 
     def apply(self, grads, trainable_variables=None):
         """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
         present = iter(sum_over_replicas([grad for grad in grads if grad is not None]))
         grads = [None if grad is None else next(present) for grad in grads]
-        squares = [
-            ops.sum(ops.square(ops.cast(grad, "float32")))
-            for grad in grads
-            if grad is not None
-        ]
+        squares = [ops.sum(ops.square(ops.cast(grad, "float32"))) for grad in grads if grad is not None]
         norm = ops.sqrt(sum(squares))
         self.gradient_norm.assign(norm)
         # Keras sums over replicas once more, and every replica holds the sum already
         scale = 1.0 / num_replicas()
         if self.clip_norm is not None:
             scale = scale * ops.minimum(1.0, self.clip_norm / (norm + 1e-6))
-        grads = [
-            None if grad is None else grad * ops.cast(scale, grad.dtype)
-            for grad in grads
-        ]
+        grads = [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
         super().apply(grads, trainable_variables)
 
     def get_config(self):
@@ -116,9 +105,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak, warmup_steps, total_steps):
         if not 0 <= warmup_steps < total_steps:
-            raise UserError(
-                f"the warm-up of {warmup_steps} steps must be shorter than the run of {total_steps} steps"
-            )
+            raise UserError(f"the warm-up of {warmup_steps} steps must be shorter than the run of {total_steps} steps")
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.total_steps = total_steps
@@ -127,9 +114,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         step = ops.cast(step, "float32")
         rise = step / max(1, self.warmup_steps)
         fall = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
-        return self.peak * ops.maximum(
-            0.0, ops.minimum(rise, fall) if self.warmup_steps else fall
-        )
+        return self.peak * ops.maximum(0.0, ops.minimum(rise, fall) if self.warmup_steps else fall)
 
     def get_config(self):
         return {

@@ -76,11 +76,7 @@ def pretrain(
     found = checkpoints.latest(workdir.checkpoints)
     if found is not None:
         _restore(learner, found)
-        print(
-            f"resuming from {found.path}"
-            if found.step < steps
-            else f"pre-training is done: {found.path}"
-        )
+        print(f"resuming from {found.path}" if found.step < steps else f"pre-training is done: {found.path}")
     if found is None or found.step < steps:
         _fit(
             learner,
@@ -114,13 +110,8 @@ def _fit(
     )
 
     def save(step):
-        running = [
-            checkpoints.read(variable).tolist() for variable in _running(learner)
-        ]
-        parts = {
-            name: checkpoints.read_arrays(owned)
-            for name, owned in _parts(learner).items()
-        }
+        running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in _parts(learner).items()}
         checkpoints.save(workdir.checkpoints, step, parts, running, keep_checkpoints)
 
     def resume():
@@ -141,9 +132,7 @@ def _fit(
 
 def _restore(learner, found):
     for part, owned in _parts(learner).items():
-        checkpoints.assign_arrays(
-            owned, found.arrays(part), found.path / f"{part}.safetensors"
-        )
+        checkpoints.assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
 
 
 def _parts(learner):
@@ -160,10 +149,7 @@ def _parts(learner):
 def _running(learner):
     """What a step changes besides those: states of random generators, and means of the open interval."""
     weights = {id(weight) for weight in learner.weights}
-    running = {
-        id(variable): variable
-        for variable in (*learner.variables, *learner.metrics_variables)
-    }
+    running = {id(variable): variable for variable in (*learner.variables, *learner.metrics_variables)}
     return [variable for key, variable in running.items() if key not in weights]
 
 
@@ -171,9 +157,7 @@ def _check_fit(batches, encoder):
     config = encoder.get_config()
     pieces, rows = batches.corpus.tokenizer.vocabulary_size, config["vocabulary_size"]
     if pieces > rows:
-        raise UserError(
-            f"the corpus has {pieces} word pieces and the model vocabulary_size {rows}: they must agree"
-        )
+        raise UserError(f"the corpus has {pieces} word pieces and the model vocabulary_size {rows}: they must agree")
     if batches.sequence_length > config["max_sequence_length"]:
         raise UserError(
             f"SEQUENCE_LENGTH is {batches.sequence_length}; the model's max_sequence_length is "

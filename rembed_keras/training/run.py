@@ -59,16 +59,12 @@ def run(stages: Sequence[Callable], workdir: str, record: RunRecord) -> None:
     """
     texts = {"recipe": f"```\n{record.config}\n```"}
     if record.ledger is not None:
-        texts["ledger"] = (
-            f"```json\n{json.dumps(record.ledger.to_json(), indent=1)}\n```"
-        )
+        texts["ledger"] = f"```json\n{json.dumps(record.ledger.to_json(), indent=1)}\n```"
     folder = Workdir(workdir, texts)
     try:
         if (folder.path / "finished.json").exists():
             _refuse_another_recipe(folder, record.config)
-            print(
-                f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again."
-            )
+            print(f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again.")
             return
         _write_record(folder, record)
         print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
@@ -92,22 +88,16 @@ def run(stages: Sequence[Callable], workdir: str, record: RunRecord) -> None:
 def _write_record(folder, record):
     _refuse_another_recipe(folder, record.config)
     write_atomically(folder.path / "config.gin", record.config)
-    write_atomically(
-        folder.path / "environment.json", json.dumps(_environment(), indent=1)
-    )
+    write_atomically(folder.path / "environment.json", json.dumps(_environment(), indent=1))
     if record.ledger is not None:
-        write_atomically(
-            folder.path / "ledger.json", json.dumps(record.ledger.to_json(), indent=1)
-        )
+        write_atomically(folder.path / "ledger.json", json.dumps(record.ledger.to_json(), indent=1))
 
 
 def _refuse_another_recipe(folder, config):
     path = folder.path / "config.gin"
     if not path.exists():
         return
-    there, here = (
-        _bindings(text) for text in (path.read_text(encoding="utf-8"), config)
-    )
+    there, here = (_bindings(text) for text in (path.read_text(encoding="utf-8"), config))
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):
             raise UserError(
@@ -118,14 +108,8 @@ def _refuse_another_recipe(folder, config):
 
 def _bindings(text):
     """Bindings of a resolved recipe by name; the workdir's own name is no part of the recipe."""
-    lines = (
-        line.partition(" = ")
-        for line in text.splitlines()
-        if " = " in line and not line.startswith("#")
-    )
-    return {
-        key: value for key, _, value in lines if key not in ("WORKDIR", "run.workdir")
-    }
+    lines = (line.partition(" = ") for line in text.splitlines() if " = " in line and not line.startswith("#"))
+    return {key: value for key, _, value in lines if key not in ("WORKDIR", "run.workdir")}
 
 
 def _environment():

@@ -36,20 +36,20 @@ class Workdir:
 
     Args:
         path: the folder; made if it is not there.
+        texts: Markdown texts by title that TensorBoard shows beside the curves.
 
     Raises:
         UserError: if the folder cannot be made or written, or another process holds it.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, texts: dict[str, str] | None = None):
         self.path = Path(path)
+        self.texts = texts or {}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held as long as the run
         except OSError as error:
-            raise UserError(
-                f"WORKDIR {self.path} cannot be used: {error.strerror}"
-            ) from None
+            raise UserError(f"WORKDIR {self.path} cannot be used: {error.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -67,6 +67,16 @@ class Workdir:
     def corpus(self) -> Path:
         """Folder of the prepared text."""
         return self.path / "corpus"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of TensorBoard's event files, a folder a run."""
+        return self.path / "tensorboard"
+
+    @property
+    def finetuned(self) -> Path:
+        """Folder of fine-tuned models."""
+        return self.path / "finetuned"
 
     @property
     def scores(self) -> Path:
@@ -147,10 +157,6 @@ class Board:
         """Adds the numbers of a row to their curves."""
         with self._writer.as_default(step=row["step"]):
             for key, value in row.items():
-                if (
-                    key != "step"
-                    and isinstance(value, int | float)
-                    and math.isfinite(value)
-                ):
+                if key != "step" and isinstance(value, int | float) and math.isfinite(value):
                     self._summary.scalar(key, value)
         self._writer.flush()
