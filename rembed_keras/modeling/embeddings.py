@@ -162,4 +162,4 @@ class OutputEmbedding(keras.layers.Layer):
             self.compute_dtype,
         )
         # [..., E_out] x [V, E_out] -> [..., V]
-        return ops.cast(ops.matmul(features, ops.transpose(table)), "float32") + self.bias
+        return ops.cast(ops.matmul(features, ops.transpose(table)), "float32") + ops.cast(self.bias, "float32")

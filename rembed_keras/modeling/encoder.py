@@ -164,6 +164,11 @@ class Encoder(keras_hub.models.Backbone):
         }
         return type(self)(shared_with=self, **config)
 
+    def without_pooler(self, variables: list) -> list:
+        """Those of `variables` that a model can move which does not read the pooled output."""
+        idle = {id(variable) for variable in self.pooler.variables}
+        return [variable for variable in variables if id(variable) not in idle]
+
     def get_config(self):
         return super().get_config() | self._sizes
 

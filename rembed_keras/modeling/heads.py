@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.embeddings import OutputEmbedding, initializer
+from rembed_keras.modeling.replicas import weighted_mean
 from rembed_keras.modeling.transformer import activation_function
 
 
@@ -81,54 +82,53 @@ class MaskedLMHead(keras.layers.Layer):
 class TaskModel(keras.Model):
     """An encoder with one dense head: what the four task models below have in common.
 
-    A subclass says which of the encoder's outputs its head reads and gives it a loss, which `compile` fills in, so
-    that `model.compile("adam")` suffices.
+    A subclass says which of the encoder's outputs its head reads. The loss is the model's own, cross-entropy unless a
+    subclass says otherwise, so `model.compile("adam")` suffices; a loss given to `compile` takes its place.
 
     Args:
         encoder: an `Encoder`; the task model holds it, so its weights are trained along.
         units: width of the head.
         dropout: rate before the head, while training.
-        loss: the loss that `compile` takes when it is given none.
         name: the model's name.
     """
 
     reads = "pooled_output"
 
-    def __init__(self, encoder, units, dropout, loss, name):
+    def __init__(self, encoder, units, dropout, name):
         if isinstance(units, bool) or not isinstance(units, int) or units < 1:
             raise ValueError(f"{name}: the number of outputs is {units!r}; it must be a positive whole number")
         head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
         hidden = keras.layers.Dropout(dropout, name="dropout")(encoder(encoder.input)[self.reads])
-        super().__init__(
-            inputs=encoder.input,
-            outputs=self.arrange(head(hidden), encoder.input),
-            name=name,
-        )
+        super().__init__(inputs=encoder.input, outputs=self.arrange(head(hidden), encoder.input), name=name)
         self.encoder = encoder
         self.head = head
-        self._default_loss = loss
         self._settings = {"dropout": dropout, "name": name}
+
+    @property
+    def trainable_variables(self):
+        """All trainable variables, the pooler's only where the head reads it."""
+        variables = super().trainable_variables
+        return variables if self.reads == "pooled_output" else self.encoder.without_pooler(variables)
+
+    @property
+    def trainable_weights(self):
+        """As `trainable_variables`."""
+        weights = super().trainable_weights
+        return weights if self.reads == "pooled_output" else self.encoder.without_pooler(weights)
 
     def arrange(self, scores, inputs):
         """The head's scores in the shape that the task wants; as they come unless a subclass says otherwise."""
         return scores
 
-    def compile(
-        self,
-        optimizer="adam",
-        loss=None,
-        metrics=None,
-        jit_compile="auto",
-        steps_per_execution=1,
-    ):
-        """Compiles with the task's own loss unless another is given; arguments as in `keras.Model.compile`."""
-        super().compile(
-            optimizer=optimizer,
-            loss=loss or self._default_loss,
-            metrics=metrics,
-            jit_compile=jit_compile,
-            steps_per_execution=steps_per_execution,
-        )
+    def losses_of(self, y, y_pred):
+        """The loss of every single prediction; cross-entropy of logits unless a subclass says otherwise."""
+        return ops.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Mean loss of the weighted predictions of all replicas."""
+        if self.loss is not None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        return weighted_mean(self.losses_of(y, y_pred), sample_weight)
 
     def get_config(self):
         return self._settings | {"encoder": keras.saving.serialize_keras_object(self.encoder)}
@@ -157,7 +157,7 @@ class Classifier(TaskModel):
     """
 
     def __init__(self, encoder, num_classes, dropout=0.1, name="classifier"):
-        super().__init__(encoder, num_classes, dropout, _cross_entropy(), name)
+        super().__init__(encoder, num_classes, dropout, name)
         self.num_classes = num_classes
 
     def get_config(self):
@@ -181,7 +181,7 @@ class Tagger(TaskModel):
     reads = "sequence_output"
 
     def __init__(self, encoder, num_tags, dropout=0.1, name="tagger"):
-        super().__init__(encoder, num_tags, dropout, _cross_entropy(), name)
+        super().__init__(encoder, num_tags, dropout, name)
         self.num_tags = num_tags
 
     def get_config(self):
@@ -202,7 +202,7 @@ class SpanExtractor(TaskModel):
     reads = "sequence_output"
 
     def __init__(self, encoder, name="span_extractor"):
-        super().__init__(encoder, 2, 0.0, _cross_entropy(), name)
+        super().__init__(encoder, 2, 0.0, name)
 
     def arrange(self, scores, inputs):
         padding = ops.cast(ops.equal(inputs["padding_mask"], 0), scores.dtype)[:, None, :]  # [B, 1, S]
@@ -225,11 +225,10 @@ class Regressor(TaskModel):
     """
 
     def __init__(self, encoder, dropout=0.1, name="regressor"):
-        super().__init__(encoder, 1, dropout, keras.losses.MeanSquaredError(), name)
+        super().__init__(encoder, 1, dropout, name)
 
     def arrange(self, scores, inputs):
         return scores[:, 0]  # [B, 1] -> [B]
 
-
-def _cross_entropy():
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+    def losses_of(self, y, y_pred):
+        return ops.square(ops.cast(y, y_pred.dtype) - y_pred)

@@ -11,7 +11,7 @@ from keras import ops
 
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
-from rembed_keras.modeling.replicas import sum_over_replicas
+from rembed_keras.modeling.replicas import weighted_mean
 
 COUPLINGS = ("coupled", "decoupled")
 
@@ -134,23 +134,19 @@ class MaskedLM(keras_hub.models.Task):
     @property
     def trainable_variables(self):
         """All trainable variables but the pooler's: no masked position reads it, so nothing would move it."""
-        idle = {id(variable) for variable in self.encoder.pooler.variables}
-        return [variable for variable in super().trainable_variables if id(variable) not in idle]
+        return self.encoder.without_pooler(super().trainable_variables)
 
     @property
     def trainable_weights(self):
         """As `trainable_variables`."""
-        idle = {id(variable) for variable in self.encoder.pooler.variables}
-        return [variable for variable in super().trainable_weights if id(variable) not in idle]
+        return self.encoder.without_pooler(super().trainable_weights)
 
     def call(self, inputs, training=None, mask=None):
         return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Cross-entropy in nats, averaged over the real predictions of all replicas."""
-        losses, weights = _losses_and_weights(y, y_pred, sample_weight)
-        total, count = ops.sum(losses * weights), sum_over_replicas(ops.sum(weights))
-        return ops.divide_no_nan(total, count)
+        return weighted_mean(*_losses_and_weights(y, y_pred, sample_weight))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         losses, weights = _losses_and_weights(y, y_pred, sample_weight)

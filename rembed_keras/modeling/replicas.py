@@ -8,6 +8,7 @@ over the batch is already the sum over devices, and there is nothing to add.
 """
 
 import keras
+from keras import ops
 
 
 def num_replicas() -> int:
@@ -41,3 +42,21 @@ def sum_over_replicas(tensors):
     import tensorflow as tf
 
     return tf.distribute.get_replica_context().all_reduce("sum", tensors)
+
+
+def weighted_mean(values, weights=None):
+    """Mean over all values of all replicas, as a loss needs it.
+
+    Args:
+        values: float tensor of any shape, this replica's part.
+        weights: of the same shape; 0 takes a value out. None counts every value.
+
+    Returns:
+        A scalar: this replica's share of the mean, to which the shares of the others are added with the gradients. 0
+        if no value counts.
+
+    >>> float(weighted_mean(np.array([1.0, 3.0, 5.0]), np.array([1.0, 1.0, 0.0])))
+    2.0
+    """
+    weights = ops.ones_like(values) if weights is None else ops.cast(weights, values.dtype)
+    return ops.divide_no_nan(ops.sum(values * weights), sum_over_replicas(ops.sum(weights)))

@@ -1,0 +1,170 @@
+import json
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from rembed_keras.modeling import Encoder
+from tests.modeling import reference
+
+SIZES = {
+    "vocabulary_size": 50,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+    "input_embedding_dim": 6,
+    "max_sequence_length": 12,
+}
+
+
+def make_encoder(**changes):
+    keras.utils.set_random_seed(7)
+    encoder = Encoder(**(SIZES | changes))
+    rng = np.random.default_rng(0)  # weights of a size that makes every part matter, norms and biases included
+    for weight in encoder.weights:
+        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
+    return encoder
+
+
+def make_inputs(documents, length):
+    """Packs rows, each a list of documents, into the encoder's inputs."""
+    inputs = {key: np.zeros((len(documents), length), "int32") for key in ("token_ids", "segment_ids", "padding_mask")}
+    for row, parts in enumerate(documents):
+        start = 0
+        for number, (tokens, segments) in enumerate(parts, start=1):
+            span = slice(start, start + len(tokens))
+            inputs["token_ids"][row, span] = tokens
+            inputs["segment_ids"][row, span] = segments
+            inputs["padding_mask"][row, span] = number
+            start += len(tokens)
+    return inputs
+
+
+def run(model, inputs):
+    return {
+        key: [np.asarray(x) for x in value] if isinstance(value, list) else np.asarray(value)
+        for key, value in model.predict(inputs, verbose=0).items()
+    }
+
+
+FIRST = ([2, 11, 12, 13, 3, 21, 3], [0, 0, 0, 0, 0, 1, 1])
+SECOND = ([2, 31, 32, 3], [0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+def test_equals_the_reference_in_float64(activation):
+    encoder = make_encoder(activation=activation)
+    outputs = run(encoder, make_inputs([[FIRST]], 7))
+    states, pooled = reference.encode(encoder, *map(np.array, FIRST), activation=getattr(reference, activation))
+    assert len(outputs["hidden_states"]) == 3
+    for ours, theirs in zip(outputs["hidden_states"], states, strict=True):
+        np.testing.assert_allclose(ours[0], theirs, atol=2e-5)
+    np.testing.assert_array_equal(outputs["sequence_output"], outputs["hidden_states"][-1])
+    np.testing.assert_allclose(outputs["pooled_output"][0], pooled, atol=2e-5)
+
+
+def test_a_packed_row_equals_its_documents_alone():
+    encoder = make_encoder()
+    packed = run(encoder, make_inputs([[FIRST, SECOND]], 12))["sequence_output"][0]
+    for document, span in ((FIRST, slice(0, 7)), (SECOND, slice(7, 11))):
+        alone = run(encoder, make_inputs([[document]], len(document[0])))["sequence_output"][0]
+        np.testing.assert_allclose(packed[span], alone, atol=1e-5)
+
+
+def test_padding_changes_nothing():
+    encoder = make_encoder()
+    short, long = make_inputs([[FIRST]], 7), make_inputs([[FIRST]], 12)
+    long["token_ids"][0, 7:] = 40  # whatever stands under padding
+    np.testing.assert_allclose(
+        run(encoder, long)["sequence_output"][0, :7], run(encoder, short)["sequence_output"][0], atol=1e-5
+    )
+
+
+def test_left_padding_keeps_the_index_as_position():
+    encoder = make_encoder()
+    inputs = {key: np.roll(value, 3, axis=1) for key, value in make_inputs([[SECOND]], 7).items()}
+    states = run(encoder, inputs)["hidden_states"][0]
+    w = reference.weights_of(encoder)
+    embedded = w["embeddings/token/embeddings"][SECOND[0]] + w["embeddings/segment/embeddings"][0]
+    embedded = embedded + w["embeddings/position/embeddings"][3:7]
+    embedded = reference.layer_norm(embedded, w["embeddings/norm/gamma"], w["embeddings/norm/beta"])
+    np.testing.assert_allclose(states[0, 3:7], embedded @ w["projection/kernel"] + w["projection/bias"], atol=2e-5)
+
+
+def test_counts_the_parameters_of_the_published_graph():
+    encoder = Encoder(1000, 3, 4, 64, 256, 32, max_sequence_length=128)
+    embeddings = (1000 + 128 + 2) * 32 + 2 * 32
+    assert encoder.count_params() == embeddings + 32 * 64 + 64 + 3 * (12 * 64**2 + 13 * 64) + 64 * 64 + 64
+
+
+def test_cutting_layers_shares_weights():
+    encoder = make_encoder()
+    lower = encoder.with_layers(1)
+    inputs = make_inputs([[FIRST]], 7)
+    whole = run(encoder, inputs)
+    np.testing.assert_array_equal(run(lower, inputs)["sequence_output"], whole["hidden_states"][1])
+    encoder.token_embedding.embeddings.assign(encoder.token_embedding.embeddings + 1.0)
+    np.testing.assert_array_equal(run(lower, inputs)["sequence_output"], run(encoder, inputs)["hidden_states"][1])
+    assert lower.get_config()["num_layers"] == 1
+    with pytest.raises(ValueError, match="has 2 to keep from"):
+        encoder.with_layers(3)
+
+
+def test_presets_and_configs_come_back(tmp_path):
+    encoder = make_encoder(activation="gelu_tanh")
+    inputs = make_inputs([[FIRST]], 7)
+    expected = run(encoder, inputs)["sequence_output"]
+    encoder.save_to_preset(str(tmp_path / "preset"))
+    for loader in (Encoder, keras_hub.models.Backbone):
+        restored = loader.from_preset(str(tmp_path / "preset"))
+        assert isinstance(restored, Encoder)
+        np.testing.assert_array_equal(run(restored, inputs)["sequence_output"], expected)
+    again = Encoder.from_config(json.loads(json.dumps(encoder.get_config())))
+    assert again.get_config() == encoder.get_config()
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_array_equal(run(loaded, inputs)["sequence_output"], expected)
+
+
+def test_lora_trains_only_its_factors():
+    encoder = make_encoder()
+    encoder.enable_lora(2)
+    trained = {variable.path for variable in encoder.trainable_variables}
+    assert trained and all("query" in path or "value" in path for path in trained)
+    assert any("lora" in path for path in trained)
+
+
+def test_bfloat16_stays_near_float32():
+    encoder = make_encoder()
+    half = Encoder(**SIZES, dtype="mixed_bfloat16")
+    half.set_weights(encoder.get_weights())
+    inputs = make_inputs([[FIRST, SECOND]], 12)
+    ours, exact = run(half, inputs)["sequence_output"][0, :11], run(encoder, inputs)["sequence_output"][0, :11]
+    error = np.abs(ours.astype("float32") - exact)
+    assert error.max() > 0  # it did compute in bfloat16
+    assert error.max() < 0.25 and error.mean() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_heads": 3}, "num_heads is 3; it must divide hidden_dim, 16"),
+        ({"num_layers": 0}, "num_layers is 0; it must be a positive whole number"),
+        ({"hidden_dim": 16.0}, "hidden_dim is 16.0"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"activation": "relu"}, "gelu, gelu_tanh"),
+    ],
+)
+def test_refuses_what_cannot_be_built(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Encoder(**(SIZES | changes))
+
+
+def test_dropout_is_off_when_predicting_and_on_when_training():
+    encoder = make_encoder(dropout=0.5)
+    inputs = make_inputs([[FIRST]], 7)
+    np.testing.assert_array_equal(run(encoder, inputs)["sequence_output"], run(encoder, inputs)["sequence_output"])
+    trained = [np.asarray(encoder(inputs, training=True)["sequence_output"]) for _ in range(2)]
+    assert not np.array_equal(*trained)

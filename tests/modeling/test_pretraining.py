@@ -1,0 +1,132 @@
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.modeling import Encoder, MaskedLM
+from tests.modeling import reference
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs, run
+
+
+def make_model(output_embedding_dim=20, **changes):
+    model = MaskedLM(make_encoder(**changes), output_embedding_dim)
+    rng = np.random.default_rng(1)
+    for weight in model.head.weights:
+        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
+    return model
+
+
+def make_batch():
+    x = make_inputs([[FIRST], [SECOND]], 8)
+    x["mask_positions"] = np.array([[1, 2, 5], [2, 0, 0]], "int32")
+    x["language_ids"] = np.array([0, 1], "int32")
+    y = np.array([[11, 7, 21], [32, 0, 0]], "int32")
+    weights = np.array([[1, 1, 1], [1, 0, 0]], "float32")
+    return x, y, weights
+
+
+def expected_losses(model, x, y):
+    losses = []
+    for row, (document, length) in enumerate(((FIRST, 7), (SECOND, 4))):
+        states, _ = reference.encode(model.encoder, np.array(document[0])[:length], np.array(document[1])[:length])
+        losses.append(reference.cross_entropy(reference.score(model, states[-1], x["mask_positions"][row]), y[row]))
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("coupling", ["decoupled", "coupled"])
+def test_logits_and_loss_equal_the_reference_in_float64(coupling):
+    model = make_model() if coupling == "decoupled" else MaskedLM(make_encoder(), 6, coupling="coupled")
+    x, y, weights = make_batch()
+    states, _ = reference.encode(model.encoder, *map(np.array, FIRST))
+    logits = model.predict(x, verbose=0)
+    assert logits.shape == (2, 3, 50)
+    np.testing.assert_allclose(logits[0], reference.score(model, states[-1], x["mask_positions"][0]), atol=5e-5)
+    model.compile(optimizer="sgd")
+    loss = model.test_on_batch(x, y, weights, return_dict=True)["loss"]
+    assert np.isclose(loss, (expected_losses(model, x, y) * weights).sum() / 4, atol=1e-5)
+
+
+def test_every_real_prediction_counts_the_same_across_batches():
+    model = make_model()
+    model.compile(optimizer="sgd")
+    x, y, weights = make_batch()
+    split = model.evaluate(x, y, sample_weight=weights, batch_size=1, verbose=0, return_dict=True)
+    whole = model.evaluate(x, y, sample_weight=weights, batch_size=2, verbose=0, return_dict=True)
+    assert np.isclose(split["loss"], whole["loss"], atol=1e-6)
+    assert np.isclose(split["accuracy"], whole["accuracy"])
+
+
+def test_without_weights_every_slot_counts_and_without_predictions_none():
+    model = make_model()
+    model.compile(optimizer="sgd")
+    x, y, weights = make_batch()
+    loss = model.test_on_batch(x, y, return_dict=True)["loss"]
+    assert np.isclose(loss, expected_losses(model, x, y).mean(), atol=1e-5)
+    assert float(model.compute_loss(x, y, model(x), 0 * weights)) == 0.0
+
+
+def test_logs_the_loss_of_each_group():
+    model = make_model()
+    model.track_groups(["de", "en", "fr"])
+    model.compile(optimizer="sgd")
+    x, y, weights = make_batch()
+    logs = model.test_on_batch(x, y, weights, return_dict=True)
+    losses = expected_losses(model, x, y)
+    assert np.isclose(logs["loss/de"], losses[0].mean(), atol=1e-5)
+    assert np.isclose(logs["loss/en"], losses[1, 0], atol=1e-5)
+    assert np.isnan(logs["loss/fr"])
+
+
+def test_training_learns_and_leaves_the_pooler_alone():
+    model = make_model()
+    pooler = model.encoder.pooler.kernel.numpy()
+    x, y, weights = make_batch()
+    model.compile(optimizer=keras.optimizers.Adam(1e-2))
+    losses = [float(model.train_on_batch(x, y, weights, return_dict=True)["loss"]) for _ in range(20)]
+    assert losses[-1] < 0.5 * losses[0]
+    np.testing.assert_array_equal(pooler, model.encoder.pooler.kernel.numpy())
+
+
+def test_coupled_is_one_table_and_decoupled_two():
+    encoder = make_encoder()
+    coupled, decoupled = MaskedLM(encoder, 6, coupling="coupled"), MaskedLM(encoder, 6)
+    assert decoupled.count_params() - coupled.count_params() == 50 * 6
+    x, y, weights = make_batch()
+    for model, moves in ((coupled, True), (decoupled, False)):
+        before = encoder.token_embedding.embeddings.numpy()
+        model.compile(optimizer=keras.optimizers.SGD(0.1))
+        model.train_on_batch(x, y, weights)
+        unseen = 45  # a word of no input: only an output side that shares the table can move it
+        assert (not np.array_equal(before[unseen], encoder.token_embedding.embeddings.numpy()[unseen])) == moves
+
+
+def test_dropping_the_head_keeps_outputs_to_the_bit():
+    model = make_model()
+    x, y, weights = make_batch()
+    model.compile(optimizer="adam")
+    model.train_on_batch(x, y, weights)
+    inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
+    before = run(model.encoder, inputs)
+    dropped, cut = run(model.drop_heads(), inputs), run(model.drop_heads(num_layers=1), inputs)
+    np.testing.assert_array_equal(dropped["sequence_output"], before["sequence_output"])
+    np.testing.assert_array_equal(cut["sequence_output"], before["hidden_states"][1])
+
+
+@pytest.mark.parametrize("coupling", ["decoupled", "coupled"])
+def test_presets_come_back(coupling, tmp_path):
+    model = MaskedLM(make_encoder(), 6, coupling=coupling)
+    model.save_to_preset(str(tmp_path / "preset"))
+    again = MaskedLM.from_preset(str(tmp_path / "preset"))
+    x, _, _ = make_batch()
+    np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
+    assert again.count_params() == model.count_params()
+    encoder = Encoder.from_preset(str(tmp_path / "preset"))
+    assert encoder.get_config() == model.encoder.get_config()
+
+
+def test_refuses_widths_that_cannot_be_shared():
+    with pytest.raises(ValueError, match="output_embedding_dim is 20 and input_embedding_dim 6"):
+        MaskedLM(make_encoder(), 20, coupling="coupled")
+    with pytest.raises(ValueError, match="it can be one of coupled, decoupled"):
+        MaskedLM(make_encoder(), 20, coupling="tied")
+    with pytest.raises(ValueError, match="output_embedding_dim is 0"):
+        MaskedLM(make_encoder(), 0)
