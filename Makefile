@@ -1,0 +1,48 @@
+# Each target does its own set-up: a bare machine with Python 3.11 or later and this folder are enough.
+#   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
+#   make test         all tests, slow ones too, on TensorFlow, then those of the model again on JAX
+#   make lint         style and types
+#   make bench        measurements
+
+PYTHON ?= python3
+VENV ?= .venv
+# options for pytest, for example: make test PYTEST="-k ledger"
+PYTEST ?=
+
+BIN := $(VENV)/bin
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+.PHONY: help quickstart test lint bench
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+quickstart: $(VENV)/.installed
+	$(BIN)/rembed run recipes/quickstart.gin
+
+test: $(VENV)/.installed-test
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(PYTEST)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest $(PYTEST) tests/modeling rembed_keras/modeling
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# an install is repeated only when setup.py has changed since; an environment that is there is used as it is
+$(VENV)/.installed: setup.py | $(BIN)/pip
+	@echo "Installing rembed_keras and what it needs into $(VENV) ..."
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-test: setup.py | $(BIN)/pip
+	@echo "Installing rembed_keras, what it needs and the tools of its tests into $(VENV) ..."
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed; say where it is: make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

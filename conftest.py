@@ -1,0 +1,49 @@
+"""What all tests and doctests share: a quiet TensorFlow with two devices, and one strategy over them.
+
+TensorFlow fixes its devices when it first runs something, and a second strategy in one process can collide with the
+first; so both are made once, here. It stands at the root of the repository because the examples in the package's
+docstrings are tests too.
+"""
+
+import os
+import sys
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # whatever the user's ~/.keras says
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")  # two devices for JAX
+
+import numpy as np
+import pytest
+
+ON_TENSORFLOW = os.environ["KERAS_BACKEND"] == "tensorflow"
+
+
+def split_cpu() -> None:
+    """Makes two logical devices of the CPU, for MirroredStrategy."""
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    halves = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, halves)
+
+
+def pytest_collection_finish(session):
+    """Splits the CPU before the first test, unless no test has anything to do with TensorFlow."""
+    asked = any("mirrored" in getattr(item, "fixturenames", ()) for item in session.items)
+    if ON_TENSORFLOW and (asked or "tensorflow" in sys.modules):
+        split_cpu()
+
+
+@pytest.fixture(scope="session")
+def mirrored():
+    """The one MirroredStrategy of this process: two replicas on two halves of the CPU."""
+    if not ON_TENSORFLOW:
+        pytest.skip("strategies are TensorFlow's")
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+@pytest.fixture(autouse=True)
+def _numpy_in_examples(doctest_namespace):
+    doctest_namespace["np"] = np

@@ -1,0 +1,73 @@
+"""Packaging: what is installed, what it needs, and which folders travel in the wheel.
+
+The building blocks in `gin/` and the experiments in `recipes/` stand at the root of the repository, where a reader
+finds them; in the wheel they become `rembed_keras/gin` and `rembed_keras/recipes`, so that an installed `rembed` finds
+them from any folder. Bounds name the releases that the tests ran with and end before the next that may break.
+"""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+
+RUNTIME = [
+    "keras>=3.15.1,<3.16",
+    "tensorflow>=2.21.0,<2.22",  # plain: tensorflow-cpu installs into the same folder, so never list both
+    "tensorflow-text>=2.21.1,<2.22",
+    "keras-nlp>=0.32.0,<0.33",  # its code is keras_hub, which it brings in lockstep
+    "gin-config>=0.5.0,<0.6",
+    "tensorboard>=2.21.0,<2.22",
+    "grain>=0.2.18,<0.3",
+    "array-record>=0.8.6,<0.9",
+    "sentencepiece>=0.2.3,<0.3",
+    "click>=8.5.1,<9",
+    "rich>=15.0.0,<16",
+    "numpy>=2.4.6,<2.5",
+    "scikit-learn>=1.9.1,<1.10",
+    "scipy>=1.17.1,<1.18",
+    "matplotlib>=3.11.2,<3.12",
+    "safetensors>=0.8.0,<0.9",
+]
+JAX = ["jax>=0.10.2,<0.11"]
+TEST = [
+    "pytest>=9.2.0,<10",
+    "hypothesis>=6.170.15,<7",
+    "coverage>=7.17.3,<8",
+    "build>=1.6.1,<2",
+    "ruff==0.17.5",  # exact: another release formats and judges otherwise
+    "mypy==2.4.1",
+]
+
+
+def version() -> str:
+    """The version that the package states, read without importing it."""
+    source = (ROOT / "rembed_keras" / "__init__.py").read_text(encoding="utf-8")
+    return next(line for line in source.splitlines() if line.startswith("__version__")).split('"')[1]
+
+
+setup(
+    name="rembed-keras",
+    version=version(),
+    description="Pre-train encoders that spend their parameters well: decoupled embeddings, kept and dropped capacity",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    python_requires=">=3.11",
+    packages=[*find_packages(include=["rembed_keras", "rembed_keras.*"]), "rembed_keras.gin", "rembed_keras.recipes"],
+    package_dir={"rembed_keras.gin": "gin", "rembed_keras.recipes": "recipes"},
+    package_data={
+        "rembed_keras": ["data/sample/**/*"],
+        "rembed_keras.gin": ["**/*.gin"],
+        "rembed_keras.recipes": ["**/*.gin"],
+    },
+    exclude_package_data={"": ["*.pyc"]},
+    install_requires=RUNTIME,
+    extras_require={
+        "gpu": ["tensorflow[and-cuda]>=2.21.0,<2.22"],
+        "jax": JAX,
+        "tasks": ["tensorflow-datasets>=4.9.10,<4.10", "seqeval>=1.2.2,<1.3"],
+        "profile": ["tensorboard-plugin-profile>=2.24.2,<2.25"],
+        "test": [*TEST, *JAX],
+    },
+    entry_points={"console_scripts": ["rembed = rembed_keras.cli:main"]},
+)
