@@ -1,0 +1,82 @@
+"""A batch is one batch, whoever works on it: replicas and backends take the step that one device takes."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import MaskedLM
+from rembed_keras.training.distribution import place
+from rembed_keras.training.optimizers import AdamW
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
+
+
+def make_batch():
+    """Four rows; a replica of two holds six predictions or one."""
+    x = make_inputs([[FIRST], [FIRST, SECOND], [SECOND], [SECOND]], 12)
+    x["mask_positions"] = np.array([[1, 2, 5], [1, 8, 9], [2, 0, 0], [0, 0, 0]], "int32")
+    x["language_ids"] = np.array([0, 0, 1, 1], "int32")
+    y = np.array([[11, 7, 21], [12, 31, 32], [32, 0, 0], [0, 0, 0]], "int32")
+    weights = np.array([[1, 1, 1], [1, 1, 1], [1, 0, 0], [0, 0, 0]], "float32")
+    return x, y, weights
+
+
+def train(placement, steps=3):
+    with placement.scope:
+        model = MaskedLM(make_encoder(), 20)
+        model.track_groups(["de", "en"])
+        model.compile(optimizer=AdamW(1e-2, clip_norm=0.5), jit_compile=placement.jit_compile)
+        rng = np.random.default_rng(3)  # each backend draws its own initial weights
+        for weight in model.weights:
+            weight.assign(rng.normal(0, 0.3, weight.shape))
+    x, y, weights = make_batch()
+    logs = [model.train_on_batch(x, y, weights, return_dict=True) for _ in range(steps)]
+    losses = np.array([[float(log[key]) for key in ("loss", "accuracy", "loss/de", "loss/en")] for log in logs])
+    values = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight.value)) for weight in model.weights}
+    return losses, values, float(keras.ops.convert_to_numpy(model.optimizer.gradient_norm.value))
+
+
+def assert_same(ours, theirs):
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
+    for path, value in ours[1].items():
+        np.testing.assert_allclose(value, theirs[1][path], atol=2e-5, err_msg=path)
+    assert np.isclose(ours[2], theirs[2], rtol=1e-5)
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_two_replicas_with_unequal_counts_take_the_step_of_one_device():
+    placement = place("mirrored", batch_size=4)
+    assert placement.replicas == 2
+    assert_same(train(placement), train(place("one_device", batch_size=4)))
+
+
+def test_tensorflow_and_jax_take_the_same_step(tmp_path):
+    """Words repeat in the batch, so this fails where gradients of a word are not merged before Adam sees them."""
+    outcomes = []
+    for backend in ("tensorflow", "jax"):
+        file = tmp_path / f"{backend}.npz"
+        environment = os.environ | {"KERAS_BACKEND": backend}
+        subprocess.run([sys.executable, "-m", __spec__.name, str(file)], env=environment, check=True)
+        saved = dict(np.load(file))
+        outcomes.append((saved.pop("losses"), saved, float(saved.pop("norm"))))
+    assert_same(*outcomes)
+
+
+def test_strategies_that_cannot_be_are_refused():
+    with pytest.raises(UserError, match="STRATEGY is 'two_devices'; it can be one_device or mirrored"):
+        place("two_devices", batch_size=4)
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_rows_that_replicas_cannot_share_are_refused():
+    with pytest.raises(UserError, match="BATCH_SIZE is 3, which 2 replicas cannot share evenly"):
+        place("mirrored", batch_size=3)
+
+
+if __name__ == "__main__":
+    losses, values, norm = train(place("one_device", batch_size=4))
+    np.savez(sys.argv[1], losses=losses, norm=norm, **values)

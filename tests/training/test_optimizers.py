@@ -1,0 +1,57 @@
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.training.optimizers import AdamW, WarmupLinearDecay
+
+
+def reference_step(value, gradients, rate, decay, clip_norm, steps):
+    """AdamW in float64 on a list of arrays; `decay` per array."""
+    first = [np.zeros_like(v) for v in value]
+    second = [np.zeros_like(v) for v in value]
+    for t in range(1, steps + 1):
+        norm = np.sqrt(sum((g**2).sum() for g in gradients))
+        scale = min(1.0, clip_norm / (norm + 1e-6))
+        for i, gradient in enumerate(gradients):
+            g = gradient * scale
+            value[i] = value[i] - rate * decay[i] * value[i]
+            first[i] = 0.9 * first[i] + 0.1 * g
+            second[i] = 0.999 * second[i] + 0.001 * g**2
+            corrected = rate * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+            value[i] = value[i] - corrected * first[i] / (np.sqrt(second[i]) + 1e-6)
+    return value
+
+
+@pytest.mark.parametrize("clip_norm", [0.5, 1e6])
+def test_steps_equal_a_reference_in_float64(clip_norm):
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(3, 2)), rng.normal(size=(2,)), rng.normal(size=(2,))]
+    gradients = [rng.normal(size=value.shape) for value in values]
+    variables = [keras.Variable(v, name=n) for v, n in zip(values, ("kernel", "bias", "gamma"), strict=True)]
+    optimizer = AdamW(learning_rate=0.1, weight_decay=0.2, clip_norm=clip_norm)
+    for _ in range(3):
+        optimizer.apply([keras.ops.convert_to_tensor(g, "float32") for g in gradients], variables)
+    expected = reference_step(values, gradients, 0.1, (0.2, 0.0, 0.0), clip_norm, 3)
+    for variable, value in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, atol=1e-5)
+    norm = np.sqrt(sum((g**2).sum() for g in gradients))
+    assert np.isclose(float(optimizer.gradient_norm.numpy()), norm, rtol=1e-5)
+
+
+def test_the_optimizer_comes_back_from_its_config():
+    optimizer = AdamW(learning_rate=WarmupLinearDecay(1e-3, 10, 100), clip_norm=0.7)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
+    assert again.get_config() == optimizer.get_config()
+    assert again.clip_norm == 0.7
+
+
+def test_warm_up_must_fit_and_may_be_absent():
+    assert float(WarmupLinearDecay(2.0, 0, 10)(0)) == 2.0
+    with pytest.raises(UserError, match="warm-up of 10 steps must be shorter than the run of 10"):
+        WarmupLinearDecay(1.0, 10, 10)
+
+
+def test_clipping_at_nothing_is_a_mistake():
+    with pytest.raises(ValueError, match="clip_norm is 0"):
+        AdamW(clip_norm=0)
