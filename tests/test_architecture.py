@@ -1,0 +1,128 @@
+"""The house's rules, held against the real source: who imports whom, how long a module is, what nothing is called."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "rembed_keras"
+
+# a part may import the parts of its set and of theirs, itself, and errors
+ARROWS = {
+    "cli": {"config", "training", "tasks", "analysis", "interop", "modeling", "data"},
+    "config": {"training", "tasks", "analysis", "interop", "modeling", "data"},
+    "training": {"tasks", "analysis", "interop", "modeling", "data"},
+    "tasks": {"modeling", "data"},
+    "analysis": {"modeling", "data"},
+    "interop": {"modeling", "data"},
+    "modeling": set(),
+    "data": set(),
+    "errors": set(),
+}
+EVERYBODYS = {"errors"}
+ENTRANCES = {"__init__", "__main__"}  # they show the package to the outside, and may import any part
+
+
+def sources(folder=PACKAGE):
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sources()}
+
+
+def part_of(module):
+    """The second name of rembed_keras.x.y: the part of the house that a module is in."""
+    names = module.split(".")
+    return names[1] if len(names) > 1 else "__init__"
+
+
+def imports(path):
+    """Yields (module, inside_a_function) for every import in a file, wherever it stands."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inner = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) in inner
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield (full if full in MODULES else node.module), id(node) in inner
+
+
+def own_imports(path):
+    return {module for module, _ in imports(path) if module.split(".")[0] == "rembed_keras"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_follow_the_arrows(module):
+    part = part_of(module)
+    if part in ENTRANCES:
+        return
+    allowed = ARROWS[part] | EVERYBODYS | {part}
+    strangers = {target for target in own_imports(MODULES[module]) if part_of(target) not in allowed | {"__init__"}}
+    assert not strangers, f"{module} may import {sorted(allowed)} only"
+
+
+def test_the_arrows_are_enforced_on_every_form_of_import(tmp_path):
+    source = "from rembed_keras import data\ndef f():\n    import rembed_keras.modeling.encoder\n    import gin\n"
+    (tmp_path / "x.py").write_text(source)
+    found = set(imports(tmp_path / "x.py"))
+    assert found == {("rembed_keras.data", False), ("rembed_keras.modeling.encoder", True), ("gin", True)}
+
+
+def importers(library):
+    return {
+        (module, inside)
+        for module, path in MODULES.items()
+        for target, inside in imports(path)
+        if target.split(".")[0] == library
+    }
+
+
+def test_only_config_imports_gin():
+    assert {module for module, _ in importers("gin")} <= {"rembed_keras.config"}
+
+
+def test_modeling_imports_no_tensorflow_but_to_sum_over_replicas():
+    uses = {use for use in importers("tensorflow") if part_of(use[0]) == "modeling"}
+    assert uses <= {("rembed_keras.modeling.replicas", True)}
+
+
+@pytest.mark.parametrize("library", ["tensorflow", "keras", "keras_hub", "tensorflow_text"])
+def test_data_knows_no_framework(library):
+    assert not {module for module, _ in importers(library) if part_of(module) == "data"}
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {module: own_imports(path) & MODULES.keys() - {module} for module, path in MODULES.items()}
+    while leaves := {module for module, targets in graph.items() if not targets & graph.keys()}:
+        graph = {module: targets for module, targets in graph.items() if module not in leaves}
+    assert not graph, "each of these imports another of them"
+
+
+@pytest.mark.parametrize("path", [*sources(), *sources(ROOT / "tests")], ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_are_short_and_finished(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 300
+    todo = "TO" + "DO"
+    assert todo not in text
+    assert not {"utils", "helpers", "common", "misc", "base"} & set(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("folder", ["gin", "recipes"])
+def test_no_python_among_the_recipes(folder):
+    assert (ROOT / folder).is_dir()
+    assert not list((ROOT / folder).rglob("*.py")), "gin/__init__.py would hide the gin library"

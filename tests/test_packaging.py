@@ -1,0 +1,86 @@
+"""The wheel, as a stranger gets it: built from a copy of the sources, installed elsewhere, run from a third place."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LOCAL = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "tests", "notebooks")
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command, cwd):
+    """Runs a command as a stranger would, without what this process set for its own tests."""
+    private = {"PYTHONPATH", "KERAS_BACKEND", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"}
+    environment = {key: value for key, value in os.environ.items() if key not in private}
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    sources = tmp_path_factory.mktemp("sources") / "rembed_keras"
+    shutil.copytree(ROOT, sources, ignore=LOCAL)
+    run(sys.executable, "-m", "build", "--outdir", sources.parent, sources, cwd=sources.parent)  # by way of the sdist
+    (built,) = sources.parent.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def bin_folder(wheel, tmp_path_factory):
+    environment = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", environment, cwd=environment)
+    run(environment / "bin" / "pip", "install", "--quiet", wheel, cwd=environment)
+    yield environment / "bin"
+    shutil.rmtree(environment)  # 2.5 GB, which pytest would keep for three more runs
+
+
+def files_of(folder):
+    """What should travel from a folder: all of it but compiled Python."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_carries_recipes_blocks_and_text(wheel):
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    outside = {f"rembed_keras/{name}" for folder in ("gin", "recipes") for name in files_of(folder)}
+    sample = files_of("rembed_keras/data/sample")
+    modules = {name for name in files_of("rembed_keras") if name.endswith(".py")}
+    assert {"rembed_keras/recipes/quickstart.gin"} <= outside
+    assert any("licen" in name.lower() for name in sample)
+    assert any(name.endswith(".txt.gz") for name in sample)
+    assert not (outside | sample | modules) - packed
+    tops = {name.split("/")[0] for name in packed}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"rembed_keras"}
+    assert not [name for name in packed if "__pycache__" in name or name.startswith("rembed_keras/gin/__init__")]
+
+
+def test_an_installed_rembed_inspects_a_recipe_of_the_wheel(bin_folder, tmp_path):
+    printed = run(bin_folder / "rembed", "inspect", "recipes/quickstart.gin", "--json", cwd=tmp_path)
+    ledger = json.loads(printed)["ledger"]
+    assert ledger["kept"] + ledger["dropped"] == ledger["total"] > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_and_the_module_are_the_same_thing(bin_folder, tmp_path):
+    by_command = run(bin_folder / "rembed", "--help", cwd=tmp_path)
+    assert run(bin_folder / "python", "-m", "rembed_keras", "--help", cwd=tmp_path) == by_command
+
+
+def test_what_was_resolved_fits_together(bin_folder, tmp_path):
+    run(bin_folder / "pip", "check", cwd=tmp_path)
+    names = {package["name"] for package in json.loads(run(bin_folder / "pip", "list", "--format=json", cwd=tmp_path))}
+    assert {"tensorflow", "keras", "rembed-keras"} <= names
+    assert "tensorflow-cpu" not in names
