@@ -109,7 +109,7 @@ def latest(folder: Path, warn=print) -> Checkpoint | None:
 
 def read(variable) -> np.ndarray:
     """A variable's value."""
-    return np.ascontiguousarray(keras.ops.convert_to_numpy(variable.value))
+    return np.asarray(keras.ops.convert_to_numpy(variable.value), order="C")
 
 
 def read_arrays(variables) -> dict[str, np.ndarray]:

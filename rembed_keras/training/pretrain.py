@@ -122,12 +122,8 @@ def _fit(
     recorder = Recorder(clock, workdir.metrics, board, RUN, log_every, progress.show)
     checkpointer = Checkpointer(clock, checkpoint_every, save, resume)
     callbacks = [clock, recorder, checkpointer, progress]
-    learner.fit(
-        batches.batches(first_step, steps),
-        shuffle=False,
-        verbose=0,
-        callbacks=callbacks,
-    )
+    data = batches.batches(first_step, steps)
+    learner.fit(data, steps_per_epoch=steps - first_step, shuffle=False, verbose=0, callbacks=callbacks)
 
 
 def _restore(learner, found):
