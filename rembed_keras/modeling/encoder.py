@@ -88,9 +88,14 @@ class Encoder(keras_hub.models.Backbone):
         _check(sizes, dropout, activation)
         if shared_with is None:
             self.embeddings = InputEmbedding(
-                vocabulary_size, input_embedding_dim, max_sequence_length, num_segments,
-                name="embeddings", dtype=dtype, **regularisation,
-            )  # fmt: skip
+                vocabulary_size,
+                input_embedding_dim,
+                max_sequence_length,
+                num_segments,
+                name="embeddings",
+                dtype=dtype,
+                **regularisation,
+            )
             dense = {"kernel_initializer": initializer(), "dtype": dtype}
             self.projection = keras.layers.Dense(hidden_dim, name="projection", **dense)
             self.blocks = [
@@ -102,7 +107,7 @@ class Encoder(keras_hub.models.Backbone):
                     name=f"block_{i}",
                     dtype=dtype,
                     **regularisation,
-                )  # fmt: skip
+                )
                 for i in range(num_layers)
             ]
             self.pooler = keras.layers.Dense(hidden_dim, activation="tanh", name="pooler", **dense)

@@ -109,7 +109,7 @@ def latest(folder: Path, warn=print) -> Checkpoint | None:
 
 def read(variable) -> np.ndarray:
     """A variable's value."""
-    return np.asarray(keras.ops.convert_to_numpy(variable.value), order="C")
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.copy(variable.value)), order="C")
 
 
 def read_arrays(variables) -> dict[str, np.ndarray]:
@@ -133,10 +133,9 @@ def assign_arrays(variables, arrays: dict[str, np.ndarray], source: Path) -> Non
     for variable in variables:
         if variable.path not in arrays:
             raise UserError(f"{source} has no {variable.path}: it is of another model")
-        if arrays[variable.path].shape != tuple(variable.shape):
-            raise UserError(
-                f"{source}: {variable.path} has shape {arrays[variable.path].shape}, the recipe's {tuple(variable.shape)}"
-            )
+        found, wanted = arrays[variable.path].shape, tuple(variable.shape)
+        if found != wanted:
+            raise UserError(f"{source}: {variable.path} has shape {found}, the recipe's {wanted}")
     for variable in variables:
         variable.assign(arrays[variable.path])
 

@@ -92,11 +92,11 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         peak: the highest learning rate.
-        warmup_steps: steps until the peak.
+        warmup_steps: steps until the peak; a run that is shorter than its warm-up only rises.
         total_steps: steps until 0.
 
     Raises:
-        UserError: if the warm-up is not shorter than the run.
+        UserError: for a negative warm-up or a run of no steps.
 
     >>> schedule = WarmupLinearDecay(peak=1.0, warmup_steps=10, total_steps=110)
     >>> [round(float(schedule(step)), 2) for step in (0, 5, 10, 60, 110)]
@@ -104,17 +104,18 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps):
-        if not 0 <= warmup_steps < total_steps:
-            raise UserError(f"the warm-up of {warmup_steps} steps must be shorter than the run of {total_steps} steps")
+        if warmup_steps < 0 or total_steps < 1:
+            raise UserError(f"a learning rate cannot warm up for {warmup_steps} of {total_steps} steps")
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.total_steps = total_steps
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
-        rise = step / max(1, self.warmup_steps)
-        fall = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
-        return self.peak * ops.maximum(0.0, ops.minimum(rise, fall) if self.warmup_steps else fall)
+        rise = step / self.warmup_steps if self.warmup_steps else 1.0
+        falling = self.total_steps - self.warmup_steps
+        fall = (self.total_steps - step) / falling if falling > 0 else 1.0
+        return self.peak * ops.maximum(0.0, ops.minimum(rise, fall))
 
     def get_config(self):
         return {

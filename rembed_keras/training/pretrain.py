@@ -1,25 +1,14 @@
-"""The stage that pays: an encoder and a head learn from text, step by step, and survive being killed.
-
-What a step sees is a function of (seed, step), and a checkpoint holds all that a step changes, so a run that was
-killed and started again takes the same steps as one that was not, to the bit.
-"""
+"""The stage that pays: an encoder and a head that will be dropped learn from text."""
 
 from collections.abc import Callable
 
 import keras
 
+from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
-from rembed_keras.training import checkpoints
-from rembed_keras.training.callbacks import (
-    Checkpointer,
-    ProgressLine,
-    Recorder,
-    StepClock,
-)
 from rembed_keras.training.distribution import place
-from rembed_keras.training.workdir import Board, Workdir
-
-RUN = "pretrain"
+from rembed_keras.training.loop import train
+from rembed_keras.training.workdir import Workdir
 
 
 def pretrain(
@@ -39,7 +28,7 @@ def pretrain(
     """Pre-trains until `steps`, from the newest checkpoint if there is one.
 
     Args:
-        workdir: where the prepared corpus lies and checkpoints and the log go.
+        workdir: the run's folder; checkpoints and the log go there.
         encoder: makes the `Encoder`.
         model: makes the pre-training model of an encoder, for example `MaskedLM`.
         optimizer: makes the optimizer.
@@ -53,16 +42,11 @@ def pretrain(
         seed: of the initial weights and of dropout; the data has a seed of its own.
 
     Raises:
-        UserError: for a corpus that is missing or does not fit the model, or a checkpoint of another model.
+        UserError: for a corpus that is missing or does not fit the model, or checkpoints of another model.
     """
-    from rembed_keras.data.corpus import Corpus
-
-    for knob, value in {
-        "STEPS": steps,
-        "CHECKPOINT_EVERY": checkpoint_every,
-        "LOG_EVERY": log_every,
-    }.items():
-        if not isinstance(value, int) or value < 1:
+    counts = {"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every}
+    for knob, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UserError(f"{knob} is {value!r}; it must be a positive whole number")
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size)
@@ -71,82 +55,19 @@ def pretrain(
         learner = model(encoder())
         learner.track_groups(batches.languages)
         learner.compile(optimizer=optimizer(), jit_compile=placement.jit_compile)
-        learner.optimizer.build(learner.trainable_variables)
     _check_fit(batches, learner.encoder)
-    found = checkpoints.latest(workdir.checkpoints)
-    if found is not None:
-        _restore(learner, found)
-        print(f"resuming from {found.path}" if found.step < steps else f"pre-training is done: {found.path}")
-    if found is None or found.step < steps:
-        _fit(
-            learner,
-            batches,
-            workdir,
-            found,
-            steps,
-            checkpoint_every,
-            log_every,
-            keep_checkpoints,
-        )
-
-
-def _fit(
-    learner,
-    batches,
-    workdir,
-    found,
-    steps,
-    checkpoint_every,
-    log_every,
-    keep_checkpoints,
-):
-    first_step = found.step if found else 0
-    clock = StepClock(first_step, steps, batches.batch_size * batches.sequence_length)
-    progress = ProgressLine(clock, "pre-training")
-    board = Board(
-        workdir.tensorboard / RUN,
-        workdir.metrics.rewind(RUN, first_step),
-        workdir.texts,
+    train(
+        learner,
+        batches.batches,
+        workdir,
+        workdir.checkpoints,
+        run="pretrain",
+        steps=steps,
+        tokens_per_step=batches.batch_size * batches.sequence_length,
+        checkpoint_every=checkpoint_every,
+        log_every=log_every,
+        keep_checkpoints=keep_checkpoints,
     )
-
-    def save(step):
-        running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
-        parts = {name: checkpoints.read_arrays(owned) for name, owned in _parts(learner).items()}
-        checkpoints.save(workdir.checkpoints, step, parts, running, keep_checkpoints)
-
-    def resume():
-        if found:
-            for variable, value in zip(_running(learner), found.running, strict=True):
-                variable.assign(value)
-
-    recorder = Recorder(clock, workdir.metrics, board, RUN, log_every, progress.show)
-    checkpointer = Checkpointer(clock, checkpoint_every, save, resume)
-    callbacks = [clock, recorder, checkpointer, progress]
-    data = batches.batches(first_step, steps)
-    learner.fit(data, steps_per_epoch=steps - first_step, shuffle=False, verbose=0, callbacks=callbacks)
-
-
-def _restore(learner, found):
-    for part, owned in _parts(learner).items():
-        checkpoints.assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
-
-
-def _parts(learner):
-    """Variables by the file that they are saved in."""
-    kept = {id(weight) for weight in learner.encoder.weights}
-    head = [weight for weight in learner.weights if id(weight) not in kept]
-    return {
-        "encoder": learner.encoder.weights,
-        "head": head,
-        "optimizer": learner.optimizer.variables,
-    }
-
-
-def _running(learner):
-    """What a step changes besides those: states of random generators, and means of the open interval."""
-    weights = {id(weight) for weight in learner.weights}
-    running = {id(variable): variable for variable in (*learner.variables, *learner.metrics_variables)}
-    return [variable for key, variable in running.items() if key not in weights]
 
 
 def _check_fit(batches, encoder):

@@ -1,0 +1,89 @@
+"""One loop for everything that learns: pre-training and fine-tuning differ in what they learn, not in how.
+
+Data is a function of the step and a checkpoint holds all that a step changes, so training that was killed and started
+again takes the steps it would have taken, to the bit.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rembed_keras.training import checkpoints
+from rembed_keras.training.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
+from rembed_keras.training.workdir import Board, Workdir
+
+
+def train(
+    learner,
+    data: Callable,
+    workdir: Workdir,
+    folder: Path,
+    run: str,
+    steps: int,
+    tokens_per_step: float,
+    checkpoint_every: int,
+    log_every: int,
+    keep_checkpoints: int = 2,
+) -> None:
+    """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
+
+    Args:
+        learner: a model of ours, which has an `encoder`, compiled with an optimizer of `training.optimizers`.
+        data: gives the batches of steps `first` up to `last`, as `model.fit` takes them.
+        workdir: whose log and curves the run is written to.
+        folder: the folder of the run's checkpoints.
+        run: the run's name in the log: its stage, and after a slash which model of the stage.
+        steps: steps of the whole run.
+        tokens_per_step: tokens of a batch, padding not counted.
+        checkpoint_every: steps between checkpoints; there is one at the end in any case.
+        log_every: steps between rows of the log; there is one at the end in any case.
+        keep_checkpoints: how many checkpoints stay on disk.
+
+    Raises:
+        UserError: for checkpoints of another model, or a loss that is no longer a number.
+    """
+    learner.optimizer.build(learner.trainable_variables)
+    found = checkpoints.latest(folder)
+    first_step = found.step if found else 0
+    if found:
+        for part, owned in _parts(learner).items():
+            checkpoints.assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
+        print(f"{run}: resuming from {found.path}" if first_step < steps else f"{run}: done, {found.path}", flush=True)
+    if first_step >= steps:
+        return
+    clock = StepClock(first_step, steps, tokens_per_step)
+    progress = ProgressLine(clock, run)
+    board = Board(workdir.tensorboard / run, workdir.metrics.rewind(run, first_step), workdir.texts)
+
+    def save(step):
+        running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in _parts(learner).items()}
+        checkpoints.save(folder, step, parts, running, keep_checkpoints)
+
+    def resume():
+        if found:
+            for variable, value in zip(_running(learner), found.running, strict=True):
+                variable.assign(value)
+
+    recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show)
+    checkpointer = Checkpointer(clock, checkpoint_every, save, resume)
+    learner.fit(
+        data(first_step, steps),
+        steps_per_epoch=steps - first_step,
+        shuffle=False,
+        verbose=0,
+        callbacks=[clock, recorder, checkpointer, progress],
+    )
+
+
+def _parts(learner):
+    """Variables by the file that they are saved in."""
+    kept = {id(weight) for weight in learner.encoder.weights}
+    head = [weight for weight in learner.weights if id(weight) not in kept]
+    return {"encoder": learner.encoder.weights, "head": head, "optimizer": learner.optimizer.variables}
+
+
+def _running(learner):
+    """What a step changes besides those: states of random generators, and means of the open interval."""
+    weights = {id(weight) for weight in learner.weights}
+    running = {id(variable): variable for variable in (*learner.variables, *learner.metrics_variables)}
+    return [variable for key, variable in running.items() if key not in weights]
