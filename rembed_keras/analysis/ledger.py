@@ -1,0 +1,186 @@
+"""The account of a model: what is paid during pre-training, what of it is kept, and what is dropped.
+
+Everything is counted in closed form from the sizes, so the account of a model of any size is had at once and without
+building it; tests hold it against what Keras counts. The paper counts otherwise, leaving out what hardly matters (the
+pooler, the head's transform and bias, a projection between equal widths); both ways are given. Source: Chung et al.
+2021, tables 1 to 6.
+"""
+
+from dataclasses import dataclass
+
+BYTES = 4  # of a float32 parameter
+MASK_RATE = 0.15
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the account.
+
+    Attributes:
+        name: the part of the model.
+        parameters: how many it has.
+        flops: of a forward pass, per token of input; a multiplication and an addition count as two.
+        is_kept: whether it is part of the encoder.
+        in_paper: how many of the parameters the paper counts.
+    """
+
+    name: str
+    parameters: int
+    flops: int
+    is_kept: bool
+    in_paper: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The account of a model, in parameters, FLOPs and bytes; see `ledger`.
+
+    Attributes:
+        entries: the lines.
+        sequence_length: S, at which FLOPs were counted.
+    """
+
+    entries: tuple[Entry, ...]
+    sequence_length: int
+
+    def _sum(self, field, is_kept=None):
+        return sum(getattr(entry, field) for entry in self.entries if is_kept in (None, entry.is_kept))
+
+    @property
+    def kept(self) -> int:
+        """Parameters of the encoder, exactly."""
+        return self._sum("parameters", is_kept=True)
+
+    @property
+    def dropped(self) -> int:
+        """Parameters that exist only during pre-training, exactly."""
+        return self._sum("parameters", is_kept=False)
+
+    @property
+    def total(self) -> int:
+        """Parameters during pre-training."""
+        return self.kept + self.dropped
+
+    @property
+    def paper_kept(self) -> int:
+        """Parameters at fine-tuning as the paper counts them."""
+        return self._sum("in_paper", is_kept=True)
+
+    @property
+    def paper_total(self) -> int:
+        """Parameters during pre-training as the paper counts them."""
+        return self._sum("in_paper")
+
+    @property
+    def flops(self) -> dict[str, int]:
+        """FLOPs of a forward pass per token of input: "kept", "dropped" and "total"."""
+        return _columns(self._sum("flops", is_kept=True), self._sum("flops", is_kept=False))
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Bytes of the parameters in float32: "kept", "dropped" and "total"."""
+        return _columns(self.kept * BYTES, self.dropped * BYTES)
+
+    def to_json(self) -> dict:
+        """All of it as what JSON can say."""
+        return {
+            "kept": self.kept,
+            "dropped": self.dropped,
+            "total": self.total,
+            "paper_kept": self.paper_kept,
+            "paper_total": self.paper_total,
+            "flops_per_token": self.flops,
+            "bytes": self.bytes,
+            "sequence_length": self.sequence_length,
+            "parts": {
+                entry.name: {"parameters": entry.parameters, "flops_per_token": entry.flops, "kept": entry.is_kept}
+                for entry in self.entries
+            },
+        }
+
+    def table(self):
+        """The account as a `rich.table.Table`."""
+        from rich.table import Table
+
+        shown = Table(title="What is kept and what is dropped")
+        for column in ("", "kept", "dropped", "of all"):
+            shown.add_column(column, justify="left" if not column else "right")
+        for entry in self.entries:
+            cells = (f"{entry.parameters:,}", "") if entry.is_kept else ("", f"{entry.parameters:,}")
+            shown.add_row(entry.name, *cells, f"{entry.parameters / self.total:.1%}")
+        shown.add_section()
+        shown.add_row("parameters", f"{self.kept:,}", f"{self.dropped:,}", f"{self.total:,}")
+        paper_dropped = self.paper_total - self.paper_kept
+        shown.add_row("  as the paper counts", f"{self.paper_kept:,}", f"{paper_dropped:,}", f"{self.paper_total:,}")
+        for name, columns in (("forward FLOPs per token", self.flops), ("bytes in float32", self.bytes)):
+            shown.add_row(name, *(f"{columns[column]:,}" for column in ("kept", "dropped", "total")))
+        return shown
+
+
+def _columns(kept, dropped):
+    return {"kept": kept, "dropped": dropped, "total": kept + dropped}
+
+
+def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float = MASK_RATE) -> Ledger:
+    """Accounts for a model.
+
+    Args:
+        model_or_config: a `MaskedLM`, an `Encoder`, or the configuration of one: a dict of the encoder's arguments, or
+            of MaskedLM's with those under "encoder".
+        sequence_length: S at which FLOPs are counted; the longest the encoder takes by default. Every token is taken
+            to attend to S tokens, so rows that are packed with short documents are counted too dear, as is done there.
+        mask_rate: share of the tokens that reach the head.
+
+    Returns:
+        The account.
+
+    Raises:
+        KeyError: for a configuration that lacks a size.
+
+    >>> base = {"vocabulary_size": 120_000, "num_layers": 12, "num_heads": 12, "hidden_dim": 768,
+    ...         "intermediate_dim": 3072, "input_embedding_dim": 128}
+    >>> account = ledger({"encoder": base, "output_embedding_dim": 768, "coupling": "decoupled"})
+    >>> account.paper_kept // 10**6, account.paper_total // 10**6
+    (100, 192)
+    """
+    config = model_or_config.get_config() if hasattr(model_or_config, "get_config") else model_or_config
+    encoder = config.get("encoder", config)
+    encoder = encoder.get("config", encoder)  # as Keras serialises an object
+    length = sequence_length or encoder.get("max_sequence_length", 512)
+    entries = _encoder_entries(encoder, length)
+    if "encoder" in config:
+        entries += _head_entries(
+            encoder, config["output_embedding_dim"], config.get("coupling", "decoupled"), mask_rate
+        )
+    return Ledger(tuple(entries), length)
+
+
+def _encoder_entries(config, length):
+    vocabulary, width, hidden = (config[key] for key in ("vocabulary_size", "input_embedding_dim", "hidden_dim"))
+    layers, inner = config["num_layers"], config["intermediate_dim"]
+    positions = config.get("max_sequence_length", 512) + config.get("num_segments", 2)
+    dense = 4 * hidden * hidden + 2 * hidden * inner  # a block's kernels: query, key, value, output; up, down
+    block = dense + (4 * hidden + inner + hidden) + 4 * hidden  # with biases, and two norms
+    projection = width * hidden + hidden
+    pooler = hidden * hidden + hidden
+    return [
+        _kept("input embedding", vocabulary * width, 0),
+        _kept("positions, segments, norm", positions * width + 2 * width, 0),
+        _kept("projection", projection, 2 * width * hidden, in_paper=projection if width != hidden else 0),
+        _kept(f"{layers} blocks", layers * block, layers * (2 * dense + 4 * length * hidden)),
+        _kept("pooler", pooler, round(2 * hidden * hidden / length), in_paper=0),
+    ]
+
+
+def _head_entries(config, width, coupling, mask_rate):
+    vocabulary, hidden = config["vocabulary_size"], config["hidden_dim"]
+    table = 0 if coupling == "coupled" else vocabulary * width
+    name = "output embedding" if table else "output bias; table shared"
+    return [
+        Entry("head", hidden * width + 3 * width, round(mask_rate * 2 * hidden * width), False, 0),
+        Entry(name, table + vocabulary, round(mask_rate * 2 * width * vocabulary), False, table),
+    ]
+
+
+def _kept(name, parameters, flops, in_paper=None):
+    return Entry(name, parameters, flops, True, parameters if in_paper is None else in_paper)

@@ -1,0 +1,138 @@
+"""Batches as a function of (seed, step): languages are drawn, rows cut, tokens hidden.
+
+There is no shuffle buffer and no state. Row i of the whole run belongs to a language by arithmetic on the weights, and
+is a slice of that language's stream of tokens; where the slices begin changes with every pass over the language, and
+their order is a permutation by seed and pass. Packing is for free: a slice holds whatever documents fall into it, and
+`padding_mask` numbers them, so that tokens attend within their own document only. Batch k can be had without those
+before it, which is all that resuming needs. Random access, mixing and reading ahead are Grain's.
+"""
+
+from collections.abc import Mapping
+
+import grain
+import numpy as np
+
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.masking import mask_rows
+from rembed_keras.errors import UserError
+
+
+class Mixture:
+    """Pre-training batches of a corpus.
+
+    Args:
+        corpus: the prepared corpus.
+        batch_size: B, rows a batch.
+        sequence_length: S, tokens a row.
+        seed: of the order of rows, the cuts and the masks.
+        alpha: a language's share of the rows is its number of tokens to the power of alpha: 1 as they are, 0 all
+            equal.
+        mask_rate: share of a row's tokens that are predicted.
+        whole_word: whether whole words are hidden; see `masking.mask_rows`.
+
+    Attributes:
+        languages: names, in the order of `language_ids`.
+        weights: each language's share of the rows, float64, in the same order.
+        num_predictions: P, predicted positions a row.
+
+    Raises:
+        UserError: for a size, rate or exponent that makes no sense, or a language shorter than a row.
+
+    Source: Conneau & Lample 2019, section 3.1, for alpha.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        batch_size: int,
+        sequence_length: int,
+        seed: int = 0,
+        alpha: float = 0.5,
+        mask_rate: float = 0.15,
+        whole_word: bool = False,
+    ):
+        _check(corpus, batch_size, sequence_length, alpha, mask_rate)
+        self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
+        self.seed, self.whole_word = seed, whole_word
+        self.languages = corpus.languages
+        self.num_predictions = max(1, round(mask_rate * sequence_length))
+        sizes = np.array([corpus.num_tokens[language] for language in self.languages], np.float64)
+        self.weights = sizes**alpha / np.sum(sizes**alpha)
+        self._batches = self._pipeline()
+
+    def _pipeline(self):
+        streams = [_rows(self, index) for index in range(len(self.languages))]
+        rows = grain.MapDataset.mix(streams, weights=list(self.weights)) if len(streams) > 1 else streams[0]
+        return rows.batch(self.batch_size, drop_remainder=True).map_with_index(self._batch)
+
+    def _batch(self, step, rows):
+        tokens = rows["tokens"]  # [B, S]
+        tokenizer = self.corpus.tokenizer
+        rng = np.random.default_rng((self.seed, step))
+        masked = mask_rows(tokens, self.num_predictions, rng, tokenizer, self.whole_word)
+        begins = tokens == tokenizer.cls_id
+        begins[:, 0] = True  # a row may begin in the middle of a document
+        x = {
+            "token_ids": masked["token_ids"],
+            "segment_ids": np.zeros_like(masked["token_ids"]),
+            "padding_mask": np.cumsum(begins, axis=1, dtype=np.int32),
+            "mask_positions": masked["mask_positions"],
+            "language_ids": rows["language"].astype(np.int32),
+        }
+        return x, masked["mask_ids"], masked["mask_weights"]
+
+    def __getitem__(self, step: int):
+        """The batch of a step, from 0.
+
+        Returns:
+            `(x, y, sample_weight)`. `x` is a dict of int32 arrays: `token_ids`, `segment_ids` and `padding_mask`
+            [B, S], the last numbering the documents of a row from 1; `mask_positions` [B, P]; `language_ids` [B].
+            `y` int32 [B, P] are the hidden ids and `sample_weight` float32 [B, P] is 0 for slots without one.
+        """
+        return self._batches[step]
+
+    def batches(self, first_step: int, last_step: int) -> grain.IterDataset:
+        """The batches of steps `first_step` up to `last_step`, read ahead by threads, as `model.fit` takes them."""
+        return self._batches.slice(slice(first_step, last_step)).to_iter_dataset(
+            grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
+        )
+
+    @property
+    def unigram_entropy(self) -> float:
+        """Nats a prediction costs one who knows how often each piece is predicted, and nothing else."""
+        is_text = ~self.corpus.tokenizer.is_special
+        shares = np.zeros(len(is_text))
+        for language, weight in zip(self.languages, self.weights, strict=True):
+            counts = self.corpus.unigram_counts(language) * is_text
+            shares += weight * counts / counts.sum()
+        shares = shares[shares > 0]
+        return float(-np.sum(shares * np.log(shares)))
+
+
+def _rows(mixture, index):
+    """The endless rows of one language: a permutation of its slices for every pass, and other cuts in each."""
+    language, length, seed = mixture.languages[index], mixture.sequence_length, mixture.seed
+    tokens = mixture.corpus.num_tokens[language]
+    slices = tokens // length
+
+    def row(position, piece) -> Mapping:
+        cut = np.random.default_rng((seed, index, position // slices)).integers(length)
+        return {"tokens": mixture.corpus.tokens(language, cut + piece * length, length), "language": np.int32(index)}
+
+    return grain.MapDataset.range(slices).seed(seed + index).shuffle().repeat().map_with_index(row)
+
+
+def _check(corpus, batch_size, sequence_length, alpha, mask_rate):
+    for knob, value, least in (("BATCH_SIZE", batch_size, 1), ("SEQUENCE_LENGTH", sequence_length, 8)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UserError(f"{knob} is {value!r}; it must be a whole number of at least {least}")
+    if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+        raise UserError(f"alpha is {alpha!r}; it must be between 0, all languages equal, and 1, as they are")
+    if not isinstance(mask_rate, int | float) or not 0 < mask_rate < 1:
+        raise UserError(f"mask_rate is {mask_rate!r}; it must be over 0 and under 1")
+    short = [language for language in corpus.languages if corpus.num_tokens[language] < sequence_length]
+    if short:
+        raise UserError(
+            f"corpus {corpus.path}: {short[0]} has {corpus.num_tokens[short[0]]} tokens, fewer than a row of "
+            f"SEQUENCE_LENGTH {sequence_length}: add text or remove the language"
+        )

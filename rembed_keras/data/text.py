@@ -1,0 +1,68 @@
+"""A folder of text as its users keep it: one `<language>.txt` or `<language>.txt.gz` each, one paragraph a line.
+
+Files are streamed, never held whole. What is wrong with one is told with its name and line.
+"""
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from rembed_keras.errors import UserError
+
+ENDINGS = (".txt.gz", ".txt")
+
+
+def text_files(folder: str | Path) -> dict[str, Path]:
+    """The text files of a folder by language, in the order of their names.
+
+    Raises:
+        UserError: if there is no such folder, no text in it, or two files of one language.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder of text")
+    files: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        ending = next((ending for ending in ENDINGS if path.name.endswith(ending)), None)
+        if ending is None or path.name.startswith("."):
+            continue
+        language = path.name.removesuffix(ending)
+        if language in files:
+            raise UserError(f"{path} and {files[language]} are both text of {language!r}: keep one")
+        files[language] = path
+    if not files:
+        raise UserError(f"{folder} has no <language>.txt or <language>.txt.gz file")
+    return dict(sorted(files.items()))
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a text file, stripped; empty ones too, so that the n-th is the n-th of the file.
+
+    Raises:
+        UserError: naming file and line, for text that is not UTF-8 or a damaged archive.
+    """
+    done = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            for line in file:
+                yield line.decode("utf-8").strip().removeprefix("\ufeff")
+                done += 1
+    except UnicodeDecodeError:
+        raise UserError(f"{path}, line {done + 1} is not UTF-8: convert the file first") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise UserError(f"{path} is not a whole gzip file: it ends or breaks after line {done}") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+
+
+def read_paragraphs(path: Path) -> Iterator[str]:
+    """Yields the lines of a text file that are not empty; see `read_lines`."""
+    return (line for line in read_lines(path) if line)
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

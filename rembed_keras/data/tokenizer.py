@@ -1,0 +1,158 @@
+"""Text to ids and back, by a SentencePiece model.
+
+One model file is the whole truth about a vocabulary: the ids of the special pieces are looked up in it by name, never
+assumed, so that a vocabulary trained here and the one of a released model are used alike. Training is deterministic:
+the same text and settings give the same file.
+"""
+
+import hashlib
+import io
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from rembed_keras.errors import UserError
+
+SPECIAL_PIECES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+THREADS = 4  # of training; the sums of its threads, and so the model, depend on their number
+SPACE = "\u2581"  # how SentencePiece writes the space before a word
+# scripts that put no spaces between words, as their letters' Unicode names begin: every piece may start a word
+UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+
+
+class Tokenizer:
+    """A SentencePiece model and its special pieces.
+
+    Args:
+        path: the model file.
+
+    Attributes:
+        sha256: checksum of the model file.
+        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
+
+    Raises:
+        UserError: if the file is missing, is no SentencePiece model, or lacks a special piece.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        try:
+            model = self.path.read_bytes()
+        except OSError as error:
+            raise UserError(f"tokenizer {self.path}: {error.strerror}") from None
+        try:
+            self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError:
+            raise UserError(f"tokenizer {self.path} is not a SentencePiece model") from None
+        self.sha256 = hashlib.sha256(model).hexdigest()
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, SPECIAL_PIECES)
+
+    def _special(self, role):
+        for piece in SPECIAL_PIECES[role]:
+            token_id = self._model.piece_to_id(piece)
+            if self._model.id_to_piece(token_id) == piece:
+                return token_id
+        raise UserError(f"tokenizer {self.path} has no {' or '.join(SPECIAL_PIECES[role])} piece")
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of pieces, special ones included."""
+        return self._model.get_piece_size()
+
+    @cached_property
+    def is_special(self) -> np.ndarray:
+        """Whether a piece stands for no text, bool [V]: such pieces are neither hidden nor predicted."""
+        special = [self._model.is_control(i) or self._model.is_unused(i) for i in range(self.vocabulary_size)]
+        special = np.array(special)
+        special[[self.pad_id, self.cls_id, self.sep_id, self.mask_id]] = True
+        return special
+
+    @cached_property
+    def starts_word(self) -> np.ndarray:
+        """Whether a piece begins a word, bool [V].
+
+        Words begin after spaces and at punctuation; in scripts without spaces every piece counts as a word.
+        """
+        return np.array([self._starts_word(i) for i in range(self.vocabulary_size)])
+
+    def _starts_word(self, token_id):
+        if self._model.is_byte(token_id):
+            return False
+        piece = self._model.id_to_piece(token_id)
+        first = piece[0]
+        return first == SPACE or not first.isalnum() or unicodedata.name(first, "").startswith(UNSPACED)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without special pieces."""
+        return self._model.encode(text)
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Ids of many texts, without special pieces."""
+        return self._model.encode(texts, num_threads=2)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; special pieces give none."""
+        return self._model.decode([int(i) for i in ids])
+
+
+def train_tokenizer(
+    lines: Iterable[str], path: str | Path, vocabulary_size: int, byte_fallback: bool = False
+) -> Tokenizer:
+    """Trains a unigram model whose first pieces are [PAD] [UNK] [CLS] [SEP] [MASK].
+
+    Args:
+        lines: the text to learn from.
+        path: where to write the model.
+        vocabulary_size: V, number of pieces, special ones included.
+        byte_fallback: whether to spell characters that are no piece as bytes, instead of [UNK].
+
+    Raises:
+        UserError: if the text supports no vocabulary of that size; the message names one that it does.
+
+    Source: Kudo 2018, "Subword Regularization".
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocabulary_size,
+            byte_fallback=byte_fallback,
+            pad_id=0,
+            unk_id=1,
+            bos_id=2,
+            eos_id=3,
+            pad_piece=SPECIAL_PIECES["pad"][0],
+            unk_piece=SPECIAL_PIECES["unk"][0],
+            bos_piece=SPECIAL_PIECES["cls"][0],
+            eos_piece=SPECIAL_PIECES["sep"][0],
+            control_symbols=[SPECIAL_PIECES["mask"][0]],
+            num_threads=THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise UserError(_explain(str(error), vocabulary_size)) from None
+    Path(path).write_bytes(model.getvalue())
+    return Tokenizer(path)
+
+
+def _explain(message, vocabulary_size):
+    too_high = re.search(r"set it to a value <= (\d+)", message)
+    if too_high:
+        return f"vocabulary_size {vocabulary_size} is more than the text supports: at most {too_high[1]}"
+    too_low = re.search(r"required_chars\. \d+ vs (\d+)", message)
+    if too_low:
+        return f"vocabulary_size {vocabulary_size} is less than the text's {too_low[1]} characters need: raise it"
+    return f"no vocabulary of {vocabulary_size} pieces could be trained: {' '.join(message.split())}"

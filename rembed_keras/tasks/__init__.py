@@ -1,0 +1,1 @@
+"""Labelled and parallel text: how it is read, encoded, scored, and compared with what needs no encoder."""

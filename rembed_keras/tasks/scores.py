@@ -1,0 +1,94 @@
+"""Scores, and the table that sets each beside what is had for nothing.
+
+`scores.json` is a list of rows `{task, language, metric, value, seed, n, system}`: which system got what on how many
+examples. Stages replace their own rows and leave the others.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Score:
+    """One measurement.
+
+    Attributes:
+        task: the task's name.
+        language: the language tested.
+        metric: for example "accuracy".
+        value: between 0 and 1.
+        seed: seed of the training that led to it; None where there is no chance in it.
+        n: how many examples.
+        system: what was tested: "pretrained", "scratch", "tfidf", "majority" and so on.
+    """
+
+    task: str
+    language: str
+    metric: str
+    value: float
+    seed: int | None
+    n: int
+    system: str
+
+
+def read_scores(path: Path) -> list[Score]:
+    """Scores of a file; none if it is not there."""
+    if not path.exists():
+        return []
+    return [Score(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def dump_scores(scores: Iterable[Score]) -> str:
+    """The text of a scores file."""
+    return json.dumps([asdict(score) for score in scores], indent=1) + "\n"
+
+
+def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: str):
+    """A table of one task: a row a language, a column a system, and the mean over the languages that were not trained.
+
+    Several seeds show as their mean and, after ±, their standard deviation; several metrics stand side by side.
+
+    Args:
+        scores: rows of any tasks.
+        task: the task to show.
+        systems: the columns, in order.
+        source: the language that was trained on, or that the others are paired with; not part of the mean.
+
+    Returns:
+        A `rich.table.Table`.
+    """
+    from rich.table import Table
+
+    rows = [score for score in scores if score.task == task]
+    metrics = list(dict.fromkeys(score.metric for score in rows))
+    shown = Table(title=f"{task}: {' / '.join(metrics)}, %")
+    for column in ("language", "n", *systems):
+        shown.add_column(column, justify="left" if column == "language" else "right")
+    sizes = {score.language: score.n for score in rows}
+    languages = sorted(sizes, key=lambda name: (name != source, name))
+    for language in languages:
+        cells = [_cell(rows, metrics, system, [language]) for system in systems]
+        shown.add_row(language, str(sizes[language]), *cells)
+    others = [language for language in languages if language != source]
+    shown.add_section()
+    shown.add_row(f"mean of {len(others)}", "", *(_cell(rows, metrics, system, others) for system in systems))
+    return shown
+
+
+def _cell(rows, metrics, system, languages):
+    """The mean of languages, for each metric, with the deviation over seeds."""
+    parts = []
+    for metric in metrics:
+        by_seed = defaultdict(list)
+        for score in rows:
+            if (score.system, score.metric) == (system, metric) and score.language in languages:
+                by_seed[score.seed].append(score.value)
+        means = [100 * float(np.mean(values)) for values in by_seed.values()]
+        spread = f" ±{np.std(means, ddof=1):.1f}" if len(means) > 1 else ""
+        parts.append(f"{np.mean(means):.1f}{spread}" if means else "-")
+    return " / ".join(parts)

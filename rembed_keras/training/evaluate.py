@@ -1,0 +1,137 @@
+"""Scores: what fine-tuned encoders and untouched ones can do, beside what is had for nothing."""
+
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+from rich.console import Console
+
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.heads import Classifier
+from rembed_keras.tasks.baselines import majority, tfidf_classifier, tfidf_similarity
+from rembed_keras.tasks.classification import LabelledTask
+from rembed_keras.tasks.encoding import encode, predict
+from rembed_keras.tasks.retrieval import ParallelText, embed, hits_at_1, precision_at_1
+from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
+from rembed_keras.training import checkpoints
+from rembed_keras.training.distribution import place
+from rembed_keras.training.finetune import STARTS, model_name, start_from
+from rembed_keras.training.workdir import Workdir, write_atomically
+
+BATCH_SIZE = 64
+
+
+def evaluate(
+    workdir: Workdir,
+    encoder: Callable,
+    task: LabelledTask,
+    sequence_length: int = 64,
+    starts: Sequence[str] = STARTS,
+    seeds: Sequence[int] = (0,),
+) -> None:
+    """Scores fine-tuned classifiers in every language, beside a character TF-IDF model and the majority class.
+
+    Args:
+        workdir: the run's folder, with the fine-tuned models.
+        encoder: makes the `Encoder`, as in `finetune`.
+        task: the task, as in `finetune`.
+        sequence_length: S, as in `finetune`.
+        starts: the starts to score.
+        seeds: the seeds to score.
+
+    Raises:
+        UserError: for a model that was not fine-tuned.
+    """
+    tokenizer = Corpus(workdir.corpus).tokenizer
+    languages = list(task.test)
+    texts = [text for language in languages for text in task.test[language][0]]
+    inputs = encode(texts, tokenizer, sequence_length)
+    scores = []
+    for start in starts:
+        for seed in seeds:
+            model = _load(workdir, encoder, task, start, seed)
+            guesses = predict(model, inputs, BATCH_SIZE).argmax(axis=-1)
+            scores += _accuracies(task, languages, guesses, start, seed)
+    linear = tfidf_classifier(*task.train)
+    scores += _accuracies(task, languages, linear.predict(texts), "tfidf", None)
+    scores += _accuracies(task, languages, majority(task.train[1], len(texts)), "majority", None)
+    _publish(workdir, scores, [*starts, "tfidf", "majority"], task.train_language)
+
+
+def _load(workdir, encoder, task, start, seed):
+    keras.backend.clear_session(free_memory=False)
+    placement = place("one_device", BATCH_SIZE)
+    model = Classifier(encoder(), len(task.labels))
+    model.compile(jit_compile=placement.jit_compile)
+    found = checkpoints.latest(workdir.finetuned / model_name(task, start, seed))
+    if found is None:
+        raise UserError(f"{workdir.finetuned / model_name(task, start, seed)} is missing: run finetune first")
+    kept = {id(weight) for weight in model.encoder.weights}
+    head = [weight for weight in model.weights if id(weight) not in kept]
+    for part, owned in (("encoder", model.encoder.weights), ("head", head)):
+        checkpoints.assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
+    return model
+
+
+def _accuracies(task, languages, guesses, system, seed):
+    scores, start = [], 0
+    for language in languages:
+        truth = task.test[language][1]
+        hits = guesses[start : start + len(truth)] == truth
+        scores.append(Score(task.name, language, "accuracy", float(np.mean(hits)), seed, len(truth), system))
+        start += len(truth)
+    return scores
+
+
+def retrieve(
+    workdir: Workdir,
+    encoder: Callable,
+    texts: Sequence[ParallelText],
+    sequence_length: int = 64,
+    seed: int = 0,
+) -> None:
+    """Scores how well translations are found without any fine-tuning, after pre-training and before.
+
+    Args:
+        workdir: the run's folder, with the pre-trained checkpoints.
+        encoder: makes the `Encoder`.
+        texts: the parallel texts.
+        sequence_length: S, tokens that are read of a sentence.
+        seed: of the weights before pre-training, as in `pretrain`.
+
+    Raises:
+        UserError: if there is no pre-trained encoder.
+    """
+    tokenizer = Corpus(workdir.corpus).tokenizer
+    for text in texts:
+        scores = []
+        for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
+            keras.utils.set_random_seed(seed)
+            probed = encoder()
+            start_from(start, probed, workdir)
+            vectors = embed(probed, text, tokenizer, sequence_length)
+            for language in text.languages:
+                rows = text.pairs(language)
+                found = precision_at_1(vectors[text.pivot][rows], vectors[language][rows])
+                scores += _both_ways(text, language, found, seed, system)
+        for language in text.languages:
+            rows = text.pairs(language)
+            ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
+            scores += _both_ways(text, language, hits_at_1(tfidf_similarity(ours, theirs)), None, "tfidf")
+            scores += _both_ways(text, language, (1 / len(rows),) * 2, None, "chance")
+        _publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot)
+
+
+def _both_ways(text, language, found, seed, system):
+    n = len(text.pairs(language))
+    ways = zip((f"P@1 from {text.pivot}", f"P@1 into {text.pivot}"), found, strict=True)
+    return [Score(f"retrieval/{text.name}", language, metric, value, seed, n, system) for metric, value in ways]
+
+
+def _publish(workdir, scores, systems, source):
+    """Replaces a task's scores in the run's file, and shows them."""
+    task = scores[0].task
+    others = [score for score in read_scores(workdir.scores) if score.task != task]
+    write_atomically(workdir.scores, dump_scores([*others, *scores]))
+    Console().print(table(scores, task, systems, source))
