@@ -39,9 +39,9 @@ def mirrored():
     """The one MirroredStrategy of this process: two replicas on two halves of the CPU."""
     if not ON_TENSORFLOW:
         pytest.skip("strategies are TensorFlow's")
-    import tensorflow as tf
+    from rembed_keras.training.distribution import mirrored as strategy
 
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    return strategy()
 
 
 @pytest.fixture(autouse=True)

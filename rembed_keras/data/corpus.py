@@ -127,7 +127,7 @@ def prepare(
     """
     out_dir = Path(out_dir)
     files = text_files(text_dir)
-    settings = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
+    settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
     if tokenizer is not None:
         settings = {"tokenizer": Tokenizer(tokenizer).sha256}
     sources = {language: {"file": path.name, "sha256": sha256(path)} for language, path in files.items()}

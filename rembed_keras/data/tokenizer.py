@@ -73,8 +73,8 @@ class Tokenizer:
     @cached_property
     def is_special(self) -> np.ndarray:
         """Whether a piece stands for no text, bool [V]: such pieces are neither hidden nor predicted."""
-        special = [self._model.is_control(i) or self._model.is_unused(i) for i in range(self.vocabulary_size)]
-        special = np.array(special)
+        pieces = range(self.vocabulary_size)
+        special = np.array([self._model.is_control(i) or self._model.is_unused(i) for i in pieces])
         special[[self.pad_id, self.cls_id, self.sep_id, self.mask_id]] = True
         return special
 

@@ -9,6 +9,7 @@ model (E_in 256, D 1152, 32 layers) is reproduced exactly.
 import keras
 import keras_hub
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import InputEmbedding, initializer
 from rembed_keras.modeling.transformer import (
     ACTIVATIONS,
@@ -162,7 +163,7 @@ class Encoder(keras_hub.models.Backbone):
             ValueError: if there are not as many.
         """
         if not 1 <= num_layers <= self.num_layers:
-            raise ValueError(f"num_layers is {num_layers}; this encoder has {self.num_layers} to keep from")
+            raise UserError(f"num_layers is {num_layers}; this encoder has {self.num_layers} to keep from")
         config = self.get_config() | {
             "num_layers": num_layers,
             "dtype": self.dtype_policy,
@@ -181,10 +182,10 @@ class Encoder(keras_hub.models.Backbone):
 def _check(sizes, dropout, activation):
     for key, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{key} is {value!r}; it must be a positive whole number")
+            raise UserError(f"{key} is {value!r}; it must be a positive whole number")
     if sizes["hidden_dim"] % sizes["num_heads"]:
-        raise ValueError(f"num_heads is {sizes['num_heads']}; it must divide hidden_dim, {sizes['hidden_dim']}")
+        raise UserError(f"num_heads is {sizes['num_heads']}; it must divide hidden_dim, {sizes['hidden_dim']}")
     if not 0 <= dropout < 1:
-        raise ValueError(f"dropout is {dropout!r}; it must be at least 0 and under 1")
+        raise UserError(f"dropout is {dropout!r}; it must be at least 0 and under 1")
     if activation not in ACTIVATIONS:
-        raise ValueError(f"activation is {activation!r}; it can be one of {', '.join(ACTIVATIONS)}")
+        raise UserError(f"activation is {activation!r}; it can be one of {', '.join(ACTIVATIONS)}")

@@ -8,6 +8,7 @@ wide as one likes. Task heads are one dense layer each, as in BERT, and bring th
 import keras
 from keras import ops
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import OutputEmbedding, initializer
 from rembed_keras.modeling.replicas import weighted_mean
 from rembed_keras.modeling.transformer import activation_function
@@ -96,7 +97,7 @@ class TaskModel(keras.Model):
 
     def __init__(self, encoder, units, dropout, name):
         if isinstance(units, bool) or not isinstance(units, int) or units < 1:
-            raise ValueError(f"{name}: the number of outputs is {units!r}; it must be a positive whole number")
+            raise UserError(f"{name}: the number of outputs is {units!r}; it must be a positive whole number")
         head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
         hidden = keras.layers.Dropout(dropout, name="dropout")(encoder(encoder.input)[self.reads])
         super().__init__(inputs=encoder.input, outputs=self.arrange(head(hidden), encoder.input), name=name)

@@ -9,6 +9,7 @@ import keras
 import keras_hub
 from keras import ops
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
 from rembed_keras.modeling.replicas import weighted_mean
@@ -187,11 +188,11 @@ def _losses_and_weights(y, logits, sample_weight):
 
 def _check(config, output_embedding_dim, coupling):
     if isinstance(output_embedding_dim, bool) or not isinstance(output_embedding_dim, int) or output_embedding_dim < 1:
-        raise ValueError(f"output_embedding_dim is {output_embedding_dim!r}; it must be a positive whole number")
+        raise UserError(f"output_embedding_dim is {output_embedding_dim!r}; it must be a positive whole number")
     if coupling not in COUPLINGS:
-        raise ValueError(f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}")
+        raise UserError(f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}")
     if coupling == "coupled" and output_embedding_dim != config["input_embedding_dim"]:
-        raise ValueError(
+        raise UserError(
             f"coupling 'coupled' shares one table of one width, but output_embedding_dim is {output_embedding_dim} "
             f"and input_embedding_dim {config['input_embedding_dim']}"
         )

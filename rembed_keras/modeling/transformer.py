@@ -7,6 +7,7 @@ is who may look at whom: rows are packed with several documents, and a token att
 import keras
 from keras import ops
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import initializer
 
 ACTIVATIONS = ("gelu", "gelu_tanh")
@@ -29,7 +30,7 @@ def activation_function(name):
     0.0
     """
     if name not in ACTIVATIONS:
-        raise ValueError(f"activation is {name!r}; it can be 'gelu' (exact) or 'gelu_tanh' (approximate)")
+        raise UserError(f"activation is {name!r}; it can be 'gelu' (exact) or 'gelu_tanh' (approximate)")
     approximate = name == "gelu_tanh"
     return lambda x: keras.activations.gelu(x, approximate=approximate)
 

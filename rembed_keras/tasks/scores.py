@@ -6,7 +6,7 @@ examples. Stages replace their own rows and leave the others.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,8 +48,8 @@ def dump_scores(scores: Iterable[Score]) -> str:
     return json.dumps([asdict(score) for score in scores], indent=1) + "\n"
 
 
-def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: str):
-    """A table of one task: a row a language, a column a system, and the mean over the languages that were not trained.
+def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: str, seen: Collection[str]):
+    """A table of one task: a row a language that was pre-trained on, a column a system, and means below.
 
     Several seeds show as their mean and, after ±, their standard deviation; several metrics stand side by side.
 
@@ -57,7 +57,8 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
         scores: rows of any tasks.
         task: the task to show.
         systems: the columns, in order.
-        source: the language that was trained on, or that the others are paired with; not part of the mean.
+        source: the language that was trained on, or that the others are paired with; not part of a mean.
+        seen: the languages that were pre-trained on; of the others only the mean is shown.
 
     Returns:
         A `rich.table.Table`.
@@ -70,13 +71,18 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
     for column in ("language", "n", *systems):
         shown.add_column(column, justify="left" if column == "language" else "right")
     sizes = {score.language: score.n for score in rows}
-    languages = sorted(sizes, key=lambda name: (name != source, name))
-    for language in languages:
-        cells = [_cell(rows, metrics, system, [language]) for system in systems]
-        shown.add_row(language, str(sizes[language]), *cells)
-    others = [language for language in languages if language != source]
+    for language in sorted(sizes, key=lambda name: (name != source, name)):
+        if language in seen:
+            cells = [_cell(rows, metrics, system, [language]) for system in systems]
+            shown.add_row(language, str(sizes[language]), *cells)
     shown.add_section()
-    shown.add_row(f"mean of {len(others)}", "", *(_cell(rows, metrics, system, others) for system in systems))
+    targets = [language for language in sizes if language != source]
+    known = [language for language in targets if language in seen]
+    unknown = [language for language in targets if language not in seen]
+    for languages, kind in ((known, "seen in pre-training"), (unknown, "unseen")):
+        if languages:
+            cells = [_cell(rows, metrics, system, languages) for system in systems]
+            shown.add_row(f"mean of {len(languages)} {kind}", "", *cells)
     return shown
 
 

@@ -9,6 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from rich.console import Console
@@ -102,7 +103,7 @@ class Recorder(keras.callbacks.Callback):
         means = {key: float(value) for key, value in self.model.get_metrics_result().items()}
         self.model.reset_metrics()
         step = self.clock.step
-        row = {
+        row: dict[str, Any] = {
             "stage": self.run.split("/")[0],
             "run": self.run,
             "step": step,

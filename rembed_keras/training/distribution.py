@@ -6,6 +6,7 @@ several replicas on CPU, where Keras cannot compile a step that ends in an all-r
 
 import contextlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 import keras
 
@@ -49,18 +50,17 @@ def place(strategy: str, batch_size: int) -> Placement:
         raise UserError(f"STRATEGY is {strategy!r}; it can be one_device or mirrored")
     if backend != "tensorflow":
         raise UserError(f"STRATEGY mirrored needs KERAS_BACKEND=tensorflow; the backend is {backend}")
-    replicated = _mirrored()
+    replicated = mirrored()
     replicas = replicated.num_replicas_in_sync
     if batch_size % replicas:
         raise UserError(f"BATCH_SIZE is {batch_size}, which {replicas} replicas cannot share evenly")
     return Placement(strategy, replicas, replicated.scope(), False)
 
 
-def _mirrored():
+@lru_cache  # one a process: a second one of other shapes fails in its collectives
+def mirrored():
+    """The MirroredStrategy over this machine's GPUs, or where there are none over its logical CPUs."""
     import tensorflow as tf
 
-    # one a process: a second one of other shapes fails in its collectives
-    if not hasattr(_mirrored, "strategy"):
-        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-        _mirrored.strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
-    return _mirrored.strategy
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])

@@ -43,10 +43,10 @@ def evaluate(
     Raises:
         UserError: for a model that was not fine-tuned.
     """
-    tokenizer = Corpus(workdir.corpus).tokenizer
+    corpus = Corpus(workdir.corpus)
     languages = list(task.test)
     texts = [text for language in languages for text in task.test[language][0]]
-    inputs = encode(texts, tokenizer, sequence_length)
+    inputs = encode(texts, corpus.tokenizer, sequence_length)
     scores = []
     for start in starts:
         for seed in seeds:
@@ -56,7 +56,7 @@ def evaluate(
     linear = tfidf_classifier(*task.train)
     scores += _accuracies(task, languages, linear.predict(texts), "tfidf", None)
     scores += _accuracies(task, languages, majority(task.train[1], len(texts)), "majority", None)
-    _publish(workdir, scores, [*starts, "tfidf", "majority"], task.train_language)
+    _publish(workdir, scores, [*starts, "tfidf", "majority"], task.train_language, corpus)
 
 
 def _load(workdir, encoder, task, start, seed):
@@ -103,14 +103,14 @@ def retrieve(
     Raises:
         UserError: if there is no pre-trained encoder.
     """
-    tokenizer = Corpus(workdir.corpus).tokenizer
+    corpus = Corpus(workdir.corpus)
     for text in texts:
         scores = []
         for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
             keras.utils.set_random_seed(seed)
             probed = encoder()
             start_from(start, probed, workdir)
-            vectors = embed(probed, text, tokenizer, sequence_length)
+            vectors = embed(probed, text, corpus.tokenizer, sequence_length)
             for language in text.languages:
                 rows = text.pairs(language)
                 found = precision_at_1(vectors[text.pivot][rows], vectors[language][rows])
@@ -120,7 +120,7 @@ def retrieve(
             ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
             scores += _both_ways(text, language, hits_at_1(tfidf_similarity(ours, theirs)), None, "tfidf")
             scores += _both_ways(text, language, (1 / len(rows),) * 2, None, "chance")
-        _publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot)
+        _publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot, corpus)
 
 
 def _both_ways(text, language, found, seed, system):
@@ -129,9 +129,9 @@ def _both_ways(text, language, found, seed, system):
     return [Score(f"retrieval/{text.name}", language, metric, value, seed, n, system) for metric, value in ways]
 
 
-def _publish(workdir, scores, systems, source):
+def _publish(workdir, scores, systems, source, corpus):
     """Replaces a task's scores in the run's file, and shows them."""
     task = scores[0].task
     others = [score for score in read_scores(workdir.scores) if score.task != task]
     write_atomically(workdir.scores, dump_scores([*others, *scores]))
-    Console().print(table(scores, task, systems, source))
+    Console().print(table(scores, task, systems, source, corpus.languages))

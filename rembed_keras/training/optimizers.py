@@ -53,7 +53,7 @@ class AdamW(keras.optimizers.AdamW):
             name=name,
         )
         if clip_norm is not None and clip_norm <= 0:
-            raise ValueError(f"clip_norm is {clip_norm!r}; it must be positive, or None for no clipping")
+            raise UserError(f"clip_norm is {clip_norm!r}; it must be positive, or None for no clipping")
         self.clip_norm = clip_norm
         self.gradient_norm = self.add_variable((), name="gradient_norm", aggregation="only_first_replica")
         self.exclude_from_weight_decay(var_names=list(UNDECAYED))
@@ -104,6 +104,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps):
+        for name, value in (("LEARNING_RATE", peak), ("WARMUP_STEPS", warmup_steps), ("STEPS", total_steps)):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserError(f"{name} is {value!r}; it must be a number")
         if warmup_steps < 0 or total_steps < 1:
             raise UserError(f"a learning rate cannot warm up for {warmup_steps} of {total_steps} steps")
         self.peak = peak

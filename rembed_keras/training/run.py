@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from rembed_keras.analysis.ledger import Ledger
 from rembed_keras.errors import UserError
 from rembed_keras.training.workdir import Workdir, write_atomically
 
@@ -43,7 +44,7 @@ class RunRecord:
 
     config: str
     operative: Callable[[], str]
-    ledger: object | None = None
+    ledger: Ledger | None = None
 
 
 def run(stages: Sequence[Callable], workdir: str, record: RunRecord) -> None:

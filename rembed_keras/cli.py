@@ -1,0 +1,100 @@
+"""The command line: `rembed run`, `rembed inspect`, `rembed prepare`.
+
+Exit code 0 is success, 2 a mistake of the user's, told in one line on stderr, and 1 anything else. What is heavy is
+imported only by the command that needs it.
+"""
+
+import json
+import sys
+
+import click
+
+from rembed_keras import __version__
+from rembed_keras.errors import UserError
+
+ALLOW_IMPORT = click.option(
+    "--allow-import", multiple=True, metavar="PACKAGE", help="Another package that the recipe may import."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rembed")
+def rembed() -> None:
+    """Pre-train multilingual encoders, and know what every part of them costs."""
+
+
+@rembed.command()
+@click.argument("recipe")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@ALLOW_IMPORT
+def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -> None:
+    """Run a RECIPE; the same command again goes on where it stopped."""
+    from rembed_keras import config
+
+    config.run(config.load(recipe, bindings, allow_import))
+
+
+@rembed.command()
+@click.argument("recipe")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@ALLOW_IMPORT
+def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
+    """Show a RECIPE's account, knobs and bindings; builds nothing."""
+    from rembed_keras import config
+
+    loaded = config.load(recipe, bindings, allow_import)
+    account = config.account(loaded)
+    if as_json:
+        shown = {
+            "ledger": account.to_json() if account else None,
+            "knobs": loaded.knobs(),
+            "configuration": loaded.configuration(),
+        }
+        click.echo(json.dumps(shown, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    knobs = Table(title="Knobs: rembed run RECIPE KNOB=VALUE")
+    for column in ("knob", "value", ""):
+        knobs.add_column(column)
+    for name, knob in loaded.knobs().items():
+        knobs.add_row(name, json.dumps(knob["value"]), knob["about"])
+    console.print(knobs)
+    if account:
+        console.print(account.table())
+    click.echo(loaded.text())
+
+
+@rembed.command()
+@click.argument("text_dir")
+@click.argument("out_dir")
+@click.option("--vocabulary-size", default=8000, show_default=True, help="Pieces of the tokenizer that is trained.")
+@click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to use instead of training one.")
+@click.option("--byte-fallback", is_flag=True, help="Spell rare characters as bytes instead of [UNK].")
+def prepare(text_dir: str, out_dir: str, vocabulary_size: int, tokenizer: str | None, byte_fallback: bool) -> None:
+    """Make token shards in OUT_DIR of the <language>.txt files in TEXT_DIR."""
+    from rembed_keras.data.corpus import prepare as prepare_corpus
+
+    corpus = prepare_corpus(text_dir, out_dir, vocabulary_size, tokenizer, byte_fallback)
+    tokens = sum(corpus.num_tokens.values())
+    click.echo(f"{out_dir}: {tokens:,} tokens of {len(corpus.languages)} languages")
+
+
+def main() -> None:
+    """Runs the command line, and tells a user's mistake in one line with exit code 2."""
+    try:
+        rembed.main(prog_name="rembed", standalone_mode=False)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except UserError as error:
+        _fail(str(error).splitlines()[0], 2)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted; the same command goes on from the last checkpoint", 1)
+
+
+def _fail(message, code):
+    click.echo(f"rembed: {message}", err=True)
+    sys.exit(code)

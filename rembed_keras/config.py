@@ -1,0 +1,218 @@
+"""From a gin file to a run: the only module that imports gin.
+
+gin's own parser reads the files; `recipe` judges what they say together; then gin binds it and calls the root,
+`training.run`. In between the recipe is one flat text, which is also what a run's folder keeps: running `config.gin`
+of a finished run repeats it. Library code knows nothing of any of this.
+"""
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+
+import gin
+from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
+
+from rembed_keras.analysis.ledger import Ledger, ledger
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.recipe import ROOT, Binding, Macro, Recipe, Reference, check_binding
+
+PACKAGE = Path(__file__).parent
+ADMITTED = ("rembed_keras", "keras", "keras_hub")
+FEATURE = "__gin__.dynamic_registration"
+COMMAND_LINE = "command line"
+
+
+def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = ()) -> Recipe:
+    """Reads a recipe and what it includes, then the bindings of the command line; imports and builds nothing.
+
+    Args:
+        path: the gin file; looked for here, then among the recipes of this package.
+        bindings: `KNOB=VALUE` or `module.name.parameter=VALUE`; a value that is no gin literal is a string.
+        allow_import: further packages that the recipe may import: a recipe is code that imports modules.
+
+    Returns:
+        The recipe, judged.
+
+    Raises:
+        UserError: for a file that is missing or malformed, an import that is not admitted, an unknown name, or a
+            binding, macro or scope that nothing uses.
+    """
+    recipe = Recipe()
+    admitted = (*ADMITTED, *allow_import)
+    _read(_find(path, None), recipe, admitted, ())
+    for text in bindings:
+        _override(text, recipe)
+    recipe.check()
+    return recipe
+
+
+def run(recipe: Recipe) -> None:
+    """Runs a recipe's stages on its workdir.
+
+    Raises:
+        UserError: as the stages do.
+    """
+    from rembed_keras import training
+
+    _, _, name = ROOT.rpartition(".")
+    record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
+    gin.clear_config(clear_constants=True)
+    try:
+        gin.parse_config(recipe.text())
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # names in packages of others
+        raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
+    gin.get_configurable(getattr(training, name))(record=record)
+
+
+def account(recipe: Recipe) -> Ledger | None:
+    """The account of the model that a recipe pre-trains; None if it pre-trains none.
+
+    Raises:
+        UserError: if a size of the model is not bound.
+    """
+    pretrain = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
+    stage = recipe.arguments(pretrain)
+    if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
+        return None
+    config = recipe.arguments(stage["model"]) | {"encoder": recipe.arguments(stage["encoder"])}
+    data = recipe.arguments(stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else {}
+    try:
+        return ledger(config, data.get("sequence_length"), data.get("mask_rate", 0.15))
+    except KeyError as missing:
+        raise UserError(f"{stage['encoder'].selector} has no {missing.args[0]}: bind it in the recipe") from None
+    except TypeError:
+        raise UserError(f"a size of {stage['encoder'].selector} or {stage['model'].selector} is no number") from None
+
+
+class _Delegate(ParserDelegate):
+    """Makes gin's parser produce our references and macros."""
+
+    def __init__(self, imports):
+        self.imports = imports
+
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        *scope, selector = scoped_configurable_name.split("/")
+        return Reference("/".join(scope), selector, _target(selector, self.imports), evaluate)
+
+    def macro(self, macro_name):
+        return Macro(macro_name)
+
+
+def _target(selector, imports):
+    """The dotted path that a selector stands for, by the imports of its file."""
+    first, dot, rest = selector.partition(".")
+    if first not in imports:
+        raise UserError(f"{first} in {selector} is not imported{did_you_mean(first, imports)}")
+    return imports[first] + dot + rest
+
+
+def _find(name: str, included_from: Path | None) -> Path:
+    folders = [Path(), PACKAGE.parent, PACKAGE]
+    if included_from is not None:
+        folders.insert(0, included_from.parent)
+    for folder in folders:
+        path = folder / name
+        if path.is_file():
+            return path
+    known = [str(path.relative_to(folder)) for folder in folders[-2:] for path in folder.glob("recipes/**/*.gin")]
+    where = f"{included_from} includes {name}, which" if included_from else f"recipe {name}"
+    raise UserError(f"{where} is not there{did_you_mean(name, known)}")
+
+
+def _read(path: Path, recipe: Recipe, admitted: Sequence[str], trail: tuple[Path, ...]) -> None:
+    """Adds a file's bindings to a recipe, those of the files that it includes where it includes them."""
+    if path.resolve() in trail:
+        raise UserError(f"{path} includes itself")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    imports: dict[str, str] = {}
+    comments = _comments(text)
+    for statement in _statements(text, path, _Delegate(imports)):
+        place = f"{path}:{statement.location.line_num}"
+        if isinstance(statement, IncludeStatement):
+            _read(_find(statement.filename, path), recipe, admitted, (*trail, path.resolve()))
+        elif isinstance(statement, ImportStatement):
+            _import(statement, place, imports, recipe, admitted)
+        elif isinstance(statement, BindingStatement):
+            recipe.add(_binding(statement, place, imports, comments.get(statement.location.line_num, "")))
+
+
+def _statements(text, path, delegate) -> Iterator:
+    """Yields gin's statements, its complaints as ours."""
+    source = StringIO(text)
+    source.name = str(path)
+    try:
+        yield from ConfigParser(source, delegate)
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno or '?'} is not gin: {error.msg}") from None
+
+
+def _comments(text):
+    """What stands after "#" on lines that also have something else."""
+    pairs = ((number, line.partition("  # ")) for number, line in enumerate(text.splitlines(), start=1))
+    return {number: after.strip() for number, (before, _, after) in pairs if before.strip() and after}
+
+
+def _import(statement, place, imports, recipe, admitted):
+    if statement.module == FEATURE:
+        return
+    top = statement.module.split(".")[0]
+    if top not in admitted:
+        raise UserError(f"{place}: a recipe may not import {top}; if you trust it, add --allow-import {top}")
+    name = statement.bound_name()
+    module = statement.module if statement.is_from or statement.alias else top
+    if recipe.imports.setdefault(name, module) != module:
+        raise UserError(f"{place}: {name} is {recipe.imports[name]} in another file: import {module} under a name")
+    imports[name] = module
+
+
+def _binding(statement, place, imports, comment):
+    target = ""
+    try:
+        if statement.arg_name:
+            target = _target(statement.selector, imports)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+    return Binding(statement.scope, statement.selector, target, statement.arg_name, statement.value, place, comment)
+
+
+def _override(text: str, recipe: Recipe) -> None:
+    """Adds a binding of the command line."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not (equals and key):
+        raise UserError(f"{text!r} on the command line is not KNOB=VALUE")
+    try:
+        statements = list(_statements(f"{key} = 0\n", Path(COMMAND_LINE), _Delegate(recipe.imports)))
+    except UserError:
+        raise UserError(f"{key!r} on the command line is no name of a knob") from None
+    found = _binding(statements[0], COMMAND_LINE, recipe.imports, "")
+    binding = Binding(**(vars(found) | {"value": _value(value.strip(), recipe.imports)}))
+    if not binding.parameter:
+        if binding.key not in recipe.macros:
+            raise UserError(f"the recipe has no knob {binding.key}{did_you_mean(binding.key, recipe.macros)}")
+        _check_type(binding, recipe.macros[binding.key].value)
+    check_binding(binding)
+    recipe.add(binding)
+
+
+def _value(text: str, imports):
+    """A value of the command line: a gin literal, reference or macro; anything else is a string."""
+    try:
+        (statement,) = ConfigParser(f"x = {text}\n", _Delegate(imports))
+    except (SyntaxError, ValueError):
+        return text
+    return statement.value
+
+
+def _check_type(binding, declared):
+    """A knob keeps the type that it was declared with, but a whole number may stand for any number."""
+    kinds = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+    given = binding.value
+    if type(declared) not in kinds or type(given) not in kinds or type(given) is type(declared):
+        return
+    if type(declared) is float and type(given) is int:
+        return
+    raise UserError(f"{binding.key} is {given!r}; it must be {kinds[type(declared)]}, as in the recipe: {declared!r}")
