@@ -1,6 +1,6 @@
 # Each target does its own set-up: a bare machine with Python 3.11 or later and this folder are enough.
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
-#   make test         all tests, slow ones too, on TensorFlow, then those of the model again on JAX
+#   make test         all tests, slow ones too, on TensorFlow, then those of the model and its account on JAX
 #   make lint         style and types
 #   make bench        measurements
 
@@ -24,7 +24,7 @@ quickstart: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(PYTEST)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest $(PYTEST) tests/modeling rembed_keras/modeling
+	KERAS_BACKEND=jax $(BIN)/python -m pytest $(PYTEST) tests/modeling tests/analysis rembed_keras/modeling
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check

@@ -1,0 +1,24 @@
+"""A small corpus of real text that the tests of data, tasks and training share."""
+
+import gzip
+
+import pytest
+
+from rembed_keras.data import sample
+from rembed_keras.data.corpus import prepare
+
+LINES = {"de": 300, "en": 600, "ja": 150}
+
+
+@pytest.fixture(scope="session")
+def text_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    for language, count in LINES.items():
+        lines = gzip.decompress((sample.text_folder() / f"{language}.txt.gz").read_bytes()).decode().splitlines()
+        (folder / f"{language}.txt").write_text("\n".join(lines[:count]) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpus(text_dir, tmp_path_factory):
+    return prepare(text_dir, tmp_path_factory.mktemp("prepared") / "corpus", vocabulary_size=900)

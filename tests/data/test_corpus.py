@@ -1,0 +1,116 @@
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from rembed_keras.data.corpus import BLOCK, Corpus, prepare
+from rembed_keras.errors import UserError
+
+
+def stream_of(corpus, text_dir, language):
+    """The tokens of a language, made without the code under test."""
+    tokens = []
+    for line in (text_dir / f"{language}.txt").read_text(encoding="utf-8").splitlines():
+        tokens += [2, *corpus.tokenizer.encode(line), 3]
+    return np.array(tokens)
+
+
+@pytest.mark.parametrize("language", ["de", "en", "ja"])
+def test_any_slice_of_a_stream_can_be_had(corpus, text_dir, language):
+    expected = stream_of(corpus, text_dir, language)
+    assert corpus.num_tokens[language] == len(expected) > BLOCK
+    np.testing.assert_array_equal(corpus.tokens(language, 0, len(expected)), expected)
+    for start, count in ((BLOCK - 5, 10), (len(expected) - 3, 8), (7 * len(expected) + 11, 2), (3, 0)):
+        cyclic = expected[(start + np.arange(count)) % len(expected)]
+        np.testing.assert_array_equal(corpus.tokens(language, start, count), cyclic)
+    np.testing.assert_array_equal(corpus.unigram_counts(language), np.bincount(expected, minlength=900))
+
+
+def test_the_manifest_tells_where_it_came_from(corpus, text_dir):
+    manifest = json.loads((corpus.path / "manifest.json").read_text())
+    assert manifest["settings"] == {"vocabulary_size": 900, "byte_fallback": False}
+    assert manifest["languages"]["en"]["paragraphs"] == 600
+    assert manifest["files"]["tokenizer.model"] == corpus.tokenizer.sha256
+    corpus.verify()
+
+
+def test_the_same_text_is_not_prepared_again(corpus, text_dir):
+    before = (corpus.path / "manifest.json").stat()
+    again = prepare(text_dir, corpus.path, vocabulary_size=900)
+    assert (again.path / "manifest.json").stat().st_ino == before.st_ino
+    with pytest.raises(UserError, match="holds a corpus of other text or settings"):
+        prepare(text_dir, corpus.path, vocabulary_size=800)
+
+
+def test_archives_are_read_and_a_given_tokenizer_is_used(corpus, text_dir, tmp_path):
+    (tmp_path / "text").mkdir()
+    packed = gzip.compress((text_dir / "en.txt").read_bytes())
+    (tmp_path / "text" / "en.txt.gz").write_bytes(packed)
+    other = prepare(tmp_path / "text", tmp_path / "out", tokenizer=corpus.tokenizer.path)
+    assert other.tokenizer.sha256 == corpus.tokenizer.sha256
+    assert other.languages == ["en"]
+    size = corpus.num_tokens["en"]
+    np.testing.assert_array_equal(other.tokens("en", 0, size), corpus.tokens("en", 0, size))
+
+
+def test_damage_is_noticed(corpus, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(corpus.path, copy)
+    data = bytearray((copy / "de.array_record").read_bytes())
+    data[len(data) // 2] ^= 1
+    (copy / "de.array_record").write_bytes(data)
+    with pytest.raises(UserError, match=r"de\.array_record is damaged"):
+        Corpus(copy).verify()
+
+
+MISTAKES = {
+    "no folder": ({}, "is not a folder of text"),
+    "nothing in it": ({"readme.md": b"x"}, "has no <language>.txt"),
+    "empty": ({"xx.txt": b"\n \n", "en.txt": b"hello world\n"}, r"xx\.txt has no text"),
+    "latin-1": ({"de.txt": "gut\ngr\u00fcn\n".encode("latin-1")}, r"de\.txt, line 2 is not UTF-8"),
+    "both": ({"en.txt": b"a\n", "en.txt.gz": gzip.compress(b"a\n")}, "are both text of 'en'"),
+    "cut archive": ({"en.txt.gz": gzip.compress(b"hello\n" * 9999)[:40]}, r"en\.txt\.gz is not a whole gzip file"),
+    "no archive": ({"en.txt.gz": b"hello\n"}, r"en\.txt\.gz is not a whole gzip file"),
+    "too little": ({"en.txt": b"hello world\n"}, "vocabulary_size 8000 is more than the text supports"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_told_in_one_line_and_leave_nothing(mistake, tmp_path):
+    files, message = MISTAKES[mistake]
+    folder = tmp_path / "text"
+    for name, data in files.items():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    with pytest.raises(UserError, match=message) as caught:
+        prepare(folder, tmp_path / "out" / "corpus")
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.rglob("*corpus*"))
+
+
+def test_a_language_that_is_empty_is_told_with_a_given_tokenizer_too(corpus, tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "xx.txt").write_text("\n")
+    with pytest.raises(UserError, match="has no text"):
+        prepare(tmp_path / "text", tmp_path / "corpus", tokenizer=corpus.tokenizer.path)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_a_disk_that_is_full_leaves_nothing(corpus, text_dir, tmp_path):
+    command = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
+        "from rembed_keras.data.corpus import prepare; prepare(*sys.argv[1:3], tokenizer=sys.argv[3])"
+    )
+    words = [sys.executable, "-c", command, text_dir, tmp_path / "corpus", corpus.tokenizer.path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "UserError" in done.stderr.splitlines()[-1] and "cannot be written" in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_corpus_is_named(tmp_path):
+    with pytest.raises(UserError, match="is not a prepared corpus: make one with `rembed prepare`"):
+        Corpus(tmp_path)

@@ -1,0 +1,34 @@
+import numpy as np
+from rich.console import Console
+
+from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
+
+
+def test_scores_come_back(tmp_path):
+    measured = Score("topics", "de", "accuracy", 0.5, 0, 10, "pretrained")
+    scores = [measured, Score("topics", "de", "accuracy", 0.25, None, 10, "tfidf")]
+    (tmp_path / "scores.json").write_text(dump_scores(scores))
+    assert read_scores(tmp_path / "scores.json") == scores
+    assert read_scores(tmp_path / "none.json") == []
+
+
+def shown(scores, **options):
+    console = Console(width=120)
+    with console.capture() as printed:
+        console.print(table(scores, "topics", ["pretrained", "tfidf"], "en", **options))
+    return printed.get()
+
+
+def test_means_leave_the_trained_language_out_and_seeds_show_their_deviation():
+    values = {("en", 0): 0.9, ("en", 1): 0.9, ("de", 0): 0.5, ("de", 1): 0.6, ("xx", 0): 0.1, ("xx", 1): 0.1}
+    scores = [
+        Score("topics", name, "accuracy", value, seed, 10, "pretrained") for (name, seed), value in values.items()
+    ]
+    text = shown(scores, seen=["en", "de"])
+    assert f"55.0 ±{np.std([50, 60], ddof=1):.1f}" in text
+    assert "mean of 1 seen in pre-training" in text
+    assert "mean of 1 unseen" in text and "10.0 ±0.0" in text
+    assert "xx" not in text
+    rows = [line for line in text.splitlines() if "│" in line]
+    assert rows[0].split("│")[1].strip() == "en"
+    assert rows[0].split("│")[-2].strip() == "-"  # no tfidf score
