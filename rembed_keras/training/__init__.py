@@ -1,10 +1,22 @@
 """The stages of a run, and what they train with."""
 
-from rembed_keras.training.evaluate import evaluate, retrieve
+from rembed_keras.training.evaluate import evaluate
 from rembed_keras.training.finetune import finetune
 from rembed_keras.training.optimizers import AdamW, WarmupLinearDecay
 from rembed_keras.training.prepare import prepare
 from rembed_keras.training.pretrain import pretrain
+from rembed_keras.training.retrieve import retrieve, trace_retrieval
 from rembed_keras.training.run import RunRecord, run
 
-__all__ = ["AdamW", "RunRecord", "WarmupLinearDecay", "evaluate", "finetune", "prepare", "pretrain", "retrieve", "run"]
+__all__ = [
+    "AdamW",
+    "RunRecord",
+    "WarmupLinearDecay",
+    "evaluate",
+    "finetune",
+    "prepare",
+    "pretrain",
+    "retrieve",
+    "run",
+    "trace_retrieval",
+]

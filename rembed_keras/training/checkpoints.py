@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,15 +50,17 @@ def save(
     parts: dict[str, dict[str, np.ndarray]],
     running: list,
     keep: int = 2,
+    keep_every: int | None = None,
 ) -> Path:
-    """Writes a checkpoint whole, then removes all but the last ones.
+    """Writes a checkpoint whole, then removes old ones.
 
     Args:
         folder: the folder of checkpoints.
         step: the steps taken so far.
         parts: arrays by variable path, for each of "encoder", "head" and "optimizer".
         running: values, as nested lists, of what is neither; see `Checkpoint`.
-        keep: how many checkpoints stay.
+        keep: how many of the newest checkpoints stay.
+        keep_every: checkpoints of these steps, and their multiples, stay too.
 
     Returns:
         The checkpoint's folder.
@@ -81,19 +84,22 @@ def save(
     os.rename(writing, target)
     _flush(folder)
     for old in sorted(folder.glob("step-*"))[:-keep]:
-        shutil.rmtree(old)
+        if not (keep_every and int(old.name.removeprefix("step-")) % keep_every == 0):
+            shutil.rmtree(old)
     return target
 
 
 def latest(folder: Path, warn=print) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are named through `warn` and passed over.
+    """The newest checkpoint that is whole; None if there is none. See `newest_first`."""
+    return next(newest_first(folder, warn), None)
+
+
+def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
+    """Yields the checkpoints that are whole; damaged ones are named and passed over.
 
     Args:
         folder: the folder of checkpoints; it need not exist.
         warn: called with one line for each damaged checkpoint.
-
-    Returns:
-        The checkpoint, or None if there is none.
     """
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
@@ -102,9 +108,9 @@ def latest(folder: Path, warn=print) -> Checkpoint | None:
         except (OSError, ValueError, KeyError):
             damaged = ["state.json"]
         if not damaged:
-            return Checkpoint(path, record["step"], record["running"])
-        warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")
-    return None
+            yield Checkpoint(path, record["step"], record["running"])
+        else:
+            warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")
 
 
 def read(variable) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Scores: what fine-tuned encoders and untouched ones can do, beside what is had for nothing."""
+"""Scores of fine-tuned encoders, beside what is had for nothing."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,14 +9,13 @@ from rich.console import Console
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.heads import Classifier
-from rembed_keras.tasks.baselines import majority, tfidf_classifier, tfidf_similarity
+from rembed_keras.tasks.baselines import majority, tfidf_classifier
 from rembed_keras.tasks.classification import LabelledTask
 from rembed_keras.tasks.encoding import encode, predict
-from rembed_keras.tasks.retrieval import ParallelText, embed, hits_at_1, precision_at_1
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training import checkpoints
 from rembed_keras.training.distribution import place
-from rembed_keras.training.finetune import STARTS, model_name, start_from
+from rembed_keras.training.finetune import STARTS, model_name
 from rembed_keras.training.workdir import Workdir, write_atomically
 
 BATCH_SIZE = 64
@@ -56,7 +55,7 @@ def evaluate(
     linear = tfidf_classifier(*task.train)
     scores += _accuracies(task, languages, linear.predict(texts), "tfidf", None)
     scores += _accuracies(task, languages, majority(task.train[1], len(texts)), "majority", None)
-    _publish(workdir, scores, [*starts, "tfidf", "majority"], task.train_language, corpus)
+    publish(workdir, scores, [*starts, "tfidf", "majority"], task.train_language, corpus)
 
 
 def _load(workdir, encoder, task, start, seed):
@@ -84,53 +83,8 @@ def _accuracies(task, languages, guesses, system, seed):
     return scores
 
 
-def retrieve(
-    workdir: Workdir,
-    encoder: Callable,
-    texts: Sequence[ParallelText],
-    sequence_length: int = 64,
-    seed: int = 0,
-) -> None:
-    """Scores how well translations are found without any fine-tuning, after pre-training and before.
-
-    Args:
-        workdir: the run's folder, with the pre-trained checkpoints.
-        encoder: makes the `Encoder`.
-        texts: the parallel texts.
-        sequence_length: S, tokens that are read of a sentence.
-        seed: of the weights before pre-training, as in `pretrain`.
-
-    Raises:
-        UserError: if there is no pre-trained encoder.
-    """
-    corpus = Corpus(workdir.corpus)
-    for text in texts:
-        scores = []
-        for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
-            keras.utils.set_random_seed(seed)
-            probed = encoder()
-            start_from(start, probed, workdir)
-            vectors = embed(probed, text, corpus.tokenizer, sequence_length)
-            for language in text.languages:
-                rows = text.pairs(language)
-                found = precision_at_1(vectors[text.pivot][rows], vectors[language][rows])
-                scores += _both_ways(text, language, found, seed, system)
-        for language in text.languages:
-            rows = text.pairs(language)
-            ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
-            scores += _both_ways(text, language, hits_at_1(tfidf_similarity(ours, theirs)), None, "tfidf")
-            scores += _both_ways(text, language, (1 / len(rows),) * 2, None, "chance")
-        _publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot, corpus)
-
-
-def _both_ways(text, language, found, seed, system):
-    n = len(text.pairs(language))
-    ways = zip((f"P@1 from {text.pivot}", f"P@1 into {text.pivot}"), found, strict=True)
-    return [Score(f"retrieval/{text.name}", language, metric, value, seed, n, system) for metric, value in ways]
-
-
-def _publish(workdir, scores, systems, source, corpus):
-    """Replaces a task's scores in the run's file, and shows them."""
+def publish(workdir: Workdir, scores: Sequence[Score], systems: Sequence[str], source: str, corpus: Corpus) -> None:
+    """Replaces a task's scores in the run's file, and shows them; see `scores.table`."""
     task = scores[0].task
     others = [score for score in read_scores(workdir.scores) if score.task != task]
     write_atomically(workdir.scores, dump_scores([*others, *scores]))

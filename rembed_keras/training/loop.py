@@ -23,6 +23,7 @@ def train(
     checkpoint_every: int,
     log_every: int,
     keep_checkpoints: int = 2,
+    keep_checkpoint_every: int | None = None,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -36,7 +37,8 @@ def train(
         tokens_per_step: tokens of a batch, padding not counted.
         checkpoint_every: steps between checkpoints; there is one at the end in any case.
         log_every: steps between rows of the log; there is one at the end in any case.
-        keep_checkpoints: how many checkpoints stay on disk.
+        keep_checkpoints: how many of the newest checkpoints stay on disk.
+        keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too.
 
     Raises:
         UserError: for checkpoints of another model, or a loss that is no longer a number.
@@ -57,7 +59,7 @@ def train(
     def save(step):
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
         parts = {name: checkpoints.read_arrays(owned) for name, owned in _parts(learner).items()}
-        checkpoints.save(folder, step, parts, running, keep_checkpoints)
+        checkpoints.save(folder, step, parts, running, keep_checkpoints, keep_checkpoint_every)
 
     def resume():
         if found:

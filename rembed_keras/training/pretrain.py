@@ -22,6 +22,7 @@ def pretrain(
     checkpoint_every: int = 1000,
     log_every: int = 100,
     keep_checkpoints: int = 2,
+    keep_checkpoint_every: int | None = None,
     strategy: str = "one_device",
     seed: int = 0,
 ) -> None:
@@ -37,7 +38,8 @@ def pretrain(
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
         checkpoint_every: steps between checkpoints.
         log_every: steps between rows of the log.
-        keep_checkpoints: how many checkpoints stay on disk.
+        keep_checkpoints: how many of the newest checkpoints stay on disk.
+        keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too, for `trace_retrieval`.
         strategy: where the model lives; see `distribution.place`.
         seed: of the initial weights and of dropout; the data has a seed of its own.
 
@@ -67,6 +69,7 @@ def pretrain(
         checkpoint_every=checkpoint_every,
         log_every=log_every,
         keep_checkpoints=keep_checkpoints,
+        keep_checkpoint_every=keep_checkpoint_every,
     )
 
 
