@@ -22,3 +22,12 @@ def text_dir(tmp_path_factory):
 @pytest.fixture(scope="session")
 def corpus(text_dir, tmp_path_factory):
     return prepare(text_dir, tmp_path_factory.mktemp("prepared") / "corpus", vocabulary_size=900)
+
+
+def write_tiny_task(folder):
+    """A labelled task of four examples that any encoder can learn."""
+    folder.mkdir()
+    rows = {"train.en": 8, "dev.en": 2, "test.en": 2, "test.de": 2}
+    for name, count in rows.items():
+        lines = [f"{('save the file', 'open the table')[i % 2]} {i}\t{('file', 'table')[i % 2]}" for i in range(count)]
+        (folder / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")

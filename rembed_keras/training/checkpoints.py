@@ -64,29 +64,41 @@ def save(
 
     Returns:
         The checkpoint's folder.
+
+    Raises:
+        UserError: if it cannot be written; nothing of it is left then, and older checkpoints stay.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob(".writing-*"):
-        shutil.rmtree(stale)
     target = folder / f"step-{step:08d}"
     writing = folder / f".writing-{target.name}"
-    writing.mkdir()
-    checksums = {}
-    for part, arrays in parts.items():
-        save_file(arrays, writing / f"{part}.safetensors")
-        checksums[f"{part}.safetensors"] = _sha256(writing / f"{part}.safetensors")
-    record = {"step": step, "running": running, "sha256": checksums}
-    (writing / "state.json").write_text(json.dumps(record, indent=1))
-    for file in (*writing.iterdir(), writing):
-        _flush(file)
-    if target.exists():
-        shutil.rmtree(target)
-    os.rename(writing, target)
-    _flush(folder)
+    for stale in folder.glob(".writing-*"):
+        shutil.rmtree(stale)
+    try:
+        writing.mkdir(parents=True)
+        _write(writing, step, parts, running)
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(writing, target)
+        _flush(folder)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"checkpoint {target} cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)
     for old in sorted(folder.glob("step-*"))[:-keep]:
         if not (keep_every and int(old.name.removeprefix("step-")) % keep_every == 0):
             shutil.rmtree(old)
     return target
+
+
+def _write(folder, step, parts, running):
+    """Writes the files of a checkpoint and flushes them to disk."""
+    checksums = {}
+    for part, arrays in parts.items():
+        save_file(arrays, folder / f"{part}.safetensors")
+        checksums[f"{part}.safetensors"] = _sha256(folder / f"{part}.safetensors")
+    record = {"step": step, "running": running, "sha256": checksums}
+    (folder / "state.json").write_text(json.dumps(record, indent=1))
+    for file in (*folder.iterdir(), folder):
+        _flush(file)
 
 
 def latest(folder: Path, warn=print) -> Checkpoint | None:

@@ -81,7 +81,8 @@ def run(stages: Sequence[Callable], workdir: str, record: RunRecord) -> None:
             json.dumps({"seconds_of_last_process": seconds}),
         )
     except OSError as error:
-        raise UserError(f"{error.filename or folder.path}: {error.strerror}") from error
+        reason = error.strerror or str(error).splitlines()[0]
+        raise UserError(f"{error.filename or folder.path}: {reason}") from error
     finally:
         folder.close()
 
@@ -108,9 +109,9 @@ def _refuse_another_recipe(folder, config):
 
 
 def _bindings(text):
-    """Bindings of a resolved recipe by name; the workdir's own name is no part of the recipe."""
-    lines = (line.partition(" = ") for line in text.splitlines() if " = " in line and not line.startswith("#"))
-    return {key: value for key, _, value in lines if key not in ("WORKDIR", "run.workdir")}
+    """Bindings of a resolved recipe by name, without comments; the workdir's own name is no part of the recipe."""
+    lines = (line.partition("  # ")[0].partition(" = ") for line in text.splitlines() if " = " in line)
+    return {key: value for key, _, value in lines if key not in ("WORKDIR", "training.run.workdir")}
 
 
 def _environment():

@@ -1,0 +1,151 @@
+"""What a user types, and what mistakes cost: one line, exit code 2, nothing left behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rembed_keras import __version__, cli
+from rembed_keras.errors import UserError
+
+ROOT = Path(__file__).parent.parent
+PRETRAIN = """\
+from __gin__ import dynamic_registration
+from rembed_keras import data
+from rembed_keras import training
+include "gin/models/tiny.gin"
+include "gin/optimizers/adamw.gin"
+include "gin/runtime/pretrain.gin"
+include "gin/data/folder.gin"
+TEXT_DIR = "text"
+STEPS = 2
+BATCH_SIZE = 4
+SEQUENCE_LENGTH = 16
+VOCABULARY_SIZE = 900
+training.run.stages = [@training.prepare, @training.pretrain]
+"""
+
+
+def rembed(*arguments, cwd):
+    command = [sys.executable, "-m", "rembed_keras", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def project(tmp_path, text_dir):
+    (tmp_path / "recipe.gin").write_text(PRETRAIN)
+    (tmp_path / "text").symlink_to(text_dir)
+    return tmp_path
+
+
+def test_prepare_makes_a_corpus(project):
+    done = rembed("prepare", "text", "corpus", "--vocabulary-size", "900", cwd=project)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("corpus: ") and done.stdout.endswith(" tokens of 3 languages\n")
+    assert (project / "corpus/manifest.json").exists()
+
+
+# arguments of `rembed run recipe.gin`, what to do before, and what stderr says
+MISTAKES = {
+    "no recipe": (["run", "none.gin"], None, "recipe none.gin is not there"),
+    "a knob": (["run", "recipe.gin", "STEP=3"], None, "the recipe has no knob STEP; did you mean STEPS?"),
+    "a type": (["run", "recipe.gin", "STEPS=x"], None, "STEPS is 'x'; it must be a whole number, as in the recipe: 2"),
+    "no text": (["run", "recipe.gin", "TEXT_DIR=nowhere"], None, "nowhere is not a folder of text"),
+    "no steps": (["run", "recipe.gin", "STEPS=0"], None, "STEPS"),
+    "a strategy": (["run", "recipe.gin", "STRATEGY=everywhere"], None, "STRATEGY is 'everywhere'"),
+    "a width": (
+        ["run", "recipe.gin", "modeling.Encoder.num_heads=3"],
+        None,
+        "num_heads is 3; it must divide hidden_dim, 128",
+    ),
+    "too long rows": (["run", "recipe.gin", "SEQUENCE_LENGTH=256"], None, "the model's max_sequence_length is 128"),
+    "a small model": (
+        ["run", "recipe.gin", "modeling.Encoder.vocabulary_size=50"],
+        None,
+        "the corpus has 900 word pieces and the model vocabulary_size 50",
+    ),
+    "a file in the way": (
+        ["run", "recipe.gin", "WORKDIR=recipe.gin"],
+        None,
+        "WORKDIR recipe.gin cannot be used: File exists",
+    ),
+    "no command": (["rnu"], None, "No such command 'rnu'"),
+    "no option": (["run", "recipe.gin", "--fast"], None, "No such option"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_mistakes_cost_one_line_and_exit_code_2(what, project, capfd, monkeypatch):
+    arguments, _, message = MISTAKES[what]
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "argv", ["rembed", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    out, err = capfd.readouterr()
+    lines = [line for line in err.splitlines() if line.startswith("rembed: ")]
+    assert exit_.value.code == 2
+    assert len(lines) == 1 and message in lines[0], err
+    assert "Traceback" not in err + out
+    assert not list(project.rglob("*.writing*"))
+
+
+def test_a_folder_that_cannot_be_written(project):
+    if os.geteuid() == 0:
+        target = "/proc/rembed"  # root may write anywhere else
+    else:
+        (project / "locked").mkdir(mode=0o500)
+        target = str(project / "locked" / "run")
+    done = rembed("run", "recipe.gin", f"WORKDIR={target}", cwd=project)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith(f"rembed: WORKDIR {target} cannot be used: ")
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_stops_the_run_and_leaves_what_was_whole(project):
+    limited = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000));"
+        "sys.argv = ['rembed', 'run', 'recipe.gin', 'WORKDIR=run']; from rembed_keras.cli import main; main()"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", limited], cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 2, done.stderr
+    assert last.startswith("rembed: checkpoint run/checkpoints/step-00000002 cannot be written: ")
+    assert "File too large" in last
+    assert not list((project / "run").rglob("*writing*"))
+    again = rembed("run", "recipe.gin", "WORKDIR=run", cwd=project)
+    assert again.returncode == 0, again.stderr
+
+
+def test_anything_else_is_a_bug_with_a_traceback(monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli.rembed, "main", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_a_message_is_one_line_whatever_is_behind_it(monkeypatch, capsys):
+    def mistaken(*_, **__):
+        raise UserError("text.txt is empty\n  In call to configurable 'prepare'")
+
+    monkeypatch.setattr(cli.rembed, "main", mistaken)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert (exit_.value.code, capsys.readouterr().err) == (2, "rembed: text.txt is empty\n")
+
+
+def test_version_and_help_load_no_framework():
+    code = (
+        "import sys; sys.argv = ['rembed', '--version']\n"
+        "from rembed_keras.cli import main\ntry: main()\n"
+        "finally: print([m for m in ('tensorflow', 'keras', 'grain', 'gin', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert __version__ in done.stdout and done.stdout.splitlines()[-1] == "[]"

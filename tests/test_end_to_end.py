@@ -1,0 +1,209 @@
+"""The whole of it, as a user runs it: real processes on real text, killed for real."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rembed_keras.training import checkpoints
+from tests.conftest import write_tiny_task
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+
+RECIPE = """\
+from __gin__ import dynamic_registration
+from rembed_keras import modeling
+from rembed_keras import tasks
+from rembed_keras import training
+include "recipes/quickstart.gin"
+STEPS = 24
+BATCH_SIZE = 8
+SEQUENCE_LENGTH = 32
+VOCABULARY_SIZE = 900
+CHECKPOINT_EVERY = 5
+LOG_EVERY = 3
+WARMUP_STEPS = 4
+FINETUNE_EPOCHS = 1
+modeling.Encoder.hidden_dim = 16
+modeling.Encoder.intermediate_dim = 32
+modeling.Encoder.dropout = 0.1
+training.prepare.text_dir = "{folder}/text"
+tasks.LabelledTask.folder = "{folder}/task"
+help/tasks.ParallelText.folder = "{folder}/help"
+declarations/tasks.ParallelText.folder = "{folder}/udhr"
+"""
+
+
+def rembed(*arguments, cwd, **environment):
+    command = [sys.executable, "-m", "rembed_keras", *map(str, arguments)]
+    return subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=os.environ | {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(*arguments, cwd, code=0, **environment):
+    process = rembed(*arguments, cwd=cwd, **environment)
+    out, err = process.communicate()
+    assert process.returncode == code, out + err
+    return out, err
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, text_dir):
+    """A user's folder: a recipe, text, a task and parallel text."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "text").symlink_to(text_dir)
+    write_tiny_task(folder / "task")
+    for name, first in (("help", 0), ("udhr", 20)):
+        (folder / name).mkdir()
+        for language in ("de", "en"):
+            lines = (text_dir / f"{language}.txt").read_text(encoding="utf-8").splitlines()[first : first + 20]
+            (folder / name / f"{language}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "tiny.gin").write_text(RECIPE.format(folder=folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(project):
+    out, _ = finish("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
+    return project / "runs/whole", out
+
+
+def log(workdir):
+    """Rows of the log, without what the clock decides."""
+    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+
+
+def test_a_run_leaves_what_the_design_promises(finished):
+    workdir, out = finished
+    names = {path.name for path in workdir.iterdir()}
+    assert names >= {
+        "config.gin",
+        "operative_config.gin",
+        "ledger.json",
+        "metrics.jsonl",
+        "scores.json",
+        "environment.json",
+        "tensorboard",
+        "checkpoints",
+        "finished.json",
+    }
+    assert out.index("tensorboard --logdir runs/whole/tensorboard") < out.index("corpus:") < out.index("pretrain")
+    assert "What is kept and what is dropped" in out
+    assert "tokens/s" in out and "left" in out
+    assert {path.name for path in (workdir / "checkpoints/step-00000024").iterdir()} == {
+        "encoder.safetensors",
+        "head.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+    }
+    assert len(list((workdir / "checkpoints").iterdir())) == 2
+    ledger = json.loads((workdir / "ledger.json").read_text())
+    arrays = checkpoints.load_arrays(workdir / "checkpoints/step-00000024/encoder.safetensors")
+    assert sum(array.size for array in arrays.values()) == ledger["kept"]
+
+
+def test_the_log_and_the_scores_have_the_promised_fields(finished):
+    workdir, _ = finished
+    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    pretraining = [row for row in rows if row["stage"] == "pretrain"]
+    assert [row["step"] for row in pretraining] == list(range(3, 25, 3))
+    fields = {"stage", "step", "tokens", "loss", "accuracy", "learning_rate", "grad_norm", "tokens_per_second"}
+    assert fields | {"loss/de", "loss/en", "loss/ja"} <= set(pretraining[-1])
+    assert pretraining[-1]["tokens"] == 24 * 8 * 32
+    scores = json.loads((workdir / "scores.json").read_text())
+    retrieved = ("pretrained", "untrained", "tfidf", "chance")
+    assert all({"task", "language", "metric", "value", "seed", "n"} <= set(score) for score in scores)
+    assert {(score["task"], score["system"]) for score in scores} == {
+        *(("task", system) for system in ("pretrained", "scratch", "tfidf", "majority")),
+        *((f"retrieval/{name}", system) for name in ("help", "udhr") for system in retrieved),
+    }
+
+
+def test_tensorboard_has_curves_and_texts_on_one_axis(finished):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(finished[0] / "tensorboard/pretrain"))
+    board.Reload()
+    tags = set(board.Tags()["tensors"])
+    curves = {"loss", "accuracy", "loss/de", "learning_rate", "grad_norm", "tokens_per_second"}
+    assert curves | {"recipe", "ledger"} <= tags
+    assert [event.step for event in board.Tensors("loss")] == list(range(3, 25, 3))
+
+
+def test_the_same_command_on_a_finished_run_does_nothing(finished, project):
+    before = {
+        path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file() and path.name != ".lock"
+    }
+    out, _ = finish("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
+    assert "runs/whole is finished; nothing to do" in out
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_another_recipe_is_kept_out_of_the_folder(finished, project):
+    _, err = finish("run", "tiny.gin", "WORKDIR=runs/whole", "LEARNING_RATE=0.5", cwd=project, code=2)
+    assert err.strip().splitlines()[-1] == (
+        "rembed: WORKDIR runs/whole is of another recipe: LEARNING_RATE is 0.001 there and 0.5 here; "
+        "choose another WORKDIR"
+    )
+
+
+def kill_when(process, is_time):
+    """Sends SIGKILL as soon as something is true; False if the process ended before."""
+    killed = False
+    while process.poll() is None and not killed:
+        if is_time():
+            process.send_signal(signal.SIGKILL)
+            killed = True
+        time.sleep(0.01)
+    process.communicate()
+    return killed
+
+
+def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits(finished, project):
+    whole, _ = finished
+    killed = project / "runs/killed"
+    moments = [
+        (killed / ".corpus.writing").exists,
+        lambda: len(log(killed)) >= 2 if (killed / "metrics.jsonl").exists() else False,
+        lambda: list((killed / "checkpoints").glob(".writing-*")),
+        lambda: len(log(killed)) >= 8 and (killed / "finetuned").exists(),
+    ]
+    kills = 0
+    for is_time in moments:
+        process = rembed("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
+        kills += kill_when(process, is_time)
+    assert kills >= 3  # the moment of writing is short and may be missed
+    finish("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
+    assert log(killed) == log(whole)
+    for file in ("encoder.safetensors", "head.safetensors", "optimizer.safetensors", "state.json"):
+        paths = [workdir / "checkpoints/step-00000024" / file for workdir in (whole, killed)]
+        assert paths[0].read_bytes() == paths[1].read_bytes(), file
+    assert json.loads((killed / "scores.json").read_text()) == json.loads((whole / "scores.json").read_text())
+
+
+def test_the_operative_configuration_repeats_the_run(finished, project):
+    whole, _ = finished
+    finish("run", "runs/whole/operative_config.gin", "WORKDIR=runs/again", cwd=project)
+    assert log(project / "runs/again") == log(whole)
+    finish("run", "runs/whole/config.gin", "WORKDIR=runs/flat", "STEPS=3", cwd=project)
+    assert log(project / "runs/flat")[0].keys() == log(whole)[0].keys()
+
+
+def test_jax_runs_the_same_recipe(project):
+    finish("run", "tiny.gin", "WORKDIR=runs/jax", cwd=project, KERAS_BACKEND="jax")
+    rows = log(project / "runs/jax")
+    assert rows[7]["step"] == 24 and rows[7]["loss"] < rows[0]["loss"]
+    assert json.loads((project / "runs/jax/environment.json").read_text())["backend"] == "jax"

@@ -1,0 +1,88 @@
+"""Every recipe is parsed, built and stepped twice, all stages of it, with the sizes turned down."""
+
+from pathlib import Path
+
+import pytest
+
+from rembed_keras import config
+from tests.conftest import write_tiny_task
+
+ROOT = Path(__file__).parent.parent
+RECIPES = sorted((ROOT / "recipes").rglob("*.gin"))
+KNOBS = {
+    "STEPS",
+    "BATCH_SIZE",
+    "SEQUENCE_LENGTH",
+    "LEARNING_RATE",
+    "SEED",
+    "CHECKPOINT_EVERY",
+    "LOG_EVERY",
+    "STRATEGY",
+    "WORKDIR",
+}
+SMALL = {
+    "STEPS": 2,
+    "BATCH_SIZE": 4,
+    "SEQUENCE_LENGTH": 16,
+    "CHECKPOINT_EVERY": 1,
+    "LOG_EVERY": 1,
+    "VOCABULARY_SIZE": 900,
+    "INPUT_EMBEDDING_DIM": 8,
+    "OUTPUT_EMBEDDING_DIM": 12,
+    "NUM_LAYERS": 1,
+    "FINETUNE_EPOCHS": 1,
+}
+
+
+@pytest.fixture
+def small(text_dir, tmp_path):
+    """Bindings of the command line that make a recipe small."""
+    write_tiny_task(tmp_path / "task")
+    for name in ("help", "udhr"):
+        (tmp_path / name).mkdir()
+        for language in ("de", "en"):
+            (tmp_path / name / f"{language}.txt").write_text(f"{language} one\n{language} two\n")
+    paths = {
+        "training.prepare.text_dir": text_dir,
+        "tasks.LabelledTask.folder": tmp_path / "task",
+        "help/tasks.ParallelText.folder": tmp_path / "help",
+        "declarations/tasks.ParallelText.folder": tmp_path / "udhr",
+    }
+
+    def bindings(recipe):
+        there = config.load(str(recipe))
+        knobs = SMALL | {"WORKDIR": tmp_path / "run", "TEXT_DIR": text_dir}
+        sizes = {"num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
+        bound = {f"modeling.Encoder.{key}": value for key, value in sizes.items()}
+        bound |= {key: path for key, path in paths.items() if key in there.configuration()}
+        if "TEXT_DIR" in there.knobs():
+            del bound["training.prepare.text_dir"]
+        bound |= {key: value for key, value in knobs.items() if key in there.knobs()}
+        return [f"{key}={value}" for key, value in bound.items()]
+
+    return bindings
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
+    lines = recipe.read_text().splitlines()
+    assert lines[0].startswith("# ") and any(line.startswith("#   rembed ") for line in lines)
+    assert sum(" = " in line and not line.startswith("#") for line in lines) <= 20
+    loaded = config.load(str(recipe))
+    assert set(loaded.knobs()) >= KNOBS
+    assert all(knob["about"] for knob in loaded.knobs().values())
+    assert config.account(loaded).kept > 0
+
+
+@pytest.mark.parametrize("block", sorted((ROOT / "gin").rglob("*.gin")), ids=lambda path: path.stem)
+def test_every_block_is_part_of_a_recipe(block):
+    name = block.relative_to(ROOT).as_posix()
+    assert any(f'include "{name}"' in path.read_text() for path in (*RECIPES, *(ROOT / "gin").rglob("*.gin")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_takes_two_steps(recipe, small, tmp_path, capsys):
+    config.run(config.load(str(recipe), small(recipe)))
+    assert (tmp_path / "run/checkpoints/step-00000002/encoder.safetensors").exists()
+    assert (tmp_path / "run/finished.json").exists()
