@@ -5,6 +5,10 @@ gin's own parser reads the files; `recipe` judges what they say together; then g
 of a finished run repeats it. Library code knows nothing of any of this.
 """
 
+import contextlib
+import os
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
@@ -52,7 +56,8 @@ def run(recipe: Recipe) -> None:
     Raises:
         UserError: as the stages do.
     """
-    from rembed_keras import training
+    with _hushed():
+        from rembed_keras import training
 
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
@@ -82,6 +87,25 @@ def account(recipe: Recipe) -> Ledger | None:
         raise UserError(f"{stage['encoder'].selector} has no {missing.args[0]}: bind it in the recipe") from None
     except TypeError:
         raise UserError(f"a size of {stage['encoder'].selector} or {stage['model'].selector} is no number") from None
+
+
+@contextlib.contextmanager
+def _hushed():
+    """Keeps what TensorFlow says of itself while it is imported off stderr, unless the import fails."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(stderr, said.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
 class _Delegate(ParserDelegate):

@@ -10,8 +10,10 @@ PACKAGE = ROOT / "rembed_keras"
 
 # a part may import the parts of its set and of theirs, itself, and errors
 ARROWS = {
-    "cli": {"config", "training", "tasks", "analysis", "interop", "modeling", "data"},
-    "config": {"training", "tasks", "analysis", "interop", "modeling", "data"},
+    "cli": {"config", "recipe", "training", "tasks", "analysis", "interop", "modeling", "data"},
+    "config": {"recipe", "signatures", "training", "tasks", "analysis", "interop", "modeling", "data"},
+    "recipe": {"signatures"},
+    "signatures": set(),
     "training": {"tasks", "analysis", "interop", "modeling", "data"},
     "tasks": {"modeling", "data"},
     "analysis": {"modeling", "data"},
