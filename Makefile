@@ -2,7 +2,6 @@
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then those of the model and its account on JAX
 #   make lint         style and types
-#   make bench        measurements
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +13,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test lint bench
+.PHONY: help quickstart test lint
 
 help:
 	@sed -n 's/^#   //p' Makefile

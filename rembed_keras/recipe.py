@@ -13,6 +13,9 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.signatures import is_ours, names_in, signature
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
+# what owns variables must be built inside a strategy's scope, by the stage that opens it
+OWNERS = ("rembed_keras.modeling.", "rembed_keras.training.AdamW", "keras.layers.", "keras.optimizers.", "keras_hub.")
+OWN_NOTHING = ("keras.optimizers.schedules.",)
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ class Recipe:
         Raises:
             UserError: for a name that is not there, a macro that is not defined, or anything that nothing uses.
         """
-        for binding in self.bindings.values():
+        for binding in (*self.macros.values(), *self.bindings.values()):
             check_binding(binding)
         macros: set[str] = set()
         bindings: set[tuple[str, str, str]] = set()
@@ -204,8 +207,12 @@ def check_binding(binding: Binding) -> None:
     """Judges the names of one binding.
 
     Raises:
-        UserError: if there is no such function or class in this package, or it has no such parameter.
+        UserError: if there is no such function or class in this package, it has no such parameter, or what owns
+            variables is called instead of referred to.
     """
+    for reference in _references_in(binding.value):
+        if reference.is_call and reference.target.startswith(OWNERS) and not reference.target.startswith(OWN_NOTHING):
+            raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
     for target, selector in _targets(binding):
         if not is_ours(target):
             continue
@@ -222,12 +229,16 @@ def _targets(binding):
     """Yields (target, selector) of what a binding binds and refers to."""
     if binding.parameter:
         yield binding.target, binding.selector
-    values = [binding.value]
-    while values:
-        value = values.pop()
-        if isinstance(value, Reference):
-            yield value.target, value.selector
-        values += _items(value)
+    for reference in _references_in(binding.value):
+        yield reference.target, reference.selector
+
+
+def _references_in(value) -> Iterator[Reference]:
+    """Yields the references that a value is made of, macros left aside."""
+    if isinstance(value, Reference):
+        yield value
+    for item in _items(value):
+        yield from _references_in(item)
 
 
 def _items(value):

@@ -79,7 +79,7 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
     targets = [language for language in sizes if language != source]
     known = [language for language in targets if language in seen]
     unknown = [language for language in targets if language not in seen]
-    for languages, kind in ((known, "seen in pre-training"), (unknown, "unseen")):
+    for languages, kind in ((known, "seen"), (unknown, "unseen")):
         if languages:
             cells = [_cell(rows, metrics, system, languages) for system in systems]
             shown.add_row(f"mean of {len(languages)} {kind}", "", *cells)
