@@ -7,6 +7,7 @@ of a finished run repeats it. Library code knows nothing of any of this.
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,10 @@ PACKAGE = Path(__file__).parent
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
+UNBOUND = re.compile(  # what gin adds to the TypeError of a call that lacks arguments
+    r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
+    re.DOTALL,
+)
 
 
 def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = ()) -> Recipe:
@@ -66,7 +71,13 @@ def run(recipe: Recipe) -> None:
         gin.parse_config(recipe.text())
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names in packages of others
         raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
-    gin.get_configurable(getattr(training, name))(record=record)
+    try:
+        gin.get_configurable(getattr(training, name))(record=record)
+    except TypeError as error:
+        missing = UNBOUND.search(str(error))
+        if missing is None:
+            raise
+        raise UserError(f"{missing['name']} has no {missing['arguments']}: bind it in the recipe") from error
 
 
 def account(recipe: Recipe) -> Ledger | None:

@@ -37,6 +37,9 @@ def rembed(*arguments, cwd):
 @pytest.fixture
 def project(tmp_path, text_dir):
     (tmp_path / "recipe.gin").write_text(PRETRAIN)
+    (tmp_path / "bare.gin").write_text(
+        "from __gin__ import dynamic_registration\nfrom rembed_keras import training\ntraining.run.stages = []\n"
+    )
     (tmp_path / "text").symlink_to(text_dir)
     return tmp_path
 
@@ -48,38 +51,36 @@ def test_prepare_makes_a_corpus(project):
     assert (project / "corpus/manifest.json").exists()
 
 
-# arguments of `rembed run recipe.gin`, what to do before, and what stderr says
+# what is typed after `rembed`, and what stderr says
 MISTAKES = {
-    "no recipe": (["run", "none.gin"], None, "recipe none.gin is not there"),
-    "a knob": (["run", "recipe.gin", "STEP=3"], None, "the recipe has no knob STEP; did you mean STEPS?"),
-    "a type": (["run", "recipe.gin", "STEPS=x"], None, "STEPS is 'x'; it must be a whole number, as in the recipe: 2"),
-    "no text": (["run", "recipe.gin", "TEXT_DIR=nowhere"], None, "nowhere is not a folder of text"),
-    "no steps": (["run", "recipe.gin", "STEPS=0"], None, "STEPS"),
-    "a strategy": (["run", "recipe.gin", "STRATEGY=everywhere"], None, "STRATEGY is 'everywhere'"),
+    "no recipe": (["run", "none.gin"], "recipe none.gin is not there"),
+    "a knob": (["run", "recipe.gin", "STEP=3"], "the recipe has no knob STEP; did you mean STEPS?"),
+    "a type": (["run", "recipe.gin", "STEPS=x"], "STEPS is 'x'; it must be a whole number, as in the recipe: 2"),
+    "no text": (["run", "recipe.gin", "TEXT_DIR=nowhere"], "nowhere is not a folder of text"),
+    "no steps": (["run", "recipe.gin", "STEPS=0"], "STEPS"),
+    "a strategy": (["run", "recipe.gin", "STRATEGY=everywhere"], "STRATEGY is 'everywhere'"),
     "a width": (
         ["run", "recipe.gin", "modeling.Encoder.num_heads=3"],
-        None,
         "num_heads is 3; it must divide hidden_dim, 128",
     ),
-    "too long rows": (["run", "recipe.gin", "SEQUENCE_LENGTH=256"], None, "the model's max_sequence_length is 128"),
+    "too long rows": (["run", "recipe.gin", "SEQUENCE_LENGTH=256"], "the model's max_sequence_length is 128"),
     "a small model": (
         ["run", "recipe.gin", "modeling.Encoder.vocabulary_size=50"],
-        None,
         "the corpus has 900 word pieces and the model vocabulary_size 50",
     ),
     "a file in the way": (
         ["run", "recipe.gin", "WORKDIR=recipe.gin"],
-        None,
         "WORKDIR recipe.gin cannot be used: File exists",
     ),
-    "no command": (["rnu"], None, "No such command 'rnu'"),
-    "no option": (["run", "recipe.gin", "--fast"], None, "No such option"),
+    "something missing": (["run", "bare.gin"], "run has no 'workdir': bind it in the recipe"),
+    "no command": (["rnu"], "No such command 'rnu'"),
+    "no option": (["run", "recipe.gin", "--fast"], "No such option"),
 }
 
 
 @pytest.mark.parametrize("what", MISTAKES)
 def test_mistakes_cost_one_line_and_exit_code_2(what, project, capfd, monkeypatch):
-    arguments, _, message = MISTAKES[what]
+    arguments, message = MISTAKES[what]
     monkeypatch.chdir(project)
     monkeypatch.setattr(sys, "argv", ["rembed", *arguments])
     with pytest.raises(SystemExit) as exit_:

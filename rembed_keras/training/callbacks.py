@@ -18,7 +18,6 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
 )
 from rich.text import Text
 
@@ -162,10 +161,9 @@ class ProgressLine(keras.callbacks.Callback):
         self.clock, self.title = clock, title
         self.bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total} steps"),
+            BarColumn(bar_width=12),
+            TextColumn("{task.completed}/{task.total}"),
             _Rate(),
-            TimeElapsedColumn(),
             console=Console(file=sys.stdout),
             disable=not sys.stdout.isatty(),
         )
@@ -194,7 +192,7 @@ class ProgressLine(keras.callbacks.Callback):
 
 class _Rate(ProgressColumn):
     def render(self, task):
-        return Text(task.fields["rate"])
+        return Text(task.fields["rate"], no_wrap=True)
 
 
 def settle(model) -> None:
