@@ -7,7 +7,6 @@ renamed: it is there whole or not at all, and one that was damaged later is name
 safetensors: no code runs on loading.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -20,9 +19,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from rembed_keras.data.text import sha256
 from rembed_keras.errors import UserError
-
-PARTS = ("encoder", "head", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def _write(folder, step, parts, running):
     checksums = {}
     for part, arrays in parts.items():
         save_file(arrays, folder / f"{part}.safetensors")
-        checksums[f"{part}.safetensors"] = _sha256(folder / f"{part}.safetensors")
+        checksums[f"{part}.safetensors"] = sha256(folder / f"{part}.safetensors")
     record = {"step": step, "running": running, "sha256": checksums}
     (folder / "state.json").write_text(json.dumps(record, indent=1))
     for file in (*folder.iterdir(), folder):
@@ -116,7 +114,7 @@ def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
             record = json.loads((path / "state.json").read_text())
-            damaged = [name for name, digest in record["sha256"].items() if _sha256(path / name) != digest]
+            damaged = [name for name, digest in record["sha256"].items() if sha256(path / name) != digest]
         except (OSError, ValueError, KeyError):
             damaged = ["state.json"]
         if not damaged:
@@ -158,23 +156,21 @@ def assign_arrays(variables, arrays: dict[str, np.ndarray], source: Path) -> Non
         variable.assign(arrays[variable.path])
 
 
-def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Arrays of one safetensors file.
+def load_parts(model, found: Checkpoint) -> None:
+    """Gives a model the encoder and the head of a checkpoint.
 
     Raises:
-        UserError: if the file is missing or not what it says.
+        UserError: if it is a checkpoint of another model.
     """
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing") from None
-    except SafetensorError as error:
-        raise UserError(f"{path} is not a readable safetensors file: {error}") from None
+    for part, owned in parts_of(model).items():
+        assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
 
 
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def parts_of(model) -> dict[str, list]:
+    """A model's weights by the file that they are saved in: its encoder's are kept, the others are a head's."""
+    kept = {id(weight) for weight in model.encoder.weights}
+    head = [weight for weight in model.weights if id(weight) not in kept]
+    return {"encoder": model.encoder.weights, "head": head}
 
 
 def _flush(path: Path) -> None:

@@ -66,10 +66,7 @@ def _load(workdir, encoder, task, start, seed):
     found = checkpoints.latest(workdir.finetuned / model_name(task, start, seed))
     if found is None:
         raise UserError(f"{workdir.finetuned / model_name(task, start, seed)} is missing: run finetune first")
-    kept = {id(weight) for weight in model.encoder.weights}
-    head = [weight for weight in model.weights if id(weight) not in kept]
-    for part, owned in (("encoder", model.encoder.weights), ("head", head)):
-        checkpoints.assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
+    checkpoints.load_parts(model, found)
     return model
 
 

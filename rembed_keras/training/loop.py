@@ -47,8 +47,10 @@ def train(
     found = checkpoints.latest(folder)
     first_step = found.step if found else 0
     if found:
-        for part, owned in _parts(learner).items():
-            checkpoints.assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
+        checkpoints.load_parts(learner, found)
+        checkpoints.assign_arrays(
+            learner.optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors"
+        )
         print(f"{run}: resuming from {found.path}" if first_step < steps else f"{run}: done, {found.path}", flush=True)
     if first_step >= steps:
         return
@@ -58,7 +60,8 @@ def train(
 
     def save(step):
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
-        parts = {name: checkpoints.read_arrays(owned) for name, owned in _parts(learner).items()}
+        owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
         checkpoints.save(folder, step, parts, running, keep_checkpoints, keep_checkpoint_every)
 
     def resume():
@@ -75,13 +78,6 @@ def train(
         verbose=0,
         callbacks=[clock, recorder, checkpointer, progress],
     )
-
-
-def _parts(learner):
-    """Variables by the file that they are saved in."""
-    kept = {id(weight) for weight in learner.encoder.weights}
-    head = [weight for weight in learner.weights if id(weight) not in kept]
-    return {"encoder": learner.encoder.weights, "head": head, "optimizer": learner.optimizer.variables}
 
 
 def _running(learner):

@@ -53,6 +53,7 @@ class Workdir:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self._lock.close()
             raise UserError(
                 f"WORKDIR {self.path} is in use by another process: wait for it or choose another"
             ) from None
