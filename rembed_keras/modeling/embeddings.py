@@ -32,7 +32,7 @@ class LookupTable(keras.layers.Embedding):
         dtype: dtype or policy of the layer.
 
     >>> table = LookupTable(10, 4)
-    >>> table(np.array([[1, 2, 1]])).shape
+    >>> tuple(table(np.array([[1, 2, 1]])).shape)
     (1, 3, 4)
     """
 
@@ -67,7 +67,7 @@ def document_positions(padding_mask):
         int [B, S]: a token's index in the row less the lengths of the documents before its own. With an ordinary
         0/1 mask that is simply the index.
 
-    >>> document_positions(np.array([[1, 1, 2, 2, 2, 0]])).tolist()
+    >>> np.asarray(document_positions(np.array([[1, 1, 2, 2, 2, 0]]))).tolist()
     [[0, 1, 0, 1, 2, 5]]
     """
     own, other = padding_mask[:, :, None], padding_mask[:, None, :]
@@ -137,7 +137,7 @@ class OutputEmbedding(keras.layers.Layer):
 
     Call argument: features [..., E_out]. Returns logits [..., V] in float32.
 
-    >>> OutputEmbedding(10, 4)(np.zeros((2, 3, 4), "float32")).shape
+    >>> tuple(OutputEmbedding(10, 4)(np.zeros((2, 3, 4), "float32")).shape)
     (2, 3, 10)
     """
 

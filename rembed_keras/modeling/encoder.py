@@ -53,7 +53,7 @@ class Encoder(keras_hub.models.Backbone):
     >>> encoder = Encoder(1000, num_layers=2, num_heads=2, hidden_dim=32, intermediate_dim=64, input_embedding_dim=8)
     >>> ids = np.array([[2, 7, 8, 3, 0]])
     >>> outputs = encoder({"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": (ids > 0).astype("int32")})
-    >>> outputs["sequence_output"].shape, len(outputs["hidden_states"])
+    >>> tuple(outputs["sequence_output"].shape), len(outputs["hidden_states"])
     ((1, 5, 32), 3)
     """
 

@@ -31,7 +31,7 @@ class MaskedLMHead(keras.layers.Layer):
     Source: RemBERT's `cls.predictions`: dense D to E_out, activation, norm, table with bias.
 
     >>> head = MaskedLMHead(100, output_embedding_dim=24)
-    >>> head(np.zeros((2, 5, 8), "float32"), np.array([[1, 2], [0, 4]])).shape
+    >>> tuple(head(np.zeros((2, 5, 8), "float32"), np.array([[1, 2], [0, 4]])).shape)
     (2, 2, 100)
     """
 
@@ -151,9 +151,11 @@ class Classifier(TaskModel):
 
     Inputs as the encoder's. Trained on labels int [B] with cross-entropy.
 
+    >>> from rembed_keras.modeling import Encoder
     >>> encoder = Encoder(100, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
     >>> ids = np.array([[2, 7, 3]])
-    >>> Classifier(encoder, 5)({"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}).shape
+    >>> inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
+    >>> tuple(Classifier(encoder, num_classes=5)(inputs).shape)
     (1, 5)
     """
 

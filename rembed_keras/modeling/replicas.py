@@ -55,7 +55,7 @@ def weighted_mean(values, weights=None):
         A scalar: this replica's share of the mean, to which the shares of the others are added with the gradients. 0
         if no value counts.
 
-    >>> float(weighted_mean(np.array([1.0, 3.0, 5.0]), np.array([1.0, 1.0, 0.0])))
+    >>> float(weighted_mean(np.array([1.0, 3.0, 5.0], "float32"), np.array([1.0, 1.0, 0.0], "float32")))
     2.0
     """
     weights = ops.ones_like(values) if weights is None else ops.cast(weights, values.dtype)

@@ -45,7 +45,7 @@ def attention_mask(padding_mask):
         bool [B, S, S]: query i may look at key j when both are of one document. Padding is never looked at; a
         padding query looks at every real key, as in BERT, so that no softmax is empty.
 
-    >>> attention_mask(np.array([[1, 2, 0]])).astype(int).tolist()
+    >>> np.asarray(attention_mask(np.array([[1, 2, 0]]))).astype(int).tolist()
     [[[1, 0, 0], [0, 1, 0], [1, 1, 0]]]
     """
     query, key = padding_mask[:, :, None], padding_mask[:, None, :]
@@ -70,7 +70,7 @@ class TransformerBlock(keras.layers.Layer):
     Source: Devlin et al. 2019; 12D^2 + 13D parameters at F = 4D.
 
     >>> block = TransformerBlock(num_heads=2, hidden_dim=8, intermediate_dim=32)
-    >>> block(np.zeros((1, 3, 8), "float32"), np.ones((1, 3, 3), bool)).shape
+    >>> tuple(block(np.zeros((1, 3, 8), "float32"), np.ones((1, 3, 3), bool)).shape)
     (1, 3, 8)
     >>> block.count_params() == 12 * 8**2 + 13 * 8
     True
