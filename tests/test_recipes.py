@@ -31,6 +31,8 @@ SMALL = {
     "OUTPUT_EMBEDDING_DIM": 12,
     "NUM_LAYERS": 1,
     "FINETUNE_EPOCHS": 1,
+    "FINETUNE_SEEDS": "(0,)",
+    "FINETUNE_EXAMPLES": 8,
 }
 
 

@@ -21,6 +21,7 @@ class LabelledTask:
     Args:
         folder: the folder.
         train_language: the language that is trained on.
+        train_size: how many training examples to use, the first ones of the file; all by default.
 
     Attributes:
         name: the folder's name.
@@ -32,10 +33,18 @@ class LabelledTask:
         UserError: for a file that is missing or malformed, or a label that was never trained.
     """
 
-    def __init__(self, folder: str | Path, train_language: str = "en"):
+    def __init__(self, folder: str | Path, train_language: str = "en", train_size: int | None = None):
         self.folder, self.train_language = Path(folder), train_language
         self.name = self.folder.name
         rows = {split: self._read(split, train_language) for split in ("train", "dev")}
+        if train_size is not None:
+            if (
+                isinstance(train_size, bool)
+                or not isinstance(train_size, int)
+                or not 0 < train_size <= len(rows["train"])
+            ):
+                raise UserError(f"train_size is {train_size!r}; task {self.folder} has {len(rows['train'])} examples")
+            rows["train"] = rows["train"][:train_size]
         self.labels = sorted({label for _, label in rows["train"]})
         if len(self.labels) < 2:
             raise UserError(f"task {self.folder}: the training data has one label; there must be two or more")

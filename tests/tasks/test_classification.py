@@ -31,6 +31,13 @@ def test_a_folder_becomes_a_task(tmp_path):
     assert {language: labels.tolist() for language, (_, labels) in task.test.items()} == {"de": [0], "fr": [1]}
 
 
+def test_fewer_examples_can_be_asked_for(tmp_path):
+    write(tmp_path, GOOD)
+    with pytest.raises(UserError, match=r"train_size is 3; task .* has 2 examples"):
+        LabelledTask(tmp_path, train_size=3)
+    assert LabelledTask(tmp_path, train_size=2).train[0] == ["red apple", "green leek"]
+
+
 MISTAKES = {
     r"has no train\.en\.tsv": {"train.en.tsv": None},
     r"has no test\.<language>\.tsv": {"test.de.tsv": None},
