@@ -91,6 +91,12 @@ def test_languages_come_by_size_to_the_power_of_alpha(corpus, alpha):
         assert np.abs(drawn - expected * drawn.sum()).max() <= 2  # at any moment, not in the long run only
 
 
+def test_every_step_hides_other_places(corpus):
+    mixture = Mixture(corpus, 8, 32)
+    first, second = mixture[0][0]["mask_positions"], mixture[1][0]["mask_positions"]
+    assert (first == second).mean() < 0.4
+
+
 def test_another_seed_gives_other_rows_and_masks(corpus):
     first, other = Mixture(corpus, 8, 32, seed=0)[0], Mixture(corpus, 8, 32, seed=1)[0]
     assert (first[0]["token_ids"] != other[0]["token_ids"]).any()

@@ -13,7 +13,7 @@ def row(run, step, **values):
 
 def test_a_log_is_rewound_to_a_step_of_one_run(tmp_path):
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    rows = [row("pretrain", 1), row("pretrain", 2), row("finetune/a", 1), row("pretrain", 3)]
+    rows = [row("pretrain", 1), row("pretrain", 2), row("finetune/a", 2), row("pretrain", 3)]
     for each in rows:
         log.append(each)
     with open(log.path, "a") as file:
