@@ -1,5 +1,6 @@
 """Every recipe is parsed, built and stepped twice, all stages of it, with the sizes turned down."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,19 @@ def test_a_recipe_takes_two_steps(recipe, small, tmp_path, capsys):
     config.run(config.load(str(recipe), small(recipe)))
     assert (tmp_path / "run/checkpoints/step-00000002/encoder.safetensors").exists()
     assert (tmp_path / "run/finished.json").exists()
+
+
+@pytest.mark.slow
+def test_two_replicas_log_what_one_device_logs(small, tmp_path, mirrored):
+    recipe = ROOT / "recipes/quickstart.gin"
+    logs = {}
+    alike = "training.finetune.dropout=0.0"  # each replica draws its own
+    for strategy in ("one_device", "mirrored"):
+        workdir = tmp_path / strategy
+        config.run(config.load(str(recipe), [*small(recipe), alike, f"STRATEGY={strategy}", f"WORKDIR={workdir}"]))
+        logs[strategy] = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    assert len(logs["mirrored"]) == len(logs["one_device"]) > 2
+    for one, two in zip(*logs.values(), strict=True):
+        assert (one["run"], one["step"]) == (two["run"], two["step"])
+        values = [[row[key] for key in ("loss", "accuracy", "grad_norm", "learning_rate")] for row in (one, two)]
+        assert values[0] == pytest.approx(values[1], rel=1e-4)

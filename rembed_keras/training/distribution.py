@@ -5,6 +5,7 @@ several replicas on CPU, where Keras cannot compile a step that ends in an all-r
 """
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,7 +27,7 @@ class Placement:
 
     name: str
     replicas: int
-    scope: contextlib.AbstractContextManager
+    scope: Callable[[], contextlib.AbstractContextManager]
     jit_compile: bool | str
 
 
@@ -45,7 +46,7 @@ def place(strategy: str, batch_size: int) -> Placement:
     """
     backend = keras.config.backend()
     if strategy == "one_device":
-        return Placement(strategy, 1, contextlib.nullcontext(), backend == "tensorflow" or "auto")
+        return Placement(strategy, 1, contextlib.nullcontext, backend == "tensorflow" or "auto")
     if strategy != "mirrored":
         raise UserError(f"STRATEGY is {strategy!r}; it can be one_device or mirrored")
     if backend != "tensorflow":
@@ -54,7 +55,7 @@ def place(strategy: str, batch_size: int) -> Placement:
     replicas = replicated.num_replicas_in_sync
     if batch_size % replicas:
         raise UserError(f"BATCH_SIZE is {batch_size}, which {replicas} replicas cannot share evenly")
-    return Placement(strategy, replicas, replicated.scope(), False)
+    return Placement(strategy, replicas, replicated.scope, False)
 
 
 @lru_cache  # one a process: a second one of other shapes fails in its collectives

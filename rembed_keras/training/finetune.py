@@ -33,6 +33,7 @@ def finetune(
     epochs: int = 3,
     learning_rate: float = 1e-4,
     warmup_share: float = 0.1,
+    dropout: float = 0.1,
     starts: Sequence[str] = STARTS,
     seeds: Sequence[int] = (0,),
     log_every: int = 50,
@@ -50,6 +51,7 @@ def finetune(
         epochs: passes over the training data.
         learning_rate: the highest; it rises from 0 and falls to 0 linearly.
         warmup_share: share of the steps that it rises.
+        dropout: rate before the head.
         starts: "pretrained" for the encoder of the newest checkpoint, "scratch" for one as initialised.
         seeds: of the head's initial weights, of dropout and of the order; one model each.
         log_every: steps between rows of the log.
@@ -67,14 +69,15 @@ def finetune(
         for seed in seeds:
             keras.backend.clear_session(free_memory=False)
             keras.utils.set_random_seed(seed)
-            with placement.scope:
-                learner = Classifier(encoder(), len(task.labels))
+            with placement.scope():
+                learner = Classifier(encoder(), len(task.labels), dropout)
                 schedule = WarmupLinearDecay(learning_rate, round(warmup_share * steps), steps)
                 learner.compile(
                     optimizer=optimizer(learning_rate=schedule),
                     weighted_metrics=["accuracy"],
                     jit_compile=placement.jit_compile,
                 )
+                learner.optimizer.build(learner.trainable_variables)
             start_from(start, learner.encoder, workdir)
             data = batches(inputs, labels, batch_size, seed)
             name = model_name(task, start, seed)

@@ -28,7 +28,8 @@ def train(
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
     Args:
-        learner: a model of ours, which has an `encoder`, compiled with an optimizer of `training.optimizers`.
+        learner: a model of ours, which has an `encoder`, compiled with an optimizer of `training.optimizers` that
+            was built in the strategy's scope.
         data: gives the batches of steps `first` up to `last`, as `model.fit` takes them.
         workdir: whose log and curves the run is written to.
         folder: the folder of the run's checkpoints.
@@ -43,7 +44,6 @@ def train(
     Raises:
         UserError: for checkpoints of another model, or a loss that is no longer a number.
     """
-    learner.optimizer.build(learner.trainable_variables)
     found = checkpoints.latest(folder)
     first_step = found.step if found else 0
     if found:

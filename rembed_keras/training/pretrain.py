@@ -53,10 +53,11 @@ def pretrain(
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size)
     keras.utils.set_random_seed(seed)
-    with placement.scope:
+    with placement.scope():
         learner = model(encoder())
         learner.track_groups(batches.languages)
         learner.compile(optimizer=optimizer(), jit_compile=placement.jit_compile)
+        learner.optimizer.build(learner.trainable_variables)
     _check_fit(batches, learner.encoder)
     train(
         learner,

@@ -26,7 +26,7 @@ def make_batch():
 
 
 def train(placement, steps=3):
-    with placement.scope:
+    with placement.scope():
         model = MaskedLM(make_encoder(), 20)
         model.track_groups(["de", "en"])
         model.compile(optimizer=AdamW(1e-2, clip_norm=0.5), jit_compile=placement.jit_compile)
