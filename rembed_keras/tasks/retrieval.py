@@ -75,10 +75,19 @@ def sentence_encoder(encoder) -> keras.Model:
     return keras.Model(inputs, total / keras.ops.maximum(keras.ops.sum(weights, axis=1, keepdims=True), 1.0))
 
 
-def embed(encoder, text: ParallelText, tokenizer: Tokenizer, sequence_length: int) -> dict[str, np.ndarray]:
-    """Vectors [lines, D] of every sentence, by language; those of empty lines mean nothing."""
+def embed(
+    sentences: keras.Model, text: ParallelText, tokenizer: Tokenizer, sequence_length: int
+) -> dict[str, np.ndarray]:
+    """Vectors [lines, D] of every sentence, by language; those of empty lines mean nothing.
+
+    Args:
+        sentences: a `sentence_encoder`.
+        text: the sentences.
+        tokenizer: the encoder's.
+        sequence_length: S, tokens that are read of a sentence.
+    """
     everything = [line for lines in text.lines.values() for line in lines]
-    vectors = predict(sentence_encoder(encoder), encode(everything, tokenizer, sequence_length))
+    vectors = predict(sentences, encode(everything, tokenizer, sequence_length))
     return dict(zip(text.lines, np.split(vectors, len(text.lines)), strict=True))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rembed_keras.analysis.plots import draw_curves
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.tasks.baselines import tfidf_similarity
-from rembed_keras.tasks.retrieval import ParallelText, embed, hits_at_1, precision_at_1
+from rembed_keras.tasks.retrieval import ParallelText, embed, hits_at_1, precision_at_1, sentence_encoder
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training import checkpoints
 from rembed_keras.training.evaluate import publish
@@ -37,13 +37,16 @@ def retrieve(
         UserError: if there is no pre-trained encoder.
     """
     corpus = Corpus(workdir.corpus)
+    sentences = {}
+    for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
+        keras.utils.set_random_seed(seed)
+        probed = encoder()
+        start_from(start, probed, workdir)
+        sentences[system] = sentence_encoder(probed)
     for text in texts:
         scores: list[Score] = []
-        for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
-            keras.utils.set_random_seed(seed)
-            probed = encoder()
-            start_from(start, probed, workdir)
-            found = _precisions(probed, text, corpus, sequence_length)
+        for system, model in sentences.items():
+            found = _precisions(model, text, corpus, sequence_length)
             for language in text.languages:
                 scores += _both_ways(text, language, found[language], seed, system)
         for language in text.languages:
@@ -75,6 +78,7 @@ def trace_retrieval(
     tokens_per_step = rows[-1]["tokens"] / rows[-1]["step"] if rows else 0
     keras.utils.set_random_seed(seed)
     probed = encoder()
+    sentences = sentence_encoder(probed)
     points = []
     curves: dict[str, list[tuple[float, float]]] = {text.name: [] for text in texts}
     for found in (None, *reversed([*checkpoints.newest_first(workdir.checkpoints)])):
@@ -83,7 +87,7 @@ def trace_retrieval(
         step = found.step if found else 0
         tokens = int(step * tokens_per_step)
         for text in texts:
-            precisions = _precisions(probed, text, corpus, sequence_length)
+            precisions = _precisions(sentences, text, corpus, sequence_length)
             mean = float(np.mean([precisions[name] for name in text.languages if name in corpus.languages]))
             points.append({"text": text.name, "step": step, "tokens": tokens, "P@1": mean})
             curves[text.name].append((tokens, mean))
@@ -97,9 +101,9 @@ def trace_retrieval(
     print(f"retrieval against tokens: {workdir.path / 'retrieval.png'}", flush=True)
 
 
-def _precisions(encoder, text, corpus, sequence_length):
+def _precisions(sentences, text, corpus, sequence_length):
     """P@1 from and into the pivot, by language."""
-    vectors = embed(encoder, text, corpus.tokenizer, sequence_length)
+    vectors = embed(sentences, text, corpus.tokenizer, sequence_length)
     found = {}
     for language in text.languages:
         rows = text.pairs(language)

@@ -46,7 +46,7 @@ def test_parallel_files_are_paired_by_line(corpus, tmp_path):
     text = ParallelText(tmp_path)
     assert text.languages == ["de"]
     assert text.pairs("de").tolist() == [0, 3]
-    vectors = embed(Encoder(900, 2, 2, 16, 32, 8), text, corpus.tokenizer, 16)
+    vectors = embed(sentence_encoder(Encoder(900, 2, 2, 16, 32, 8)), text, corpus.tokenizer, 16)
     assert {language: rows.shape for language, rows in vectors.items()} == {"de": (4, 16), "en": (4, 16)}
 
 
