@@ -6,6 +6,7 @@ of a finished run repeats it. Library code knows nothing of any of this.
 """
 
 import contextlib
+import importlib.util
 import os
 import re
 import sys
@@ -22,6 +23,7 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.recipe import ROOT, Binding, Macro, Recipe, Reference, check_binding
 
 PACKAGE = Path(__file__).parent
+BACKENDS = ("tensorflow", "jax")
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
@@ -59,8 +61,11 @@ def run(recipe: Recipe) -> None:
     """Runs a recipe's stages on its workdir.
 
     Raises:
-        UserError: as the stages do.
+        UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
+    backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
+    if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
+        raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
     with _hushed():
         from rembed_keras import training
 

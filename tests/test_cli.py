@@ -93,6 +93,17 @@ def test_mistakes_cost_one_line_and_exit_code_2(what, project, capfd, monkeypatc
     assert not list(project.rglob("*.writing*"))
 
 
+def test_a_backend_that_is_not_ours(monkeypatch, capsys):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.setattr(sys, "argv", ["rembed", "run", "recipes/quickstart.gin"])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err == (
+        "rembed: KERAS_BACKEND torch cannot be used: install and name one of tensorflow, jax\n"
+    )
+
+
 def test_a_folder_that_cannot_be_written(project):
     if os.geteuid() == 0:
         target = "/proc/rembed"  # root may write anywhere else

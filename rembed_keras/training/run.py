@@ -97,8 +97,9 @@ def _write_record(folder, record):
 
 def _refuse_another_recipe(folder, config):
     path = folder.path / "config.gin"
-    if not path.exists():
-        return
+    learnt = (folder.checkpoints, folder.finetuned, folder.path / "finished.json")
+    if not path.exists() or not any(part.exists() for part in learnt):
+        return  # a mistake that was found before anything was learnt may be mended
     there, here = (_bindings(text) for text in (path.read_text(encoding="utf-8"), config))
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):

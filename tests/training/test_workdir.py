@@ -69,6 +69,7 @@ def test_a_run_keeps_a_record_and_is_done_once(tmp_path, capsys):
 
 def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
     def fail(workdir):
+        (workdir.checkpoints / "step-00000001").mkdir(parents=True, exist_ok=True)
         raise OSError(28, "No space left on device", "checkpoints/x")
 
     folder = str(tmp_path / "run")
@@ -78,3 +79,14 @@ def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
         run([], folder, RunRecord("STEPS = 4  # batches\n", str, None))
     run([], folder, RunRecord("STEPS = 3  # other words\nWORKDIR = 'b'\n", str, None))
     assert (tmp_path / "run/finished.json").exists()
+
+
+def test_a_mistake_may_be_mended_before_anything_is_learnt(tmp_path):
+    def fail(workdir):
+        raise UserError("the loss of pretrain is nan at step 5: lower the learning rate")
+
+    folder = str(tmp_path / "run")
+    with pytest.raises(UserError, match="lower the learning rate"):
+        run([fail], folder, RunRecord("LEARNING_RATE = 1e9\n", str, None))
+    run([], folder, RunRecord("LEARNING_RATE = 0.001\n", str, None))
+    assert (tmp_path / "run/config.gin").read_text() == "LEARNING_RATE = 0.001\n"
