@@ -8,6 +8,8 @@ VENV ?= .venv
 # options for pytest, for example: make test PYTEST="-k ledger"
 PYTEST ?=
 
+# tests of a module share what they set up, so they stay together
+WORKERS := --numprocesses 2 --dist loadscope
 BIN := $(VENV)/bin
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -22,8 +24,9 @@ quickstart: $(VENV)/.installed
 	$(BIN)/rembed run recipes/quickstart.gin
 
 test: $(VENV)/.installed-test
-	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(PYTEST)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest $(PYTEST) tests/modeling tests/analysis rembed_keras/modeling
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PYTEST) tests/modeling tests/analysis tests/interop \
+	  rembed_keras/modeling
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check

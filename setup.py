@@ -28,10 +28,13 @@ RUNTIME = [
     "scipy>=1.17.1,<1.18",
     "matplotlib>=3.11.2,<3.12",
     "safetensors>=0.8.0,<0.9",
+    "protobuf>=7.36.2,<8",
 ]
 JAX = ["jax>=0.10.2,<0.11"]
+PEERS = ["torch>=2.13.0,<2.14", "transformers>=4.57.6,<5"]  # what tests and benchmarks compare with, where installed
 TEST = [
     "pytest>=9.2.0,<10",
+    "pytest-xdist>=3.8.0,<4",
     "hypothesis>=6.170.15,<7",
     "coverage>=7.17.3,<8",
     "build>=1.6.1,<2",
@@ -67,6 +70,7 @@ setup(
         "jax": JAX,
         "tasks": ["tensorflow-datasets>=4.9.10,<4.10", "seqeval>=1.2.2,<1.3"],
         "profile": ["tensorboard-plugin-profile>=2.24.2,<2.25"],
+        "peers": PEERS,
         "test": [*TEST, *JAX],
     },
     entry_points={"console_scripts": ["rembed = rembed_keras.cli:main"]},

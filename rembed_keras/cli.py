@@ -6,6 +6,7 @@ imported only by the command that needs it.
 
 import json
 import sys
+from pathlib import Path
 
 import click
 
@@ -81,6 +82,30 @@ def prepare(text_dir: str, out_dir: str, vocabulary_size: int, tokenizer: str | 
     corpus = prepare_corpus(text_dir, out_dir, vocabulary_size, tokenizer, byte_fallback)
     tokens = sum(corpus.num_tokens.values())
     click.echo(f"{out_dir}: {tokens:,} tokens of {len(corpus.languages)} languages")
+
+
+@rembed.command()
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--from", "source_kind", required=True, type=click.Choice(["huggingface", "tf1", "preset", "savedmodel", "run"])
+)
+@click.option("--to", "target_kind", required=True, type=click.Choice(["huggingface", "tf1", "preset", "savedmodel"]))
+@click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to go with it; the source's own by default.")
+def convert(source: str, target: str, source_kind: str, target_kind: str, tokenizer: str | None) -> None:
+    """Write the model of SOURCE in another form as TARGET, a new folder."""
+    from rembed_keras import config
+
+    with config.hushed():
+        from rembed_keras import interop, training
+    if source_kind == "run":
+        model, own_tokenizer = training.model_of_run(source)
+        notes = interop.write(model, target, target_kind, Path(tokenizer) if tokenizer else own_tokenizer)
+    else:
+        notes = interop.convert(source, target, source_kind, target_kind, tokenizer)
+    for note in notes:
+        click.echo(f"note: {note}")
+    click.echo(f"{target}: {target_kind}")
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ def run(recipe: Recipe) -> None:
     backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
     if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
         raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
-    with _hushed():
+    with hushed():
         from rembed_keras import training
 
     _, _, name = ROOT.rpartition(".")
@@ -106,7 +106,7 @@ def account(recipe: Recipe) -> Ledger | None:
 
 
 @contextlib.contextmanager
-def _hushed():
+def hushed():
     """Keeps what TensorFlow says of itself while it is imported off stderr, unless the import fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()

@@ -1,6 +1,7 @@
 """A small corpus of real text that the tests of data, tasks and training share."""
 
 import gzip
+import warnings
 
 import pytest
 
@@ -31,3 +32,13 @@ def write_tiny_task(folder):
     for name, count in rows.items():
         lines = [f"{('save the file', 'open the table')[i % 2]} {i}\t{('file', 'table')[i % 2]}" for i in range(count)]
         (folder / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def peers():
+    """(torch, transformers), where they are installed; they warn of themselves, which is not for us to judge."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch = pytest.importorskip("torch", reason="needs the extra: pip install 'rembed-keras[peers]'")
+        transformers = pytest.importorskip("transformers", reason="needs the extra: pip install 'rembed-keras[peers]'")
+        yield torch, transformers

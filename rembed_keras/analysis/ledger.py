@@ -8,27 +8,12 @@ pooler, the head's transform and bias, a projection between equal widths); both 
 
 from dataclasses import dataclass
 
-BYTES = 4  # of a float32 parameter
+from rembed_keras.analysis.parts import Entry, encoder_entries, head_entries
+
+BYTES = 4  # of a float32 number
+SLOTS = 2  # numbers that AdamW remembers of each parameter
 MASK_RATE = 0.15
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the account.
-
-    Attributes:
-        name: the part of the model.
-        parameters: how many it has.
-        flops: of a forward pass, per token of input; a multiplication and an addition count as two.
-        is_kept: whether it is part of the encoder.
-        in_paper: how many of the parameters the paper counts.
-    """
-
-    name: str
-    parameters: int
-    flops: int
-    is_kept: bool
-    in_paper: int
+BACKWARD = 2  # products of a backward pass for each of the forward pass
 
 
 @dataclass(frozen=True)
@@ -45,6 +30,10 @@ class Ledger:
 
     def _sum(self, field, is_kept=None):
         return sum(getattr(entry, field) for entry in self.entries if is_kept in (None, entry.is_kept))
+
+    def _columns(self, field, factor=1):
+        kept, dropped = factor * self._sum(field, is_kept=True), factor * self._sum(field, is_kept=False)
+        return {"kept": kept, "dropped": dropped, "total": kept + dropped}
 
     @property
     def kept(self) -> int:
@@ -74,12 +63,32 @@ class Ledger:
     @property
     def flops(self) -> dict[str, int]:
         """FLOPs of a forward pass per token of input: "kept", "dropped" and "total"."""
-        return _columns(self._sum("flops", is_kept=True), self._sum("flops", is_kept=False))
+        return self._columns("flops")
+
+    @property
+    def training_flops(self) -> dict[str, int]:
+        """FLOPs of a step of pre-training per token of input: forward and backward, without the idle pooler."""
+        columns = {
+            name: (1 + BACKWARD)
+            * sum(entry.flops for entry in self.entries if entry.is_kept == is_kept and entry.name != "pooler")
+            for name, is_kept in (("kept", True), ("dropped", False))
+        }
+        return columns | {"total": sum(columns.values())}
 
     @property
     def bytes(self) -> dict[str, int]:
         """Bytes of the parameters in float32: "kept", "dropped" and "total"."""
-        return _columns(self.kept * BYTES, self.dropped * BYTES)
+        return self._columns("parameters", BYTES)
+
+    @property
+    def optimizer_bytes(self) -> dict[str, int]:
+        """Bytes of AdamW's two slots in float32: "kept", "dropped" and "total"."""
+        return self._columns("trained", SLOTS * BYTES)
+
+    @property
+    def activation_bytes(self) -> dict[str, int]:
+        """Bytes that a backward pass needs of the forward pass, per token of input in float32; see `parts`."""
+        return self._columns("activations", BYTES)
 
     def to_json(self) -> dict:
         """All of it as what JSON can say."""
@@ -90,7 +99,10 @@ class Ledger:
             "paper_kept": self.paper_kept,
             "paper_total": self.paper_total,
             "flops_per_token": self.flops,
+            "training_flops_per_token": self.training_flops,
             "bytes": self.bytes,
+            "optimizer_bytes": self.optimizer_bytes,
+            "activation_bytes_per_token": self.activation_bytes,
             "sequence_length": self.sequence_length,
             "parts": {
                 entry.name: {"parameters": entry.parameters, "flops_per_token": entry.flops, "kept": entry.is_kept}
@@ -112,13 +124,16 @@ class Ledger:
         shown.add_row("parameters", f"{self.kept:,}", f"{self.dropped:,}", f"{self.total:,}")
         paper_dropped = self.paper_total - self.paper_kept
         shown.add_row("  as the paper counts", f"{self.paper_kept:,}", f"{paper_dropped:,}", f"{self.paper_total:,}")
-        for name, columns in (("forward FLOPs per token", self.flops), ("bytes in float32", self.bytes)):
+        rows = {
+            "forward FLOPs per token": self.flops,
+            "training FLOPs per token": self.training_flops,
+            "bytes in float32": self.bytes,
+            "bytes of AdamW's slots": self.optimizer_bytes,
+            "activation bytes per token": self.activation_bytes,
+        }
+        for name, columns in rows.items():
             shown.add_row(name, *(f"{columns[column]:,}" for column in ("kept", "dropped", "total")))
         return shown
-
-
-def _columns(kept, dropped):
-    return {"kept": kept, "dropped": dropped, "total": kept + dropped}
 
 
 def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float = MASK_RATE) -> Ledger:
@@ -147,40 +162,13 @@ def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float
     encoder = config.get("encoder", config)
     encoder = encoder.get("config", encoder)  # as Keras serialises an object
     length = sequence_length or encoder.get("max_sequence_length", 512)
-    entries = _encoder_entries(encoder, length)
+    entries = encoder_entries(encoder, length, config.get("kept_layers"), config.get("keep", "bottom"))
     if "encoder" in config:
-        entries += _head_entries(
-            encoder, config["output_embedding_dim"], config.get("coupling", "decoupled"), mask_rate
+        entries += head_entries(
+            encoder,
+            config["output_embedding_dim"],
+            config.get("coupling", "decoupled"),
+            config.get("output_cutoffs", ()),
+            mask_rate,
         )
     return Ledger(tuple(entries), length)
-
-
-def _encoder_entries(config, length):
-    vocabulary, width, hidden = (config[key] for key in ("vocabulary_size", "input_embedding_dim", "hidden_dim"))
-    layers, inner = config["num_layers"], config["intermediate_dim"]
-    positions = config.get("max_sequence_length", 512) + config.get("num_segments", 2)
-    dense = 4 * hidden * hidden + 2 * hidden * inner  # a block's kernels: query, key, value, output; up, down
-    block = dense + (4 * hidden + inner + hidden) + 4 * hidden  # with biases, and two norms
-    projection = width * hidden + hidden
-    pooler = hidden * hidden + hidden
-    return [
-        _kept("input embedding", vocabulary * width, 0),
-        _kept("positions, segments, norm", positions * width + 2 * width, 0),
-        _kept("projection", projection, 2 * width * hidden, in_paper=projection if width != hidden else 0),
-        _kept(f"{layers} blocks", layers * block, layers * (2 * dense + 4 * length * hidden)),
-        _kept("pooler", pooler, round(2 * hidden * hidden / length), in_paper=0),
-    ]
-
-
-def _head_entries(config, width, coupling, mask_rate):
-    vocabulary, hidden = config["vocabulary_size"], config["hidden_dim"]
-    table = 0 if coupling == "coupled" else vocabulary * width
-    name = "output embedding" if table else "output bias; table shared"
-    return [
-        Entry("head", hidden * width + 3 * width, round(mask_rate * 2 * hidden * width), False, 0),
-        Entry(name, table + vocabulary, round(mask_rate * 2 * width * vocabulary), False, table),
-    ]
-
-
-def _kept(name, parameters, flops, in_paper=None):
-    return Entry(name, parameters, flops, True, parameters if in_paper is None else in_paper)

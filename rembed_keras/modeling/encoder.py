@@ -6,16 +6,29 @@ one projection to the hidden width, then BERT's blocks. Source: Chung et al. 202
 model (E_in 256, D 1152, 32 layers) is reproduced exactly.
 """
 
+from dataclasses import dataclass
+
 import keras
 import keras_hub
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.embeddings import InputEmbedding, initializer
-from rembed_keras.modeling.transformer import (
-    ACTIVATIONS,
-    TransformerBlock,
-    attention_mask,
-)
+from rembed_keras.modeling.embeddings import InputEmbedding, document_positions
+from rembed_keras.modeling.stack import BLOCKS, SHARING, ScalarMix, make_blocks
+from rembed_keras.modeling.tables import initializer
+from rembed_keras.modeling.transformer import ACTIVATIONS, attention_mask
+from rembed_keras.sizes import groups_of_layers, layers_to_keep
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The layers of an encoder, which another can be made of."""
+
+    embeddings: InputEmbedding
+    projection: keras.layers.Layer | None
+    blocks: list
+    norm: keras.layers.Layer | None
+    mix: keras.layers.Layer | None
+    pooler: keras.layers.Layer
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -25,17 +38,26 @@ class Encoder(keras_hub.models.Backbone):
     Args:
         vocabulary_size: V, rows of the token table.
         num_layers: L, number of blocks.
-        num_heads: H, attention heads per block; must divide `hidden_dim`.
+        num_heads: H, attention heads per block.
         hidden_dim: D, width of the blocks.
         intermediate_dim: F, width inside the feed-forward pair.
         input_embedding_dim: E_in, width of the token, position and segment tables.
         max_sequence_length: rows of the position table, the longest document.
-        num_segments: rows of the segment table.
+        num_segments: rows of the segment table; 0 for none.
         dropout: rate everywhere in the encoder; the paper pre-trains with 0.
         activation: "gelu" (exact) or "gelu_tanh".
         layer_norm_epsilon: epsilon of every norm.
-        shared_with: an encoder of the same widths and at least as many layers, whose layers are used instead of new
-            ones; both then have the same weights. `MaskedLM.drop_heads` cuts layers in this way.
+        head_dim: width of a head; D / H by default, and H must then divide D.
+        block: "bert", with norms after each sublayer and a table of positions; or "modern", with norms before, rotary
+            positions, gated feed-forward pairs and no biases. See `modern`.
+        layer_sharing: what the layers of a group share: "none", "attention", "feed_forward" or "all".
+        layer_groups: how many groups of neighbouring layers there are, or a list of the group of each layer.
+        always_project: whether embeddings are projected to D even if E_in = D, as in RemBERT; BERT does not.
+        input_cutoffs: ids at which narrower bands of the token table begin; none by default. See `BandedTable`.
+        scalar_mix: whether `sequence_output` is a learned mix of all hidden states instead of the last.
+        freeze_input_embedding: whether the token table stays as it is in training.
+        parts: layers to use instead of new ones, of an encoder of the same widths; both then have the same weights.
+            `with_layers` makes cut encoders in this way.
         dtype: dtype or policy of all layers.
         name: the model's name.
         trainable: whether the encoder is trained.
@@ -48,7 +70,8 @@ class Encoder(keras_hub.models.Backbone):
     `hidden_states`, a list of L + 1 arrays [B, S, D], the first being the projected embeddings.
 
     Raises:
-        ValueError: for a size that is not a positive integer, or heads that do not divide the hidden width.
+        ValueError: for a size that is not a positive integer, heads that do not divide the hidden width, or an unknown
+            option.
 
     >>> encoder = Encoder(1000, num_layers=2, num_heads=2, hidden_dim=32, intermediate_dim=64, input_embedding_dim=8)
     >>> ids = np.array([[2, 7, 8, 3, 0]])
@@ -70,12 +93,20 @@ class Encoder(keras_hub.models.Backbone):
         dropout=0.0,
         activation="gelu",
         layer_norm_epsilon=1e-12,
-        shared_with=None,
+        head_dim=None,
+        block="bert",
+        layer_sharing="none",
+        layer_groups=1,
+        always_project=True,
+        input_cutoffs=(),
+        scalar_mix=False,
+        freeze_input_embedding=False,
+        parts=None,
         dtype=None,
         name="encoder",
         trainable=True,
     ):
-        sizes = {
+        config = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,
             "num_heads": num_heads,
@@ -84,43 +115,21 @@ class Encoder(keras_hub.models.Backbone):
             "input_embedding_dim": input_embedding_dim,
             "max_sequence_length": max_sequence_length,
             "num_segments": num_segments,
+            "dropout": dropout,
+            "activation": activation,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "head_dim": head_dim,
+            "block": block,
+            "layer_sharing": layer_sharing,
+            "layer_groups": layer_groups if isinstance(layer_groups, int) else [*layer_groups],
+            "always_project": always_project,
+            "input_cutoffs": [*input_cutoffs],
+            "scalar_mix": scalar_mix,
+            "freeze_input_embedding": freeze_input_embedding,
         }
-        regularisation = {"dropout": dropout, "layer_norm_epsilon": layer_norm_epsilon}
-        _check(sizes, dropout, activation)
-        if shared_with is None:
-            self.embeddings = InputEmbedding(
-                vocabulary_size,
-                input_embedding_dim,
-                max_sequence_length,
-                num_segments,
-                name="embeddings",
-                dtype=dtype,
-                **regularisation,
-            )
-            dense = {"kernel_initializer": initializer(), "dtype": dtype}
-            self.projection = keras.layers.Dense(hidden_dim, name="projection", **dense)
-            self.blocks = [
-                TransformerBlock(
-                    num_heads,
-                    hidden_dim,
-                    intermediate_dim,
-                    activation=activation,
-                    name=f"block_{i}",
-                    dtype=dtype,
-                    **regularisation,
-                )
-                for i in range(num_layers)
-            ]
-            self.pooler = keras.layers.Dense(hidden_dim, activation="tanh", name="pooler", **dense)
-        else:
-            self.embeddings, self.projection = (
-                shared_with.embeddings,
-                shared_with.projection,
-            )
-            self.blocks, self.pooler = (
-                shared_with.blocks[:num_layers],
-                shared_with.pooler,
-            )
+        _check(config)
+        self._arguments = config
+        self.parts = parts or _make_parts(config, dtype)
         inputs = {
             key: keras.Input((None,), dtype="int32", name=key) for key in ("token_ids", "segment_ids", "padding_mask")
         }
@@ -131,61 +140,118 @@ class Encoder(keras_hub.models.Backbone):
             name=name,
             trainable=trainable,
         )
-        self.token_embedding = self.embeddings.token
-        self._sizes = sizes | regularisation | {"activation": activation}
+        self.token_embedding = self.parts.embeddings.token
+        if freeze_input_embedding:
+            self.token_embedding.trainable = False
 
     def _connect(self, token_ids, segment_ids, padding_mask):
-        hidden = self.embeddings(token_ids, segment_ids, padding_mask)  # [B, S] -> [B, S, E_in]
-        hidden = self.projection(hidden)  # [B, S, E_in] -> [B, S, D]
+        parts = self.parts
+        hidden = parts.embeddings(token_ids, segment_ids, padding_mask)  # [B, S] -> [B, S, E_in]
+        if parts.projection is not None:
+            hidden = parts.projection(hidden)  # [B, S, E_in] -> [B, S, D]
         mask = attention_mask(padding_mask)  # [B, S] -> [B, S, S]
-        hidden_states = [hidden]
-        for block in self.blocks:
-            hidden_states.append(block(hidden_states[-1], mask))  # [B, S, D] -> [B, S, D]
-        pooled = self.pooler(hidden_states[-1][:, 0, :])  # [B, S, D] -> [B, D]
-        return {
-            "sequence_output": hidden_states[-1],
-            "pooled_output": pooled,
-            "hidden_states": hidden_states,
-        }
+        positions = document_positions(padding_mask) if self._arguments["block"] == "modern" else None
+        states = [hidden]
+        for block in parts.blocks:
+            states.append(block(states[-1], mask, positions))  # [B, S, D] -> [B, S, D]
+        if parts.norm is not None:
+            states[-1] = parts.norm(states[-1])
+        last = states[-1] if parts.mix is None else parts.mix(states)
+        pooled = parts.pooler(last[:, 0, :])  # [B, S, D] -> [B, D]
+        return {"sequence_output": last, "pooled_output": pooled, "hidden_states": states}
 
     @property
     def num_layers(self) -> int:
         """Number of blocks, L."""
-        return len(self.blocks)
+        return len(self.parts.blocks)
 
-    def with_layers(self, num_layers: int) -> "Encoder":
-        """An encoder of the lower `num_layers` blocks of this one, sharing their weights.
+    def with_layers(self, num_layers: int, keep: str = "bottom") -> "Encoder":
+        """An encoder of some of the blocks of this one, sharing their weights.
 
         Args:
             num_layers: how many blocks to keep, from 1 to L.
+            keep: which: "bottom", "top", "alternate" or "symmetric"; see `layers_to_keep`.
 
         Raises:
-            ValueError: if there are not as many.
+            ValueError: if there are not as many, or this encoder mixes all of its layers.
         """
-        if not 1 <= num_layers <= self.num_layers:
-            raise UserError(f"num_layers is {num_layers}; this encoder has {self.num_layers} to keep from")
-        config = self.get_config() | {
-            "num_layers": num_layers,
-            "dtype": self.dtype_policy,
-        }
-        return type(self)(shared_with=self, **config)
+        layers = layers_to_keep(self.num_layers, num_layers, keep)
+        if self.parts.mix is not None and num_layers < self.num_layers:
+            raise UserError("an encoder with scalar_mix needs all of its layers: none can be cut")
+        if self._arguments["block"] == "modern" and layers[0]:
+            raise UserError("modern blocks count on the first of them: keep 'bottom', 'alternate' or 'symmetric'")
+        config = self.get_config()
+        groups = groups_of_layers(self.num_layers, config["layer_groups"])
+        if config["layer_sharing"] != "none":
+            config["layer_groups"] = [groups[layer] for layer in layers]
+        blocks = [self.parts.blocks[layer] for layer in layers]
+        parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
+        return type(self)(parts=parts, **(config | {"num_layers": num_layers, "dtype": self.dtype_policy}))
 
     def without_pooler(self, variables: list) -> list:
         """Those of `variables` that a model can move which does not read the pooled output."""
-        idle = {id(variable) for variable in self.pooler.variables}
+        idle = {id(variable) for variable in self.parts.pooler.variables}
         return [variable for variable in variables if id(variable) not in idle]
 
     def get_config(self):
-        return super().get_config() | self._sizes
+        return super().get_config() | self._arguments
 
 
-def _check(sizes, dropout, activation):
-    for key, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def _make_parts(config, dtype):
+    """New layers for an encoder of a configuration."""
+    is_bert = config["block"] == "bert"
+    width, hidden, epsilon = config["input_embedding_dim"], config["hidden_dim"], config["layer_norm_epsilon"]
+    dense = {"kernel_initializer": initializer(), "dtype": dtype}
+    return Parts(
+        embeddings=InputEmbedding(
+            config["vocabulary_size"],
+            width,
+            config["max_sequence_length"] if is_bert else 0,
+            config["num_segments"],
+            config["dropout"],
+            epsilon,
+            config["input_cutoffs"],
+            has_bias=is_bert,
+            name="embeddings",
+            dtype=dtype,
+        ),
+        projection=keras.layers.Dense(hidden, use_bias=is_bert, name="projection", **dense)
+        if config["always_project"] or width != hidden
+        else None,
+        blocks=make_blocks(
+            config["block"],
+            config["num_layers"],
+            config["num_heads"],
+            config["head_dim"] or hidden // config["num_heads"],
+            config["intermediate_dim"],
+            config["dropout"],
+            config["activation"],
+            epsilon,
+            config["layer_sharing"],
+            config["layer_groups"],
+            dtype,
+        ),
+        norm=None
+        if is_bert
+        else keras.layers.LayerNormalization(epsilon=epsilon, center=False, name="norm", dtype=dtype),
+        mix=ScalarMix(config["num_layers"] + 1, name="mix", dtype=dtype) if config["scalar_mix"] else None,
+        pooler=keras.layers.Dense(hidden, activation="tanh", name="pooler", **dense),
+    )
+
+
+def _check(config):
+    sizes = {key: value for key, value in config.items() if key.startswith(("num_", "max_")) or key.endswith("_dim")}
+    for key, value in (sizes | {"vocabulary_size": config["vocabulary_size"]}).items():
+        if key == "head_dim" and value is None:
+            continue
+        least = 0 if key == "num_segments" else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UserError(f"{key} is {value!r}; it must be a positive whole number")
-    if sizes["hidden_dim"] % sizes["num_heads"]:
-        raise UserError(f"num_heads is {sizes['num_heads']}; it must divide hidden_dim, {sizes['hidden_dim']}")
-    if not 0 <= dropout < 1:
-        raise UserError(f"dropout is {dropout!r}; it must be at least 0 and under 1")
-    if activation not in ACTIVATIONS:
-        raise UserError(f"activation is {activation!r}; it can be one of {', '.join(ACTIVATIONS)}")
+    if config["head_dim"] is None and config["hidden_dim"] % config["num_heads"]:
+        raise UserError(f"num_heads is {config['num_heads']}; it must divide hidden_dim, {config['hidden_dim']}")
+    if not 0 <= config["dropout"] < 1:
+        raise UserError(f"dropout is {config['dropout']!r}; it must be at least 0 and under 1")
+    options = {"activation": ACTIVATIONS, "block": BLOCKS, "layer_sharing": SHARING}
+    for key, choices in options.items():
+        if config[key] not in choices:
+            raise UserError(f"{key} is {config[key]!r}; it can be one of {', '.join(choices)}")

@@ -9,8 +9,9 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.embeddings import OutputEmbedding, initializer
+from rembed_keras.modeling.embeddings import OutputEmbedding
 from rembed_keras.modeling.replicas import weighted_mean
+from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import activation_function
 
 
@@ -19,29 +20,32 @@ class MaskedLMHead(keras.layers.Layer):
     """Scores the vocabulary at the masked positions, and nowhere else.
 
     Args:
-        vocabulary_size: V.
-        output_embedding_dim: E_out, any width.
+        token_table: the encoder's.
+        output_embedding_dim: E_out.
+        coupling: "decoupled", "coupled" or "gdes"; see `couplings`.
+        output_cutoffs: where the bands of an output table of its own begin; none by default.
         activation: "gelu" or "gelu_tanh".
         layer_norm_epsilon: the norm's epsilon.
-        tied_to: the encoder's token table, when coupled; None for an output table of its own.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
     Call arguments: `hidden` [B, S, D] and `mask_positions` int [B, P]. Returns logits [B, P, V] in float32.
     Source: RemBERT's `cls.predictions`: dense D to E_out, activation, norm, table with bias.
 
-    >>> head = MaskedLMHead(100, output_embedding_dim=24)
+    >>> from rembed_keras.modeling.tables import LookupTable
+    >>> head = MaskedLMHead(LookupTable(100, 4), output_embedding_dim=24)
     >>> tuple(head(np.zeros((2, 5, 8), "float32"), np.array([[1, 2], [0, 4]])).shape)
     (2, 2, 100)
     """
 
     def __init__(
         self,
-        vocabulary_size,
+        token_table,
         output_embedding_dim,
+        coupling="decoupled",
+        output_cutoffs=(),
         activation="gelu",
         layer_norm_epsilon=1e-12,
-        tied_to=None,
         name=None,
         dtype=None,
     ):
@@ -55,9 +59,10 @@ class MaskedLMHead(keras.layers.Layer):
         self.activation = activation_function(activation)
         self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
         self.output_embedding = OutputEmbedding(
-            vocabulary_size,
+            token_table,
             output_embedding_dim,
-            tied_to,
+            coupling,
+            output_cutoffs,
             name="output_embedding",
             dtype=dtype,
         )

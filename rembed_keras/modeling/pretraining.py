@@ -13,8 +13,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
 from rembed_keras.modeling.replicas import weighted_mean
-
-COUPLINGS = ("coupled", "decoupled")
+from rembed_keras.sizes import layers_to_keep
 
 
 class MeanByGroup(keras.metrics.Metric):
@@ -56,8 +55,11 @@ class MaskedLM(keras_hub.models.Task):
     Args:
         encoder: an `Encoder`; what is kept.
         output_embedding_dim: E_out, the width of the output table; dropped after pre-training.
-        coupling: "decoupled" gives the output a table of its own; "coupled" shares the encoder's token table, and
-            `output_embedding_dim` must then equal the encoder's `input_embedding_dim`.
+        coupling: "decoupled" gives the output a table of its own; "coupled" shares the encoder's token table; "gdes"
+            shares it without its gradient and adds a table of differences. The last two need E_out = E_in.
+        output_cutoffs: ids at which narrower bands of a decoupled output table begin; none by default.
+        kept_layers: how many blocks `drop_heads` keeps; all by default. The others exist in pre-training only.
+        keep: which blocks stay then: "bottom", "top", "alternate" or "symmetric".
         name: the model's name.
 
     Inputs as the encoder's and `mask_positions` int [B, P]; `predict` gives logits [B, P, V]. `fit` takes `y` int
@@ -65,7 +67,7 @@ class MaskedLM(keras_hub.models.Task):
     model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
 
     Raises:
-        ValueError: for an unknown coupling, or widths that a coupling cannot share.
+        ValueError: for an unknown coupling, widths that a coupling cannot share, or more layers to keep than there are.
 
     Source: Chung et al. 2021, sections 3 and 4.
 
@@ -85,15 +87,32 @@ class MaskedLM(keras_hub.models.Task):
     )
     predict_on_batch = keras.Model.predict_on_batch
 
-    def __init__(self, encoder, output_embedding_dim, coupling="decoupled", name="masked_lm"):
+    def __init__(
+        self,
+        encoder,
+        output_embedding_dim,
+        coupling="decoupled",
+        output_cutoffs=(),
+        kept_layers=None,
+        keep="bottom",
+        name="masked_lm",
+    ):
         config = encoder.get_config()
-        _check(config, output_embedding_dim, coupling)
+        if (
+            isinstance(output_embedding_dim, bool)
+            or not isinstance(output_embedding_dim, int)
+            or output_embedding_dim < 1
+        ):
+            raise UserError(f"output_embedding_dim is {output_embedding_dim!r}; it must be a positive whole number")
+        if kept_layers is not None:
+            layers_to_keep(encoder.num_layers, kept_layers, keep)
         head = MaskedLMHead(
-            config["vocabulary_size"],
+            encoder.token_embedding,
             output_embedding_dim,
+            coupling,
+            output_cutoffs,
             activation=config["activation"],
             layer_norm_epsilon=config["layer_norm_epsilon"],
-            tied_to=encoder.token_embedding if coupling == "coupled" else None,
             name="head",
             dtype=encoder.dtype_policy,
         )
@@ -103,8 +122,13 @@ class MaskedLM(keras_hub.models.Task):
         self.preprocessor = None
         super().__init__(inputs=inputs, outputs=logits, name=name, compile=False)
         self.head = head
-        self.output_embedding_dim = output_embedding_dim
-        self.coupling = coupling
+        self._arguments = {
+            "output_embedding_dim": output_embedding_dim,
+            "coupling": coupling,
+            "output_cutoffs": [*output_cutoffs],
+            "kept_layers": kept_layers,
+            "keep": keep,
+        }
         self.loss_mean = keras.metrics.Mean(name="loss")
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.loss_by_group = None
@@ -114,11 +138,12 @@ class MaskedLM(keras_hub.models.Task):
         """What is kept."""
         return self.backbone
 
-    def drop_heads(self, num_layers: int | None = None) -> Encoder:
+    def drop_heads(self, num_layers: int | None = None, keep: str | None = None) -> Encoder:
         """The encoder without the head: the part to fine-tune.
 
         Args:
-            num_layers: how many of the lower blocks to keep; all of them by default.
+            num_layers: how many blocks to keep; the model's `kept_layers` by default.
+            keep: which; the model's `keep` by default.
 
         Returns:
             An `Encoder` with the same weights, not a copy; its outputs are bit-identical to those before.
@@ -126,7 +151,10 @@ class MaskedLM(keras_hub.models.Task):
         Raises:
             ValueError: if there are not as many layers.
         """
-        return self.encoder if num_layers is None else self.encoder.with_layers(num_layers)
+        num_layers = num_layers or self._arguments["kept_layers"]
+        if num_layers is None:
+            return self.encoder
+        return self.encoder.with_layers(num_layers, keep or self._arguments["keep"])
 
     def track_groups(self, groups) -> None:
         """Also logs the loss of each group of rows, as `loss/<group>`; rows say theirs in `language_ids` int [B]."""
@@ -168,12 +196,7 @@ class MaskedLM(keras_hub.models.Task):
         return super().get_metrics_result() | {"loss": self.loss_mean.result()}
 
     def get_config(self):
-        return {
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
-            "output_embedding_dim": self.output_embedding_dim,
-            "coupling": self.coupling,
-            "name": self.name,
-        }
+        return {"encoder": keras.saving.serialize_keras_object(self.encoder), "name": self.name} | self._arguments
 
     @classmethod
     def from_config(cls, config):
@@ -184,15 +207,3 @@ def _losses_and_weights(y, logits, sample_weight):
     losses = ops.sparse_categorical_crossentropy(y, logits, from_logits=True)  # [B, P, V] -> [B, P]
     weights = ops.ones_like(losses) if sample_weight is None else ops.cast(sample_weight, losses.dtype)
     return losses, weights
-
-
-def _check(config, output_embedding_dim, coupling):
-    if isinstance(output_embedding_dim, bool) or not isinstance(output_embedding_dim, int) or output_embedding_dim < 1:
-        raise UserError(f"output_embedding_dim is {output_embedding_dim!r}; it must be a positive whole number")
-    if coupling not in COUPLINGS:
-        raise UserError(f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}")
-    if coupling == "coupled" and output_embedding_dim != config["input_embedding_dim"]:
-        raise UserError(
-            f"coupling 'coupled' shares one table of one width, but output_embedding_dim is {output_embedding_dim} "
-            f"and input_embedding_dim {config['input_embedding_dim']}"
-        )

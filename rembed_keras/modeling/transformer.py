@@ -1,14 +1,16 @@
-"""One block of the encoder: BERT's, with the norm after each residual sum.
+"""The encoder's blocks: BERT's, with the norm after each residual sum, and what every kind of block is made of.
 
-Attention and dense layers are Keras's own, so that LoRA, quantization and mixed precision work on them. What is ours
-is who may look at whom: rows are packed with several documents, and a token attends to its own document only.
+A block is two sublayers, attention and feed-forward, each of which adds to the hidden states; sharing layers means that
+several blocks hold the same sublayer. Attention and dense layers are Keras's own, so that LoRA, quantization and mixed
+precision work on them. What is ours is who may look at whom: rows are packed with several documents, and a token
+attends to its own document only.
 """
 
 import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.embeddings import initializer
+from rembed_keras.modeling.tables import initializer
 
 ACTIVATIONS = ("gelu", "gelu_tanh")
 
@@ -52,71 +54,110 @@ def attention_mask(padding_mask):
     return ops.logical_and(key > 0, ops.logical_or(ops.equal(query, key), ops.equal(query, 0)))
 
 
-@keras.saving.register_keras_serializable(package="rembed_keras")
-class TransformerBlock(keras.layers.Layer):
-    """Self-attention and a feed-forward pair, each added to its input and normalised after.
+class SelfAttention(keras.layers.Layer):
+    """BERT's attention: heads, dropout, the residual sum, and the norm after it.
 
     Args:
-        num_heads: H; must divide `hidden_dim`.
-        hidden_dim: D, the width of input and output.
-        intermediate_dim: F, the width between the two dense layers.
-        dropout: rate on attention probabilities and on both residual branches.
-        activation: "gelu" or "gelu_tanh".
-        layer_norm_epsilon: epsilon of both norms.
+        num_heads: H.
+        head_dim: width of a head.
+        dropout: rate on attention probabilities and on the residual branch.
+        layer_norm_epsilon: the norm's epsilon.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call arguments: `hidden` [B, S, D] and `mask` bool [B, S, S]. Returns [B, S, D].
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions`, which it needs not. Returns [B, S, D].
+    """
+
+    def __init__(self, num_heads, head_dim, dropout=0.0, layer_norm_epsilon=1e-12, name="attention", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.heads = keras.layers.MultiHeadAttention(
+            num_heads, head_dim, dropout=dropout, kernel_initializer=initializer(), name="heads", dtype=dtype
+        )
+        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
+
+    def build(self, hidden_shape):
+        self.heads.build(hidden_shape, hidden_shape)
+        self.norm.build(hidden_shape)
+
+    def call(self, hidden, mask, positions=None, training=None):
+        attended = self.heads(hidden, hidden, attention_mask=mask, training=training)  # [B, S, D]
+        return self.norm(hidden + self.dropout(attended, training=training))
+
+
+class FeedForward(keras.layers.Layer):
+    """BERT's feed-forward pair, the residual sum, and the norm after it.
+
+    Args:
+        intermediate_dim: F, the width between the two dense layers.
+        dropout: rate on the residual branch.
+        activation: "gelu" or "gelu_tanh".
+        layer_norm_epsilon: the norm's epsilon.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+
+    Call argument: `hidden` [B, S, D]. Returns [B, S, D].
+    """
+
+    def __init__(
+        self,
+        intermediate_dim,
+        dropout=0.0,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
+        name="feed_forward",
+        dtype=None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.up = keras.layers.Dense(intermediate_dim, kernel_initializer=initializer(), name="up", dtype=dtype)
+        self.activation = activation_function(activation)
+        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
+
+    def build(self, hidden_shape):
+        self.down = keras.layers.Dense(
+            hidden_shape[-1], kernel_initializer=initializer(), name="down", dtype=self.dtype_policy
+        )
+        self.up.build(hidden_shape)
+        self.down.build((*hidden_shape[:-1], self.up.units))
+        self.norm.build(hidden_shape)
+
+    def call(self, hidden, training=None):
+        wide = self.activation(self.up(hidden))  # [B, S, D] -> [B, S, F]
+        return self.norm(hidden + self.dropout(self.down(wide), training=training))  # -> [B, S, D]
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Attention, then feed-forward; both may be held by other blocks too, and then share their weights.
+
+    Args:
+        attention: a layer of `hidden`, `mask` and `positions`.
+        feed_forward: a layer of `hidden`.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S]. Returns [B, S, D].
     Source: Devlin et al. 2019; 12D^2 + 13D parameters at F = 4D.
 
-    >>> block = TransformerBlock(num_heads=2, hidden_dim=8, intermediate_dim=32)
+    >>> block = TransformerBlock(SelfAttention(num_heads=2, head_dim=4), FeedForward(intermediate_dim=32))
     >>> tuple(block(np.zeros((1, 3, 8), "float32"), np.ones((1, 3, 3), bool)).shape)
     (1, 3, 8)
     >>> block.count_params() == 12 * 8**2 + 13 * 8
     True
     """
 
-    def __init__(
-        self,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        dropout=0.0,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        name=None,
-        dtype=None,
-    ):
+    def __init__(self, attention, feed_forward, name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
-        kernel = {"kernel_initializer": initializer(), "dtype": dtype}
-        self.attention = keras.layers.MultiHeadAttention(
-            num_heads,
-            hidden_dim // num_heads,
-            dropout=dropout,
-            name="attention",
-            **kernel,
-        )
-        self.attention_norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, name="attention_norm", dtype=dtype
-        )
-        self.intermediate = keras.layers.Dense(intermediate_dim, name="intermediate", **kernel)
-        self.activation = activation_function(activation)
-        self.output_dense = keras.layers.Dense(hidden_dim, name="output", **kernel)
-        self.output_norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="output_norm", dtype=dtype)
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.attention = attention
+        self.feed_forward = feed_forward
 
-    def build(self, hidden_shape, mask_shape=None):
-        self.attention.build(hidden_shape, hidden_shape)
-        self.attention_norm.build(hidden_shape)
-        self.intermediate.build(hidden_shape)
-        self.output_dense.build((*hidden_shape[:-1], self.intermediate.units))
-        self.output_norm.build(hidden_shape)
+    def build(self, hidden_shape, mask_shape=None, positions_shape=None):
+        for sublayer in (self.attention, self.feed_forward):
+            if not sublayer.built:
+                sublayer.build(hidden_shape)
 
-    def compute_output_shape(self, hidden_shape, mask_shape=None):
+    def compute_output_shape(self, hidden_shape, mask_shape=None, positions_shape=None):
         return hidden_shape
 
-    def call(self, hidden, mask, training=None):
-        attended = self.attention(hidden, hidden, attention_mask=mask, training=training)  # [B, S, D]
-        hidden = self.attention_norm(hidden + self.dropout(attended, training=training))
-        wide = self.activation(self.intermediate(hidden))  # [B, S, D] -> [B, S, F]
-        return self.output_norm(hidden + self.dropout(self.output_dense(wide), training=training))  # -> [B, S, D]
+    def call(self, hidden, mask, positions=None, training=None):
+        return self.feed_forward(self.attention(hidden, mask, positions, training=training), training=training)

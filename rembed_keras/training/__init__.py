@@ -1,5 +1,6 @@
 """The stages of a run, and what they train with."""
 
+from rembed_keras.training.checkpoints import model_of_run
 from rembed_keras.training.evaluate import evaluate
 from rembed_keras.training.finetune import finetune
 from rembed_keras.training.optimizers import AdamW, WarmupLinearDecay
@@ -14,6 +15,7 @@ __all__ = [
     "WarmupLinearDecay",
     "evaluate",
     "finetune",
+    "model_of_run",
     "prepare",
     "pretrain",
     "retrieve",

@@ -1,10 +1,10 @@
 """Checkpoints that a killed run can trust.
 
 One folder a step, `step-00001000/`, with the encoder, the head and the optimizer in files of their own, so that the
-head is dropped by not being loaded. `state.json` holds what is neither (the step, the generators of random numbers,
-running means) and a checksum of every file beside it. A folder is written under a temporary name, flushed to disk and
-renamed: it is there whole or not at all, and one that was damaged later is named and passed over. Arrays are
-safetensors: no code runs on loading.
+head is dropped by not being loaded. `state.json` holds what is neither (the step, the model's configuration, the
+generators of random numbers, running means) and a checksum of every file beside it. A folder is written under a
+temporary name, flushed to disk and renamed: it is there whole or not at all, and one that was damaged later is named
+and passed over. Arrays are safetensors: no code runs on loading.
 """
 
 import json
@@ -30,12 +30,13 @@ class Checkpoint:
     Attributes:
         path: its folder.
         step: the steps taken when it was written.
-        running: values of what belongs to no file: states of random generators, running means.
+        state: what belongs to no file: "running", states of random generators and running means; "model", the
+            configuration of the model.
     """
 
     path: Path
     step: int
-    running: list
+    state: dict
 
     def arrays(self, part: str) -> dict[str, np.ndarray]:
         """Arrays of "encoder", "head" or "optimizer", by variable path."""
@@ -46,7 +47,7 @@ def save(
     folder: Path,
     step: int,
     parts: dict[str, dict[str, np.ndarray]],
-    running: list,
+    state: dict,
     keep: int = 2,
     keep_every: int | None = None,
 ) -> Path:
@@ -56,7 +57,7 @@ def save(
         folder: the folder of checkpoints.
         step: the steps taken so far.
         parts: arrays by variable path, for each of "encoder", "head" and "optimizer".
-        running: values, as nested lists, of what is neither; see `Checkpoint`.
+        state: what is neither, as JSON can say it; see `Checkpoint`.
         keep: how many of the newest checkpoints stay.
         keep_every: checkpoints of these steps, and their multiples, stay too.
 
@@ -72,7 +73,7 @@ def save(
         shutil.rmtree(stale)
     try:
         writing.mkdir(parents=True)
-        _write(writing, step, parts, running)
+        _write(writing, step, parts, state)
         if target.exists():
             shutil.rmtree(target)
         os.rename(writing, target)
@@ -87,13 +88,13 @@ def save(
     return target
 
 
-def _write(folder, step, parts, running):
+def _write(folder, step, parts, state):
     """Writes the files of a checkpoint and flushes them to disk."""
     checksums = {}
     for part, arrays in parts.items():
         save_file(arrays, folder / f"{part}.safetensors")
         checksums[f"{part}.safetensors"] = sha256(folder / f"{part}.safetensors")
-    record = {"step": step, "running": running, "sha256": checksums}
+    record = {"step": step, "state": state, "sha256": checksums}
     (folder / "state.json").write_text(json.dumps(record, indent=1))
     for file in (*folder.iterdir(), folder):
         _flush(file)
@@ -118,7 +119,7 @@ def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
         except (OSError, ValueError, KeyError):
             damaged = ["state.json"]
         if not damaged:
-            yield Checkpoint(path, record["step"], record["running"])
+            yield Checkpoint(path, record["step"], record["state"])
         else:
             warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")
 
@@ -164,6 +165,33 @@ def load_parts(model, found: Checkpoint) -> None:
     """
     for part, owned in parts_of(model).items():
         assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
+
+
+def restore(found: Checkpoint) -> keras.Model:
+    """The model of a checkpoint, made anew from its configuration.
+
+    Raises:
+        UserError: if its files are not of that model.
+    """
+    model = keras.saving.deserialize_keras_object(found.state["model"])
+    load_parts(model, found)
+    return model
+
+
+def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:
+    """The newest pre-trained model of a run, and the file of its tokenizer if the run has one of its own.
+
+    Args:
+        folder: the run's WORKDIR.
+
+    Raises:
+        UserError: if it has no checkpoint.
+    """
+    found = latest(Path(folder) / "checkpoints")
+    if found is None:
+        raise UserError(f"{folder} has no checkpoints: it is not the folder of a run that pre-trained")
+    tokenizer = Path(folder) / "corpus" / "tokenizer.model"
+    return restore(found), tokenizer if tokenizer.exists() else None
 
 
 def parts_of(model) -> dict[str, list]:

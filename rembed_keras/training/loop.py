@@ -7,6 +7,8 @@ again takes the steps it would have taken, to the bit.
 from collections.abc import Callable
 from pathlib import Path
 
+import keras
+
 from rembed_keras.training import checkpoints
 from rembed_keras.training.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
 from rembed_keras.training.workdir import Board, Workdir
@@ -60,13 +62,14 @@ def train(
 
     def save(step):
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
+        state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
         owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
-        checkpoints.save(folder, step, parts, running, keep_checkpoints, keep_checkpoint_every)
+        checkpoints.save(folder, step, parts, state, keep_checkpoints, keep_checkpoint_every)
 
     def resume():
         if found:
-            for variable, value in zip(_running(learner), found.running, strict=True):
+            for variable, value in zip(_running(learner), found.state["running"], strict=True):
                 variable.assign(value)
 
     recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show)

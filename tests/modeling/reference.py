@@ -31,15 +31,15 @@ def block(w, name, x, activation):
     def dense(path, x, equation):
         return np.einsum(equation, x, w[f"{name}/{path}/kernel"]) + w[f"{name}/{path}/bias"]
 
-    query, key, value = (dense(f"attention/{part}", x, "sd,dhk->shk") for part in ("query", "key", "value"))
+    query, key, value = (dense(f"attention/heads/{part}", x, "sd,dhk->shk") for part in ("query", "key", "value"))
     scores = np.einsum("qhk,shk->hqs", query, key) / math.sqrt(query.shape[-1])
     scores = np.exp(scores - scores.max(-1, keepdims=True))
     attended = np.einsum("hqs,shk->qhk", scores / scores.sum(-1, keepdims=True), value)
-    attended = dense("attention/attention_output", attended, "qhk,hkd->qd")
-    x = layer_norm(x + attended, w[f"{name}/attention_norm/gamma"], w[f"{name}/attention_norm/beta"])
-    wide = activation(dense("intermediate", x, "sd,df->sf"))
-    x = x + dense("output", wide, "sf,fd->sd")
-    return layer_norm(x, w[f"{name}/output_norm/gamma"], w[f"{name}/output_norm/beta"])
+    attended = dense("attention/heads/attention_output", attended, "qhk,hkd->qd")
+    x = layer_norm(x + attended, w[f"{name}/attention/norm/gamma"], w[f"{name}/attention/norm/beta"])
+    wide = activation(dense("feed_forward/up", x, "sd,df->sf"))
+    x = x + dense("feed_forward/down", wide, "sf,fd->sd")
+    return layer_norm(x, w[f"{name}/feed_forward/norm/gamma"], w[f"{name}/feed_forward/norm/beta"])
 
 
 def encode(encoder, token_ids, segment_ids, activation=gelu):
@@ -59,7 +59,7 @@ def score(model, hidden, positions):
     w = weights_of(model)
     features = gelu(hidden[positions] @ w["head/dense/kernel"] + w["head/dense/bias"])
     features = layer_norm(features, w["head/norm/gamma"], w["head/norm/beta"])
-    own = "head/output_embedding/table"
+    own = "head/output_embedding/decoupled/table/embeddings"
     table = w[own] if own in w else w["embeddings/token/embeddings"]
     return features @ table.T + w["head/output_embedding/bias"]
 

@@ -43,12 +43,14 @@ def test_positions_restart_in_each_document_and_never_in_a_plain_mask():
 
 
 def test_output_embedding_scores_every_word():
-    layer = OutputEmbedding(7, 4)
+    layer = OutputEmbedding(LookupTable(7, 2), 4)
     features = np.random.default_rng(1).normal(size=(2, 3, 4)).astype("float32")
     logits = np.asarray(layer(features))
-    np.testing.assert_allclose(logits, features @ layer.table.numpy().T + layer.bias.numpy(), atol=1e-6)
+    np.testing.assert_allclose(
+        logits, features @ layer.coupling.table.embeddings.numpy().T + layer.bias.numpy(), atol=1e-6
+    )
 
 
 def test_logits_are_float32_under_bfloat16():
-    layer = OutputEmbedding(7, 4, dtype="mixed_bfloat16")
+    layer = OutputEmbedding(LookupTable(7, 2), 4, dtype="mixed_bfloat16")
     assert keras.backend.standardize_dtype(layer(np.ones((1, 4))).dtype) == "float32"

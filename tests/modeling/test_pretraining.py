@@ -78,12 +78,12 @@ def test_logs_the_loss_of_each_group():
 
 def test_training_learns_and_leaves_the_pooler_alone():
     model = make_model()
-    pooler = model.encoder.pooler.kernel.numpy()
+    pooler = model.encoder.parts.pooler.kernel.numpy()
     x, y, weights = make_batch()
     model.compile(optimizer=keras.optimizers.Adam(1e-2))
     losses = [float(model.train_on_batch(x, y, weights, return_dict=True)["loss"]) for _ in range(20)]
     assert losses[-1] < 0.5 * losses[0]
-    np.testing.assert_array_equal(pooler, model.encoder.pooler.kernel.numpy())
+    np.testing.assert_array_equal(pooler, model.encoder.parts.pooler.kernel.numpy())
 
 
 def test_coupled_is_one_table_and_decoupled_two():
@@ -126,7 +126,7 @@ def test_presets_come_back(coupling, tmp_path):
 def test_refuses_widths_that_cannot_be_shared():
     with pytest.raises(ValueError, match="output_embedding_dim is 20 and input_embedding_dim 6"):
         MaskedLM(make_encoder(), 20, coupling="coupled")
-    with pytest.raises(ValueError, match="it can be one of coupled, decoupled"):
+    with pytest.raises(ValueError, match="it can be one of coupled, decoupled, gdes"):
         MaskedLM(make_encoder(), 20, coupling="tied")
     with pytest.raises(ValueError, match="output_embedding_dim is 0"):
         MaskedLM(make_encoder(), 0)

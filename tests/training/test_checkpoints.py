@@ -11,7 +11,9 @@ ARRAYS = {"a/kernel": np.arange(6, dtype="float32").reshape(2, 3), "a/count": np
 
 
 def save(folder, step, **options):
-    return checkpoints.save(folder, step, {"encoder": ARRAYS, "head": {}, "optimizer": {}}, [[1, 2]], **options)
+    return checkpoints.save(
+        folder, step, {"encoder": ARRAYS, "head": {}, "optimizer": {}}, {"running": [[1, 2]]}, **options
+    )
 
 
 def steps(folder):
@@ -21,7 +23,7 @@ def steps(folder):
 def test_what_was_saved_comes_back(tmp_path):
     save(tmp_path, 7)
     found = checkpoints.latest(tmp_path)
-    assert (found.step, found.running) == (7, [[1, 2]])
+    assert (found.step, found.state) == (7, {"running": [[1, 2]]})
     for path, array in found.arrays("encoder").items():
         np.testing.assert_array_equal(array, ARRAYS[path])
         assert array.dtype == ARRAYS[path].dtype and array.shape == ARRAYS[path].shape
@@ -59,7 +61,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm):
 def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes_away(tmp_path):
     left = tmp_path / ".writing-step-00000009"
     left.mkdir()
-    (left / "state.json").write_text(json.dumps({"step": 9, "running": [], "sha256": {}}))
+    (left / "state.json").write_text(json.dumps({"step": 9, "state": {}, "sha256": {}}))
     assert checkpoints.latest(tmp_path) is None
     save(tmp_path, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]

@@ -1,0 +1,160 @@
+"""Models from one form to another, through the `Encoder` or `MaskedLM` that both are.
+
+Forms are `huggingface`, `tf1`, `preset` and `savedmodel`. What comes out is there whole or not at all.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keras
+
+from rembed_keras.data.tokenizer import Tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.interop.huggingface import read_huggingface, write_huggingface
+from rembed_keras.interop.saved_model import write_saved_model
+from rembed_keras.interop.spm import from_fairseq
+from rembed_keras.interop.tf_checkpoint import read_tf1, write_tf1
+from rembed_keras.modeling import Encoder, MaskedLM
+
+TOKENIZER = "tokenizer.model"  # what presets call it
+THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")
+FAIRSEQ_TOKENIZER = "sentencepiece.bpe.model"
+HUGGING_FACES = {"rembert": "sentencepiece.model", "albert": "spiece.model", "bert": "tokenizer.model"}
+
+
+def convert(source: str, target: str, source_kind: str, target_kind: str, tokenizer: str | None = None) -> list[str]:
+    """Reads a model in one form and writes it in another.
+
+    Args:
+        source: where it is.
+        target: the folder to write, which must not be there.
+        source_kind: "huggingface", "tf1" or "preset".
+        target_kind: "huggingface", "tf1", "preset" or "savedmodel".
+        tokenizer: a SentencePiece model to go with it; that of the source by default, if it has one.
+
+    Returns:
+        What should be known about the result, a line each.
+
+    Raises:
+        UserError: if the source is not what it is said to be, the target cannot have it or is there already; nothing
+            is written then.
+    """
+    if source_kind not in READERS:
+        raise UserError(f"{source_kind} cannot be read; what can is {', '.join(READERS)}")
+    path = Path(source)
+    if source_kind != "tf1" and not path.is_dir():
+        raise UserError(f"{source} is not a folder")
+    model, notes = READERS[source_kind](path)
+    return notes + write(model, target, target_kind, Path(tokenizer) if tokenizer else _tokenizer_of(path))
+
+
+def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | None) -> list[str]:
+    """Writes a model in a form.
+
+    Args:
+        model: an `Encoder` or a `MaskedLM`.
+        target: the folder to write, which must not be there.
+        target_kind: "huggingface", "tf1", "preset" or "savedmodel".
+        tokenizer: a SentencePiece model to go with it; None for none.
+
+    Returns:
+        What should be known about the result, a line each.
+
+    Raises:
+        UserError: if the target cannot have it or is there already; nothing is written then.
+    """
+    if target_kind not in WRITERS:
+        raise UserError(f"{target_kind} cannot be written; what can is {', '.join(WRITERS)}")
+    encoder = model.encoder if isinstance(model, MaskedLM) else model
+    rows = encoder.get_config()["vocabulary_size"]
+    with written_whole(Path(target)) as folder:
+        vocabulary = _copy_tokenizer(tokenizer, folder / TOKENIZER) if tokenizer else None
+        if vocabulary is not None and vocabulary.vocabulary_size > rows:
+            raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model {rows} rows for them")
+        notes = WRITERS[target_kind](model, folder, vocabulary)
+        _place_tokenizer(vocabulary, folder, target_kind)
+    return notes
+
+
+@contextlib.contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """A new folder beside `target` to write to, which takes its place when all went well and is removed when not.
+
+    Raises:
+        UserError: if the target is there already or cannot be written.
+    """
+    if target.exists():
+        raise UserError(f"{target} is there already: remove it or choose another folder")
+    writing = target.with_name(f".{target.name}.writing")
+    try:
+        shutil.rmtree(writing, ignore_errors=True)
+        writing.mkdir(parents=True)
+        yield writing
+        os.rename(writing, target)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)
+
+
+def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
+    """Reads a keras-hub preset of an `Encoder` or a `MaskedLM`.
+
+    Raises:
+        UserError: if it is none.
+    """
+    try:
+        name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["registered_name"]
+        if name != "rembed_keras>Encoder":
+            raise UserError(f"{folder} is a preset of {name}, which is no Encoder")
+        is_task = (folder / "task.json").exists()
+        return (MaskedLM if is_task else Encoder).from_preset(str(folder)), []
+    except (OSError, ValueError, KeyError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{folder} is no keras-hub preset: {str(error).splitlines()[0]}") from None
+
+
+def write_preset(model: keras.Model, folder: Path, tokenizer) -> list[str]:
+    """Writes a keras-hub preset."""
+    model.save_to_preset(str(folder))
+    return []
+
+
+READERS: dict[str, Callable] = {"huggingface": read_huggingface, "tf1": read_tf1, "preset": read_preset}
+WRITERS: dict[str, Callable] = {
+    "huggingface": write_huggingface,
+    "tf1": write_tf1,
+    "preset": write_preset,
+    "savedmodel": write_saved_model,
+}
+
+
+def _tokenizer_of(source):
+    """The tokenizer's file in a folder; None if there is none that can be used."""
+    names = (FAIRSEQ_TOKENIZER, *THEIR_TOKENIZERS)
+    return next((source / name for name in names if (source / name).exists()), None)
+
+
+def _copy_tokenizer(path, copy):
+    if path.name == FAIRSEQ_TOKENIZER:
+        from_fairseq(path, copy)
+    else:
+        shutil.copyfile(Tokenizer(path).path, copy)
+    return Tokenizer(copy)
+
+
+def _place_tokenizer(vocabulary, folder, target_kind):
+    """Gives the tokenizer's file the name under which the target looks for it."""
+    if vocabulary is None:
+        return
+    if target_kind == "huggingface":
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+        os.rename(folder / TOKENIZER, folder / HUGGING_FACES[kind])
+    elif target_kind == "savedmodel":
+        (folder / "assets").mkdir(exist_ok=True)
+        os.rename(folder / TOKENIZER, folder / "assets" / TOKENIZER)

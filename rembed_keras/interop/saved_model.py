@@ -1,0 +1,69 @@
+"""A SavedModel with the tokenizer in the graph: strings in, vectors out, wherever TensorFlow serves."""
+
+from pathlib import Path
+
+import keras
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import MaskedLM
+
+
+def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
+    """Writes an encoder with its tokenizer.
+
+    The signature `serving_default` takes `texts`, strings [B], and gives `sequence_output` float [B, S, D],
+    `pooled_output` [B, D], `sentence_vectors` [B, D], the mean of the tokens other than [CLS] and [SEP], and
+    `token_ids` int [B, S], padded to the longest text. Loading it needs `import tensorflow_text`.
+
+    Args:
+        model: an `Encoder`, or a `MaskedLM`, whose head is left out.
+        folder: an empty folder.
+        tokenizer: the `Tokenizer`.
+
+    Returns:
+        What should be known about it.
+
+    Raises:
+        UserError: if there is no tokenizer, or the backend is not TensorFlow.
+    """
+    if keras.config.backend() != "tensorflow":
+        raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
+    if tokenizer is None:
+        raise UserError("a SavedModel takes strings and needs a tokenizer: give --tokenizer MODEL")
+    import tensorflow as tf
+
+    encoder = model.encoder if isinstance(model, MaskedLM) else model
+    tf.saved_model.save(_served(encoder, tokenizer), str(folder))
+    return ["load it after `import tensorflow_text`"] + (["the head is left out"] if model is not encoder else [])
+
+
+def _served(encoder, tokenizer):
+    import tensorflow as tf
+    import tensorflow_text as tf_text
+
+    longest = encoder.get_config()["max_sequence_length"]
+
+    class Served(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = encoder
+            self.tokenizer = tf_text.SentencepieceTokenizer(tokenizer.path.read_bytes(), out_type=tf.int32)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
+        def serve(self, texts):
+            pieces = self.tokenizer.tokenize(texts)[:, : longest - 2]
+            ends = tf.ones_like(texts, tf.int32)[:, None]
+            rows = tf.concat([tokenizer.cls_id * ends, pieces, tokenizer.sep_id * ends], axis=1)
+            mask = tf.ones_like(rows).to_tensor()
+            token_ids = rows.to_tensor(default_value=tokenizer.pad_id)
+            outputs = self.encoder({"token_ids": token_ids, "segment_ids": 0 * mask, "padding_mask": mask})
+            inner = tf.cast((mask > 0) & (token_ids != tokenizer.cls_id) & (token_ids != tokenizer.sep_id), tf.float32)
+            total = tf.reduce_sum(outputs["sequence_output"] * inner[:, :, None], axis=1)  # [B, S, D] -> [B, D]
+            return {
+                "token_ids": token_ids,
+                "sequence_output": outputs["sequence_output"],
+                "pooled_output": outputs["pooled_output"],
+                "sentence_vectors": tf.math.divide_no_nan(total, tf.reduce_sum(inner, axis=1, keepdims=True)),
+            }
+
+    return Served()

@@ -1,0 +1,58 @@
+"""SentencePiece models rewritten, so that piece i is what row i of a table stands for."""
+
+from pathlib import Path
+
+from sentencepiece import sentencepiece_model_pb2
+
+from rembed_keras.errors import UserError
+
+FAIRSEQ_PIECES = ("<s>", "<pad>", "</s>", "<unk>")  # what fairseq puts before the pieces of a model
+
+
+def read_model(path: Path) -> sentencepiece_model_pb2.ModelProto:
+    """A SentencePiece model as a protocol buffer.
+
+    Raises:
+        UserError: if the file is none.
+    """
+    from google.protobuf.message import DecodeError
+
+    model = sentencepiece_model_pb2.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except (OSError, DecodeError) as error:
+        raise UserError(f"tokenizer {path} cannot be read: {error}") from None
+    return model
+
+
+def from_fairseq(path: Path, target: Path) -> None:
+    """Rewrites a model as XLM-R numbers its pieces: four special ones, then the model's own from its fourth, [MASK].
+
+    Args:
+        path: the model, `sentencepiece.bpe.model`, which begins with <unk>, <s> and </s>.
+        target: where to write it.
+
+    Raises:
+        UserError: if it is no such model.
+    """
+    model = read_model(path)
+    pieces = [*model.pieces]
+    if [piece.piece for piece in pieces[:3]] != ["<unk>", "<s>", "</s>"]:
+        raise UserError(f"tokenizer {path} does not begin with <unk>, <s> and </s>, as XLM-R's does")
+    kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
+    del model.pieces[:]
+    for name in FAIRSEQ_PIECES:
+        model.pieces.add(piece=name, score=0.0, type=kinds.UNKNOWN if name == "<unk>" else kinds.CONTROL)
+    model.pieces.extend(pieces[3:])
+    model.pieces.add(piece="<mask>", score=0.0, type=kinds.USER_DEFINED)
+    number_special_pieces(model)
+    target.write_bytes(model.SerializeToString())
+
+
+def number_special_pieces(model: sentencepiece_model_pb2.ModelProto) -> None:
+    """Makes the ids of special pieces that a model states those that its pieces have."""
+    ids = {piece.piece: i for i, piece in enumerate(model.pieces)}
+    spec = model.trainer_spec
+    spec.vocab_size = len(model.pieces)
+    for role in ("unk", "bos", "eos", "pad"):
+        setattr(spec, f"{role}_id", ids.get(getattr(spec, f"{role}_piece"), -1))

@@ -1,0 +1,123 @@
+"""The original release of RemBERT: a TensorFlow 1 checkpoint of the encoder, read and written.
+
+The file holds arrays by name and no sizes, so those are read off the arrays; only the number of heads does not show in
+any, and follows from the published width of a head, 64. Adam's slots and the step are passed over, and so is whatever
+belongs to the pre-training head, whose names the release does not document.
+"""
+
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from rembed_keras.errors import UserError
+from rembed_keras.interop.names import tf1_names, to_matrix
+from rembed_keras.modeling import Encoder, MaskedLM
+
+HEAD_DIM = 64
+PASSED_OVER = re.compile(r"adam_[mv]|AdamWeightDecay|global_step|output_embedding|cls/")
+
+
+def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
+    """Reads an encoder.
+
+    Args:
+        prefix: the checkpoint's path without `.index`; or a folder that holds one.
+
+    Returns:
+        The `Encoder`, with tanh GELU as in the original code; and what should be known about it.
+
+    Raises:
+        UserError: if there is no such checkpoint, or a variable is missing or has the wrong shape.
+    """
+    import tensorflow as tf
+
+    if prefix.is_dir():
+        found = sorted(prefix.glob("*.index"))
+        if not found:
+            raise UserError(f"{prefix} has no TensorFlow checkpoint: no *.index file is there")
+        prefix = found[-1].with_suffix("")
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+    except (ValueError, tf.errors.OpError) as error:
+        raise UserError(f"{prefix} is no TensorFlow checkpoint: {str(error).splitlines()[0]}") from None
+    shapes = {name: shape for name, shape in reader.get_variable_to_shape_map().items() if not PASSED_OVER.search(name)}
+    encoder = Encoder(**_encoder_config(shapes, prefix))
+    weights = {weight.path: weight for weight in encoder.weights}
+    names = dict(tf1_names([*weights], [*range(encoder.num_layers)]))
+    for path, name in names.items():
+        shape = weights[path].shape
+        wanted = to_matrix(path, np.empty(shape, np.bool_)).shape
+        if name not in shapes:
+            raise UserError(f"{prefix} has no variable {name}")
+        if tuple(shapes[name]) != wanted:
+            raise UserError(f"{prefix}: {name} has shape {tuple(shapes[name])}, and should have {wanted}")
+    for path, name in names.items():
+        weights[path].assign(reader.get_tensor(name).reshape(weights[path].shape))
+    unknown = sorted(shapes.keys() - set(names.values()))
+    notes = ["GELU is the tanh form of the original code"]
+    if unknown:
+        notes.append(f"{len(unknown)} variables are no encoder's and were passed over, {unknown[0]} among them")
+    return encoder, notes
+
+
+def _encoder_config(shapes, prefix):
+    def shape(name):
+        if name not in shapes:
+            raise UserError(f"{prefix} has no variable {name}")
+        return shapes[name]
+
+    layers = {int(found[1]) for name in shapes if (found := re.match(r"bert/encoder/layer_(\d+)/", name))}
+    vocabulary, width = shape("bert/embeddings/word_embeddings")
+    hidden = shape("bert/encoder/embedding_hidden_mapping_in/kernel")[1]
+    if hidden % HEAD_DIM:
+        raise UserError(f"{prefix} has a hidden width of {hidden}, which heads of {HEAD_DIM} do not divide")
+    return {
+        "vocabulary_size": vocabulary,
+        "num_layers": max(layers, default=-1) + 1,
+        "num_heads": hidden // HEAD_DIM,
+        "hidden_dim": hidden,
+        "intermediate_dim": shape("bert/encoder/layer_0/intermediate/dense/kernel")[1],
+        "input_embedding_dim": width,
+        "max_sequence_length": shape("bert/embeddings/position_embeddings")[0],
+        "num_segments": shape("bert/embeddings/token_type_embeddings")[0],
+        "activation": "gelu_tanh",
+    }
+
+
+def write_tf1(model: keras.Model, folder: Path, tokenizer) -> list[str]:
+    """Writes an encoder as `model.ckpt` in a folder, in the layout of the original release.
+
+    Args:
+        model: an `Encoder`, or a `MaskedLM`, whose head is left out.
+        folder: an empty folder.
+        tokenizer: not needed.
+
+    Returns:
+        What should be known about it.
+
+    Raises:
+        UserError: if it has not the graph of RemBERT's encoder.
+    """
+    import tensorflow as tf
+
+    encoder = model.encoder if isinstance(model, MaskedLM) else model
+    config = encoder.get_config()
+    wanted: dict[str, object] = {"block": "bert", "layer_sharing": "none", "input_cutoffs": [], "scalar_mix": False}
+    if any(config[key] != value for key, value in wanted.items()) or encoder.parts.projection is None:
+        raise UserError("the checkpoint of RemBERT has plain blocks and a projection; this encoder has not")
+    if config["num_heads"] * HEAD_DIM != config["hidden_dim"]:
+        raise UserError(f"the checkpoint of RemBERT has heads of {HEAD_DIM}; this encoder has not")
+    weights = {weight.path: weight.numpy() for weight in encoder.weights}
+    names = dict(tf1_names([*weights], [*range(encoder.num_layers)]))
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / "model.ckpt"),
+        tensor_names=[*names.values()],
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.constant(to_matrix(path, weights[path])) for path in names],
+    )
+    notes = ["the original has no place for a head: it is left out"] if model is not encoder else []
+    if config["activation"] != "gelu_tanh":
+        notes.append("readers of the original take GELU to be its tanh form; this encoder's is exact")
+    return notes

@@ -1,0 +1,96 @@
+"""Arithmetic of sizes that a model and its account both do; needs no framework."""
+
+from collections.abc import Sequence
+
+from rembed_keras.errors import UserError
+
+KEEP = ("bottom", "top", "alternate", "symmetric")
+
+
+def band_sizes(vocabulary_size: int, embedding_dim: int, cutoffs: Sequence[int], factor: int) -> list[tuple[int, int]]:
+    """Rows and widths of the bands of a table.
+
+    Args:
+        vocabulary_size: V.
+        embedding_dim: E, the width of the first band.
+        cutoffs: ids at which the bands after the first begin, rising.
+        factor: a band's width is that of the one before, divided by this and rounded down.
+
+    Returns:
+        A list of (rows, width).
+
+    Raises:
+        ValueError: if cutoffs do not rise within the vocabulary, or a band has no width left.
+
+    >>> band_sizes(1000, 64, (100, 400), 4)
+    [(100, 64), (300, 16), (600, 4)]
+    """
+    edges = [0, *cutoffs, vocabulary_size]
+    if any(isinstance(edge, bool) or not isinstance(edge, int) for edge in edges) or sorted({*edges}) != edges:
+        raise UserError(
+            f"cutoffs are {[*cutoffs]}; they must rise from 1 and stay under the vocabulary_size, {edges[-1]}"
+        )
+    sizes = [(edges[i + 1] - edges[i], embedding_dim // factor**i) for i in range(len(edges) - 1)]
+    if sizes[-1][1] < 1:
+        raise UserError(f"{len(cutoffs)} cutoffs leave the last band of a width of {embedding_dim} nothing")
+    return sizes
+
+
+def groups_of_layers(num_layers: int, layer_groups: int | Sequence[int]) -> list[int]:
+    """Which group each layer is in; layers of a group share what is shared.
+
+    Args:
+        num_layers: L.
+        layer_groups: how many groups of neighbours there are, or the group of each layer, numbered from 0.
+
+    Returns:
+        A list of L group numbers.
+
+    Raises:
+        ValueError: if there are more groups than layers, or not a number for each layer.
+
+    >>> groups_of_layers(5, 2)
+    [0, 0, 0, 1, 1]
+    """
+    if isinstance(layer_groups, int):
+        if not 1 <= layer_groups <= num_layers:
+            raise UserError(f"layer_groups is {layer_groups}; it must be from 1 to num_layers, {num_layers}")
+        return [layer * layer_groups // num_layers for layer in range(num_layers)]
+    if len(layer_groups) != num_layers:
+        raise UserError(f"layer_groups names {len(layer_groups)} layers and num_layers is {num_layers}")
+    return [*layer_groups]
+
+
+def layers_to_keep(num_layers: int, kept: int, keep: str = "bottom") -> list[int]:
+    """Which layers stay when a stack is cut.
+
+    Args:
+        num_layers: L of the stack.
+        kept: how many stay.
+        keep: "bottom" drops the highest, "top" the lowest; "alternate" spreads those that stay evenly from the first
+            to the last; "symmetric" drops from the middle.
+
+    Returns:
+        Their indices, rising.
+
+    Raises:
+        ValueError: if there are not as many, or `keep` is unknown.
+
+    Source: Sajjad et al. 2020, section 3.
+
+    >>> layers_to_keep(12, 6, "alternate"), layers_to_keep(12, 5, "symmetric")
+    ([0, 2, 4, 7, 9, 11], [0, 1, 2, 10, 11])
+    """
+    if isinstance(kept, bool) or not isinstance(kept, int) or not 1 <= kept <= num_layers:
+        raise UserError(f"num_layers is {kept!r}; this encoder has {num_layers} to keep from")
+    if keep not in KEEP:
+        raise UserError(f"keep is {keep!r}; it can be one of {', '.join(KEEP)}")
+    layers = [*range(num_layers)]
+    if keep == "top":
+        return layers[num_layers - kept :]
+    if keep == "symmetric":
+        upper = kept // 2
+        return layers[: kept - upper] + layers[num_layers - upper :]
+    if keep == "alternate" and kept > 1:
+        return [round(i * (num_layers - 1) / (kept - 1)) for i in range(kept)]
+    return layers[:kept]

@@ -1,0 +1,200 @@
+"""The other forms: the original TensorFlow checkpoint, SavedModel, presets of keras-hub, tokenizers."""
+
+import keras
+import numpy as np
+import pytest
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from rembed_keras.data.tokenizer import Tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.interop import convert, write
+from rembed_keras.interop.convert import read_preset
+from rembed_keras.interop.tf_checkpoint import read_tf1
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.tasks.encoding import encode
+
+tf = pytest.importorskip("tensorflow", reason="forms of TensorFlow's")
+
+
+def random_encoder(**changes):
+    sizes = {
+        "vocabulary_size": 900,
+        "num_layers": 2,
+        "num_heads": 2,
+        "hidden_dim": 128,
+        "intermediate_dim": 24,
+        "input_embedding_dim": 6,
+        "max_sequence_length": 20,
+        "activation": "gelu_tanh",
+    }
+    keras.utils.set_random_seed(2)
+    encoder = Encoder(**(sizes | changes))
+    rng = np.random.default_rng(1)
+    for weight in encoder.weights:
+        weight.assign(weight.numpy() + rng.normal(0, 0.1, weight.shape))
+    return encoder
+
+
+def write_original(encoder, prefix, leave_out=()):
+    """A checkpoint as the release has it, its names spelt out here, with Adam's slots and parts of a head."""
+    w = {weight.path: weight.numpy() for weight in encoder.weights}
+    layers = encoder.num_layers
+    arrays = {
+        "bert/embeddings/word_embeddings": w["embeddings/token/embeddings"],
+        "bert/embeddings/position_embeddings": w["embeddings/position/embeddings"],
+        "bert/embeddings/token_type_embeddings": w["embeddings/segment/embeddings"],
+        "bert/embeddings/LayerNorm/gamma": w["embeddings/norm/gamma"],
+        "bert/embeddings/LayerNorm/beta": w["embeddings/norm/beta"],
+        "bert/encoder/embedding_hidden_mapping_in/kernel": w["projection/kernel"],
+        "bert/encoder/embedding_hidden_mapping_in/bias": w["projection/bias"],
+        "bert/pooler/dense/kernel": w["pooler/kernel"],
+        "bert/pooler/dense/bias": w["pooler/bias"],
+    }
+    for i in range(layers):
+        theirs, ours = f"bert/encoder/layer_{i}", f"block_{i}"
+        for part in ("query", "key", "value"):
+            kernel, bias = (w[f"{ours}/attention/heads/{part}/{name}"] for name in ("kernel", "bias"))
+            arrays[f"{theirs}/attention/self/{part}/kernel"] = kernel.reshape(128, 128)
+            arrays[f"{theirs}/attention/self/{part}/bias"] = bias.reshape(128)
+        arrays[f"{theirs}/attention/output/dense/kernel"] = w[
+            f"{ours}/attention/heads/attention_output/kernel"
+        ].reshape(128, 128)
+        arrays[f"{theirs}/attention/output/dense/bias"] = w[f"{ours}/attention/heads/attention_output/bias"]
+        for place, norm in (("attention/output", "attention"), ("output", "feed_forward")):
+            for name in ("gamma", "beta"):
+                arrays[f"{theirs}/{place}/LayerNorm/{name}"] = w[f"{ours}/{norm}/norm/{name}"]
+        for place, dense in (("intermediate", "up"), ("output", "down")):
+            for name in ("kernel", "bias"):
+                arrays[f"{theirs}/{place}/dense/{name}"] = w[f"{ours}/feed_forward/{dense}/{name}"]
+    arrays = {name: value for name, value in arrays.items() if name not in leave_out}
+    slots = {f"{name}/adam_{slot}": np.zeros_like(value) for name, value in arrays.items() for slot in "mv"}
+    others = {"global_step": np.int64(7), "cls/predictions/output_bias": np.zeros(900, np.float32)}
+    everything = arrays | slots | others
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=[*everything],
+        shape_and_slices=[""] * len(everything),
+        tensors=[tf.constant(value) for value in everything.values()],
+    )
+
+
+def same(one, other):
+    assert one.get_config() == other.get_config()
+    for ours, theirs in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_the_original_checkpoint_is_read(tmp_path):
+    encoder = random_encoder()
+    write_original(encoder, tmp_path / "model.ckpt")
+    for place in (tmp_path / "model.ckpt", tmp_path):
+        again, notes = read_tf1(place)
+        same(again, encoder)
+    assert notes == ["GELU is the tanh form of the original code"]
+
+
+def test_the_original_checkpoint_is_written(tmp_path):
+    encoder = random_encoder()
+    notes = write(MaskedLM(encoder, 16), str(tmp_path / "out"), "tf1", None)
+    assert notes == ["the original has no place for a head: it is left out"]
+    same(read_tf1(tmp_path / "out")[0], encoder)
+    write_original(encoder, tmp_path / "spelt.ckpt")
+    spelt, ours = (
+        tf.train.load_checkpoint(str(path)) for path in (tmp_path / "spelt.ckpt", tmp_path / "out" / "model.ckpt")
+    )
+    for name in ours.get_variable_to_shape_map():
+        np.testing.assert_array_equal(ours.get_tensor(name), spelt.get_tensor(name))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        ("bert/encoder/layer_1/output/dense/kernel", "has no variable bert/encoder/layer_1/output/dense/kernel"),
+        ("bert/embeddings/word_embeddings", "has no variable bert/embeddings/word_embeddings"),
+    ],
+)
+def test_a_missing_variable_is_named(left_out, message, tmp_path):
+    write_original(random_encoder(), tmp_path / "in" / "model.ckpt", leave_out={left_out})
+    with pytest.raises(UserError, match=message):
+        convert(str(tmp_path / "in"), str(tmp_path / "out"), "tf1", "preset")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_no_checkpoint_is_told(tmp_path):
+    for place in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UserError, match="no TensorFlow checkpoint"):
+            read_tf1(place)
+    with pytest.raises(UserError, match="this encoder has not"):
+        write(random_encoder(layer_sharing="all"), str(tmp_path / "out"), "tf1", None)
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="a SavedModel is made on TensorFlow")
+def test_a_saved_model_takes_strings(corpus, tmp_path):
+    encoder = random_encoder(vocabulary_size=corpus.tokenizer.vocabulary_size)
+    write(encoder, str(tmp_path / "served"), "savedmodel", corpus.tokenizer.path)
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+    texts = ["Every text is a row.", "Kurz.", "これは文です。", "many words " * 30]
+    outputs = {name: value.numpy() for name, value in served(texts=tf.constant(texts)).items()}
+    inputs = encode(texts, corpus.tokenizer, 20)
+    np.testing.assert_array_equal(outputs["token_ids"], inputs["token_ids"])
+    expected = encoder.predict(inputs, verbose=0)
+    is_real = inputs["padding_mask"] > 0
+    np.testing.assert_allclose(
+        outputs["sequence_output"][is_real], np.asarray(expected["sequence_output"])[is_real], atol=1e-4
+    )
+    np.testing.assert_allclose(outputs["pooled_output"], expected["pooled_output"], atol=1e-4)
+    row = np.asarray(expected["sequence_output"])[1, 1 : is_real[1].sum() - 1]
+    np.testing.assert_allclose(outputs["sentence_vectors"][1], row.mean(axis=0), atol=1e-4)
+
+
+def test_a_saved_model_needs_a_tokenizer(tmp_path):
+    if keras.config.backend() == "tensorflow":
+        with pytest.raises(UserError, match="give --tokenizer MODEL"):
+            write(random_encoder(), str(tmp_path / "out"), "savedmodel", None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tokenizer_goes_along_under_the_name_of_the_form(corpus, tmp_path):
+    encoder = random_encoder()
+    write(encoder, str(tmp_path / "preset"), "preset", corpus.tokenizer.path)
+    convert(str(tmp_path / "preset"), str(tmp_path / "hf"), "preset", "huggingface")
+    for path in (tmp_path / "preset/tokenizer.model", tmp_path / "hf/sentencepiece.model"):
+        assert path.read_bytes() == corpus.tokenizer.path.read_bytes()
+    with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 50 rows"):
+        write(random_encoder(vocabulary_size=50), str(tmp_path / "small"), "preset", corpus.tokenizer.path)
+
+
+def test_xlm_rs_tokenizer_is_renumbered(corpus, tmp_path):
+    # a model as fairseq's: <unk>, <s>, </s>, then pieces; XLM-R adds one to each id and puts <s> <pad> </s> <unk> first
+    original = sentencepiece_model_pb2.ModelProto()
+    original.ParseFromString(corpus.tokenizer.path.read_bytes())
+    pieces = [piece for piece in original.pieces if piece.type == 1]
+    kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
+    del original.pieces[:]
+    for name, kind in (("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)):
+        original.pieces.add(piece=name, score=0.0, type=kind)
+    original.pieces.extend(pieces)
+    spec = original.trainer_spec
+    spec.unk_piece, spec.bos_piece, spec.eos_piece, spec.pad_id = "<unk>", "<s>", "</s>", -1
+    spec.unk_id, spec.bos_id, spec.eos_id = 0, 1, 2
+    fairseq = tmp_path / "in" / "sentencepiece.bpe.model"
+    fairseq.parent.mkdir()
+    fairseq.write_bytes(original.SerializeToString())
+    rows = len(original.pieces) + 2
+    write(random_encoder(vocabulary_size=rows), str(tmp_path / "preset"), "preset", fairseq)
+    ours = Tokenizer(tmp_path / "preset/tokenizer.model")
+    assert (ours.cls_id, ours.pad_id, ours.sep_id, ours.unk_id, ours.mask_id) == (0, 1, 2, 3, rows - 1)
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(fairseq))
+    text = "Jeder hat das Recht auf Leben."
+    assert ours.encode(text) == [i + 1 for i in theirs.encode(text)]
+
+
+def test_what_is_no_preset_is_told(tmp_path):
+    with pytest.raises(UserError, match="is no keras-hub preset"):
+        read_preset(tmp_path)
+    (tmp_path / "config.json").write_text('{"registered_name": "keras_hub>BertBackbone"}')
+    with pytest.raises(UserError, match="is a preset of keras_hub>BertBackbone"):
+        read_preset(tmp_path)
+    with pytest.raises(UserError, match="savedmodel cannot be read; what can is huggingface, tf1, preset"):
+        convert(str(tmp_path), str(tmp_path / "out"), "savedmodel", "preset")

@@ -1,0 +1,24 @@
+"""The numbers of Hugging Face's models on random weights, where Hugging Face is not installed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rembed_keras.interop.huggingface import read_huggingface
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.mark.parametrize("name", ["rembert", "bert", "albert"])
+def test_hidden_states_and_logits_are_those_recorded(name):
+    model, _ = read_huggingface(GOLDEN / name)
+    recorded = np.load(GOLDEN / name / "outputs.npz")
+    inputs = {key: recorded[key] for key in ("token_ids", "segment_ids", "padding_mask")}
+    is_real = inputs["padding_mask"] > 0
+    states = model.encoder.predict(inputs, verbose=0)["hidden_states"]
+    for i, state in enumerate(states):
+        np.testing.assert_allclose(np.asarray(state)[is_real], recorded[f"hidden_{i}"][is_real], atol=1e-4)
+    everywhere = np.tile(np.arange(8, dtype="int32"), (2, 1))
+    logits = model.predict(inputs | {"mask_positions": everywhere}, verbose=0)
+    np.testing.assert_allclose(np.asarray(logits)[is_real], recorded["logits"][is_real], atol=1e-4)
