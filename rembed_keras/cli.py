@@ -5,6 +5,7 @@ imported only by the command that needs it.
 """
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -82,6 +83,79 @@ def prepare(text_dir: str, out_dir: str, vocabulary_size: int, tokenizer: str | 
     corpus = prepare_corpus(text_dir, out_dir, vocabulary_size, tokenizer, byte_fallback)
     tokens = sum(corpus.num_tokens.values())
     click.echo(f"{out_dir}: {tokens:,} tokens of {len(corpus.languages)} languages")
+
+
+class Amount(click.ParamType):
+    """A whole number that may end in k, M or B."""
+
+    name = "number"
+
+    def convert(self, value, param, ctx):
+        """The number."""
+        if isinstance(value, int):
+            return value
+        factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(value[-1:].upper())
+        try:
+            number = round(float(value[:-1]) * factor) if factor else int(value.replace(",", "").replace("_", ""))
+        except ValueError:
+            number = 0
+        if number < 1:
+            self.fail(f"{value!r} is no number of parameters such as 278M", param, ctx)
+        return number
+
+
+class Span(click.ParamType):
+    """Two numbers, LEAST..MOST."""
+
+    name = "least..most"
+
+    def convert(self, value, param, ctx):
+        """The two."""
+        if isinstance(value, tuple):
+            return value
+        least, dots, most = value.partition("..")
+        try:
+            span = float(least), float(most)
+        except ValueError:
+            span = (0.0, 0.0)
+        if not dots or not 0 < span[0] <= span[1]:
+            self.fail(f"{value!r} is no span such as 25..60", param, ctx)
+        return span
+
+
+@rembed.command()
+@click.option("--kept", type=Amount(), required=True, help="The most parameters of the encoder, for example 278M.")
+@click.option("--vocabulary", type=Amount(), required=True, help="Word pieces, V.")
+@click.option("--total", type=Amount(), help="The most parameters in pre-training; 1.73 times as many by default.")
+@click.option("--e-in", metavar="WIDTHS", help="Widths of the input table to choose from, for example 128,256.")
+@click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Width over depth.")
+@click.option("--max-latency", type=float, metavar="MS", help="The most milliseconds for one text on this machine.")
+@click.option("--sequence-length", default=512, show_default=True, help="Tokens of the longest text.")
+@click.option("--block", type=click.Choice(["bert", "modern"]), default="bert", show_default=True)
+@click.option("--show", default=8, show_default=True, help="How many proposals to show.")
+@click.option("--out", metavar="FILE", help="Write the best as a gin recipe.")
+def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
+    """Propose allocations: depth, width and E_in under a budget of kept parameters, E_out under one of all."""
+    from rembed_keras.analysis import solver
+
+    try:
+        widths = [int(width) for width in e_in.split(",")] if e_in else solver.INPUT_WIDTHS
+    except ValueError:
+        raise UserError(f"--e-in is {e_in!r}; it must be widths such as 128,256") from None
+    rate = solver.matmul_rate() if max_latency is not None else None
+    found = solver.solve(kept, vocabulary, total, widths, aspect, max_latency, rate, sequence_length, block)
+    from rich.console import Console
+
+    Console().print(solver.table(found[:show]))
+    if out:
+        if Path(out).exists():
+            raise UserError(f"{out} is there already: remove it or choose another file")
+        command = "rembed " + shlex.join(sys.argv[1:])
+        try:
+            Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{out} cannot be written: {error.strerror}") from None
+        click.echo(f"{out}: the first of them; rembed inspect {out}")
 
 
 @rembed.command()

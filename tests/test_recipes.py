@@ -1,6 +1,7 @@
 """Every recipe is parsed, built and stepped twice, all stages of it, with the sizes turned down."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ SMALL = {
     "INPUT_EMBEDDING_DIM": 8,
     "OUTPUT_EMBEDDING_DIM": 12,
     "NUM_LAYERS": 1,
+    "KEPT_LAYERS": 1,
+    "NUM_GROUPS": 1,
     "FINETUNE_EPOCHS": 1,
     "FINETUNE_SEEDS": "(0,)",
     "FINETUNE_EXAMPLES": 8,
@@ -60,13 +63,20 @@ def small(text_dir, tmp_path):
         bound |= {key: path for key, path in paths.items() if key in there.configuration()}
         if "TEXT_DIR" in there.knobs():
             del bound["training.prepare.text_dir"]
+        if there.knobs()["COUPLING"]["value"] != "decoupled":  # one width for both
+            knobs["OUTPUT_EMBEDDING_DIM"] = knobs["INPUT_EMBEDDING_DIM"]
         bound |= {key: value for key, value in knobs.items() if key in there.knobs()}
+        bound |= {key: "(100,)" for key in there.configuration() if key.endswith("_cutoffs")}
         return [f"{key}={value}" for key, value in bound.items()]
 
     return bindings
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def name_of(recipe):
+    return recipe.relative_to(ROOT / "recipes").with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
     lines = recipe.read_text().splitlines()
     assert lines[0].startswith("# ") and any(line.startswith("#   rembed ") for line in lines)
@@ -74,7 +84,13 @@ def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
     loaded = config.load(str(recipe))
     assert set(loaded.knobs()) >= KNOBS
     assert all(knob["about"] for knob in loaded.knobs().values())
-    assert config.account(loaded).kept > 0
+    account = config.account(loaded)
+    assert account.kept > 0
+    stated = re.search(r"(\d+)M in pre-training(?: and kept|, (\d+)M kept)", " ".join(lines))
+    if stated:  # the paper cuts off or rounds
+        total, kept = (int(number or stated[1]) for number in stated.groups())
+        for millions, count in ((total, account.paper_total), (kept, account.paper_kept)):
+            assert millions in (count // 10**6, round(count / 1e6))
 
 
 @pytest.mark.parametrize("block", sorted((ROOT / "gin").rglob("*.gin")), ids=lambda path: path.stem)
@@ -84,7 +100,7 @@ def test_every_block_is_part_of_a_recipe(block):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_a_recipe_takes_two_steps(recipe, small, tmp_path, capsys):
     config.run(config.load(str(recipe), small(recipe)))
     assert (tmp_path / "run/checkpoints/step-00000002/encoder.safetensors").exists()

@@ -178,6 +178,23 @@ def restore(found: Checkpoint) -> keras.Model:
     return model
 
 
+def load_kept(encoder, found: Checkpoint) -> None:
+    """Gives an encoder the weights that a checkpoint's model keeps: without its head, and without layers that it cuts.
+
+    Raises:
+        UserError: if the encoder is another than the one that is kept; nothing was changed then.
+    """
+    config = found.state["model"]["config"]
+    whole = keras.saving.deserialize_keras_object(config["encoder"])
+    source = found.path / "encoder.safetensors"
+    assign_arrays(whole.weights, found.arrays("encoder"), source)
+    kept = whole.with_layers(config.get("kept_layers") or whole.num_layers, config.get("keep", "bottom"))
+    if kept.num_layers != encoder.num_layers:
+        raise UserError(f"{source} keeps {kept.num_layers} layers; the encoder of this stage has {encoder.num_layers}")
+    pairs = zip(encoder.weights, kept.weights, strict=False)
+    assign_arrays(encoder.weights, {wanted.path: read(weight) for wanted, weight in pairs}, source)
+
+
 def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:
     """The newest pre-trained model of a run, and the file of its tokenizer if the run has one of its own.
 

@@ -101,7 +101,7 @@ def model_name(task: LabelledTask, start: str, seed: int) -> str:
 
 
 def start_from(start: str, encoder, workdir: Workdir) -> None:
-    """Gives an encoder the weights of a start: those of the newest checkpoint, or the ones it has.
+    """Gives an encoder the weights of a start: those that the newest checkpoint keeps, or the ones it has.
 
     Args:
         start: "pretrained" or "scratch".
@@ -117,4 +117,4 @@ def start_from(start: str, encoder, workdir: Workdir) -> None:
         found = checkpoints.latest(workdir.checkpoints)
         if found is None:
             raise UserError(f"{workdir.checkpoints} has no pre-trained encoder: run pretrain first")
-        checkpoints.assign_arrays(encoder.weights, found.arrays("encoder"), found.path / "encoder.safetensors")
+        checkpoints.load_kept(encoder, found)

@@ -83,7 +83,7 @@ def trace_retrieval(
     curves: dict[str, list[tuple[float, float]]] = {text.name: [] for text in texts}
     for found in (None, *reversed([*checkpoints.newest_first(workdir.checkpoints)])):
         if found:
-            checkpoints.assign_arrays(probed.weights, found.arrays("encoder"), found.path / "encoder.safetensors")
+            checkpoints.load_kept(probed, found)
         step = found.step if found else 0
         tokens = int(step * tokens_per_step)
         for text in texts:
