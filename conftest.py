@@ -10,7 +10,8 @@ import sys
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # whatever the user's ~/.keras says
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")  # two devices for JAX
+# two devices for JAX; and compilation that does not try hard, since tests compile much and compute little
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0")
 
 import numpy as np
 import pytest

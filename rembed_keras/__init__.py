@@ -10,7 +10,16 @@ __version__ = "0.1.0"
 _HOMES = {
     "rembed_keras.analysis": ("ledger",),
     "rembed_keras.data": ("Corpus", "Mixture", "Tokenizer"),
-    "rembed_keras.modeling": ("Classifier", "Encoder", "MaskedLM", "Regressor", "SpanExtractor", "Tagger"),
+    "rembed_keras.modeling": (
+        "Classifier",
+        "Encoder",
+        "LateMaskedLM",
+        "MaskedLM",
+        "Regressor",
+        "ReplacedTokenDetection",
+        "SpanExtractor",
+        "Tagger",
+    ),
     "rembed_keras.training": ("AdamW", "WarmupLinearDecay"),
 }
 __all__ = [name for names in _HOMES.values() for name in names]

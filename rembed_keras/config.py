@@ -98,7 +98,8 @@ def account(recipe: Recipe) -> Ledger | None:
     config = recipe.arguments(stage["model"]) | {"encoder": recipe.arguments(stage["encoder"])}
     data = recipe.arguments(stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else {}
     try:
-        return ledger(config, data.get("sequence_length"), data.get("mask_rate", 0.15))
+        rate = data.get("mask_rate", 0.15)
+        return ledger(config, data.get("sequence_length"), max(rate.values()) if isinstance(rate, dict) else rate)
     except KeyError as missing:
         raise UserError(f"{stage['encoder'].selector} has no {missing.args[0]}: bind it in the recipe") from None
     except TypeError:

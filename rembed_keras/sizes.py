@@ -94,3 +94,35 @@ def layers_to_keep(num_layers: int, kept: int, keep: str = "bottom") -> list[int
     if keep == "alternate" and kept > 1:
         return [round(i * (num_layers - 1) / (kept - 1)) for i in range(kept)]
     return layers[:kept]
+
+
+def generator_config(encoder: dict, num_layers: int | None = None, scale: float = 0.25) -> dict:
+    """Arguments of the small encoder that makes replacements for another to detect.
+
+    Args:
+        encoder: the other's arguments.
+        num_layers: L of the small one; that of the other by default.
+        scale: its number of heads, and with them its widths, as a share of the other's.
+
+    Returns:
+        Arguments with the other's embeddings and kind of block, and plain layers.
+
+    Source: Clark et al. 2020, section 3.2.
+
+    >>> big = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "intermediate_dim": 3072}
+    >>> [generator_config(big)[key] for key in ("num_heads", "hidden_dim", "intermediate_dim")]
+    [3, 192, 768]
+    """
+    heads = max(1, round(encoder["num_heads"] * scale))
+    head_dim = encoder.get("head_dim") or encoder["hidden_dim"] // encoder["num_heads"]
+    return encoder | {
+        "num_layers": num_layers or encoder["num_layers"],
+        "num_heads": heads,
+        "head_dim": None,
+        "hidden_dim": heads * head_dim,
+        "intermediate_dim": max(1, round(encoder["intermediate_dim"] * scale)),
+        "layer_sharing": "none",
+        "layer_groups": 1,
+        "scalar_mix": False,
+        "freeze_input_embedding": False,
+    }

@@ -16,6 +16,7 @@ from __gin__ import dynamic_registration
 from rembed_keras import data
 from rembed_keras import training
 include "gin/models/tiny.gin"
+include "gin/objectives/masked_lm.gin"
 include "gin/optimizers/adamw.gin"
 include "gin/runtime/pretrain.gin"
 include "gin/data/folder.gin"

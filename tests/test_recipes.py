@@ -34,6 +34,8 @@ SMALL = {
     "NUM_LAYERS": 1,
     "KEPT_LAYERS": 1,
     "NUM_GROUPS": 1,
+    "DECODER_LAYERS": 1,
+    "GENERATOR_LAYERS": 1,
     "FINETUNE_EPOCHS": 1,
     "FINETUNE_SEEDS": "(0,)",
     "FINETUNE_EXAMPLES": 8,

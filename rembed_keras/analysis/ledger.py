@@ -8,7 +8,14 @@ pooler, the head's transform and bias, a projection between equal widths); both 
 
 from dataclasses import dataclass
 
-from rembed_keras.analysis.parts import Entry, encoder_entries, head_entries
+from rembed_keras.analysis.parts import (
+    Entry,
+    decoder_entries,
+    detection_entries,
+    encoder_entries,
+    head_entries,
+)
+from rembed_keras.sizes import generator_config
 
 BYTES = 4  # of a float32 number
 SLOTS = 2  # numbers that AdamW remembers of each parameter
@@ -70,7 +77,9 @@ class Ledger:
         """FLOPs of a step of pre-training per token of input: forward and backward, without the idle pooler."""
         columns = {
             name: (1 + BACKWARD)
-            * sum(entry.flops for entry in self.entries if entry.is_kept == is_kept and entry.name != "pooler")
+            * sum(
+                entry.flops for entry in self.entries if entry.is_kept == is_kept and not entry.name.endswith("pooler")
+            )
             for name, is_kept in (("kept", True), ("dropped", False))
         }
         return columns | {"total": sum(columns.values())}
@@ -140,11 +149,11 @@ def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float
     """Accounts for a model.
 
     Args:
-        model_or_config: a `MaskedLM`, an `Encoder`, or the configuration of one: a dict of the encoder's arguments, or
-            of MaskedLM's with those under "encoder".
+        model_or_config: a `MaskedLM` or a model of another objective, an `Encoder`, or the configuration of one: a dict
+            of the encoder's arguments, or of the model's with those under "encoder".
         sequence_length: S at which FLOPs are counted; the longest the encoder takes by default. Every token is taken
             to attend to S tokens, so rows that are packed with short documents are counted too dear, as is done there.
-        mask_rate: share of the tokens that reach the head.
+        mask_rate: share of the tokens that reach the head, at its highest where it changes.
 
     Returns:
         The account.
@@ -162,13 +171,17 @@ def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float
     encoder = config.get("encoder", config)
     encoder = encoder.get("config", encoder)  # as Keras serialises an object
     length = sequence_length or encoder.get("max_sequence_length", 512)
-    entries = encoder_entries(encoder, length, config.get("kept_layers"), config.get("keep", "bottom"))
-    if "encoder" in config:
-        entries += head_entries(
-            encoder,
-            config["output_embedding_dim"],
-            config.get("coupling", "decoupled"),
-            config.get("output_cutoffs", ()),
-            mask_rate,
-        )
+    if "encoder" not in config:
+        return Ledger(tuple(encoder_entries(encoder, length)), length)
+    seen = 1 - mask_rate if "decoder_layers" in config else 1.0
+    entries = encoder_entries(encoder, length, config.get("kept_layers"), config.get("keep", "bottom"), seen)
+    arguments = (config["output_embedding_dim"], config.get("coupling", "decoupled"), config.get("output_cutoffs", ()))
+    if "generator_scale" in config:
+        generator = generator_config(encoder, config["generator_layers"], config["generator_scale"])
+        head = head_entries(generator, *arguments, mask_rate)
+        entries += detection_entries(encoder, generator, head, config["sharing"] == "embeddings", length)
+    else:
+        if "decoder_layers" in config:
+            entries += decoder_entries(encoder, config["decoder_layers"], length)
+        entries += head_entries(encoder, *arguments, mask_rate)
     return Ledger(tuple(entries), length)

@@ -5,7 +5,7 @@ are the numbers that a backward pass needs of the forward pass: operands of matr
 activation functions and softmax; frameworks keep up to half as much again, and rematerialisation less.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rembed_keras.sizes import band_sizes, groups_of_layers, layers_to_keep
 
@@ -33,14 +33,17 @@ class Entry:
     activations: int
 
 
-def encoder_entries(config: dict, length: int, kept_layers: int | None = None, keep: str = "bottom") -> list[Entry]:
+def encoder_entries(
+    config: dict, length: int, kept_layers: int | None = None, keep: str = "bottom", seen: float = 1.0
+) -> list[Entry]:
     """The lines of an encoder.
 
     Args:
         config: its arguments; those that are left out have its defaults.
         length: S, the tokens that each token attends to.
         kept_layers: how many blocks are kept after pre-training; all by default.
-        keep: which; see `modeling.stack.layers_to_keep`.
+        keep: which; see `sizes.layers_to_keep`.
+        seen: share of the tokens that the blocks see.
 
     Returns:
         Lines of what is kept, then of the blocks that are cut, if any are.
@@ -55,7 +58,7 @@ def encoder_entries(config: dict, length: int, kept_layers: int | None = None, k
     layers = config["num_layers"]
     kept = layers_to_keep(layers, kept_layers or layers, keep)
     kept_blocks, cut_blocks = _blocks(config, kept)
-    flops, activations = _block_work(config, length)
+    flops, activations = (seen * work for work in _block_work(config, seen * length))
     pooler = hidden * hidden + hidden
     entries = [
         _kept("input embedding", table, table_flops, trained=0 if config.get("freeze_input_embedding") else table),
@@ -64,7 +67,9 @@ def encoder_entries(config: dict, length: int, kept_layers: int | None = None, k
     if has_projection:
         product = 2 * width * hidden
         entries.append(_kept("projection", projection, product, in_paper=projection if width != hidden else 0))
-    entries.append(_kept(f"{len(kept)} blocks", kept_blocks, len(kept) * flops, activations=len(kept) * activations))
+    entries.append(
+        _kept(f"{len(kept)} blocks", kept_blocks, round(len(kept) * flops), activations=round(len(kept) * activations))
+    )
     if not is_bert:
         entries.append(_kept("last norm", hidden, activations=hidden))
     if config.get("scalar_mix"):
@@ -72,7 +77,9 @@ def encoder_entries(config: dict, length: int, kept_layers: int | None = None, k
     entries.append(_kept("pooler", pooler, round(2 * hidden * hidden / length), in_paper=0, trained=0))
     if len(kept) < layers:
         cut = layers - len(kept)
-        entries.append(_dropped(f"{cut} blocks, cut", cut_blocks, cut * flops, cut_blocks, cut * activations))
+        entries.append(
+            _dropped(f"{cut} blocks, cut", cut_blocks, round(cut * flops), cut_blocks, round(cut * activations))
+        )
     return entries
 
 
@@ -102,6 +109,44 @@ def head_entries(config: dict, width: int, coupling: str, cutoffs=(), mask_rate:
             own,
             round(mask_rate * kept_back[1]),
         ),
+    ]
+
+
+def decoder_entries(config: dict, num_layers: int, length: int) -> list[Entry]:
+    """The line of the decoder that [MASK] enters late.
+
+    Args:
+        config: the encoder's arguments.
+        num_layers: blocks of the decoder.
+        length: S.
+    """
+    plain = config | {"num_layers": num_layers, "layer_sharing": "none", "layer_groups": 1}
+    (parameters, _), hidden = _blocks(plain, [*range(num_layers)]), config["hidden_dim"]
+    if config.get("block", "bert") == "bert":
+        parameters += config.get("max_sequence_length", 512) * hidden  # positions
+    else:
+        parameters += 2 * hidden  # norms of what comes in and of what goes out
+    flops, activations = (num_layers * work for work in _block_work(config, length))
+    return [_dropped(f"decoder, {num_layers} blocks", parameters + hidden, round(flops), 0, round(activations))]
+
+
+def detection_entries(config: dict, generator: dict, head: list[Entry], is_shared: bool, length: int) -> list[Entry]:
+    """The lines of a generator with its head, and of what finds its replacements.
+
+    Args:
+        config: the encoder's arguments.
+        generator: the generator's; see `sizes.generator_config`.
+        head: lines of the generator's head.
+        is_shared: whether it reads the encoder's tables.
+        length: S.
+    """
+    tables = ("input embedding", "positions, segments, norm")
+    lines = [entry for entry in encoder_entries(generator, length) if not (is_shared and entry.name in tables)]
+    hidden = config["hidden_dim"]
+    detector = hidden * hidden + hidden + hidden + 1
+    return [
+        *(replace(entry, name=f"generator: {entry.name}", is_kept=False, in_paper=0) for entry in (*lines, *head)),
+        _dropped("detector", detector, 2 * hidden * hidden + 2 * hidden, 0, 3 * hidden),
     ]
 
 

@@ -251,14 +251,11 @@ def recipe_text(allocation: Allocation, command: str) -> str:
         "INPUT_EMBEDDING_DIM": (encoder["input_embedding_dim"], "width of the input table, kept"),
         "OUTPUT_EMBEDDING_DIM": (allocation.model["output_embedding_dim"], "width of the output table, dropped"),
         "NUM_LAYERS": (encoder["num_layers"], "transformer blocks"),
+        "COUPLING": ('"decoupled"', "two tables"),
     }
-    parameters = dict(
-        zip(("vocabulary_size", "input_embedding_dim", "output_embedding_dim", "num_layers"), knobs, strict=True)
-    )
+    parameters = {knob.lower(): knob for knob in knobs if knob.lower() in encoder}
     bindings = {f"modeling.Encoder.{key}": repr(value).replace("'", '"') for key, value in encoder.items()}
-    for parameter, knob in parameters.items():
-        owner = "MaskedLM" if parameter == "output_embedding_dim" else "Encoder"
-        bindings[f"modeling.{owner}.{parameter}"] = f"%{knob}"
+    bindings |= {f"modeling.Encoder.{parameter}": f"%{knob}" for parameter, knob in parameters.items()}
     lines = [
         f"# {allocation.account.kept:,} parameters kept of {allocation.account.total:,} in pre-training. Made by",
         f"#   {command}",

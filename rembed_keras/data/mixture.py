@@ -27,7 +27,8 @@ class Mixture:
         seed: of the order of rows, the cuts and the masks.
         alpha: a language's share of the rows is its number of tokens to the power of alpha: 1 as they are, 0 all
             equal.
-        mask_rate: share of a row's tokens that are predicted.
+        mask_rate: share of a row's tokens that are predicted; or such shares by the step from which they hold, the
+            first from step 0. Slots are those of the highest share throughout; a step leaves what it needs not empty.
         whole_word: whether whole words are hidden; see `masking.mask_rows`.
 
     Attributes:
@@ -48,14 +49,16 @@ class Mixture:
         sequence_length: int,
         seed: int = 0,
         alpha: float = 0.5,
-        mask_rate: float = 0.15,
+        mask_rate: float | Mapping[int, float] = 0.15,
         whole_word: bool = False,
     ):
         _check(corpus, batch_size, sequence_length, alpha, mask_rate)
         self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
         self.seed, self.whole_word = seed, whole_word
         self.languages = corpus.languages
-        self.num_predictions = max(1, round(mask_rate * sequence_length))
+        rates = mask_rate if isinstance(mask_rate, Mapping) else {0: mask_rate}
+        self._phases = [(step, max(1, round(rates[step] * sequence_length))) for step in sorted(rates)]
+        self.num_predictions = max(count for _, count in self._phases)
         sizes = np.array([corpus.num_tokens[language] for language in self.languages], np.float64)
         self.weights = sizes**alpha / np.sum(sizes**alpha)
         self._batches = self._pipeline()
@@ -69,17 +72,20 @@ class Mixture:
         tokens = rows["tokens"]  # [B, S]
         tokenizer = self.corpus.tokenizer
         rng = np.random.default_rng((self.seed, step))
-        masked = mask_rows(tokens, self.num_predictions, rng, tokenizer, self.whole_word)
+        count = [count for first, count in self._phases if first <= step][-1]
+        masked = mask_rows(tokens, count, rng, tokenizer, self.whole_word)
+        empty = ((0, 0), (0, self.num_predictions - count))
+        positions, ids, weights = (np.pad(masked[key], empty) for key in ("mask_positions", "mask_ids", "mask_weights"))
         begins = tokens == tokenizer.cls_id
         begins[:, 0] = True  # a row may begin in the middle of a document
         x = {
             "token_ids": masked["token_ids"],
             "segment_ids": np.zeros_like(masked["token_ids"]),
             "padding_mask": np.cumsum(begins, axis=1, dtype=np.int32),
-            "mask_positions": masked["mask_positions"],
+            "mask_positions": positions,
             "language_ids": rows["language"].astype(np.int32),
         }
-        return x, masked["mask_ids"], masked["mask_weights"]
+        return x, ids, weights
 
     def __getitem__(self, step: int):
         """The batch of a step, from 0.
@@ -128,8 +134,12 @@ def _check(corpus, batch_size, sequence_length, alpha, mask_rate):
             raise UserError(f"{knob} is {value!r}; it must be a whole number of at least {least}")
     if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
         raise UserError(f"alpha is {alpha!r}; it must be between 0, all languages equal, and 1, as they are")
-    if not isinstance(mask_rate, int | float) or not 0 < mask_rate < 1:
-        raise UserError(f"mask_rate is {mask_rate!r}; it must be over 0 and under 1")
+    rates = mask_rate if isinstance(mask_rate, Mapping) else {0: mask_rate}
+    if 0 not in rates or not all(isinstance(step, int) and step >= 0 for step in rates):
+        raise UserError(f"mask_rate is {mask_rate!r}; it must say a share from step 0 on, as in {{0: 0.3, 1000: 0.15}}")
+    for rate in rates.values():
+        if not isinstance(rate, int | float) or not 0 < rate < 1:
+            raise UserError(f"mask_rate is {rate!r}; it must be over 0 and under 1")
     short = [language for language in corpus.languages if corpus.num_tokens[language] < sequence_length]
     if short:
         raise UserError(

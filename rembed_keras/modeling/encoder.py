@@ -30,6 +30,21 @@ class Parts:
     mix: keras.layers.Layer | None
     pooler: keras.layers.Layer
 
+    def embed(self, token_ids, segment_ids, padding_mask, training=None):
+        """Embeddings at the width of the blocks, [B, S] -> [B, S, D]."""
+        hidden = self.embeddings(token_ids, segment_ids, padding_mask, training=training)  # [B, S, E_in]
+        return hidden if self.projection is None else self.projection(hidden)  # [B, S, E_in] -> [B, S, D]
+
+    def transform(self, hidden, padding_mask, positions, training=None):
+        """What is read of the blocks, [B, S, D], and all L + 1 states; `positions` are needed by modern blocks."""
+        mask = attention_mask(padding_mask)  # [B, S] -> [B, S, S]
+        states = [hidden]
+        for block in self.blocks:
+            states.append(block(states[-1], mask, positions, training=training))  # [B, S, D] -> [B, S, D]
+        if self.norm is not None:
+            states[-1] = self.norm(states[-1])
+        return states[-1] if self.mix is None else self.mix(states), states
+
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Encoder(keras_hub.models.Backbone):
@@ -129,7 +144,7 @@ class Encoder(keras_hub.models.Backbone):
         }
         _check(config)
         self._arguments = config
-        self.parts = parts or _make_parts(config, dtype)
+        self.parts = parts or make_parts(config, dtype)
         inputs = {
             key: keras.Input((None,), dtype="int32", name=key) for key in ("token_ids", "segment_ids", "padding_mask")
         }
@@ -145,19 +160,10 @@ class Encoder(keras_hub.models.Backbone):
             self.token_embedding.trainable = False
 
     def _connect(self, token_ids, segment_ids, padding_mask):
-        parts = self.parts
-        hidden = parts.embeddings(token_ids, segment_ids, padding_mask)  # [B, S] -> [B, S, E_in]
-        if parts.projection is not None:
-            hidden = parts.projection(hidden)  # [B, S, E_in] -> [B, S, D]
-        mask = attention_mask(padding_mask)  # [B, S] -> [B, S, S]
+        hidden = self.parts.embed(token_ids, segment_ids, padding_mask)
         positions = document_positions(padding_mask) if self._arguments["block"] == "modern" else None
-        states = [hidden]
-        for block in parts.blocks:
-            states.append(block(states[-1], mask, positions))  # [B, S, D] -> [B, S, D]
-        if parts.norm is not None:
-            states[-1] = parts.norm(states[-1])
-        last = states[-1] if parts.mix is None else parts.mix(states)
-        pooled = parts.pooler(last[:, 0, :])  # [B, S, D] -> [B, D]
+        last, states = self.parts.transform(hidden, padding_mask, positions)
+        pooled = self.parts.pooler(last[:, 0, :])  # [B, S, D] -> [B, D]
         return {"sequence_output": last, "pooled_output": pooled, "hidden_states": states}
 
     @property
@@ -197,8 +203,14 @@ class Encoder(keras_hub.models.Backbone):
         return super().get_config() | self._arguments
 
 
-def _make_parts(config, dtype):
-    """New layers for an encoder of a configuration."""
+def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
+    """New layers for an encoder.
+
+    Args:
+        config: its arguments, all of them.
+        dtype: dtype or policy of the layers.
+        prefix: what the layers' names begin with, to tell two encoders of one model apart.
+    """
     is_bert = config["block"] == "bert"
     width, hidden, epsilon = config["input_embedding_dim"], config["hidden_dim"], config["layer_norm_epsilon"]
     dense = {"kernel_initializer": initializer(), "dtype": dtype}
@@ -212,30 +224,18 @@ def _make_parts(config, dtype):
             epsilon,
             config["input_cutoffs"],
             has_bias=is_bert,
-            name="embeddings",
+            name=f"{prefix}embeddings",
             dtype=dtype,
         ),
-        projection=keras.layers.Dense(hidden, use_bias=is_bert, name="projection", **dense)
+        projection=keras.layers.Dense(hidden, use_bias=is_bert, name=f"{prefix}projection", **dense)
         if config["always_project"] or width != hidden
         else None,
-        blocks=make_blocks(
-            config["block"],
-            config["num_layers"],
-            config["num_heads"],
-            config["head_dim"] or hidden // config["num_heads"],
-            config["intermediate_dim"],
-            config["dropout"],
-            config["activation"],
-            epsilon,
-            config["layer_sharing"],
-            config["layer_groups"],
-            dtype,
-        ),
+        blocks=make_blocks(config, dtype, prefix=prefix),
         norm=None
         if is_bert
-        else keras.layers.LayerNormalization(epsilon=epsilon, center=False, name="norm", dtype=dtype),
-        mix=ScalarMix(config["num_layers"] + 1, name="mix", dtype=dtype) if config["scalar_mix"] else None,
-        pooler=keras.layers.Dense(hidden, activation="tanh", name="pooler", **dense),
+        else keras.layers.LayerNormalization(epsilon=epsilon, center=False, name=f"{prefix}norm", dtype=dtype),
+        mix=ScalarMix(config["num_layers"] + 1, name=f"{prefix}mix", dtype=dtype) if config["scalar_mix"] else None,
+        pooler=keras.layers.Dense(hidden, activation="tanh", name=f"{prefix}pooler", **dense),
     )
 
 

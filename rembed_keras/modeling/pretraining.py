@@ -48,8 +48,111 @@ class MeanByGroup(keras.metrics.Metric):
         return {key: means[i] for i, key in enumerate(self.keys)}
 
 
+class PretrainingModel(keras_hub.models.Task):
+    """An encoder, whatever is dropped after pre-training, and their loss: what all objectives have in common.
+
+    The outputs are logits of a masked language model, [B, P, V], unless a subclass says otherwise with a loss and
+    metrics of its own.
+
+    Args:
+        encoder: an `Encoder`; what is kept.
+        inputs: the model's symbolic inputs, a dict.
+        outputs: its symbolic outputs.
+        arguments: what the model is made with besides the encoder, for `get_config`.
+        name: the model's name.
+    """
+
+    backbone_cls = Encoder
+
+    # keras-hub's loops would first send every batch through a preprocessor; there is none
+    fit, evaluate, predict = keras.Model.fit, keras.Model.evaluate, keras.Model.predict
+    train_on_batch, test_on_batch = (
+        keras.Model.train_on_batch,
+        keras.Model.test_on_batch,
+    )
+    predict_on_batch = keras.Model.predict_on_batch
+
+    def __init__(self, encoder, inputs, outputs, arguments, name):
+        self.backbone = encoder
+        self.preprocessor = None
+        super().__init__(inputs=inputs, outputs=outputs, name=name, compile=False)
+        self._arguments = arguments
+        self.loss_mean = keras.metrics.Mean(name="loss")
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+        self.loss_by_group = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """What is kept."""
+        return self.backbone
+
+    def drop_heads(self, num_layers: int | None = None, keep: str | None = None) -> Encoder:
+        """The encoder without the head: the part to fine-tune.
+
+        Args:
+            num_layers: how many blocks to keep; the model's `kept_layers` by default.
+            keep: which; the model's `keep` by default.
+
+        Returns:
+            An `Encoder` with the same weights, not a copy; its outputs are bit-identical to those before.
+
+        Raises:
+            ValueError: if there are not as many layers.
+        """
+        num_layers = num_layers or self._arguments.get("kept_layers")
+        if num_layers is None:
+            return self.encoder
+        return self.encoder.with_layers(num_layers, keep or self._arguments.get("keep", "bottom"))
+
+    def track_groups(self, groups) -> None:
+        """Also logs the loss of each group of rows, as `loss/<group>`; rows say theirs in `language_ids` int [B]."""
+        self.loss_by_group = MeanByGroup(groups, prefix="loss/", name="loss_by_group")
+
+    @property
+    def trainable_variables(self):
+        """All trainable variables but the pooler's: nothing here reads it, so nothing would move it."""
+        return self.encoder.without_pooler(super().trainable_variables)
+
+    @property
+    def trainable_weights(self):
+        """As `trainable_variables`."""
+        return self.encoder.without_pooler(super().trainable_weights)
+
+    def call(self, inputs, training=None, mask=None):
+        return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Cross-entropy in nats, averaged over the real predictions of all replicas."""
+        return weighted_mean(*losses_and_weights(y, y_pred, sample_weight))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        losses, weights = losses_and_weights(y, y_pred, sample_weight)
+        hits = ops.cast(ops.equal(ops.argmax(y_pred, axis=-1), ops.cast(y, "int32")), "float32")
+        self.loss_mean.update_state(losses, weights)
+        self.accuracy.update_state(hits, weights)
+        if self.loss_by_group is not None:
+            rows = ops.sum(weights, axis=1)
+            self.loss_by_group.update_state(
+                ops.divide_no_nan(ops.sum(losses * weights, axis=1), rows),
+                x["language_ids"],
+                rows,
+            )
+        return self.get_metrics_result()
+
+    def get_metrics_result(self):
+        # Keras's own tracker of the loss averages over rows; ours, over predictions, takes its place
+        return super().get_metrics_result() | {"loss": self.loss_mean.result()}
+
+    def get_config(self):
+        return {"encoder": keras.saving.serialize_keras_object(self.encoder), "name": self.name} | self._arguments
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**(config | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}))
+
+
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class MaskedLM(keras_hub.models.Task):
+class MaskedLM(PretrainingModel):
     """Masked-language-model pre-training of an encoder, with an output embedding of any width.
 
     Args:
@@ -77,16 +180,6 @@ class MaskedLM(keras_hub.models.Task):
     1
     """
 
-    backbone_cls = Encoder
-
-    # keras-hub's loops would first send every batch through a preprocessor; there is none
-    fit, evaluate, predict = keras.Model.fit, keras.Model.evaluate, keras.Model.predict
-    train_on_batch, test_on_batch = (
-        keras.Model.train_on_batch,
-        keras.Model.test_on_batch,
-    )
-    predict_on_batch = keras.Model.predict_on_batch
-
     def __init__(
         self,
         encoder,
@@ -97,113 +190,51 @@ class MaskedLM(keras_hub.models.Task):
         keep="bottom",
         name="masked_lm",
     ):
-        config = encoder.get_config()
-        if (
-            isinstance(output_embedding_dim, bool)
-            or not isinstance(output_embedding_dim, int)
-            or output_embedding_dim < 1
-        ):
-            raise UserError(f"output_embedding_dim is {output_embedding_dim!r}; it must be a positive whole number")
         if kept_layers is not None:
             layers_to_keep(encoder.num_layers, kept_layers, keep)
-        head = MaskedLMHead(
-            encoder.token_embedding,
-            output_embedding_dim,
-            coupling,
-            output_cutoffs,
-            activation=config["activation"],
-            layer_norm_epsilon=config["layer_norm_epsilon"],
-            name="head",
-            dtype=encoder.dtype_policy,
-        )
-        inputs = encoder.input | {"mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
+        head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
+        inputs = with_mask_positions(encoder.input)
         logits = head(encoder(encoder.input)["sequence_output"], inputs["mask_positions"])
-        self.backbone = encoder
-        self.preprocessor = None
-        super().__init__(inputs=inputs, outputs=logits, name=name, compile=False)
-        self.head = head
-        self._arguments = {
+        arguments = {
             "output_embedding_dim": output_embedding_dim,
             "coupling": coupling,
             "output_cutoffs": [*output_cutoffs],
             "kept_layers": kept_layers,
             "keep": keep,
         }
-        self.loss_mean = keras.metrics.Mean(name="loss")
-        self.accuracy = keras.metrics.Mean(name="accuracy")
-        self.loss_by_group = None
-
-    @property
-    def encoder(self) -> Encoder:
-        """What is kept."""
-        return self.backbone
-
-    def drop_heads(self, num_layers: int | None = None, keep: str | None = None) -> Encoder:
-        """The encoder without the head: the part to fine-tune.
-
-        Args:
-            num_layers: how many blocks to keep; the model's `kept_layers` by default.
-            keep: which; the model's `keep` by default.
-
-        Returns:
-            An `Encoder` with the same weights, not a copy; its outputs are bit-identical to those before.
-
-        Raises:
-            ValueError: if there are not as many layers.
-        """
-        num_layers = num_layers or self._arguments["kept_layers"]
-        if num_layers is None:
-            return self.encoder
-        return self.encoder.with_layers(num_layers, keep or self._arguments["keep"])
-
-    def track_groups(self, groups) -> None:
-        """Also logs the loss of each group of rows, as `loss/<group>`; rows say theirs in `language_ids` int [B]."""
-        self.loss_by_group = MeanByGroup(groups, prefix="loss/", name="loss_by_group")
-
-    @property
-    def trainable_variables(self):
-        """All trainable variables but the pooler's: no masked position reads it, so nothing would move it."""
-        return self.encoder.without_pooler(super().trainable_variables)
-
-    @property
-    def trainable_weights(self):
-        """As `trainable_variables`."""
-        return self.encoder.without_pooler(super().trainable_weights)
-
-    def call(self, inputs, training=None, mask=None):
-        return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Cross-entropy in nats, averaged over the real predictions of all replicas."""
-        return weighted_mean(*_losses_and_weights(y, y_pred, sample_weight))
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        losses, weights = _losses_and_weights(y, y_pred, sample_weight)
-        hits = ops.cast(ops.equal(ops.argmax(y_pred, axis=-1), ops.cast(y, "int32")), "float32")
-        self.loss_mean.update_state(losses, weights)
-        self.accuracy.update_state(hits, weights)
-        if self.loss_by_group is not None:
-            rows = ops.sum(weights, axis=1)
-            self.loss_by_group.update_state(
-                ops.divide_no_nan(ops.sum(losses * weights, axis=1), rows),
-                x["language_ids"],
-                rows,
-            )
-        return self.get_metrics_result()
-
-    def get_metrics_result(self):
-        # Keras's own tracker of the loss averages over rows; ours, over predictions, takes its place
-        return super().get_metrics_result() | {"loss": self.loss_mean.result()}
-
-    def get_config(self):
-        return {"encoder": keras.saving.serialize_keras_object(self.encoder), "name": self.name} | self._arguments
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**(config | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}))
+        super().__init__(encoder, inputs, logits, arguments, name)
+        self.head = head
 
 
-def _losses_and_weights(y, logits, sample_weight):
+def make_head(encoder, output_embedding_dim, coupling, output_cutoffs) -> MaskedLMHead:
+    """A head with an encoder's activation and epsilon, coupled to its token table.
+
+    Raises:
+        ValueError: for an unknown coupling, or widths that a coupling cannot share.
+    """
+    width = output_embedding_dim
+    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+        raise UserError(f"output_embedding_dim is {width!r}; it must be a positive whole number")
+    config = encoder.get_config()
+    return MaskedLMHead(
+        encoder.token_embedding,
+        width,
+        coupling,
+        output_cutoffs,
+        activation=config["activation"],
+        layer_norm_epsilon=config["layer_norm_epsilon"],
+        name="head",
+        dtype=encoder.dtype_policy,
+    )
+
+
+def with_mask_positions(inputs: dict) -> dict:
+    """An encoder's symbolic inputs, and the positions [B, P] that are predicted."""
+    return inputs | {"mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
+
+
+def losses_and_weights(y, logits, sample_weight):
+    """Cross-entropies in nats [B, P] of logits [B, P, V] for ids [B, P], and their weights, ones by default."""
     losses = ops.sparse_categorical_crossentropy(y, logits, from_logits=True)  # [B, P, V] -> [B, P]
     weights = ops.ones_like(losses) if sample_weight is None else ops.cast(sample_weight, losses.dtype)
     return losses, weights

@@ -11,39 +11,33 @@ BLOCKS = ("bert", "modern")
 SHARING = ("none", "attention", "feed_forward", "all")
 
 
-def make_blocks(
-    block, num_layers, num_heads, head_dim, intermediate_dim, dropout, activation, epsilon, sharing, layer_groups, dtype
-):
-    """L blocks, sublayers of a group being the same object where they are shared.
+def make_blocks(config: dict, dtype=None, input_is_normed: bool = True, prefix: str = "") -> list[TransformerBlock]:
+    """The blocks of an encoder, sublayers of a group being the same object where they are shared.
 
     Args:
-        block: "bert" or "modern".
-        num_layers: L.
-        num_heads: H.
-        head_dim: width of a head.
-        intermediate_dim: F.
-        dropout: rate.
-        activation: "gelu" or "gelu_tanh".
-        epsilon: of the norms.
-        sharing: "none", "attention", "feed_forward" or "all".
-        layer_groups: see `groups_of_layers`.
+        config: the encoder's arguments, all of them.
         dtype: dtype or policy of the layers.
+        input_is_normed: whether what comes in is normed, so that the first of the modern blocks needs no norm.
+        prefix: what the blocks' names begin with.
     """
-    rates = {"dropout": dropout, "layer_norm_epsilon": epsilon, "dtype": dtype}
+    is_bert, sharing = config["block"] == "bert", config["layer_sharing"]
+    rates = {"dropout": config["dropout"], "layer_norm_epsilon": config["layer_norm_epsilon"], "dtype": dtype}
+    heads = config["num_heads"]
+    head_dim = config["head_dim"] or config["hidden_dim"] // heads
 
     def attention(layer):
-        if block == "bert":
-            return SelfAttention(num_heads, head_dim, **rates)
-        return RotaryAttention(num_heads, head_dim, is_first=layer == 0, **rates)
+        if is_bert:
+            return SelfAttention(heads, head_dim, **rates)
+        return RotaryAttention(heads, head_dim, is_first=layer == 0 and input_is_normed, **rates)
 
     def feed_forward(layer):
-        kind = FeedForward if block == "bert" else GatedFeedForward
-        return kind(intermediate_dim, activation=activation, **rates)
+        kind = FeedForward if is_bert else GatedFeedForward
+        return kind(config["intermediate_dim"], activation=config["activation"], **rates)
 
-    groups = groups_of_layers(num_layers, layer_groups)
+    groups = groups_of_layers(config["num_layers"], config["layer_groups"])
     attentions = _shared(attention, groups, sharing in ("attention", "all"))
     pairs = zip(attentions, _shared(feed_forward, groups, sharing in ("feed_forward", "all")), strict=True)
-    return [TransformerBlock(*pair, name=f"block_{i}", dtype=dtype) for i, pair in enumerate(pairs)]
+    return [TransformerBlock(*pair, name=f"{prefix}block_{i}", dtype=dtype) for i, pair in enumerate(pairs)]
 
 
 def _shared(make, groups, is_shared):

@@ -72,7 +72,8 @@ def pretrain(
         keep_checkpoints=keep_checkpoints,
         keep_checkpoint_every=keep_checkpoint_every,
     )
-    loss, entropy = workdir.metrics.rows("pretrain")[-1]["loss"], batches.unigram_entropy
+    last, entropy = workdir.metrics.rows("pretrain")[-1], batches.unigram_entropy
+    loss = last.get("generator_loss", last["loss"])  # where the loss is that of more than predictions
     print(
         f"pretrain: the loss ended at {loss:.2f} nats a prediction; knowing the frequencies of word pieces alone costs "
         f"{entropy:.2f}, {entropy - loss:.2f} more",

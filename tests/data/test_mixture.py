@@ -97,6 +97,21 @@ def test_every_step_hides_other_places(corpus):
     assert (first == second).mean() < 0.4
 
 
+def test_the_mask_rate_may_change_from_a_step_on(corpus):
+    rates = {0: 0.3, 3: 0.1, 5: 0.2}
+    mixture = Mixture(corpus, 4, 40, mask_rate=rates)
+    assert mixture.num_predictions == 12
+    counts = []
+    for step in range(7):
+        x, y, weights = mixture[step]
+        assert x["mask_positions"].shape == y.shape == weights.shape == (4, 12)
+        counts.append(int(weights.sum(axis=1).max()))
+        assert not x["mask_positions"][weights == 0].any() and not y[weights == 0].any()
+    assert counts == [12, 12, 12, 4, 4, 8, 8]
+    plain = Mixture(corpus, 4, 40, mask_rate=0.1)[3]
+    np.testing.assert_array_equal(mixture[3][0]["token_ids"], plain[0]["token_ids"])
+
+
 def test_another_seed_gives_other_rows_and_masks(corpus):
     first, other = Mixture(corpus, 8, 32, seed=0)[0], Mixture(corpus, 8, 32, seed=1)[0]
     assert (first[0]["token_ids"] != other[0]["token_ids"]).any()
@@ -119,6 +134,8 @@ MISTAKES = {
     "SEQUENCE_LENGTH is 'long'": {"sequence_length": "long"},
     "alpha is 3": {"alpha": 3},
     "mask_rate is 0": {"mask_rate": 0},
+    "it must say a share from step 0 on": {"mask_rate": {5: 0.1}},
+    "mask_rate is 2": {"mask_rate": {0: 0.1, 5: 2}},
     "de has .* tokens, fewer than a row": {"sequence_length": 10**6},
 }
 
