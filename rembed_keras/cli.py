@@ -1,4 +1,4 @@
-"""The command line: `rembed run`, `rembed inspect`, `rembed prepare`.
+"""The command line: `rembed run`, `inspect`, `prepare`, `solve`, `convert`, `trim`, `extend`.
 
 Exit code 0 is success, 2 a mistake of the user's, told in one line on stderr, and 1 anything else. What is heavy is
 imported only by the command that needs it.
@@ -180,6 +180,40 @@ def convert(source: str, target: str, source_kind: str, target_kind: str, tokeni
     for note in notes:
         click.echo(f"note: {note}")
     click.echo(f"{target}: {target_kind}")
+
+
+@rembed.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text whose pieces to keep.")
+@click.option("--languages", metavar="CODES", help="Those of its languages to keep, for example de,en; all by default.")
+@click.option("--min-count", default=1, show_default=True, help="How often a piece must stand in the text.")
+def trim(source: str, target: str, text_dir: str, languages: str | None, min_count: int) -> None:
+    """Cut the vocabulary of the preset SOURCE down to what a text uses, as the preset TARGET."""
+    from rembed_keras import config
+
+    with config.hushed():
+        from rembed_keras import interop
+    done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
+    for language, share in done.lost.items():
+        click.echo(f"{language}: {share:.2%} of its tokens are of pieces that are gone")
+    (pieces, left), (before, after) = done.pieces, done.kept_bytes
+    click.echo(f"{target}: {left:,} of {pieces:,} pieces; {after / 1e6:,.1f} of {before / 1e6:,.1f} MB are kept")
+
+
+@rembed.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--pieces", required=True, metavar="FILE", help="Pieces to add, one a line, UTF-8, U+2581 for a space.")
+def extend(source: str, target: str, pieces: str) -> None:
+    """Add pieces to the vocabulary of the preset SOURCE, as the preset TARGET."""
+    from rembed_keras import config
+
+    with config.hushed():
+        from rembed_keras import interop
+        from rembed_keras.data.text import read_paragraphs
+    added = interop.extend(source, target, list(read_paragraphs(Path(pieces))))
+    click.echo(f"{target}: {added:,} pieces more")
 
 
 def main() -> None:

@@ -74,6 +74,10 @@ MISTAKES = {
         "WORKDIR recipe.gin cannot be used: File exists",
     ),
     "something missing": (["run", "bare.gin"], "run has no 'workdir': bind it in the recipe"),
+    "no run": (["convert", "text", "out", "--from", "run", "--to", "preset"], "text has no checkpoints"),
+    "no preset": (["convert", "text", "out", "--from", "preset", "--to", "tf1"], "text is no keras-hub preset"),
+    "a form": (["convert", "text", "out", "--from", "onnx", "--to", "tf1"], "Invalid value for '--from'"),
+    "no text to trim to": (["trim", "text", "out", "--text", "none"], "text is no keras-hub preset"),
     "no command": (["rnu"], "No such command 'rnu'"),
     "no option": (["run", "recipe.gin", "--fast"], "No such option"),
 }
@@ -92,6 +96,28 @@ def test_mistakes_cost_one_line_and_exit_code_2(what, project, capfd, monkeypatc
     assert len(lines) == 1 and message in lines[0], err
     assert "Traceback" not in err + out
     assert not list(project.rglob("*.writing*"))
+
+
+@pytest.mark.slow
+def test_a_run_is_converted_trimmed_and_extended(project, tmp_path):
+    def done(*arguments):
+        finished = rembed(*arguments, cwd=project)
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout.splitlines()
+
+    done("run", "recipe.gin", "WORKDIR=run")
+    assert done("convert", "run", "preset", "--from", "run", "--to", "preset") == ["preset: preset"]
+    assert done("convert", "preset", "hf", "--from", "preset", "--to", "huggingface")[-1] == "hf: huggingface"
+    assert (project / "hf/sentencepiece.model").read_bytes() == (project / "run/corpus/tokenizer.model").read_bytes()
+    lines = done("trim", "preset", "small", "--text", "text", "--languages", "en")
+    assert lines[1] == "en: 0.00% of its tokens are of pieces that are gone" and "of 900 pieces" in lines[-1]
+    (project / "new.txt").write_text("\u2581Menschenrechte\n", encoding="utf-8")
+    assert done("extend", "small", "more", "--pieces", "new.txt") == ["more: 1 pieces more"]
+    again = rembed("extend", "small", "more", "--pieces", "new.txt", cwd=project)
+    assert (again.returncode, again.stderr) == (
+        2,
+        "rembed: more is there already: remove it or choose another folder\n",
+    )
 
 
 def test_a_backend_that_is_not_ours(monkeypatch, capsys):

@@ -19,6 +19,7 @@ from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1, write_tf1
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.pretraining import PretrainingModel
 
 TOKENIZER = "tokenizer.model"  # what presets call it
 THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")
@@ -56,7 +57,7 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     """Writes a model in a form.
 
     Args:
-        model: an `Encoder` or a `MaskedLM`.
+        model: an `Encoder` or a model that pre-trains one.
         target: the folder to write, which must not be there.
         target_kind: "huggingface", "tf1", "preset" or "savedmodel".
         tokenizer: a SentencePiece model to go with it; None for none.
@@ -69,15 +70,23 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     """
     if target_kind not in WRITERS:
         raise UserError(f"{target_kind} cannot be written; what can is {', '.join(WRITERS)}")
-    encoder = model.encoder if isinstance(model, MaskedLM) else model
+    notes = []
+    if target_kind != "preset" and isinstance(model, PretrainingModel) and not _is_plain(model):
+        model, notes = model.drop_heads(), ["what only pre-training has is left out: the encoder that is kept, alone"]
+    encoder = model.encoder if isinstance(model, PretrainingModel) else model
     rows = encoder.get_config()["vocabulary_size"]
     with written_whole(Path(target)) as folder:
         vocabulary = _copy_tokenizer(tokenizer, folder / TOKENIZER) if tokenizer else None
         if vocabulary is not None and vocabulary.vocabulary_size > rows:
             raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model {rows} rows for them")
-        notes = WRITERS[target_kind](model, folder, vocabulary)
+        notes += WRITERS[target_kind](model, folder, vocabulary)
         _place_tokenizer(vocabulary, folder, target_kind)
     return notes
+
+
+def _is_plain(model):
+    """Whether others know its objective and its head reads the highest layer that is kept."""
+    return isinstance(model, MaskedLM) and model.get_config()["kept_layers"] is None
 
 
 @contextlib.contextmanager
@@ -111,8 +120,12 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
         name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["registered_name"]
         if name != "rembed_keras>Encoder":
             raise UserError(f"{folder} is a preset of {name}, which is no Encoder")
-        is_task = (folder / "task.json").exists()
-        return (MaskedLM if is_task else Encoder).from_preset(str(folder)), []
+        task = folder / "task.json"
+        objective = json.loads(task.read_text(encoding="utf-8"))["registered_name"] if task.exists() else None
+        if objective == "rembed_keras>MaskedLM":
+            return MaskedLM.from_preset(str(folder)), []
+        notes = [f"the heads of {objective} are left out"] if objective else []
+        return Encoder.from_preset(str(folder)), notes
     except (OSError, ValueError, KeyError) as error:
         if isinstance(error, UserError):
             raise

@@ -1,0 +1,174 @@
+"""Vocabularies cut down and extended after training, and models with them.
+
+A narrow input table makes this cheap: a row is a few hundred bytes. Cutting keeps the rows of the pieces that a text
+uses and renumbers them; a text of kept pieces is split as before, since SentencePiece's best split is still there, and
+so an encoder's outputs on it stay the same bits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from rembed_keras.data.text import read_paragraphs, text_files
+from rembed_keras.data.tokenizer import Tokenizer
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.interop.convert import TOKENIZER, read_preset, write_preset, written_whole
+from rembed_keras.interop.spm import number_special_pieces, read_model
+from rembed_keras.modeling import Encoder, MaskedLM
+
+CHUNK = 1000  # paragraphs that are tokenized together
+NORMAL = 1  # SentencePiece's type of pieces that are text
+TABLES = ("embeddings/token/embeddings", "decoupled/table/embeddings", "gdes/difference/embeddings")
+BIAS = "output_embedding/bias"
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What cutting a vocabulary did.
+
+    Attributes:
+        pieces: word pieces before and after.
+        kept_bytes: bytes of the encoder's parameters before and after, in float32.
+        lost: share of each language's tokens whose piece is gone, by language; languages kept for lose none at a
+            `min_count` of 1.
+    """
+
+    pieces: tuple[int, int]
+    kept_bytes: tuple[int, int]
+    lost: dict[str, float]
+
+
+def trim(
+    source: str, target: str, text_dir: str, languages: Sequence[str] | None = None, min_count: int = 1
+) -> Trimmed:
+    """Cuts a preset's vocabulary down to the pieces that a text uses.
+
+    Args:
+        source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
+        target: the preset to write, which must not be there.
+        text_dir: folder of `<language>.txt` or `.txt.gz`.
+        languages: whose pieces to keep; of all the text by default. The others are counted only.
+        min_count: how often a piece must stand in the text to be kept.
+
+    Raises:
+        UserError: for a preset or text that cannot be used; nothing is written then.
+    """
+    model, tokenizer = _read(Path(source))
+    files = text_files(text_dir)
+    for language in languages or ():
+        if language not in files:
+            raise UserError(f"{text_dir} has no text of {language}{did_you_mean(language, files)}")
+    counts = {language: _count(path, tokenizer) for language, path in files.items()}
+    wanted = np.sum([counts[language] for language in (languages or files)], axis=0)
+    proto = read_model(tokenizer.path)
+    is_text = np.array([piece.type == NORMAL for piece in proto.pieces])
+    kept = np.flatnonzero((wanted >= min_count) | ~is_text | tokenizer.is_special)
+    pieces = [proto.pieces[i] for i in kept]
+    with written_whole(Path(target)) as folder:
+        smaller = _with_rows(model, len(kept), lambda rows: rows[kept])
+        write_preset(smaller, folder, None)
+        _write_tokenizer(proto, pieces, folder / TOKENIZER)
+    is_gone = np.ones(len(is_text), bool)
+    is_gone[kept] = False
+    return Trimmed(
+        (len(is_text), len(kept)),
+        (4 * _encoder(model).count_params(), 4 * _encoder(smaller).count_params()),
+        {language: float(count[is_gone].sum() / max(count.sum(), 1)) for language, count in counts.items()},
+    )
+
+
+def extend(source: str, target: str, pieces: Sequence[str]) -> int:
+    """Adds pieces to a preset's vocabulary.
+
+    A new piece begins as the mean of the pieces that its text was split into, and is preferred to them.
+
+    Args:
+        source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
+        target: the preset to write, which must not be there.
+        pieces: what to add, as SentencePiece writes it, with U+2581 for the space before a word.
+
+    Returns:
+        How many were added: those that were no pieces before.
+
+    Raises:
+        UserError: for a preset that cannot be used, or when nothing is new; nothing is written then.
+    """
+    model, tokenizer = _read(Path(source))
+    proto = read_model(tokenizer.path)
+    known = {piece.piece for piece in proto.pieces}
+    new = [piece for piece in dict.fromkeys(pieces) if piece and piece not in known]
+    if not new:
+        raise UserError("all pieces to add are there already")
+    parts = [tokenizer.encode_piece(piece) for piece in new]
+    with written_whole(Path(target)) as folder:
+
+        def grow(rows):
+            return np.concatenate([rows, [rows[ids].mean(axis=0) for ids in parts]]).astype(rows.dtype)
+
+        write_preset(_with_rows(model, len(proto.pieces) + len(new), grow), folder, None)
+        scores = [sum(proto.pieces[i].score for i in ids) + 1e-3 for ids in parts]
+        added = [type(proto.pieces[0])(piece=piece, score=score) for piece, score in zip(new, scores, strict=True)]
+        _write_tokenizer(proto, [*proto.pieces, *added], folder / TOKENIZER)
+    return len(new)
+
+
+def _read(source):
+    model, _ = read_preset(source)
+    if not (source / TOKENIZER).exists():
+        raise UserError(f"{source} has no {TOKENIZER}: convert it again with --tokenizer MODEL")
+    tokenizer = Tokenizer(source / TOKENIZER)
+    config = _encoder(model).get_config()
+    if config["vocabulary_size"] != tokenizer.vocabulary_size:
+        rows = config["vocabulary_size"]
+        raise UserError(f"{source}: the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
+    if config["input_cutoffs"] or model.get_config().get("output_cutoffs"):
+        raise UserError(f"{source} has tables in bands, which begin at given pieces: none can go or come")
+    return model, tokenizer
+
+
+def _encoder(model):
+    return model.encoder if isinstance(model, MaskedLM) else model
+
+
+def _count(path, tokenizer):
+    """How often each piece stands in a text, int64 [V]."""
+    counts = np.zeros(tokenizer.vocabulary_size, np.int64)
+    chunk: list[str] = []
+
+    def count():
+        for ids in tokenizer.encode_batch(chunk):
+            np.add.at(counts, ids, 1)
+        chunk.clear()
+
+    for paragraph in read_paragraphs(path):
+        chunk.append(paragraph)
+        if len(chunk) == CHUNK:
+            count()
+    count()
+    return counts
+
+
+def _with_rows(model, vocabulary_size, change) -> keras.Model:
+    """A copy of a model with another number of words; `change` makes the new rows of each table of the old."""
+    encoder = _encoder(model)
+    config = {key: value for key, value in encoder.get_config().items() if key not in ("name", "trainable")}
+    copy = Encoder(**(config | {"vocabulary_size": vocabulary_size, "dtype": encoder.dtype_policy}))
+    if isinstance(model, MaskedLM):
+        arguments = {key: value for key, value in model.get_config().items() if key not in ("encoder", "name")}
+        copy = MaskedLM(copy, **arguments)
+    for old, new in zip(model.weights, copy.weights, strict=True):
+        by_word = old.path.endswith((*TABLES, BIAS))
+        new.assign(change(old.numpy()) if by_word else old.numpy())
+    return copy
+
+
+def _write_tokenizer(proto, pieces, path):
+    kept = [(piece.piece, piece.score, piece.type) for piece in pieces]
+    del proto.pieces[:]
+    for piece, score, kind in kept:
+        proto.pieces.add(piece=piece, score=score, type=kind)
+    number_special_pieces(proto)
+    path.write_bytes(proto.SerializeToString())

@@ -1,0 +1,145 @@
+import gzip
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.data import sample
+from rembed_keras.data.tokenizer import SPACE, Tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.interop import extend, trim, write
+from rembed_keras.interop.convert import read_preset
+from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
+from rembed_keras.tasks.encoding import encode
+
+
+def random_model(rows, coupling="decoupled", **changes):
+    keras.utils.set_random_seed(4)
+    encoder = Encoder(rows, 2, 2, 16, 24, 6, max_sequence_length=64, **changes)
+    model = MaskedLM(encoder, 20 if coupling == "decoupled" else 6, coupling=coupling)
+    rng = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
+    return model
+
+
+@pytest.fixture
+def preset(corpus, tmp_path):
+    write(random_model(900), str(tmp_path / "preset"), "preset", corpus.tokenizer.path)
+    return tmp_path / "preset"
+
+
+def lines(language, start, stop):
+    text = gzip.decompress((sample.text_folder() / f"{language}.txt.gz").read_bytes()).decode()
+    return text.splitlines()[start:stop]
+
+
+@pytest.mark.parametrize("coupling", ["decoupled", "coupled", "gdes"])
+def test_outputs_on_text_of_kept_pieces_are_the_same_bits(coupling, corpus, text_dir, tmp_path):
+    model = random_model(900, coupling)
+    write(model, str(tmp_path / "preset"), "preset", corpus.tokenizer.path)
+    done = trim(str(tmp_path / "preset"), str(tmp_path / "small"), str(text_dir), ["de", "en"])
+    small, _ = read_preset(tmp_path / "small")
+    ours, theirs = Tokenizer(tmp_path / "small/tokenizer.model"), corpus.tokenizer
+    assert done.pieces == (900, ours.vocabulary_size) and ours.vocabulary_size < 700
+    assert small.encoder.get_config()["vocabulary_size"] == ours.vocabulary_size
+    texts = lines("de", 0, 8) + lines("en", 0, 8)  # of the text that was kept for
+    before, after = encode(texts, theirs, 48), encode(texts, ours, 48)
+    pieces = [
+        [tokenizer._model.id_to_piece(int(i)) for i in ids.ravel()]
+        for tokenizer, ids in ((theirs, before["token_ids"]), (ours, after["token_ids"]))
+    ]
+    assert pieces[0] == pieces[1]
+    slots = {"mask_positions": np.tile([[1, 3]], (16, 1)).astype("int32")}
+    np.testing.assert_array_equal(
+        small.encoder.predict(after, verbose=0)["sequence_output"],
+        model.encoder.predict(before, verbose=0)["sequence_output"],
+    )
+    old = model.predict(before | slots, verbose=0)
+    new = small.predict(after | slots, verbose=0)
+    kept = [theirs._model.piece_to_id(ours._model.id_to_piece(i)) for i in range(ours.vocabulary_size)]
+    np.testing.assert_allclose(new, old[:, :, kept], atol=1e-5)
+
+
+def test_the_report_is_true(preset, corpus, text_dir, tmp_path):
+    done = trim(str(preset), str(tmp_path / "small"), str(text_dir), ["en"])
+    assert done.lost["en"] == 0 and 0.3 < done.lost["ja"] < 1 and 0 < done.lost["de"] < done.lost["ja"]
+    ours = Tokenizer(tmp_path / "small/tokenizer.model")
+    known = {ours._model.id_to_piece(i) for i in range(ours.vocabulary_size)}
+    text = [line for line in (text_dir / "ja.txt").read_text().splitlines() if line]
+    pieces = [corpus.tokenizer._model.id_to_piece(i) for ids in corpus.tokenizer.encode_batch(text) for i in ids]
+    assert done.lost["ja"] == pytest.approx(sum(piece not in known for piece in pieces) / len(pieces))
+    saved = (900 - ours.vocabulary_size) * 6 * 4
+    assert done.kept_bytes[0] - done.kept_bytes[1] == saved
+    rarer = trim(str(preset), str(tmp_path / "smaller"), str(text_dir), ["en"], min_count=20)
+    assert rarer.pieces[1] < done.pieces[1] and 0 < rarer.lost["en"] < 0.5
+
+
+def test_special_pieces_stay_and_are_found(preset, text_dir, tmp_path):
+    trim(str(preset), str(tmp_path / "small"), str(text_dir), ["ja"])
+    ours = Tokenizer(tmp_path / "small/tokenizer.model")
+    assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 1, 2, 3, 4)
+
+
+def test_new_pieces_begin_as_the_mean_of_their_parts_and_are_used(preset, corpus, tmp_path):
+    word = f"{SPACE}Menschenrechte"
+    parts = corpus.tokenizer.encode("Menschenrechte")
+    assert len(parts) > 1
+    assert extend(str(preset), str(tmp_path / "more"), [word, word, "\u20bf", "[CLS]"]) == 2
+    ours = Tokenizer(tmp_path / "more/tokenizer.model")
+    assert ours.vocabulary_size == 902
+    assert ours.encode("Menschenrechte") == [900] and 900 in ours.encode("Alle Menschenrechte gelten.")
+    assert ours.encode("1 \u20bf")[-1] == 901 and corpus.tokenizer.unk_id in corpus.tokenizer.encode("\u20bf")
+    old, new = read_preset(preset)[0], read_preset(tmp_path / "more")[0]
+    for model_old, model_new in ((old.encoder.token_embedding, new.encoder.token_embedding),):
+        rows, longer = model_old.embeddings.numpy(), model_new.embeddings.numpy()
+        np.testing.assert_array_equal(longer[:900], rows)
+        np.testing.assert_allclose(longer[900], rows[parts].mean(axis=0), atol=1e-6)
+    text = lines("en", 0, 4)
+    np.testing.assert_array_equal(
+        new.encoder.predict(encode(text, ours, 32), verbose=0)["sequence_output"],
+        old.encoder.predict(encode(text, corpus.tokenizer, 32), verbose=0)["sequence_output"],
+    )
+    with pytest.raises(UserError, match="are there already"):
+        extend(str(preset), str(tmp_path / "none"), ["[CLS]"])
+
+
+def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp_path):
+    with pytest.raises(UserError, match="has no text of dee; did you mean de"):
+        trim(str(preset), str(tmp_path / "out"), str(text_dir), ["dee"])
+    write(random_model(950), str(tmp_path / "other"), "preset", corpus.tokenizer.path)
+    with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 950 rows"):
+        trim(str(tmp_path / "other"), str(tmp_path / "out"), str(text_dir))
+    (tmp_path / "other/tokenizer.model").unlink()
+    with pytest.raises(UserError, match=r"has no tokenizer\.model"):
+        trim(str(tmp_path / "other"), str(tmp_path / "out"), str(text_dir))
+    write(random_model(900, input_cutoffs=(100,)), str(tmp_path / "bands"), "preset", corpus.tokenizer.path)
+    with pytest.raises(UserError, match="has tables in bands"):
+        trim(str(tmp_path / "bands"), str(tmp_path / "out"), str(text_dir))
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda encoder: LateMaskedLM(encoder, 20), lambda encoder: MaskedLM(encoder, 20, kept_layers=1)]
+)
+def test_what_only_pretraining_has_is_left_out(make, tmp_path):
+    model = make(random_model(50).encoder)
+    write(model, str(tmp_path / "preset"), "preset", None)
+    if isinstance(model, LateMaskedLM):
+        read, notes = read_preset(tmp_path / "preset")
+        assert isinstance(read, Encoder) and notes == ["the heads of rembed_keras>LateMaskedLM are left out"]
+    assert "what only pre-training has is left out" in write(model, str(tmp_path / "hf"), "huggingface", None)[0]
+    kept, _ = read_huggingface(tmp_path / "hf")
+    assert kept.num_layers == model.drop_heads().num_layers
+    inputs = encode_ids([[2, 7, 8, 3]])
+    np.testing.assert_allclose(
+        kept.predict(inputs, verbose=0)["sequence_output"],
+        model.drop_heads().predict(inputs, verbose=0)["sequence_output"],
+        atol=1e-6,
+    )
+
+
+def encode_ids(rows):
+    ids = np.array(rows, "int32")
+    return {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
