@@ -208,7 +208,7 @@ def table(allocations: Sequence[Allocation]):
     from rich.table import Table
 
     has_latency = allocations[0].latency is not None
-    caption = "FLOPs are a token's. Ranked by the budget spent, D/L near RemBERT's 36, a table under a fifth."
+    caption = "Ranked by budget spent, D/L near RemBERT's 36, and a table under 20%"
     shown = Table(title="Allocations, the best first", caption=caption, box=box.SIMPLE)
     columns = ("L", "D", "E_in", "E_out", "kept", "in all", "FLOPs", *(["ms"] if has_latency else []))
     for column in (*columns, "spent", "D/L", "table"):

@@ -177,6 +177,17 @@ def test_a_round_trip_gives_the_same_bits(form, tmp_path):
         np.testing.assert_array_equal(ours.numpy(), back.numpy())
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_their_tokenizer_gives_our_ids(fast, corpus, peers, tmp_path):
+    _, transformers = peers
+    write(random_model({"vocabulary_size": 900}), str(tmp_path / "out"), "huggingface", corpus.tokenizer.path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", use_fast=fast)
+    text = "Alle Menschen sind frei und gleich geboren."
+    ours = corpus.tokenizer
+    assert tokenizer(text)["input_ids"] == [ours.cls_id, *ours.encode(text), ours.sep_id]
+    assert tokenizer.mask_token_id == ours.mask_id and tokenizer.pad_token_id == ours.pad_id
+
+
 def test_a_pickle_is_read_as_weights_alone(peers, tmp_path):
     torch, _ = peers
     model = theirs(peers, "RemBert", **CASES["RemBert"])
