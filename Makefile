@@ -8,8 +8,8 @@ VENV ?= .venv
 # options for pytest, for example: make test PYTEST="-k ledger"
 PYTEST ?=
 
-# tests of a module share what they set up, so they stay together
-WORKERS := --numprocesses 2 --dist loadscope
+# tests that share something dear say so, and stay together
+WORKERS := --numprocesses 2 --dist loadgroup
 BIN := $(VENV)/bin
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from tests.conftest import write_tiny_task
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("end_to_end")]
 
 RECIPE = """\
 from __gin__ import dynamic_registration

@@ -2,8 +2,9 @@
 
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import Classifier, Regressor, SpanExtractor, Tagger
-from rembed_keras.modeling.objectives import LateMaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.late_masking import LateMaskedLM
 from rembed_keras.modeling.pretraining import MaskedLM
+from rembed_keras.modeling.replaced_tokens import ReplacedTokenDetection
 
 __all__ = [
     "Classifier",

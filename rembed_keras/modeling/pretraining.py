@@ -238,3 +238,21 @@ def losses_and_weights(y, logits, sample_weight):
     losses = ops.sparse_categorical_crossentropy(y, logits, from_logits=True)  # [B, P, V] -> [B, P]
     weights = ops.ones_like(losses) if sample_weight is None else ops.cast(sample_weight, losses.dtype)
     return losses, weights
+
+
+def chosen(mask_positions, length):
+    """Which token each slot is for.
+
+    Args:
+        mask_positions: int [B, P], rising, empty slots last and 0.
+        length: S.
+
+    Returns:
+        float32 [B, P, S], one 1 a slot; none in an empty slot. A slot for token 0 is the first.
+
+    >>> ops.convert_to_numpy(chosen(np.array([[0, 2, 0]]), 4)).tolist()
+    [[[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]]
+    """
+    is_first = ops.cumsum(ops.ones_like(mask_positions, dtype="int32"), axis=1) == 1
+    is_real = ops.logical_or(mask_positions > 0, is_first)
+    return ops.one_hot(mask_positions, length, dtype="float32") * ops.cast(is_real, "float32")[:, :, None]

@@ -6,8 +6,6 @@ python tests/golden/make.py     (needs the extra `peers`; what it wrote is commi
 from pathlib import Path
 
 import numpy as np
-import torch
-import transformers
 
 FOLDER = Path(__file__).parent
 SIZES = {
@@ -29,6 +27,9 @@ MODELS = {
 
 def main() -> None:
     """Writes a folder for each model."""
+    import torch
+    import transformers
+
     rng = np.random.default_rng(0)
     mask = np.array([[1] * 8, [1] * 5 + [0] * 3])
     ids = np.where(mask, rng.integers(5, 40, mask.shape), 0)

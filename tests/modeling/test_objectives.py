@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.modeling import Encoder, LateMaskedLM, ReplacedTokenDetection
-from rembed_keras.modeling.objectives import Replace
+from rembed_keras.modeling.replaced_tokens import Replace
 from tests.modeling import reference
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 from tests.modeling.test_pretraining import make_batch
