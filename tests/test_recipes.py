@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,9 @@ SMALL = {
 
 
 @pytest.fixture
-def small(text_dir, tmp_path):
-    """Bindings of the command line that make a recipe small."""
+def small(text_dir, corpus, tmp_path):
+    """Bindings of the command line that make a recipe small; its corpus is prepared already."""
+    shutil.copytree(corpus.path, tmp_path / "run" / "corpus")
     write_tiny_task(tmp_path / "task")
     for name in ("help", "udhr"):
         (tmp_path / name).mkdir()
