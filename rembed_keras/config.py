@@ -63,9 +63,6 @@ def run(recipe: Recipe) -> None:
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
-    backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
-    if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
-        raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
     with hushed():
         from rembed_keras import training
 
@@ -108,7 +105,14 @@ def account(recipe: Recipe) -> Ledger | None:
 
 @contextlib.contextmanager
 def hushed():
-    """Keeps what TensorFlow says of itself while it is imported off stderr, unless the import fails."""
+    """Keeps what TensorFlow says of itself while it is imported off stderr, unless the import fails.
+
+    Raises:
+        UserError: for a KERAS_BACKEND that this package does not run on.
+    """
+    backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
+    if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
+        raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -22,7 +22,6 @@ from rembed_keras.errors import UserError
 
 FORMAT = 1
 BLOCK = 4096  # tokens a record
-PARAGRAPHS = 2000  # tokenized at a time
 SAMPLE_BYTES = 24_000_000  # of text that a tokenizer learns from
 
 
@@ -187,10 +186,8 @@ def _sample(files: Mapping[str, Path]) -> Iterator[str]:
 
 def _documents(path, vocabulary):
     """Yields `[CLS] ... [SEP]` of every paragraph."""
-    paragraphs = read_paragraphs(path)
-    while chunk := list(itertools.islice(paragraphs, PARAGRAPHS)):
-        for ids in vocabulary.encode_batch(chunk):
-            yield [vocabulary.cls_id, *ids, vocabulary.sep_id]
+    for ids in vocabulary.encode_stream(read_paragraphs(path)):
+        yield [vocabulary.cls_id, *ids, vocabulary.sep_id]
 
 
 def _write_stream(documents, path, dtype, counts):

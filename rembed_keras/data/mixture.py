@@ -56,7 +56,7 @@ class Mixture:
         self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
         self.seed, self.whole_word = seed, whole_word
         self.languages = corpus.languages
-        rates = mask_rate if isinstance(mask_rate, Mapping) else {0: mask_rate}
+        rates = _by_step(mask_rate)
         self._phases = [(step, max(1, round(rates[step] * sequence_length))) for step in sorted(rates)]
         self.num_predictions = max(count for _, count in self._phases)
         sizes = np.array([corpus.num_tokens[language] for language in self.languages], np.float64)
@@ -128,13 +128,18 @@ def _rows(mixture, index):
     return grain.MapDataset.range(slices).seed(seed + index).shuffle().repeat().map_with_index(row)
 
 
+def _by_step(mask_rate):
+    """Mask rates by the step from which they hold."""
+    return mask_rate if isinstance(mask_rate, Mapping) else {0: mask_rate}
+
+
 def _check(corpus, batch_size, sequence_length, alpha, mask_rate):
     for knob, value, least in (("BATCH_SIZE", batch_size, 1), ("SEQUENCE_LENGTH", sequence_length, 8)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise UserError(f"{knob} is {value!r}; it must be a whole number of at least {least}")
     if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
         raise UserError(f"alpha is {alpha!r}; it must be between 0, all languages equal, and 1, as they are")
-    rates = mask_rate if isinstance(mask_rate, Mapping) else {0: mask_rate}
+    rates = _by_step(mask_rate)
     if 0 not in rates or not all(isinstance(step, int) and step >= 0 for step in rates):
         raise UserError(f"mask_rate is {mask_rate!r}; it must say a share from step 0 on, as in {{0: 0.3, 1000: 0.15}}")
     for rate in rates.values():

@@ -7,9 +7,10 @@ the same text and settings give the same file.
 
 import hashlib
 import io
+import itertools
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -26,6 +27,7 @@ SPECIAL_PIECES = {
     "mask": ("[MASK]", "<mask>"),
 }
 THREADS = 4  # of training; the sums of its threads, and so the model, depend on their number
+CHUNK = 2000  # texts that are tokenized together
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # scripts that put no spaces between words, as their letters' Unicode names begin: every piece may start a word
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
@@ -114,6 +116,12 @@ class Tokenizer:
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Ids of many texts, without special pieces."""
         return self._model.encode(texts, num_threads=2)
+
+    def encode_stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        """Yields the ids of each text, without special pieces, and holds few of the texts at a time."""
+        texts = iter(texts)
+        while chunk := list(itertools.islice(texts, CHUNK)):
+            yield from self.encode_batch(chunk)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; special pieces give none."""

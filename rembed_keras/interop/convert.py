@@ -19,7 +19,7 @@ from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1, write_tf1
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.pretraining import PretrainingModel
+from rembed_keras.modeling.pretraining import PretrainingModel, encoder_of
 
 TOKENIZER = "tokenizer.model"  # what presets call it
 THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")
@@ -73,8 +73,7 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     notes = []
     if target_kind != "preset" and isinstance(model, PretrainingModel) and not _is_plain(model):
         model, notes = model.drop_heads(), ["what only pre-training has is left out: the encoder that is kept, alone"]
-    encoder = model.encoder if isinstance(model, PretrainingModel) else model
-    rows = encoder.get_config()["vocabulary_size"]
+    rows = encoder_of(model).get_config()["vocabulary_size"]
     with written_whole(Path(target)) as folder:
         vocabulary = _copy_tokenizer(tokenizer, folder / TOKENIZER) if tokenizer else None
         if vocabulary is not None and vocabulary.vocabulary_size > rows:
@@ -126,9 +125,9 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
             return MaskedLM.from_preset(str(folder)), []
         notes = [f"the heads of {objective} are left out"] if objective else []
         return Encoder.from_preset(str(folder)), notes
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError) as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"{folder} is no keras-hub preset: {str(error).splitlines()[0]}") from None
 
 

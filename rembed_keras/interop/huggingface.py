@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.names import FAMILIES, is_kernel, to_matrix, torch_names
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.pretraining import encoder_of
 from rembed_keras.sizes import groups_of_layers
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -190,7 +191,7 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     Raises:
         UserError: if none of them has the model's graph.
     """
-    encoder = model.encoder if isinstance(model, MaskedLM) else model
+    encoder = encoder_of(model)
     ours = encoder.get_config()
     kind = _kind(ours)
     family = FAMILIES[kind]

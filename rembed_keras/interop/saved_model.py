@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import MaskedLM
+from rembed_keras.modeling.pretraining import encoder_of
 
 
 def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
@@ -32,7 +32,7 @@ def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
         raise UserError("a SavedModel takes strings and needs a tokenizer: give --tokenizer MODEL")
     import tensorflow as tf
 
-    encoder = model.encoder if isinstance(model, MaskedLM) else model
+    encoder = encoder_of(model)
     tf.saved_model.save(_served(encoder, tokenizer), str(folder))
     return ["load it after `import tensorflow_text`"] + (["the head is left out"] if model is not encoder else [])
 

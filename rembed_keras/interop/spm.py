@@ -36,23 +36,31 @@ def from_fairseq(path: Path, target: Path) -> None:
         UserError: if it is no such model.
     """
     model = read_model(path)
-    pieces = [*model.pieces]
-    if [piece.piece for piece in pieces[:3]] != ["<unk>", "<s>", "</s>"]:
+    if [piece.piece for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
         raise UserError(f"tokenizer {path} does not begin with <unk>, <s> and </s>, as XLM-R's does")
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
+    first = [
+        kinds(piece=name, score=0.0, type=kinds.UNKNOWN if name == "<unk>" else kinds.CONTROL)
+        for name in FAIRSEQ_PIECES
+    ]
+    mask = kinds(piece="<mask>", score=0.0, type=kinds.USER_DEFINED)
+    write_model(model, [*first, *model.pieces[3:], mask], target)
+
+
+def write_model(model: sentencepiece_model_pb2.ModelProto, pieces: list, path: Path) -> None:
+    """Writes a model with other pieces; the ids of special pieces that it states become those that they have.
+
+    Args:
+        model: a model; it is changed.
+        pieces: what it is to have, in the order of their ids; may be of its own.
+        path: where to write it.
+    """
+    kept = sentencepiece_model_pb2.ModelProto(pieces=pieces).pieces  # copies, which outlive those they were made of
     del model.pieces[:]
-    for name in FAIRSEQ_PIECES:
-        model.pieces.add(piece=name, score=0.0, type=kinds.UNKNOWN if name == "<unk>" else kinds.CONTROL)
-    model.pieces.extend(pieces[3:])
-    model.pieces.add(piece="<mask>", score=0.0, type=kinds.USER_DEFINED)
-    number_special_pieces(model)
-    target.write_bytes(model.SerializeToString())
-
-
-def number_special_pieces(model: sentencepiece_model_pb2.ModelProto) -> None:
-    """Makes the ids of special pieces that a model states those that its pieces have."""
+    model.pieces.extend(kept)
     ids = {piece.piece: i for i, piece in enumerate(model.pieces)}
     spec = model.trainer_spec
     spec.vocab_size = len(model.pieces)
     for role in ("unk", "bos", "eos", "pad"):
         setattr(spec, f"{role}_id", ids.get(getattr(spec, f"{role}_piece"), -1))
+    path.write_bytes(model.SerializeToString())

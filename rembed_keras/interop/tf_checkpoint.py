@@ -13,7 +13,8 @@ import numpy as np
 
 from rembed_keras.errors import UserError
 from rembed_keras.interop.names import tf1_names, to_matrix
-from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.pretraining import encoder_of
 
 HEAD_DIM = 64
 PASSED_OVER = re.compile(r"adam_[mv]|AdamWeightDecay|global_step|output_embedding|cls/")
@@ -102,7 +103,7 @@ def write_tf1(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     """
     import tensorflow as tf
 
-    encoder = model.encoder if isinstance(model, MaskedLM) else model
+    encoder = encoder_of(model)
     config = encoder.get_config()
     wanted: dict[str, object] = {"block": "bert", "layer_sharing": "none", "input_cutoffs": [], "scalar_mix": False}
     if any(config[key] != value for key, value in wanted.items()) or encoder.parts.projection is None:

@@ -16,10 +16,10 @@ from rembed_keras.data.text import read_paragraphs, text_files
 from rembed_keras.data.tokenizer import Tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.convert import TOKENIZER, read_preset, write_preset, written_whole
-from rembed_keras.interop.spm import number_special_pieces, read_model
+from rembed_keras.interop.spm import read_model, write_model
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.pretraining import encoder_of
 
-CHUNK = 1000  # paragraphs that are tokenized together
 NORMAL = 1  # SentencePiece's type of pieces that are text
 TABLES = ("embeddings/token/embeddings", "decoupled/table/embeddings", "gdes/difference/embeddings")
 BIAS = "output_embedding/bias"
@@ -70,12 +70,12 @@ def trim(
     with written_whole(Path(target)) as folder:
         smaller = _with_rows(model, len(kept), lambda rows: rows[kept])
         write_preset(smaller, folder, None)
-        _write_tokenizer(proto, pieces, folder / TOKENIZER)
+        write_model(proto, pieces, folder / TOKENIZER)
     is_gone = np.ones(len(is_text), bool)
     is_gone[kept] = False
     return Trimmed(
         (len(is_text), len(kept)),
-        (4 * _encoder(model).count_params(), 4 * _encoder(smaller).count_params()),
+        (4 * encoder_of(model).count_params(), 4 * encoder_of(smaller).count_params()),
         {language: float(count[is_gone].sum() / max(count.sum(), 1)) for language, count in counts.items()},
     )
 
@@ -111,7 +111,7 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
         write_preset(_with_rows(model, len(proto.pieces) + len(new), grow), folder, None)
         scores = [sum(proto.pieces[i].score for i in ids) + 1e-3 for ids in parts]
         added = [type(proto.pieces[0])(piece=piece, score=score) for piece, score in zip(new, scores, strict=True)]
-        _write_tokenizer(proto, [*proto.pieces, *added], folder / TOKENIZER)
+        write_model(proto, [*proto.pieces, *added], folder / TOKENIZER)
     return len(new)
 
 
@@ -120,7 +120,7 @@ def _read(source):
     if not (source / TOKENIZER).exists():
         raise UserError(f"{source} has no {TOKENIZER}: convert it again with --tokenizer MODEL")
     tokenizer = Tokenizer(source / TOKENIZER)
-    config = _encoder(model).get_config()
+    config = encoder_of(model).get_config()
     if config["vocabulary_size"] != tokenizer.vocabulary_size:
         rows = config["vocabulary_size"]
         raise UserError(f"{source}: the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
@@ -129,31 +129,17 @@ def _read(source):
     return model, tokenizer
 
 
-def _encoder(model):
-    return model.encoder if isinstance(model, MaskedLM) else model
-
-
 def _count(path, tokenizer):
     """How often each piece stands in a text, int64 [V]."""
     counts = np.zeros(tokenizer.vocabulary_size, np.int64)
-    chunk: list[str] = []
-
-    def count():
-        for ids in tokenizer.encode_batch(chunk):
-            np.add.at(counts, ids, 1)
-        chunk.clear()
-
-    for paragraph in read_paragraphs(path):
-        chunk.append(paragraph)
-        if len(chunk) == CHUNK:
-            count()
-    count()
+    for ids in tokenizer.encode_stream(read_paragraphs(path)):
+        np.add.at(counts, ids, 1)
     return counts
 
 
 def _with_rows(model, vocabulary_size, change) -> keras.Model:
     """A copy of a model with another number of words; `change` makes the new rows of each table of the old."""
-    encoder = _encoder(model)
+    encoder = encoder_of(model)
     config = {key: value for key, value in encoder.get_config().items() if key not in ("name", "trainable")}
     copy = Encoder(**(config | {"vocabulary_size": vocabulary_size, "dtype": encoder.dtype_policy}))
     if isinstance(model, MaskedLM):
@@ -163,12 +149,3 @@ def _with_rows(model, vocabulary_size, change) -> keras.Model:
         by_word = old.path.endswith((*TABLES, BIAS))
         new.assign(change(old.numpy()) if by_word else old.numpy())
     return copy
-
-
-def _write_tokenizer(proto, pieces, path):
-    kept = [(piece.piece, piece.score, piece.type) for piece in pieces]
-    del proto.pieces[:]
-    for piece, score, kind in kept:
-        proto.pieces.add(piece=piece, score=score, type=kind)
-    number_special_pieces(proto)
-    path.write_bytes(proto.SerializeToString())

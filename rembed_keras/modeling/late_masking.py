@@ -68,8 +68,8 @@ class LateMasking(keras.layers.Layer):
         parts = self.encoder.parts
         embedded = parts.embed(token_ids, segment_ids, padding_mask, training=training)  # [B, S, D]
         embedded = ops.take_along_axis(embedded, seen[:, :, None], axis=1)  # [B, S, D] -> [B, S - P, D]
-        mask, places = (ops.take_along_axis(ids, seen, axis=1) for ids in (padding_mask, positions))
-        encoded, _ = parts.transform(embedded, mask, places, training=training)
+        documents, places = (ops.take_along_axis(ids, seen, axis=1) for ids in (padding_mask, positions))
+        encoded, _ = parts.transform(embedded, documents, places, training=training)
         rank = ops.cumsum(ops.cast(ops.logical_not(hidden), "int32"), axis=1) - 1  # place of a token in `seen`
         is_late = ops.logical_or(hidden, rank >= ops.shape(seen)[1])
         rank = ops.clip(rank, 0, ops.shape(seen)[1] - 1)
@@ -77,8 +77,9 @@ class LateMasking(keras.layers.Layer):
         filled = ops.where(is_late[:, :, None], ops.cast(self.gap, filled.dtype), filled)
         if self.position is not None:
             filled = filled + self.position(positions)
+        mask = attention_mask(padding_mask)
         for block in self.blocks:
-            filled = block(filled, attention_mask(padding_mask), positions, training=training)
+            filled = block(filled, mask, positions, training=training)
         return filled if self.norm is None else self.norm(filled)
 
 

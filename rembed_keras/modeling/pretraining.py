@@ -110,13 +110,17 @@ class PretrainingModel(keras_hub.models.Task):
 
     @property
     def trainable_variables(self):
-        """All trainable variables but the pooler's: nothing here reads it, so nothing would move it."""
-        return self.encoder.without_pooler(super().trainable_variables)
+        """All trainable variables that the loss can move."""
+        return self.movable(super().trainable_variables)
 
     @property
     def trainable_weights(self):
         """As `trainable_variables`."""
-        return self.encoder.without_pooler(super().trainable_weights)
+        return self.movable(super().trainable_weights)
+
+    def movable(self, variables: list) -> list:
+        """Those of `variables` that the loss can move: not the pooler's, which nothing here reads."""
+        return self.encoder.without_pooler(variables)
 
     def call(self, inputs, training=None, mask=None):
         return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
@@ -204,6 +208,11 @@ class MaskedLM(PretrainingModel):
         }
         super().__init__(encoder, inputs, logits, arguments, name)
         self.head = head
+
+
+def encoder_of(model) -> Encoder:
+    """The encoder of a model that pre-trains one; an `Encoder` itself."""
+    return model.encoder if isinstance(model, PretrainingModel) else model
 
 
 def make_head(encoder, output_embedding_dim, coupling, output_cutoffs) -> MaskedLMHead:

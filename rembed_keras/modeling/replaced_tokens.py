@@ -116,15 +116,9 @@ class ReplacedTokenDetection(PretrainingModel):
         self.generator_loss = keras.metrics.Mean(name="generator_loss")
         self.detection_loss = keras.metrics.Mean(name="detection_loss")
 
-    @property
-    def trainable_variables(self):
-        """All trainable variables but the two poolers'."""
-        return self.generator.without_pooler(super().trainable_variables)
-
-    @property
-    def trainable_weights(self):
-        """As `trainable_variables`."""
-        return self.generator.without_pooler(super().trainable_weights)
+    def movable(self, variables: list) -> list:
+        """Those of `variables` that the loss can move: neither pooler's."""
+        return self.generator.without_pooler(super().movable(variables))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The generator's cross-entropy and the weighted detection loss, over all replicas."""

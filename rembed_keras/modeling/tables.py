@@ -18,20 +18,19 @@ def initializer() -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=INITIALIZER_STDDEV)
 
 
-def make_table(vocabulary_size, embedding_dim, cutoffs=(), initializer=None, name=None, dtype=None):
+def make_table(vocabulary_size, embedding_dim, cutoffs=(), name=None, dtype=None):
     """A `LookupTable`, or, if there are cutoffs, a `BandedTable`.
 
     Args:
         vocabulary_size: V.
         embedding_dim: width of the most frequent words.
         cutoffs: where bands begin; see `BandedTable`.
-        initializer: of the weights; BERT's by default.
         name: the layer's name.
         dtype: dtype or policy of the layer.
     """
     if cutoffs:
         return BandedTable(vocabulary_size, embedding_dim, cutoffs, name=name, dtype=dtype)
-    return LookupTable(vocabulary_size, embedding_dim, initializer, name=name, dtype=dtype)
+    return LookupTable(vocabulary_size, embedding_dim, name=name, dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
