@@ -3,7 +3,7 @@
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import Classifier, Regressor, SpanExtractor, Tagger
 from rembed_keras.modeling.late_masking import LateMaskedLM
-from rembed_keras.modeling.pretraining import MaskedLM
+from rembed_keras.modeling.masked_lm import MaskedLM
 from rembed_keras.modeling.replaced_tokens import ReplacedTokenDetection
 
 __all__ = [

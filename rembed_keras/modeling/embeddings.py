@@ -12,6 +12,7 @@ from keras import ops
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.couplings import COUPLINGS
 from rembed_keras.modeling.tables import LookupTable, make_table
+from rembed_keras.modeling.vocabulary_loss import score_words, vocabulary_losses
 
 
 def document_positions(padding_mask):
@@ -129,8 +130,18 @@ class OutputEmbedding(keras.layers.Layer):
         return keras.KerasTensor((*features.shape[:-1], self.vocabulary_size), dtype="float32")
 
     def call(self, features):
-        # [..., E_out] x [V, E_out] -> [..., V], a band at a time
-        scores = [
-            ops.cast(ops.matmul(part, ops.transpose(rows)), "float32") for part, rows in self.coupling.scoring(features)
-        ]
-        return ops.concatenate(scores, axis=-1) + ops.cast(self.bias, "float32")
+        return score_words(self.coupling.scoring(features), self.bias)  # [..., E_out] -> [..., V]
+
+    def losses(self, features, targets, weights, chunk_size, training=None):
+        """Losses of features [..., E_out] for words int [...], of which no more than a chunk's logits exist at a time.
+
+        Returns:
+            The sum of the losses weighted by `weights` [...], the losses [...] and hits [...]; see `vocabulary_losses`.
+        """
+        shape = ops.shape(targets)
+        flat = ops.reshape(features, (-1, features.shape[-1]))  # [..., E_out] -> [N, E_out]
+        targets, weights = ops.reshape(targets, (-1,)), ops.reshape(weights, (-1,))
+        total, *others = vocabulary_losses(
+            self.coupling.scoring(flat), self.bias, targets, weights, chunk_size, differentiable=bool(training)
+        )
+        return total, *(ops.reshape(each, shape) for each in others)

@@ -15,7 +15,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import InputEmbedding, document_positions
 from rembed_keras.modeling.stack import BLOCKS, SHARING, ScalarMix, make_blocks
 from rembed_keras.modeling.tables import initializer
-from rembed_keras.modeling.transformer import ACTIVATIONS, attention_mask
+from rembed_keras.modeling.transformer import ACTIVATIONS, attention_mask, pick
 from rembed_keras.sizes import groups_of_layers, layers_to_keep
 
 
@@ -35,15 +35,19 @@ class Parts:
         hidden = self.embeddings(token_ids, segment_ids, padding_mask, training=training)  # [B, S, E_in]
         return hidden if self.projection is None else self.projection(hidden)  # [B, S, E_in] -> [B, S, D]
 
-    def transform(self, hidden, padding_mask, positions, training=None):
-        """What is read of the blocks, [B, S, D], and all L + 1 states; `positions` are needed by modern blocks."""
+    def transform(self, hidden, padding_mask, positions, at=None, training=None):
+        """What is read of the blocks, [B, S, D], and all L + 1 states; `positions` are needed by modern blocks.
+
+        If `at` int [B, P] says which tokens are needed, the last block computes no others, and what is read is theirs.
+        """
         mask = attention_mask(padding_mask)  # [B, S] -> [B, S, S]
         states = [hidden]
         for block in self.blocks:
-            states.append(block(states[-1], mask, positions, training=training))  # [B, S, D] -> [B, S, D]
+            only = at if block is self.blocks[-1] and self.mix is None else None
+            states.append(block(states[-1], mask, positions, at=only, training=training))  # [B, S, D] -> [B, S, D]
         if self.norm is not None:
             states[-1] = self.norm(states[-1])
-        return states[-1] if self.mix is None else self.mix(states), states
+        return states[-1] if self.mix is None else pick(self.mix(states), at), states
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -150,7 +154,7 @@ class Encoder(keras_hub.models.Backbone):
         }
         super().__init__(
             inputs=inputs,
-            outputs=self._connect(**inputs),
+            outputs=self._connect(inputs),
             dtype=dtype,
             name=name,
             trainable=trainable,
@@ -159,12 +163,23 @@ class Encoder(keras_hub.models.Backbone):
         if freeze_input_embedding:
             self.token_embedding.trainable = False
 
-    def _connect(self, token_ids, segment_ids, padding_mask):
-        hidden = self.parts.embed(token_ids, segment_ids, padding_mask)
-        positions = document_positions(padding_mask) if self._arguments["block"] == "modern" else None
-        last, states = self.parts.transform(hidden, padding_mask, positions)
+    def _transform(self, inputs, at=None, training=None):
+        token_ids, segment_ids, documents = (inputs[key] for key in ("token_ids", "segment_ids", "padding_mask"))
+        hidden = self.parts.embed(token_ids, segment_ids, documents, training=training)
+        positions = document_positions(documents) if self._arguments["block"] == "modern" else None
+        return self.parts.transform(hidden, documents, positions, at=at, training=training)
+
+    def _connect(self, inputs):
+        last, states = self._transform(inputs)
         pooled = self.parts.pooler(last[:, 0, :])  # [B, S, D] -> [B, D]
         return {"sequence_output": last, "pooled_output": pooled, "hidden_states": states}
+
+    def encode_at(self, inputs: dict, positions, training=None):
+        """`sequence_output` of some tokens only: [B, P, D] of positions int [B, P].
+
+        The last block is computed for these tokens alone, so that this is cheaper than the whole and a pick.
+        """
+        return self._transform(inputs, at=positions, training=training)[0]
 
     @property
     def num_layers(self) -> int:

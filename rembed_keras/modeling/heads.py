@@ -12,7 +12,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import OutputEmbedding
 from rembed_keras.modeling.replicas import weighted_mean
 from rembed_keras.modeling.tables import initializer
-from rembed_keras.modeling.transformer import activation_function
+from rembed_keras.modeling.transformer import activation_function, pick
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -80,9 +80,11 @@ class MaskedLMHead(keras.layers.Layer):
         )
 
     def call(self, hidden, mask_positions):
-        picked = ops.take_along_axis(hidden, mask_positions[:, :, None], axis=1)  # [B, S, D] -> [B, P, D]
-        features = self.norm(self.activation(self.dense(picked)))  # [B, P, D] -> [B, P, E_out]
-        return self.output_embedding(features)  # [B, P, E_out] -> [B, P, V]
+        return self.output_embedding(self.features(pick(hidden, mask_positions)))  # [B, P, E_out] -> [B, P, V]
+
+    def features(self, picked):
+        """What words are compared with: [B, P, D] of the predicted tokens -> [B, P, E_out]."""
+        return self.norm(self.activation(self.dense(picked)))
 
 
 class TaskModel(keras.Model):

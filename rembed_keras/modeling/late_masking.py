@@ -8,7 +8,7 @@ from keras import ops
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import document_positions
-from rembed_keras.modeling.pretraining import PretrainingModel, chosen, make_head, with_mask_positions
+from rembed_keras.modeling.pretraining import WordPrediction, chosen, make_head, with_mask_positions
 from rembed_keras.modeling.stack import make_blocks
 from rembed_keras.modeling.tables import LookupTable, initializer
 from rembed_keras.modeling.transformer import attention_mask
@@ -28,7 +28,7 @@ class LateMasking(keras.layers.Layer):
         dtype: dtype or policy of the layer.
 
     Call arguments: `token_ids`, `segment_ids`, `padding_mask` int [B, S] and `mask_positions` int [B, P]. Returns
-    [B, S, D].
+    [B, S, D], or, with `only_hidden`, what the hidden tokens have of it, [B, P, D].
     """
 
     def __init__(self, encoder, decoder_layers, name=None, dtype=None):
@@ -55,10 +55,14 @@ class LateMasking(keras.layers.Layer):
             if part is not None:
                 part.build(shape)
 
-    def compute_output_spec(self, token_ids, segment_ids, padding_mask, mask_positions, training=None):
-        return keras.KerasTensor((*token_ids.shape, self.hidden_dim), dtype=self.compute_dtype)
+    def compute_output_spec(
+        self, token_ids, segment_ids, padding_mask, mask_positions, only_hidden=False, training=None
+    ):
+        return keras.KerasTensor(
+            (*(mask_positions if only_hidden else token_ids).shape, self.hidden_dim), dtype=self.compute_dtype
+        )
 
-    def call(self, token_ids, segment_ids, padding_mask, mask_positions, training=None):
+    def call(self, token_ids, segment_ids, padding_mask, mask_positions, only_hidden=False, training=None):
         length = ops.shape(token_ids)[1]
         positions = document_positions(padding_mask)  # [B, S]
         hidden = ops.sum(chosen(mask_positions, length), axis=1) > 0  # [B, S]
@@ -79,12 +83,13 @@ class LateMasking(keras.layers.Layer):
             filled = filled + self.position(positions)
         mask = attention_mask(padding_mask)
         for block in self.blocks:
-            filled = block(filled, mask, positions, training=training)
+            at = mask_positions if only_hidden and block is self.blocks[-1] else None
+            filled = block(filled, mask, positions, at=at, training=training)
         return filled if self.norm is None else self.norm(filled)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class LateMaskedLM(PretrainingModel):
+class LateMaskedLM(WordPrediction):
     """Masked-language-model pre-training in which [MASK] enters late, so that many tokens can be hidden cheaply.
 
     Args:
@@ -93,6 +98,7 @@ class LateMaskedLM(PretrainingModel):
         decoder_layers: blocks that see the gaps; dropped too.
         coupling: as in `MaskedLM`.
         output_cutoffs: as in `MaskedLM`.
+        loss_chunk: as in `MaskedLM`.
         name: the model's name.
 
     Inputs, outputs, loss and logs as `MaskedLM`'s. What stands at hidden positions in `token_ids` is not read.
@@ -116,19 +122,22 @@ class LateMaskedLM(PretrainingModel):
         decoder_layers=2,
         coupling="decoupled",
         output_cutoffs=(),
+        loss_chunk=512,
         name="late_masked_lm",
     ):
         if isinstance(decoder_layers, bool) or not isinstance(decoder_layers, int) or decoder_layers < 1:
             raise UserError(f"decoder_layers is {decoder_layers!r}; it must be a positive whole number")
         head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
         masking = LateMasking(encoder, decoder_layers, name="decoder", dtype=encoder.dtype_policy)
-        inputs = with_mask_positions(encoder.input)
         arguments = {
             "output_embedding_dim": output_embedding_dim,
             "decoder_layers": decoder_layers,
             "coupling": coupling,
             "output_cutoffs": [*output_cutoffs],
         }
-        super().__init__(encoder, inputs, head(masking(**inputs), inputs["mask_positions"]), arguments, name)
-        self.head = head
+        inputs = with_mask_positions(encoder.input)
+        super().__init__(encoder, head, inputs, masking(**inputs), loss_chunk, arguments, name)
         self.masking = masking
+
+    def hidden_at_predictions(self, inputs, training=None):
+        return self.masking(**{key: inputs[key] for key in self.input}, only_hidden=True, training=training)

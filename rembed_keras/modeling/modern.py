@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.tables import initializer
-from rembed_keras.modeling.transformer import activation_function
+from rembed_keras.modeling.transformer import activation_function, pick
 
 
 def rotate(x, positions, base=10_000.0):
@@ -56,7 +56,8 @@ class RotaryAttention(keras.layers.Layer):
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S]. Returns [B, S, D].
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S]; `at` int [B, P], the only
+    tokens to compute, or None. Returns [B, S, D], or [B, P, D].
     """
 
     def __init__(
@@ -99,12 +100,12 @@ class RotaryAttention(keras.layers.Layer):
         )
         self.merge.build(self.query.compute_output_shape(hidden_shape))
 
-    def call(self, hidden, mask, positions=None, training=None):
+    def call(self, hidden, mask, positions=None, at=None, training=None):
         normed = hidden if self.norm is None else self.norm(hidden)
-        query = rotate(self.query(normed), positions, self.rotary_base)  # [B, S, D] -> [B, S, H, K]
+        query = rotate(self.query(pick(normed, at)), pick(positions, at), self.rotary_base)  # [B, S, D] -> [B, S, H, K]
         key = rotate(self.key(normed), positions, self.rotary_base)
-        attended = ops.dot_product_attention(query, key, self.value(normed), mask=mask[:, None])
-        return hidden + self.dropout(self.merge(attended), training=training)  # [B, S, H, K] -> [B, S, D]
+        attended = ops.dot_product_attention(query, key, self.value(normed), mask=pick(mask, at)[:, None])
+        return pick(hidden, at) + self.dropout(self.merge(attended), training=training)  # [B, S, H, K] -> [B, S, D]
 
 
 class GatedFeedForward(keras.layers.Layer):

@@ -12,8 +12,7 @@ from keras import ops
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
-from rembed_keras.modeling.replicas import weighted_mean
-from rembed_keras.sizes import layers_to_keep
+from rembed_keras.modeling.replicas import sum_over_replicas, weighted_mean
 
 
 class MeanByGroup(keras.metrics.Metric):
@@ -51,8 +50,7 @@ class MeanByGroup(keras.metrics.Metric):
 class PretrainingModel(keras_hub.models.Task):
     """An encoder, whatever is dropped after pre-training, and their loss: what all objectives have in common.
 
-    The outputs are logits of a masked language model, [B, P, V], unless a subclass says otherwise with a loss and
-    metrics of its own.
+    A subclass brings the loss and its metrics.
 
     Args:
         encoder: an `Encoder`; what is kept.
@@ -125,23 +123,14 @@ class PretrainingModel(keras_hub.models.Task):
     def call(self, inputs, training=None, mask=None):
         return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Cross-entropy in nats, averaged over the real predictions of all replicas."""
-        return weighted_mean(*losses_and_weights(y, y_pred, sample_weight))
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        losses, weights = losses_and_weights(y, y_pred, sample_weight)
-        hits = ops.cast(ops.equal(ops.argmax(y_pred, axis=-1), ops.cast(y, "int32")), "float32")
+    def track(self, losses, hits, weights, language_ids):
+        """Adds losses and hits, weighted, all [B, N], of rows in languages int [B] to the metrics."""
         self.loss_mean.update_state(losses, weights)
         self.accuracy.update_state(hits, weights)
         if self.loss_by_group is not None:
             rows = ops.sum(weights, axis=1)
-            self.loss_by_group.update_state(
-                ops.divide_no_nan(ops.sum(losses * weights, axis=1), rows),
-                x["language_ids"],
-                rows,
-            )
-        return self.get_metrics_result()
+            by_row = ops.divide_no_nan(ops.sum(losses * weights, axis=1), rows)
+            self.loss_by_group.update_state(by_row, language_ids, rows)
 
     def get_metrics_result(self):
         # Keras's own tracker of the loss averages over rows; ours, over predictions, takes its place
@@ -155,59 +144,72 @@ class PretrainingModel(keras_hub.models.Task):
         return cls(**(config | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}))
 
 
-@keras.saving.register_keras_serializable(package="rembed_keras")
-class MaskedLM(PretrainingModel):
-    """Masked-language-model pre-training of an encoder, with an output embedding of any width.
+class WordPrediction(PretrainingModel):
+    """What objectives have in common whose loss is that of the hidden words; their outputs are logits [B, P, V].
+
+    `fit` and `evaluate` never make these outputs: they hand the words to the model, which then gives losses instead, a
+    chunk of predictions at a time; see `vocabulary_losses`.
 
     Args:
         encoder: an `Encoder`; what is kept.
-        output_embedding_dim: E_out, the width of the output table; dropped after pre-training.
-        coupling: "decoupled" gives the output a table of its own; "coupled" shares the encoder's token table; "gdes"
-            shares it without its gradient and adds a table of differences. The last two need E_out = E_in.
-        output_cutoffs: ids at which narrower bands of a decoupled output table begin; none by default.
-        kept_layers: how many blocks `drop_heads` keeps; all by default. The others exist in pre-training only.
-        keep: which blocks stay then: "bottom", "top", "alternate" or "symmetric".
+        head: a `MaskedLMHead`.
+        inputs: the model's symbolic inputs, with `mask_positions`.
+        hidden: the hidden states [B, S, D], symbolic, that the head picks from.
+        loss_chunk: how many predictions are scored at a time in training.
+        arguments: what the model is made with besides, for `get_config`.
         name: the model's name.
-
-    Inputs as the encoder's and `mask_positions` int [B, P]; `predict` gives logits [B, P, V]. `fit` takes `y` int
-    [B, P], the hidden tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction. The loss is the
-    model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
-
-    Raises:
-        ValueError: for an unknown coupling, widths that a coupling cannot share, or more layers to keep than there are.
-
-    Source: Chung et al. 2021, sections 3 and 4.
-
-    >>> encoder = Encoder(100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
-    >>> model = MaskedLM(encoder, output_embedding_dim=32)
-    >>> model.drop_heads(num_layers=1).num_layers
-    1
     """
 
-    def __init__(
-        self,
-        encoder,
-        output_embedding_dim,
-        coupling="decoupled",
-        output_cutoffs=(),
-        kept_layers=None,
-        keep="bottom",
-        name="masked_lm",
-    ):
-        if kept_layers is not None:
-            layers_to_keep(encoder.num_layers, kept_layers, keep)
-        head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
-        inputs = with_mask_positions(encoder.input)
-        logits = head(encoder(encoder.input)["sequence_output"], inputs["mask_positions"])
-        arguments = {
-            "output_embedding_dim": output_embedding_dim,
-            "coupling": coupling,
-            "output_cutoffs": [*output_cutoffs],
-            "kept_layers": kept_layers,
-            "keep": keep,
-        }
-        super().__init__(encoder, inputs, logits, arguments, name)
+    def __init__(self, encoder, head, inputs, hidden, loss_chunk, arguments, name):
+        if isinstance(loss_chunk, bool) or not isinstance(loss_chunk, int) or loss_chunk < 1:
+            raise UserError(f"loss_chunk is {loss_chunk!r}; it must be a positive whole number")
+        logits = head(hidden, inputs["mask_positions"])
+        super().__init__(encoder, inputs, logits, arguments | {"loss_chunk": loss_chunk}, name)
         self.head = head
+        self.loss_chunk = loss_chunk
+
+    def hidden_at_predictions(self, inputs, training=None):
+        """Hidden states [B, P, D] that the head sees, of the predicted tokens alone."""
+        raise NotImplementedError
+
+    def train_step(self, *args):
+        """Keras's, with the words in the inputs; JAX hands over its state first."""
+        return super().train_step(*args[:-1], _with_targets(args[-1]))
+
+    def test_step(self, *args):
+        """As `train_step`."""
+        return super().test_step(*args[:-1], _with_targets(args[-1]))
+
+    def call(self, inputs, training=None, mask=None):
+        if "targets" not in inputs:
+            return super().call(inputs, training=training, mask=mask)
+        features = self.head.features(self.hidden_at_predictions(inputs, training))  # [B, P, E_out]
+        weights = inputs["target_weights"]
+        shares = ops.divide_no_nan(weights, sum_over_replicas(ops.sum(weights)))  # of each prediction in the loss
+        loss, losses, hits = self.head.output_embedding.losses(
+            features, inputs["targets"], shares, self.loss_chunk, training=training
+        )
+        return {"loss": loss, "losses": losses, "hits": hits}
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Cross-entropy in nats, averaged over the real predictions of all replicas.
+
+        `y_pred` is what the model gave: losses if it was told the words, and logits [B, P, V] if not.
+        """
+        if isinstance(y_pred, dict):
+            return y_pred["loss"]
+        return weighted_mean(*losses_and_weights(y, y_pred, sample_weight))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        self.track(y_pred["losses"], y_pred["hits"], x["target_weights"], x.get("language_ids"))
+        return self.get_metrics_result()
+
+
+def _with_targets(data):
+    """A batch whose inputs hold the words and their weights too."""
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    weights = ops.ones(ops.shape(y), "float32") if sample_weight is None else ops.cast(sample_weight, "float32")
+    return x | {"targets": y, "target_weights": weights}, y, sample_weight
 
 
 def encoder_of(model) -> Encoder:

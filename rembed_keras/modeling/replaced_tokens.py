@@ -140,11 +140,7 @@ class ReplacedTokenDetection(PretrainingModel):
         losses, hits, weights = self._detection(x, y, y_pred)
         self.generator_loss.update_state(generated, slots)
         self.detection_loss.update_state(losses, weights)
-        self.accuracy.update_state(hits, weights)
-        if self.loss_by_group is not None:
-            tokens = ops.sum(weights, axis=1)
-            by_row = ops.divide_no_nan(ops.sum(losses * weights, axis=1), tokens)
-            self.loss_by_group.update_state(by_row, x["language_ids"], tokens)
+        self.track(losses, hits, weights, x.get("language_ids"))
         return self.get_metrics_result()
 
     def get_metrics_result(self):

@@ -54,6 +54,17 @@ def attention_mask(padding_mask):
     return ops.logical_and(key > 0, ops.logical_or(ops.equal(query, key), ops.equal(query, 0)))
 
 
+def pick(values, at):
+    """Values of some tokens: [B, S, ...] at int [B, P] -> [B, P, ...]; the values themselves if `at` is None.
+
+    >>> ops.convert_to_numpy(pick(np.array([[5, 6, 7]]), np.array([[2, 0]]))).tolist()
+    [[7, 5]]
+    """
+    if at is None:
+        return values
+    return ops.take_along_axis(values, ops.reshape(at, (*ops.shape(at), *[1] * (len(values.shape) - 2))), axis=1)
+
+
 class SelfAttention(keras.layers.Layer):
     """BERT's attention: heads, dropout, the residual sum, and the norm after it.
 
@@ -65,7 +76,8 @@ class SelfAttention(keras.layers.Layer):
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions`, which it needs not. Returns [B, S, D].
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions`, which it needs not; `at` int [B, P], the
+    only tokens to compute, or None. Returns [B, S, D], or [B, P, D].
     """
 
     def __init__(self, num_heads, head_dim, dropout=0.0, layer_norm_epsilon=1e-12, name="attention", dtype=None):
@@ -80,9 +92,10 @@ class SelfAttention(keras.layers.Layer):
         self.heads.build(hidden_shape, hidden_shape)
         self.norm.build(hidden_shape)
 
-    def call(self, hidden, mask, positions=None, training=None):
-        attended = self.heads(hidden, hidden, attention_mask=mask, training=training)  # [B, S, D]
-        return self.norm(hidden + self.dropout(attended, training=training))
+    def call(self, hidden, mask, positions=None, at=None, training=None):
+        query, mask = pick(hidden, at), pick(mask, at)
+        attended = self.heads(query, hidden, attention_mask=mask, training=training)  # [B, S, D]
+        return self.norm(query + self.dropout(attended, training=training))
 
 
 class FeedForward(keras.layers.Layer):
@@ -136,7 +149,8 @@ class TransformerBlock(keras.layers.Layer):
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S]. Returns [B, S, D].
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S], `at` int [B, P] or None. Returns
+    [B, S, D], or, if `at` says that no other tokens are needed, theirs, [B, P, D].
     Source: Devlin et al. 2019; 12D^2 + 13D parameters at F = 4D.
 
     >>> block = TransformerBlock(SelfAttention(num_heads=2, head_dim=4), FeedForward(intermediate_dim=32))
@@ -151,13 +165,14 @@ class TransformerBlock(keras.layers.Layer):
         self.attention = attention
         self.feed_forward = feed_forward
 
-    def build(self, hidden_shape, mask_shape=None, positions_shape=None):
+    def build(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None):
         for sublayer in (self.attention, self.feed_forward):
             if not sublayer.built:
                 sublayer.build(hidden_shape)
 
-    def compute_output_shape(self, hidden_shape, mask_shape=None, positions_shape=None):
-        return hidden_shape
+    def compute_output_shape(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None):
+        return hidden_shape if at_shape is None else (*at_shape, hidden_shape[-1])
 
-    def call(self, hidden, mask, positions=None, training=None):
-        return self.feed_forward(self.attention(hidden, mask, positions, training=training), training=training)
+    def call(self, hidden, mask, positions=None, at=None, training=None):
+        attended = self.attention(hidden, mask, positions, at=at, training=training)
+        return self.feed_forward(attended, training=training)

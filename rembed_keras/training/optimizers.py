@@ -6,12 +6,15 @@ themselves is another algorithm. And the norm is kept, because its curve is the 
 goes wrong. Source: Devlin et al. 2019, appendix A.2; Chung et al. 2021, table 14.
 """
 
+import math
+
 import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
 
+BLOCK = 2**22  # numbers of a gradient whose squares exist at a time
 UNDECAYED = ("bias", "gamma", "beta")
 
 
@@ -62,8 +65,7 @@ class AdamW(keras.optimizers.AdamW):
         """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
         present = iter(sum_over_replicas([grad for grad in grads if grad is not None]))
         grads = [None if grad is None else next(present) for grad in grads]
-        squares = [ops.sum(ops.square(ops.cast(grad, "float32"))) for grad in grads if grad is not None]
-        norm = ops.sqrt(sum(squares))
+        norm = ops.sqrt(sum(_sum_of_squares(grad) for grad in grads if grad is not None))
         self.gradient_norm.assign(norm)
         # Keras sums over replicas once more, and every replica holds the sum already
         scale = 1.0 / num_replicas()
@@ -84,6 +86,26 @@ class AdamW(keras.optimizers.AdamW):
             "name",
         )
         return {key: config[key] for key in known}
+
+
+def _sum_of_squares(gradient):
+    """Sum of the squares of a gradient, in float32.
+
+    XLA on CPU writes the squares down before it sums them; of a large table that is as much memory again, so they are
+    taken a few rows at a time. On JAX a table may be spread over devices, and its rows stay where they are.
+    """
+    rows = max(1, BLOCK // math.prod(gradient.shape[1:]))
+    blocks = gradient.shape[0] // rows if gradient.shape else 0
+    if blocks < 2 or keras.config.backend() != "tensorflow":
+        return ops.sum(ops.square(ops.cast(gradient, "float32")))
+    rest = [0] * (len(gradient.shape) - 1)
+
+    def add(block, total):
+        part = ops.slice(gradient, [block * rows, *rest], (rows, *gradient.shape[1:]))
+        return total + ops.sum(ops.square(ops.cast(part, "float32")))
+
+    total = ops.fori_loop(0, blocks, add, ops.zeros((), "float32"))
+    return total + ops.sum(ops.square(ops.cast(gradient[blocks * rows :], "float32")))
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
