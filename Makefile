@@ -2,11 +2,15 @@
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then those of the model and its account on JAX
 #   make lint         style and types
+#   make bench        this package beside its peers, in one run of about an hour; see benchmarks/README.md
 
 PYTHON ?= python3
 VENV ?= .venv
 # options for pytest, for example: make test PYTEST="-k ledger"
 PYTEST ?=
+
+# what the Model Garden declares it needs, it does not need for its pre-trainer, and would not install beside the rest
+MODEL_GARDEN := tf-models-official==2.20.0 tf-keras==2.21.0
 
 # tests that share something dear say so, and stay together
 WORKERS := --numprocesses 2 --dist loadgroup
@@ -15,7 +19,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test lint
+.PHONY: help quickstart test lint bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -33,6 +37,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.rates
+	$(BIN)/python -m benchmarks.compare
+
 # an install is repeated only when setup.py has changed since; an environment that is there is used as it is
 $(VENV)/.installed: setup.py | $(BIN)/pip
 	@echo "Installing rembed_keras and what it needs into $(VENV) ..."
@@ -42,6 +50,12 @@ $(VENV)/.installed: setup.py | $(BIN)/pip
 $(VENV)/.installed-test: setup.py | $(BIN)/pip
 	@echo "Installing rembed_keras, what it needs and the tools of its tests into $(VENV) ..."
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: setup.py | $(BIN)/pip
+	@echo "Installing rembed_keras and the peers it is compared with into $(VENV) ..."
+	$(BIN)/python -m pip install --quiet --editable '.[peers]'
+	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_GARDEN)
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/pip:

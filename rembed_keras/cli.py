@@ -1,4 +1,4 @@
-"""The command line: `rembed run`, `inspect`, `prepare`, `solve`, `convert`, `trim`, `extend`.
+"""The command line: `rembed run`, `inspect`, `benchmark`, `prepare`, `solve`, `convert`, `trim`, `extend`.
 
 Exit code 0 is success, 2 a mistake of the user's, told in one line on stderr, and 1 anything else. What is heavy is
 imported only by the command that needs it.
@@ -6,7 +6,9 @@ imported only by the command that needs it.
 
 import json
 import shlex
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -68,6 +70,25 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
     if account:
         console.print(account.table())
     click.echo(loaded.text())
+
+
+@rembed.command()
+@click.argument("recipe")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@click.option("--steps", default=20, show_default=True, help="How many steps are timed.")
+@click.option("--out", metavar="FILE", help="Write the figures as JSON too.")
+@ALLOW_IMPORT
+def benchmark(
+    recipe: str, bindings: tuple[str, ...], steps: int, out: str | None, allow_import: tuple[str, ...]
+) -> None:
+    """Time some steps of a RECIPE's pre-training on this machine; keeps nothing."""
+    from rembed_keras import config
+
+    loaded = config.load(recipe, bindings, allow_import)
+    with tempfile.TemporaryDirectory() as folder:
+        config.benchmark(loaded, folder, steps)
+        if out:
+            shutil.copyfile(Path(folder) / "benchmark.json", out)
 
 
 @rembed.command()

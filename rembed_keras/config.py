@@ -27,6 +27,7 @@ BACKENDS = ("tensorflow", "jax")
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
+PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
 UNBOUND = re.compile(  # what gin adds to the TypeError of a call that lacks arguments
     r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
     re.DOTALL,
@@ -82,14 +83,34 @@ def run(recipe: Recipe) -> None:
         raise UserError(f"{missing['name']} has no {missing['arguments']}: bind it in the recipe") from error
 
 
+def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
+    """Times some steps of a recipe's pre-training, in a workdir of its own, instead of running its stages.
+
+    Raises:
+        UserError: if the recipe pre-trains nothing, and as the stages do.
+    """
+    stage = recipe.arguments(PRETRAIN)
+    if not isinstance(stage.get("mixture"), Reference):
+        raise UserError("the recipe pre-trains nothing that could be timed: training.pretrain.mixture is not bound")
+    own = {
+        "run.workdir": repr(workdir),
+        "run.stages": "[@training.prepare, @training.benchmark]",
+        "benchmark.pretrain": "@training.pretrain",
+        "benchmark.mixture": repr(stage["mixture"]),
+        "benchmark.steps": str(steps),
+    }
+    for name, value in own.items():
+        _override(f"training.{name}={value}", recipe)
+    run(recipe)
+
+
 def account(recipe: Recipe) -> Ledger | None:
     """The account of the model that a recipe pre-trains; None if it pre-trains none.
 
     Raises:
         UserError: if a size of the model is not bound.
     """
-    pretrain = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
-    stage = recipe.arguments(pretrain)
+    stage = recipe.arguments(PRETRAIN)
     if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
         return None
     config = recipe.arguments(stage["model"]) | {"encoder": recipe.arguments(stage["encoder"])}

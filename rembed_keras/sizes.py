@@ -125,4 +125,5 @@ def generator_config(encoder: dict, num_layers: int | None = None, scale: float 
         "layer_groups": 1,
         "scalar_mix": False,
         "freeze_input_embedding": False,
+        "rematerialize": False,
     }

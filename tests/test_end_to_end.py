@@ -208,3 +208,15 @@ def test_jax_runs_the_same_recipe(project):
     rows = log(project / "runs/jax")
     assert rows[7]["step"] == 24 and rows[7]["loss"] < rows[0]["loss"]
     assert json.loads((project / "runs/jax/environment.json").read_text())["backend"] == "jax"
+
+
+def test_a_recipe_is_timed_and_leaves_nothing(project, tmp_path):
+    out, _ = finish("benchmark", project / "tiny.gin", "--steps", 4, "--out", "figures.json", cwd=tmp_path)
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+    assert figures["slowest_step_tokens_per_second"] <= figures["training_tokens_per_second"]
+    assert figures["reading_tokens_per_second"] > 0
+    assert 0 < figures["share_of_products"] < 1
+    assert f"{figures['training_tokens_per_second']:,.0f}" in out
+    _, err = finish("benchmark", project / "tiny.gin", "--steps", 1, cwd=tmp_path, code=2)
+    assert err.strip() == "rembed: --steps is 1; at least 2 are needed"

@@ -74,15 +74,9 @@ class Ledger:
 
     @property
     def training_flops(self) -> dict[str, int]:
-        """FLOPs of a step of pre-training per token of input: forward and backward, without the idle pooler."""
-        columns = {
-            name: (1 + BACKWARD)
-            * sum(
-                entry.flops for entry in self.entries if entry.is_kept == is_kept and not entry.name.endswith("pooler")
-            )
-            for name, is_kept in (("kept", True), ("dropped", False))
-        }
-        return columns | {"total": sum(columns.values())}
+        """FLOPs of a step of pre-training per token of input, forward and backward, of what the loss needs."""
+        every, spared = self._columns("flops", 1 + BACKWARD), self._columns("spared", 1 + BACKWARD)
+        return {name: every[name] - spared[name] for name in every}
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -173,15 +167,17 @@ def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float
     length = sequence_length or encoder.get("max_sequence_length", 512)
     if "encoder" not in config:
         return Ledger(tuple(encoder_entries(encoder, length)), length)
-    seen = 1 - mask_rate if "decoder_layers" in config else 1.0
-    entries = encoder_entries(encoder, length, config.get("kept_layers"), config.get("keep", "bottom"), seen)
+    is_late = "decoder_layers" in config
+    seen = 1 - mask_rate if is_late else 1.0
+    read = 1.0 if is_late or "generator_scale" in config else mask_rate  # else the head alone reads the last block
+    entries = encoder_entries(encoder, length, config.get("kept_layers"), config.get("keep", "bottom"), seen, read)
     arguments = (config["output_embedding_dim"], config.get("coupling", "decoupled"), config.get("output_cutoffs", ()))
     if "generator_scale" in config:
         generator = generator_config(encoder, config["generator_layers"], config["generator_scale"])
         head = head_entries(generator, *arguments, mask_rate)
         entries += detection_entries(encoder, generator, head, config["sharing"] == "embeddings", length)
     else:
-        if "decoder_layers" in config:
-            entries += decoder_entries(encoder, config["decoder_layers"], length)
+        if is_late:
+            entries += decoder_entries(encoder, config["decoder_layers"], length, mask_rate)
         entries += head_entries(encoder, *arguments, mask_rate)
     return Ledger(tuple(entries), length)

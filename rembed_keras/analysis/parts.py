@@ -22,6 +22,8 @@ class Entry:
         in_paper: how many of the parameters the paper counts.
         trained: how many of the parameters pre-training moves, and an optimizer has slots for.
         activations: numbers kept for the backward pass, per token of input.
+        spared: FLOPs of a forward pass, per token of input, that pre-training needs not: those of the pooler, and of
+            the last block for tokens that are not predicted.
     """
 
     name: str
@@ -31,10 +33,16 @@ class Entry:
     in_paper: int
     trained: int
     activations: int
+    spared: int = 0
 
 
 def encoder_entries(
-    config: dict, length: int, kept_layers: int | None = None, keep: str = "bottom", seen: float = 1.0
+    config: dict,
+    length: int,
+    kept_layers: int | None = None,
+    keep: str = "bottom",
+    seen: float = 1.0,
+    read: float = 1.0,
 ) -> list[Entry]:
     """The lines of an encoder.
 
@@ -44,6 +52,7 @@ def encoder_entries(
         kept_layers: how many blocks are kept after pre-training; all by default.
         keep: which; see `sizes.layers_to_keep`.
         seen: share of the tokens that the blocks see.
+        read: share of the tokens of which the last block's output is needed.
 
     Returns:
         Lines of what is kept, then of the blocks that are cut, if any are.
@@ -70,16 +79,22 @@ def encoder_entries(
     entries.append(
         _kept(f"{len(kept)} blocks", kept_blocks, round(len(kept) * flops), activations=round(len(kept) * activations))
     )
+    spared = 0 if config.get("scalar_mix") else _spared(config, length, read)
+    if layers - 1 in kept:
+        entries[-1] = replace(entries[-1], spared=spared)
     if not is_bert:
         entries.append(_kept("last norm", hidden, activations=hidden))
     if config.get("scalar_mix"):
         entries.append(_kept("mix of layers", layers + 2))
-    entries.append(_kept("pooler", pooler, round(2 * hidden * hidden / length), in_paper=0, trained=0))
+    once = round(2 * hidden * hidden / length)
+    entries.append(replace(_kept("pooler", pooler, once, in_paper=0, trained=0), spared=once))
     if len(kept) < layers:
         cut = layers - len(kept)
         entries.append(
             _dropped(f"{cut} blocks, cut", cut_blocks, round(cut * flops), cut_blocks, round(cut * activations))
         )
+        if layers - 1 not in kept:
+            entries[-1] = replace(entries[-1], spared=spared)
     return entries
 
 
@@ -112,13 +127,14 @@ def head_entries(config: dict, width: int, coupling: str, cutoffs=(), mask_rate:
     ]
 
 
-def decoder_entries(config: dict, num_layers: int, length: int) -> list[Entry]:
+def decoder_entries(config: dict, num_layers: int, length: int, mask_rate: float) -> list[Entry]:
     """The line of the decoder that [MASK] enters late.
 
     Args:
         config: the encoder's arguments.
         num_layers: blocks of the decoder.
         length: S.
+        mask_rate: share of the tokens of which the last block's output is needed.
     """
     plain = config | {"num_layers": num_layers, "layer_sharing": "none", "layer_groups": 1}
     (parameters, _), hidden = _blocks(plain, [*range(num_layers)]), config["hidden_dim"]
@@ -127,7 +143,8 @@ def decoder_entries(config: dict, num_layers: int, length: int) -> list[Entry]:
     else:
         parameters += 2 * hidden  # norms of what comes in and of what goes out
     flops, activations = (num_layers * work for work in _block_work(config, length))
-    return [_dropped(f"decoder, {num_layers} blocks", parameters + hidden, round(flops), 0, round(activations))]
+    line = _dropped(f"decoder, {num_layers} blocks", parameters + hidden, round(flops), 0, round(activations))
+    return [replace(line, spared=_spared(config, length, mask_rate))]
 
 
 def detection_entries(config: dict, generator: dict, head: list[Entry], is_shared: bool, length: int) -> list[Entry]:
@@ -196,6 +213,12 @@ def _block_work(config, length):
     if config.get("block", "bert") == "bert":
         return attention + 4 * hidden * wide, held + 2 * hidden + 2 * wide
     return attention + 6 * hidden * wide, held + 2 * hidden + 4 * wide
+
+
+def _spared(config, length, read):
+    """FLOPs per token that a block saves whose output is needed of some tokens only; keys and values are of all."""
+    flops, _ = _block_work(config, length)
+    return round((1 - read) * (flops - 4 * config["hidden_dim"] * _inner(config)))
 
 
 def _kept(name, parameters, flops=0, in_paper=None, trained=None, activations=0):

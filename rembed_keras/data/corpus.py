@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from rembed_keras.errors import UserError
 
 FORMAT = 1
 BLOCK = 4096  # tokens a record
+CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 SAMPLE_BYTES = 24_000_000  # of text that a tokenizer learns from
 
 
@@ -51,6 +52,7 @@ class Corpus:
         self.languages: list[str] = sorted(self.manifest["languages"])
         self.num_tokens: dict[str, int] = {name: self.manifest["languages"][name]["tokens"] for name in self.languages}
         self._readers: dict = {}
+        self._block = lru_cache(CACHED_BLOCKS)(self._read_block)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -83,9 +85,9 @@ class Corpus:
             part = self._block(language, block)[offset : offset + count]
             parts.append(part)
             start, count = (start + len(part)) % size, count - len(part)
-        return np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
+        return np.concatenate(parts or [[]], dtype=np.int32, casting="unsafe")
 
-    def _block(self, language, index):
+    def _read_block(self, language, index):
         if language not in self._readers:
             from array_record.python.array_record_data_source import ArrayRecordDataSource
 

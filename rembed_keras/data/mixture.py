@@ -8,6 +8,7 @@ before it, which is all that resuming needs. Random access, mixing and reading a
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import grain
 import numpy as np
@@ -121,9 +122,13 @@ def _rows(mixture, index):
     tokens = mixture.corpus.num_tokens[language]
     slices = tokens // length
 
+    @lru_cache
+    def cut(number):
+        return int(np.random.default_rng((seed, index, number)).integers(length))
+
     def row(position, piece) -> Mapping:
-        cut = np.random.default_rng((seed, index, position // slices)).integers(length)
-        return {"tokens": mixture.corpus.tokens(language, cut + piece * length, length), "language": np.int32(index)}
+        start = cut(position // slices) + piece * length
+        return {"tokens": mixture.corpus.tokens(language, start, length), "language": np.int32(index)}
 
     return grain.MapDataset.range(slices).seed(seed + index).shuffle().repeat().map_with_index(row)
 

@@ -29,6 +29,7 @@ class Parts:
     norm: keras.layers.Layer | None
     mix: keras.layers.Layer | None
     pooler: keras.layers.Layer
+    rematerialize: bool = False
 
     def embed(self, token_ids, segment_ids, padding_mask, training=None):
         """Embeddings at the width of the blocks, [B, S] -> [B, S, D]."""
@@ -44,7 +45,10 @@ class Parts:
         states = [hidden]
         for block in self.blocks:
             only = at if block is self.blocks[-1] and self.mix is None else None
-            states.append(block(states[-1], mask, positions, at=only, training=training))  # [B, S, D] -> [B, S, D]
+            call = _function_of_hidden(block, mask, positions, only, training)
+            if self.rematerialize and training:
+                call = keras.remat(call)
+            states.append(call(states[-1]))  # [B, S, D] -> [B, S, D]
         if self.norm is not None:
             states[-1] = self.norm(states[-1])
         return states[-1] if self.mix is None else pick(self.mix(states), at), states
@@ -75,6 +79,8 @@ class Encoder(keras_hub.models.Backbone):
         input_cutoffs: ids at which narrower bands of the token table begin; none by default. See `BandedTable`.
         scalar_mix: whether `sequence_output` is a learned mix of all hidden states instead of the last.
         freeze_input_embedding: whether the token table stays as it is in training.
+        rematerialize: whether pre-training keeps of each block only what comes in, and computes the rest once more for
+            the gradient: less memory for a third more time. Not for replaced-token detection, nor with dropout.
         parts: layers to use instead of new ones, of an encoder of the same widths; both then have the same weights.
             `with_layers` makes cut encoders in this way.
         dtype: dtype or policy of all layers.
@@ -120,6 +126,7 @@ class Encoder(keras_hub.models.Backbone):
         input_cutoffs=(),
         scalar_mix=False,
         freeze_input_embedding=False,
+        rematerialize=False,
         parts=None,
         dtype=None,
         name="encoder",
@@ -145,6 +152,7 @@ class Encoder(keras_hub.models.Backbone):
             "input_cutoffs": [*input_cutoffs],
             "scalar_mix": scalar_mix,
             "freeze_input_embedding": freeze_input_embedding,
+            "rematerialize": rematerialize,
         }
         _check(config)
         self._arguments = config
@@ -251,7 +259,13 @@ def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
         else keras.layers.LayerNormalization(epsilon=epsilon, center=False, name=f"{prefix}norm", dtype=dtype),
         mix=ScalarMix(config["num_layers"] + 1, name=f"{prefix}mix", dtype=dtype) if config["scalar_mix"] else None,
         pooler=keras.layers.Dense(hidden, activation="tanh", name=f"{prefix}pooler", **dense),
+        rematerialize=config["rematerialize"],
     )
+
+
+def _function_of_hidden(block, mask, positions, at, training):
+    """A block as a plain function of one argument, as Keras's `remat` wants it."""
+    return lambda hidden: block(hidden, mask, positions, at=at, training=training)
 
 
 def _check(config):
@@ -266,6 +280,8 @@ def _check(config):
         raise UserError(f"num_heads is {config['num_heads']}; it must divide hidden_dim, {config['hidden_dim']}")
     if not 0 <= config["dropout"] < 1:
         raise UserError(f"dropout is {config['dropout']!r}; it must be at least 0 and under 1")
+    if config["rematerialize"] and config["dropout"]:
+        raise UserError("rematerialize needs dropout 0: the second computation would draw another mask")
     options = {"activation": ACTIVATIONS, "block": BLOCKS, "layer_sharing": SHARING}
     for key, choices in options.items():
         if config[key] not in choices:

@@ -19,7 +19,7 @@ def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=
         bias: [V].
         targets: int [N], the right words.
         weights: float [N], what each loss counts.
-        chunk_size: how many predictions are scored at a time.
+        chunk_size: how many predictions are scored at a time, at most.
         differentiable: whether gradients are taken along; without, less is computed and nothing can be learned.
 
     Returns:
@@ -60,7 +60,9 @@ def _by_chunk(features, rows, bias, targets, weights, chunk_size, with_gradients
     if isinstance(count, int) and count <= chunk_size:
         total, losses, hits, *gradients = _score(features, rows, bias, targets, weights, with_gradients)
         return (total, losses, hits), gradients
-    padding = -count % chunk_size
+    steps = (count + chunk_size - 1) // chunk_size
+    chunk_size = (count + steps - 1) // steps  # as many in each chunk as there are in others
+    padding = steps * chunk_size - count
     inputs = [_pad(each, padding) for each in (targets, weights, *features)]
     sums = [ops.zeros((), "float32")]
     columns = [ops.zeros_like(inputs[1]) for _ in ("losses", "hits")]
@@ -80,7 +82,6 @@ def _by_chunk(features, rows, bias, targets, weights, chunk_size, with_gradients
             for old, part in zip(state[1], new, strict=True)
         ]
 
-    steps = (count + padding) // chunk_size
     (total, *by_tables), columns = ops.fori_loop(0, steps, step, (sums, columns))
     losses, hits, *by_features = (each[:count] for each in columns)
     by_tables = [ops.cast(each, like.dtype) for each, like in zip(by_tables, (*rows, bias), strict=False)]

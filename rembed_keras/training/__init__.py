@@ -1,5 +1,6 @@
 """The stages of a run, and what they train with."""
 
+from rembed_keras.training.benchmark import benchmark
 from rembed_keras.training.checkpoints import model_of_run
 from rembed_keras.training.evaluate import evaluate
 from rembed_keras.training.finetune import finetune
@@ -13,6 +14,7 @@ __all__ = [
     "AdamW",
     "RunRecord",
     "WarmupLinearDecay",
+    "benchmark",
     "evaluate",
     "finetune",
     "model_of_run",

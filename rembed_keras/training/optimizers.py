@@ -94,8 +94,9 @@ def _sum_of_squares(gradient):
     XLA on CPU writes the squares down before it sums them; of a large table that is as much memory again, so they are
     taken a few rows at a time. On JAX a table may be spread over devices, and its rows stay where they are.
     """
-    rows = max(1, BLOCK // math.prod(gradient.shape[1:]))
-    blocks = gradient.shape[0] // rows if gradient.shape else 0
+    is_known = len(gradient.shape) > 0 and None not in tuple(gradient.shape)  # as that of every table is
+    rows = max(1, BLOCK // math.prod(gradient.shape[1:])) if is_known else 1
+    blocks = gradient.shape[0] // rows if is_known else 0
     if blocks < 2 or keras.config.backend() != "tensorflow":
         return ops.sum(ops.square(ops.cast(gradient, "float32")))
     rest = [0] * (len(gradient.shape) - 1)

@@ -157,6 +157,35 @@ def test_flops_are_those_of_the_traced_program(make, changes, arguments):
     assert (account.flops["total"] - pooler) * length == pytest.approx(counted, rel=2e-3)
 
 
+@pytest.mark.skipif(keras.config.backend() != "jax", reason="counted in JAX's traces, in the run on JAX")
+@pytest.mark.parametrize(
+    ("make", "changes", "arguments"),
+    [
+        (MaskedLM, {}, {}),
+        (MaskedLM, {"block": "modern", "head_dim": 4}, {"kept_layers": 1, "keep": "bottom"}),
+        (MaskedLM, {"scalar_mix": True}, {}),
+        (LateMaskedLM, {}, {"decoder_layers": 2}),
+    ],
+)
+def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
+    import jax
+
+    length, predictions = 20, 3
+    model = make(Encoder(**(SMALL | {"max_sequence_length": length} | changes)), 10, **arguments)
+    ids, positions = np.ones((1, length), "int32"), np.arange(1, 1 + predictions, dtype="int32")[None]
+    x = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids, "mask_positions": positions}
+    x |= {"targets": positions, "target_weights": positions.astype("float32")}
+    variables = model.trainable_variables
+
+    def loss(values):
+        with keras.StatelessScope([*zip(variables, values, strict=True)]):
+            return model(x, training=True)["loss"]
+
+    traced = jax.make_jaxpr(jax.grad(loss))([variable.value for variable in variables])
+    account = ledger(model, sequence_length=length, mask_rate=predictions / length)
+    assert account.training_flops["total"] * length == pytest.approx(count_products(traced.jaxpr), rel=2e-3)
+
+
 @pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX shows what a backward pass holds, in the run on JAX")
 @pytest.mark.parametrize("block", ["bert", "modern"])
 def test_activations_are_what_a_backward_pass_holds(block):

@@ -86,6 +86,39 @@ def test_training_learns_and_leaves_the_pooler_alone():
     np.testing.assert_array_equal(pooler, model.encoder.parts.pooler.kernel.numpy())
 
 
+def test_rematerialised_blocks_take_the_same_step():
+    steps = []
+    for rematerialize in (False, True):
+        keras.utils.set_random_seed(4)
+        model = make_model(rematerialize=rematerialize)
+        before = [weight.numpy() for weight in model.weights]
+        model.compile(optimizer=keras.optimizers.SGD(0.5))
+        model.train_on_batch(*make_batch())
+        steps.append([weight.numpy() - old for weight, old in zip(model.weights, before, strict=True)])
+    for plain, again in zip(*steps, strict=True):
+        np.testing.assert_allclose(again, plain, atol=1e-6)
+    with pytest.raises(ValueError, match="rematerialize needs dropout 0"):
+        make_model(rematerialize=True, dropout=0.1)
+
+
+@pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX shows its program, in the run on JAX")
+@pytest.mark.parametrize("rematerialize", [False, True])
+def test_rematerialised_blocks_are_computed_again(rematerialize):
+    import jax
+
+    model = make_model(rematerialize=rematerialize)
+    x, y, weights = make_batch()
+    x |= {"targets": y, "target_weights": weights}
+    variables = model.trainable_variables
+
+    def loss(values):
+        with keras.StatelessScope([*zip(variables, values, strict=True)]):
+            return model(x, training=True)["loss"]
+
+    program = str(jax.make_jaxpr(jax.grad(loss))([variable.value for variable in variables]))
+    assert program.count("remat") >= model.encoder.num_layers if rematerialize else "remat" not in program
+
+
 def test_coupled_is_one_table_and_decoupled_two():
     encoder = make_encoder()
     coupled, decoupled = MaskedLM(encoder, 6, coupling="coupled"), MaskedLM(encoder, 6)

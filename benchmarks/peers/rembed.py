@@ -1,0 +1,58 @@
+"""The package itself, as its recipes run it."""
+
+import keras
+import tensorflow as tf
+
+from benchmarks.shapes import Shape
+from rembed_keras.modeling import Classifier, Encoder, MaskedLM
+from rembed_keras.training.optimizers import AdamW
+
+VARIANTS = ("xla", "no xla")
+
+
+def training(shape: Shape, variant: str):
+    """A step of pre-training."""
+    model = MaskedLM(_encoder(shape), shape.output_embedding_dim)
+
+    def arrange(batch):
+        x = _inputs(batch["token_ids"]) | {"mask_positions": batch["mask_positions"]}
+        return x, batch["targets"], tf.ones(batch["targets"].shape)
+
+    return _step(model, shape, variant, arrange)
+
+
+def finetuning(shape: Shape, variant: str):
+    """A step of fine-tuning of the encoder alone, without what was dropped."""
+    model = Classifier(_encoder(shape), num_classes=2, dropout=0.0)
+    return _step(model, shape, variant, lambda batch: (_inputs(batch["token_ids"]), batch["labels"]))
+
+
+def inference(shape: Shape, variant: str):
+    """Hidden states of a batch."""
+    encoder = _encoder(shape)
+    encode = tf.function(lambda ids: encoder(_inputs(ids))["sequence_output"], jit_compile=variant == "xla")
+    return lambda batch: float(encode(tf.constant(batch["token_ids"]))[0, 0, 0])
+
+
+def _encoder(shape):
+    keras.utils.set_random_seed(0)
+    return Encoder(
+        shape.vocabulary_size,
+        shape.num_layers,
+        shape.num_heads,
+        shape.hidden_dim,
+        shape.intermediate_dim,
+        shape.input_embedding_dim,
+        max_sequence_length=shape.sequence_length,
+    )
+
+
+def _inputs(ids):
+    return {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
+
+
+def _step(model, shape, variant, arrange):
+    model.compile(AdamW(shape.learning_rate), jit_compile=variant == "xla")
+    model.optimizer.build(model.trainable_variables)
+    model.make_train_function()
+    return lambda batch: float(model.train_function(iter([arrange(batch)]))["loss"])

@@ -1,0 +1,57 @@
+"""What is measured: sizes of models and batches, and the same random batches for everybody."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a model and of its batches; the names are those of `rembed_keras.modeling.Encoder`.
+
+    Attributes:
+        num_predictions: hidden tokens a row, P.
+        learning_rate: of AdamW, constant.
+    """
+
+    vocabulary_size: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    intermediate_dim: int
+    input_embedding_dim: int
+    output_embedding_dim: int
+    batch_size: int = 16
+    sequence_length: int = 128
+    num_predictions: int = 20
+    learning_rate: float = 1e-4
+
+    @property
+    def tokens(self) -> int:
+        """Tokens a batch."""
+        return self.batch_size * self.sequence_length
+
+
+SHAPES = {
+    "tiny": Shape(500, 2, 2, 32, 64, 8, 48, batch_size=2, sequence_length=16, num_predictions=3),
+    "small": Shape(30_000, 6, 6, 384, 1536, 128, 768),
+    "wide": Shape(250_300, 4, 4, 256, 1024, 128, 1536),
+}
+
+
+def batches(shape: Shape, count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
+    """Batches of `token_ids` [B, S], `mask_positions` [B, P], `targets` [B, P] and `labels` [B], all int32.
+
+    A word's frequency falls with its id as in text, so that batches hold words many times.
+    """
+    rng = np.random.default_rng(seed)
+    rows = (shape.batch_size, shape.sequence_length)
+    made = []
+    for _ in range(count):
+        ids = np.minimum(shape.vocabulary_size ** rng.random(rows), shape.vocabulary_size - 1).astype("int32")
+        positions = np.argsort(rng.random(rows), axis=1)[:, : shape.num_predictions]
+        positions = np.sort(positions, axis=1).astype("int32")
+        targets = np.take_along_axis(ids, positions, axis=1)
+        labels = rng.integers(0, 2, shape.batch_size).astype("int32")
+        made.append({"token_ids": ids, "mask_positions": positions, "targets": targets, "labels": labels})
+    return made
