@@ -33,6 +33,7 @@ PEERS = {
     "finetuning": (("rembed", "xla"), ("huggingface", "as shipped"), ("keras_hub", "as shipped"), ("keras_hub", "xla")),
     "inference": (("rembed", "xla"), ("huggingface", "as shipped"), ("keras_hub", "as shipped"), ("keras_hub", "xla")),
 }
+OWN_OPTIONS = ("bfloat16", "bfloat16, no xla", "gelu_tanh", "rematerialized", "chunks of 160")  # beside "xla"
 WIDE_PEERS = (("rembed", "xla"), ("huggingface", "as shipped"), ("huggingface", "gathered"))
 
 
@@ -133,11 +134,14 @@ def main() -> None:
     """Runs, and writes what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["small", "wide"])
+    parser.add_argument("--options", action="store_true", help="options of this package instead of peers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     todo = [case for shape in options.shapes for case in cases(shape)]
+    if options.options:
+        todo = [("rembed", name, "training", shape) for shape in options.shapes for name in ("xla", *OWN_OPTIONS)]
     rounds: dict[tuple, list[dict]] = {case: [] for case in todo}
     products = []
     for number in range(options.rounds):

@@ -7,7 +7,6 @@ import transformers
 
 from benchmarks.shapes import Shape
 
-VARIANTS = ("as shipped", "gathered", "modernbert")
 CLIP_NORM = 1.0
 
 

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from benchmarks.shapes import Shape
 
-VARIANTS = ("as shipped", "xla")
 CLIP_NORM = 1.0
 
 

@@ -9,7 +9,6 @@ from official.nlp.modeling import models, networks
 
 from benchmarks.shapes import Shape
 
-VARIANTS = ("as shipped", "xla")
 CLIP_NORM = 1.0
 
 

@@ -7,12 +7,17 @@ from benchmarks.shapes import Shape
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
 from rembed_keras.training.optimizers import AdamW
 
-VARIANTS = ("xla", "no xla")
-
 
 def training(shape: Shape, variant: str):
     """A step of pre-training."""
-    model = MaskedLM(_encoder(shape), shape.output_embedding_dim)
+    options = {
+        "bfloat16": {"dtype": "mixed_bfloat16"},
+        "bfloat16, no xla": {"dtype": "mixed_bfloat16"},
+        "gelu_tanh": {"activation": "gelu_tanh"},
+        "rematerialized": {"rematerialize": True},
+    }
+    chunk = 160 if variant == "chunks of 160" else 512
+    model = MaskedLM(_encoder(shape, **options.get(variant, {})), shape.output_embedding_dim, loss_chunk=chunk)
 
     def arrange(batch):
         x = _inputs(batch["token_ids"]) | {"mask_positions": batch["mask_positions"]}
@@ -30,11 +35,15 @@ def finetuning(shape: Shape, variant: str):
 def inference(shape: Shape, variant: str):
     """Hidden states of a batch."""
     encoder = _encoder(shape)
-    encode = tf.function(lambda ids: encoder(_inputs(ids))["sequence_output"], jit_compile=variant == "xla")
+    encode = tf.function(lambda ids: encoder(_inputs(ids))["sequence_output"], jit_compile=_is_compiled(variant))
     return lambda batch: float(encode(tf.constant(batch["token_ids"]))[0, 0, 0])
 
 
-def _encoder(shape):
+def _is_compiled(variant):
+    return not variant.endswith("no xla")
+
+
+def _encoder(shape, **options):
     keras.utils.set_random_seed(0)
     return Encoder(
         shape.vocabulary_size,
@@ -44,6 +53,7 @@ def _encoder(shape):
         shape.intermediate_dim,
         shape.input_embedding_dim,
         max_sequence_length=shape.sequence_length,
+        **options,
     )
 
 
@@ -52,7 +62,7 @@ def _inputs(ids):
 
 
 def _step(model, shape, variant, arrange):
-    model.compile(AdamW(shape.learning_rate), jit_compile=variant == "xla")
+    model.compile(AdamW(shape.learning_rate), jit_compile=_is_compiled(variant))
     model.optimizer.build(model.trainable_variables)
     model.make_train_function()
     return lambda batch: float(model.train_function(iter([arrange(batch)]))["loss"])

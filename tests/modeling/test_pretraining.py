@@ -119,6 +119,23 @@ def test_rematerialised_blocks_are_computed_again(rematerialize):
     assert program.count("remat") >= model.encoder.num_layers if rematerialize else "remat" not in program
 
 
+def test_packed_rows_give_the_loss_and_the_step_of_padded_ones():
+    x, y, weights = make_batch()
+    packed = make_inputs([[FIRST, SECOND]], 12)
+    packed["mask_positions"] = np.array([[1, 2, 5, 7 + 2]], "int32")  # the second document begins after seven tokens
+    packed["language_ids"] = np.array([0], "int32")
+    steps = []
+    for batch in ((x, y, weights), (packed, np.array([[11, 7, 21, 32]], "int32"), np.ones((1, 4), "float32"))):
+        keras.utils.set_random_seed(6)
+        model = make_model()
+        before = [weight.numpy() for weight in model.weights]
+        model.compile(optimizer=keras.optimizers.SGD(0.5))
+        loss = model.train_on_batch(*batch, return_dict=True)["loss"]
+        steps.append([np.array(loss), *(new.numpy() - old for new, old in zip(model.weights, before, strict=True))])
+    for apart, together in zip(*steps, strict=True):
+        np.testing.assert_allclose(together, apart, atol=2e-6)
+
+
 def test_coupled_is_one_table_and_decoupled_two():
     encoder = make_encoder()
     coupled, decoupled = MaskedLM(encoder, 6, coupling="coupled"), MaskedLM(encoder, 6)
