@@ -102,7 +102,7 @@ def test_losses_do_not_overflow_and_gradients_stay_finite():
 def test_a_step_is_that_of_kerass_loss_over_whole_logits(make, width, options, block):
     x, y, weights = make_batch()
     stepped = []
-    for loss_chunk in (None, 4, 100):
+    for loss_chunk in (None, 3):
         keras.utils.set_random_seed(3)
         model = make(make_encoder(block=block), width, loss_chunk=loss_chunk or 1, **options)
         model.encoder.parts.pooler.trainable = False  # which no loss here reads
