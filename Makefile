@@ -12,8 +12,8 @@ PYTEST ?=
 # what the Model Garden declares it needs, it does not need for its pre-trainer, and would not install beside the rest
 MODEL_GARDEN := tf-models-official==2.20.0 tf-keras==2.21.0
 
-# tests of one file share what is dear to make, and stay together
-WORKERS := --numprocesses 2 --dist loadfile
+# tests of one file share what is dear to make, and stay together; conftest.py has files in order, slow ones first
+WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c

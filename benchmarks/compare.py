@@ -34,7 +34,15 @@ PEERS = {
     "finetuning": (("rembed", "xla"), ("huggingface", "as shipped"), ("keras_hub", "as shipped"), ("keras_hub", "xla")),
     "inference": (("rembed", "xla"), ("huggingface", "as shipped"), ("keras_hub", "as shipped"), ("keras_hub", "xla")),
 }
-OWN_OPTIONS = ("bfloat16", "bfloat16, no xla", "gelu_tanh", "rematerialized", "chunks of 160")  # beside "xla"
+OWN_OPTIONS = (  # beside "xla"
+    "bfloat16",
+    "bfloat16, no xla",
+    "gelu_tanh",
+    "rematerialized",
+    "chunks of 160",
+    "2 micro-batches",
+    "4 micro-batches",
+)
 WIDE_PEERS = (("rembed", "xla"), ("huggingface", "as shipped"), ("huggingface", "gathered"))
 
 

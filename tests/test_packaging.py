@@ -39,7 +39,7 @@ def wheel(tmp_path_factory):
 def bin_folder(wheel, tmp_path_factory):
     environment = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", environment, cwd=environment)
-    run(environment / "bin" / "pip", "install", "--quiet", wheel, cwd=environment)
+    run(environment / "bin" / "pip", "install", "--quiet", "--no-compile", wheel, cwd=environment)
     yield environment / "bin"
     shutil.rmtree(environment)  # 2.5 GB, which pytest would keep for three more runs
 

@@ -18,7 +18,9 @@ def training(shape: Shape, variant: str):
         "bfloat16, rematerialized": {"dtype": "mixed_bfloat16", "rematerialize": True},
     }
     chunk = 160 if variant == "chunks of 160" else 512
-    model = MaskedLM(_encoder(shape, **options.get(variant, {})), shape.output_embedding_dim, loss_chunk=chunk)
+    parts = {"2 micro-batches": 2, "4 micro-batches": 4}.get(variant, 1)
+    encoder = _encoder(shape, **options.get(variant, {}))
+    model = MaskedLM(encoder, shape.output_embedding_dim, loss_chunk=chunk, micro_batches=parts)
 
     def arrange(batch):
         x = _inputs(batch["token_ids"]) | {"mask_positions": batch["mask_positions"]}

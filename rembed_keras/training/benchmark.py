@@ -25,6 +25,7 @@ from rembed_keras.training.workdir import Workdir, write_atomically
 
 DEPTH = 4  # products in a row, so that moving the first operand to a device hardly counts
 REPEATS = 4
+LONG = 0.1  # seconds
 BATCHES = 300  # that are read
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
@@ -69,14 +70,18 @@ def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: in
     Console().print(_table(report))
 
 
-def product_rate(sides: Sequence[int] = (1024, 2048, 4096)) -> float:
+def product_rate(sides: Sequence[int] = (1024, 2048, 4096, 8192)) -> float:
     """FLOPs a second of products of square matrices in Keras's default dtype, compiled, at the best of some sizes.
+
+    Larger ones are tried until the machine is busy for LONG with one, which no size would fill better.
 
     >>> product_rate(sides=[128]) > 1e8
     True
     """
-    best = 0.0
+    best = seconds = 0.0
     for side in sides:
+        if seconds > LONG:
+            break
         inputs = keras.Input((side,))
         hidden = inputs
         for _ in range(DEPTH):
@@ -87,7 +92,8 @@ def product_rate(sides: Sequence[int] = (1024, 2048, 4096)) -> float:
         for _ in range(1 + REPEATS):
             begun = time.perf_counter()
             model.predict_on_batch(left)
-            best = max(best, DEPTH * 2 * side**3 / (time.perf_counter() - begun))
+            seconds = time.perf_counter() - begun
+            best = max(best, DEPTH * 2 * side**3 / seconds)
     return best
 
 
