@@ -10,8 +10,6 @@ from rich.console import Console
 
 from rembed_keras.analysis.report import report
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.tuning import tune
-from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.encoding import predict
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.tasks.task import Task
@@ -31,7 +29,6 @@ def evaluate(
     pretrained: str | None = None,
     sequence_length: int = 64,
     learning_rates: Sequence[float] = (1e-4,),
-    ways: Sequence[Way] = (),
     starts: Sequence[str] = STARTS,
     seeds: Sequence[int] = (0,),
     jit_compile: bool = True,
@@ -48,7 +45,6 @@ def evaluate(
         pretrained: as in `finetune`.
         sequence_length: S, as in `finetune`.
         learning_rates: as in `finetune`.
-        ways: as in `finetune`.
         starts: the starts to score.
         seeds: the seeds to score.
         jit_compile: whether to use XLA where it works.
@@ -57,7 +53,7 @@ def evaluate(
         UserError: for a model that was not fine-tuned, or several learning rates and no data to choose by.
     """
     origin = Origin(workdir.path, encoder, pretrained)
-    asked = Asked(workdir, task, origin, sequence_length, ways, jit_compile)
+    asked = Asked(workdir, task, origin, sequence_length, jit_compile)
     scores, chosen = [], {}
     for start in starts:
         rate = chosen[start] = _choose(asked, start, learning_rates, seeds)
@@ -89,13 +85,11 @@ class Asked:
         task: the task.
         origin: where their encoders came from.
         sequence_length: S.
-        ways: as in `finetune`.
         jit_compile: whether to use XLA where it works.
     """
 
-    def __init__(self, workdir, task, origin, sequence_length, ways, jit_compile=True):
+    def __init__(self, workdir, task, origin, sequence_length, jit_compile=True):
         self.workdir, self.task, self.origin, self.sequence_length = workdir, task, origin, sequence_length
-        self.ways = ways
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
         self._encoded = {}
 
@@ -105,13 +99,11 @@ class Asked:
         if has_failed(folder):
             return None
         keras.backend.clear_session(free_memory=False)
-        model = self.task.make_model(self.origin.fresh(), dropout=0.0)
-        tune(model, self.ways)
-        model.compile(jit_compile=self._jit_compile)
         found = checkpoints.latest(folder)
         if found is None:
             raise UserError(f"{folder} is missing: run finetune first")
-        checkpoints.load_parts(model, found)
+        model = checkpoints.restore(found)
+        model.compile(jit_compile=self._jit_compile)
         return model
 
     def answers(self, model, part, examples):

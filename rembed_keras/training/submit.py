@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 import keras
 from rich.console import Console
 
-from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks import bitext
 from rembed_keras.tasks.encoding import encode, predict
 from rembed_keras.tasks.retrieval import sentence_encoder
@@ -25,7 +24,6 @@ def submit(
     encoder: Callable | None = None,
     pretrained: str | None = None,
     sequence_length: int = 64,
-    ways: Sequence[Way] = (),
     seeds: Sequence[int] = (0,),
     start: str = "pretrained",
 ) -> None:
@@ -40,11 +38,10 @@ def submit(
         encoder: as in `finetune`.
         pretrained: as in `finetune`.
         sequence_length: S, as in `finetune`.
-        ways: as in `finetune`.
         seeds: seeds to choose from, in order.
         start: which start to hand in.
     """
-    asked = Asked(workdir, task, Origin(workdir.path, encoder, pretrained), sequence_length, ways)
+    asked = Asked(workdir, task, Origin(workdir.path, encoder, pretrained), sequence_length)
     chosen = json.loads((workdir.finetuned / task.name / "chosen.json").read_text(encoding="utf-8"))
     models = (asked.model(start, chosen[start], seed) for seed in seeds)
     model = next((each for each in models if each is not None), None)
