@@ -1,9 +1,9 @@
 """How a step grows with each size, beside what the ledger says: `python -m benchmarks.growth [--rounds 2]`.
 
-One size of shape `middle` changes at a time. Two machine constants, the rate of products and that of moving bytes, turn
-the ledger's FLOPs and bytes into seconds; two more, what the process holds anyway and how many bytes it holds for each
-of the ledger's, turn its bytes into memory. They are fitted to all points at once, and each point is then held against
-its prediction. Writes FOLDER/growth.json, growth.md and growth.png.
+One size of shape `middle` changes at a time. Three machine constants, the rate of products and those at which bytes of
+weights and of activations are gone through, turn the ledger's FLOPs and bytes into seconds; two more, what the process
+holds anyway and how many bytes it holds for each of the ledger's, turn its bytes into memory. They are fitted to all
+points at once, and each point is then held against its prediction. Writes FOLDER/growth.json, growth.md and growth.png.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def curves(specs: dict[str, tuple[str, int]], rounds: dict[str, list[dict]]) -> 
     flops, weights, activations = np.array([work(name) for name in names]).T
     seconds = np.array([statistics.median(min(each["steps_s"]) for each in rounds[name]) for name in names])
     peaks = np.array([float(statistics.median(each["peak_bytes"] for each in rounds[name])) for name in names])
-    time = fitted(np.stack([flops, weights + activations], axis=1), seconds)
+    time = fitted(np.stack([flops, weights, activations], axis=1), seconds)
     memory = fitted(np.stack([np.ones(len(names)), weights + activations], axis=1), peaks)
     return [
         {
@@ -101,6 +101,7 @@ def plot(points: list[dict], path: Path) -> None:
             )
             axis.plot(values, [point[name] / unit for point in mine], "o", color="tab:blue", label="measured")
             axis.set_ylim(bottom=0)
+            axis.locator_params(axis="x", nbins=4)
         rows[1, column].set_xlabel(field)
     rows[0, 0].set_ylabel("ms a step")
     rows[1, 0].set_ylabel("peak memory, GB")
