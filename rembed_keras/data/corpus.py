@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich.table import Table
 
-from rembed_keras.data.cleaning import Cleaning
+from rembed_keras.data.cleaning import VERDICTS, Cleaning
 from rembed_keras.data.jobs import Workers
 from rembed_keras.data.preparation import Plan, checksums, make, workshop
 from rembed_keras.data.shards import BLOCK
@@ -122,6 +123,23 @@ class Corpus:
         from array_record.python.array_record_data_source import ArrayRecordDataSource
 
         return ArrayRecordDataSource(str(self.path / file))
+
+    @property
+    def verdicts(self) -> dict[str, dict[str, int]]:
+        """Paragraphs of each language by the verdict of cleaning; empty if nothing was judged."""
+        entries = self.manifest["languages"]
+        return {name: entries[name]["verdicts"] for name in self.languages if "verdicts" in entries[name]}
+
+    def verdicts_table(self) -> Table:
+        """The verdicts, as a table."""
+        table = Table(title="Paragraphs")
+        for column in ("language", *VERDICTS):
+            table.add_column(column, justify="left" if column == "language" else "right")
+        for language, found in self.verdicts.items():
+            table.add_row(language, *(f"{found[verdict]:,}" for verdict in VERDICTS))
+        table.add_section()
+        table.add_row("all", *(f"{sum(each[name] for each in self.verdicts.values()):,}" for name in VERDICTS))
+        return table
 
     def verify(self) -> None:
         """Reads every file and compares it with its checksum.

@@ -41,7 +41,8 @@ def write_part(
     Returns:
         How many tokens the part has.
     """
-    vocabulary = load_tokenizer(tokenizer)
+    status = tokenizer.stat()
+    vocabulary = _load(tokenizer, status.st_mtime_ns, status.st_ino)
     names = shard_names(part, notes)
     tokens = 0
     for number, group in groupby(kept(part, notes, cleaning), lambda each: each[0] // shard_bytes):
@@ -58,8 +59,8 @@ def shard_names(part: Part, notes: Path) -> list[str]:
 
 
 @lru_cache(1)
-def load_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer that stays loaded for the next part."""
+def _load(path, *_):
+    """A tokenizer, which stays loaded for the next part as long as its file is the same."""
     return Tokenizer(path)
 
 
