@@ -75,7 +75,7 @@ def test_a_killed_preparation_goes_on_and_ends_in_the_same_bytes(sharded, mixed_
     process.wait()
     assert not (tmp_path / "corpus").exists()
     before = {path: path.stat().st_mtime_ns for path in made.glob("*.array_record")}
-    assert 3 <= len(before)
+    assert len(before) >= 3
     noted = {name for name in before if (made.parent / "notes" / f"{name.stem}.shard.json").exists()}
     subprocess.run(command, env=environment, check=True)
     after = {path: (tmp_path / "corpus" / path.name).stat().st_mtime_ns for path in noted}
