@@ -24,15 +24,14 @@ class DatasetPart:
 
     name: str
     size: int
-    dataset: str
-    data_dir: str
+    folder: str
     split: str
     language: str
 
     def read(self) -> Iterator[tuple[str, str]]:
         """Yields the language and its paragraphs."""
         library = _library()
-        builder = library.builder(self.dataset, data_dir=self.data_dir)
+        builder = library.builder_from_directory(self.folder)
         ordered = library.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         rows = builder.as_dataset(split=self.split, read_config=ordered, shuffle_files=False)
         for row in library.as_numpy(rows):
@@ -83,8 +82,7 @@ def _shards(builder, name, split, language):
         DatasetPart(
             f"{label}-{number:05}",
             info.num_bytes // max(info.num_shards, 1),
-            name,
-            str(builder.data_dir_root),
+            str(builder.data_dir),
             f"{split}[{number}shard:{number + 1}shard]",
             language,
         )

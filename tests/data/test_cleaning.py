@@ -111,9 +111,7 @@ def test_paragraphs_of_another_language_go_and_unknown_languages_pass(corpus, te
 def test_nothing_left_is_told(corpus, tmp_path):
     folder = write(tmp_path / "text", en=["The quick brown fox jumps."], ja=[GERMAN])
     with pytest.raises(UserError, match="nothing stays of ja"):
-        prepare(
-            folder, tmp_path / "out", tokenizer=corpus.tokenizer.path, cleaning=Cleaning(language_threshold=0.5)
-        )
+        prepare(folder, tmp_path / "out", tokenizer=corpus.tokenizer.path, cleaning=Cleaning(language_threshold=0.5))
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
