@@ -1,6 +1,7 @@
 """Commands about text: what is made of it, and how often a run will read it."""
 
 import json
+import shlex
 
 import click
 
@@ -26,6 +27,7 @@ from rembed_keras.cli.options import ALLOW_IMPORT
 @click.option("--language-threshold", type=float, metavar="0..1", help="Drop what is so likely another language.")
 @click.option("--shard-megabytes", default=64.0, show_default=True, help="Text in a file of tokens.")
 @click.option("--processes", type=click.IntRange(min=1), help="How many at once; one a core by default.")
+@click.option("--beam", metavar="OPTIONS", help="Have Apache Beam do it, with these options of its own.")
 def prepare(
     source: str,
     out_dir: str,
@@ -39,6 +41,7 @@ def prepare(
     language_threshold: float | None,
     shard_megabytes: float,
     processes: int | None,
+    beam: str | None,
 ) -> None:
     """Make token shards in OUT_DIR of the text in SOURCE.
 
@@ -50,7 +53,16 @@ def prepare(
 
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold)
     corpus = prepare_corpus(
-        source, out_dir, vocabulary_size, tokenizer, byte_fallback, normalization, cleaning, shard_megabytes, processes
+        source,
+        out_dir,
+        vocabulary_size,
+        tokenizer,
+        byte_fallback,
+        normalization,
+        cleaning,
+        shard_megabytes,
+        processes,
+        None if beam is None else shlex.split(beam),
     )
     if corpus.verdicts:
         from rich.console import Console

@@ -10,6 +10,7 @@ when a process was killed is used by the next.
 import json
 import shutil
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.table import Table
 
+from rembed_keras.data.beam import BeamWorkers
 from rembed_keras.data.cleaning import VERDICTS, Cleaning
 from rembed_keras.data.jobs import Workers
 from rembed_keras.data.preparation import Plan, checksums, make, workshop
@@ -163,6 +165,7 @@ def prepare(
     cleaning: Cleaning | None = None,
     shard_megabytes: float = 64,
     processes: int | None = None,
+    beam: Sequence[str] | None = None,
 ) -> Corpus:
     """Makes a corpus of text, or finds that it is made already.
 
@@ -177,6 +180,7 @@ def prepare(
         cleaning: what becomes of text before; nothing by default.
         shard_megabytes: of text a file of tokens; the tokens are the same whatever it is.
         processes: how many at once; one for each core by default.
+        beam: options of Apache Beam, to have its workers do it; see `data.beam`.
 
     Raises:
         UserError: for text, a tokenizer or a folder that cannot be used; nothing is left behind then.
@@ -192,7 +196,11 @@ def prepare(
     settings |= cleaning.settings()
     shard_bytes = round(shard_megabytes * 1e6)
     source = find_source(text_dir, shard_bytes)
-    workers = Workers(processes, sum(part.size for part in source.parts))
+    workers: Workers
+    if beam is None:
+        workers = Workers(processes, sum(part.size for part in source.parts))
+    else:
+        workers = BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
     sources = checksums(source, workers)
     if out_dir.exists() and any(out_dir.iterdir()):
         found = Corpus(out_dir)

@@ -4,10 +4,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from rembed_keras.data import survey
+from rembed_keras.data.cleaning import Cleaning
+from rembed_keras.data.sources import Part
 
 LEAST = 8_000_000  # bytes of text for which a process of its own is worth its start
 PAUSE = 0.5  # seconds between lines on a terminal
@@ -59,6 +64,22 @@ class Workers:
             line.add(jobs[number][0], result if isinstance(result, int) else 0)
         line.end()
         return results
+
+    def compare(self, parts: Sequence[Part], languages: Sequence[str], notes: Path, cleaning: Cleaning) -> None:
+        """Finds which paragraphs go because of earlier ones; a language is a job.
+
+        Args:
+            parts: all parts, in order.
+            languages: all languages.
+            notes: folder of the survey's notes.
+            cleaning: what may go.
+        """
+        totals = [survey.totals_of(part, notes) for part in parts]
+        jobs = []
+        for language in languages:
+            own = [part for part, total in zip(parts, totals, strict=True) if language in total]
+            jobs.append((sum(part.size for part in own), (language, own, notes, cleaning)))
+        self.run("comparing", survey.compare, jobs)
 
     def _results(self, function, jobs) -> Iterator[tuple[int, Any]]:
         if self.processes == 1 or len(jobs) < 2:

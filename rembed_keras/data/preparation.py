@@ -160,11 +160,7 @@ class _Making:
         if not languages:
             raise UserError("the source has no text")
         if cleaning.compares:
-            jobs = []
-            for language in languages:
-                own = [part for part, total in zip(self.parts, totals, strict=True) if language in total]
-                jobs.append((sum(part.size for part in own), (language, own, self.notes, cleaning)))
-            self.workers.run("comparing", survey.compare, jobs)
+            self.workers.compare(self.parts, languages, self.notes, cleaning)
         counts = [survey.count(part, self.notes, cleaning) for part in self.parts]
         for language in languages:
             if not sum(count.get(language, {}).get("paragraphs", 0) for count in counts):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -86,8 +87,7 @@ def compare(language: str, parts: Sequence[Part], folder: Path, cleaning: Cleani
         folder: of the notes.
         cleaning: what may go.
     """
-    notes = [(np.memmap(folder / f"{part.name}.notes", _note_type(cleaning), "r+"), part) for part in parts]
-    own = [(rows, list(totals_of(part, folder)).index(language)) for rows, part in notes]
+    own = [(read_notes(part, folder, cleaning, "r+"), list(totals_of(part, folder)).index(language)) for part in parts]
     total = sum(len(rows) for rows, _ in own)
     for rows, number in own:
         verdicts = rows["verdict"]
@@ -97,8 +97,6 @@ def compare(language: str, parts: Sequence[Part], folder: Path, cleaning: Cleani
     if cleaning.near_duplicates is not None:
         for band in range(bands(cleaning.near_duplicates)[0]):
             _mark([(rows, rows["bands"][:, band], number) for rows, number in own], total, (KEPT, ALIKE), ALIKE)
-    for rows, _ in own:
-        rows.flush()
 
 
 def _mark(own, total, compared, verdict):
@@ -138,7 +136,7 @@ def count(part: Part, folder: Path, cleaning: Cleaning) -> dict[str, dict[str, i
     totals = totals_of(part, folder)
     if not cleaning.judges:
         return {name: each | {VERDICTS[KEPT]: each["paragraphs"]} for name, each in totals.items()}
-    notes = _read_notes(part, folder, cleaning)
+    notes = read_notes(part, folder, cleaning)
     counted = {}
     for number, name in enumerate(totals):
         own = notes[notes["language"] == number]
@@ -148,10 +146,17 @@ def count(part: Part, folder: Path, cleaning: Cleaning) -> dict[str, dict[str, i
     return counted
 
 
-def _read_notes(part, folder, cleaning):
+def read_notes(part: Part, folder: Path, cleaning: Cleaning, mode: Literal["r", "r+"] = "r") -> np.ndarray:
+    """The notes of a part, which stay on disk: records of "language", "size", "verdict" and what is compared."""
     path = folder / f"{part.name}.notes"
     dtype = _note_type(cleaning)
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+    return np.memmap(path, dtype, mode) if path.stat().st_size else np.zeros(0, dtype)
+
+
+def forget(part: Part, folder: Path, cleaning: Cleaning) -> None:
+    """Takes back what comparing found, which may have been stopped half-way."""
+    notes = read_notes(part, folder, cleaning, "r+")
+    notes["verdict"][notes["verdict"] > FOREIGN] = KEPT
 
 
 def kept(part: Part, folder: Path, cleaning: Cleaning) -> Iterator[tuple[int, str, str]]:
@@ -160,7 +165,7 @@ def kept(part: Part, folder: Path, cleaning: Cleaning) -> Iterator[tuple[int, st
     Yields:
         Bytes of the part's text before a paragraph, those of paragraphs that go among them; its language; and itself.
     """
-    stays = _read_notes(part, folder, cleaning)["verdict"] == KEPT if cleaning.judges else None
+    stays = read_notes(part, folder, cleaning)["verdict"] == KEPT if cleaning.judges else None
     before = 0
     for number, (language, paragraph) in enumerate(cleaning.normalized(part.read())):
         if stays is None or stays[number]:
