@@ -2,6 +2,7 @@
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then those of the model and its account on JAX
 #   make lint         style and types
+#   make beam         an environment for Apache Beam, which cannot share one with the rest; its test then runs too
 #   make bench        this package beside its peers, in one run of about an hour; see benchmarks/README.md
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test lint bench
+.PHONY: help quickstart test lint beam bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -36,6 +37,15 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# protobuf: Beam wants one under 7, SentencePiece's messages one from 7 on, which preparing text does without
+BEAM := apache-beam==2.77.0 'array-record<0.9' 'click<9' 'grain<0.3' 'joblib<2' 'numpy<2.5' 'py3langid<0.5' \
+  'rensa<0.6' 'rich<16' 'sentencepiece<0.3'
+
+beam:
+	$(PYTHON) -m venv .venv-beam
+	.venv-beam/bin/pip install --quiet $(BEAM)
+	.venv-beam/bin/pip install --quiet --no-deps --editable .
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.rates

@@ -29,9 +29,15 @@ RUNTIME = [
     "matplotlib>=3.11.2,<3.12",
     "safetensors>=0.8.0,<0.9",
     "protobuf>=7.36.2,<8",
+    "joblib>=1.6.0,<2",
 ]
 JAX = ["jax>=0.10.2,<0.11"]
-TASKS = ["tensorflow-datasets>=4.9.10,<4.10", "seqeval>=1.2.2,<1.3"]
+TASKS = [
+    "tensorflow-datasets>=4.9.10,<4.10",
+    "importlib-resources>=7.1.0,<8",  # that tensorflow-datasets needs to make a data set, and does not bring
+    "seqeval>=1.2.2,<1.3",
+]
+CLEAN = ["rensa>=0.5.0,<0.6", "py3langid>=0.4.0,<0.5"]  # near duplicates, and whose language a paragraph is
 PEERS = ["torch>=2.13.0,<2.14", "transformers>=4.57.6,<5"]  # what tests and benchmarks compare with, where installed
 TEST = [
     "pytest>=9.2.0,<10",
@@ -70,9 +76,10 @@ setup(
         "gpu": ["tensorflow[and-cuda]>=2.21.0,<2.22"],
         "jax": JAX,
         "tasks": TASKS,
+        "clean": CLEAN,
         "profile": ["tensorboard-plugin-profile>=2.24.2,<2.25"],
         "peers": PEERS,
-        "test": [*TEST, *JAX, *TASKS],
+        "test": [*TEST, *JAX, *TASKS, *CLEAN],
     },
     entry_points={"console_scripts": ["rembed = rembed_keras.cli:main"]},
 )

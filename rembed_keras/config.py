@@ -18,7 +18,7 @@ from pathlib import Path
 import gin
 from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
 
-from rembed_keras.analysis.ledger import Ledger, ledger
+from rembed_keras.accounts import PRETRAIN, account
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.recipe import ROOT, Binding, Macro, Recipe, Reference, check_binding
 
@@ -27,7 +27,7 @@ BACKENDS = ("tensorflow", "jax")
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
-PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
+PREPARE = "rembed_keras.training.prepare"
 UNBOUND = re.compile(  # what gin adds to the TypeError of a call that lacks arguments
     r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
     re.DOTALL,
@@ -64,23 +64,52 @@ def run(recipe: Recipe) -> None:
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
+    training = _bind(recipe)
+    _, _, name = ROOT.rpartition(".")
+    record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
+    _call(getattr(training, name), record=record)
+
+
+def _bind(recipe):
+    """Gives a recipe to gin, and returns the module of the stages."""
     with hushed():
         from rembed_keras import training
 
-    _, _, name = ROOT.rpartition(".")
-    record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
     gin.clear_config(clear_constants=True)
     try:
         gin.parse_config(recipe.text())
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names in packages of others
         raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
+    return training
+
+
+def _call(function, **arguments):
+    """Calls a function with what is bound to it."""
     try:
-        gin.get_configurable(getattr(training, name))(record=record)
+        return gin.get_configurable(function)(**arguments)
     except TypeError as error:
         missing = UNBOUND.search(str(error))
         if missing is None:
             raise
         raise UserError(f"{missing['name']} has no {missing['arguments']}: bind it in the recipe") from error
+
+
+def budget(recipe: Recipe):
+    """What a recipe's pre-training will read, a `training.Budget`; prepares the text if that was not done.
+
+    Raises:
+        UserError: if the recipe pre-trains nothing, and as `training.budget` does.
+    """
+    stage = recipe.arguments(PRETRAIN)
+    if not isinstance(stage.get("mixture"), Reference):
+        raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")
+    whole = recipe.arguments(Reference("", "training.run", ROOT, False))
+    prepares = [each for each in whole.get("stages") or () if each.target.startswith(PREPARE)]
+    own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
+    own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
+    for name, value in own.items():
+        _override(f"training.budget.{name}={value}", recipe)
+    return _call(_bind(recipe).budget)
 
 
 def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
@@ -102,26 +131,6 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
     for name, value in own.items():
         _override(f"training.{name}={value}", recipe)
     run(recipe)
-
-
-def account(recipe: Recipe) -> Ledger | None:
-    """The account of the model that a recipe pre-trains; None if it pre-trains none.
-
-    Raises:
-        UserError: if a size of the model is not bound.
-    """
-    stage = recipe.arguments(PRETRAIN)
-    if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
-        return None
-    config = recipe.arguments(stage["model"]) | {"encoder": recipe.arguments(stage["encoder"])}
-    data = recipe.arguments(stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else {}
-    try:
-        rate = data.get("mask_rate", 0.15)
-        return ledger(config, data.get("sequence_length"), max(rate.values()) if isinstance(rate, dict) else rate)
-    except KeyError as missing:
-        raise UserError(f"{stage['encoder'].selector} has no {missing.args[0]}: bind it in the recipe") from None
-    except TypeError:
-        raise UserError(f"a size of {stage['encoder'].selector} or {stage['model'].selector} is no number") from None
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ PACKAGE = ROOT / "rembed_keras"
 # a part may import the parts of its set and of theirs, itself, errors and sizes
 ARROWS = {
     "cli": {"config", "recipe", "training", "tasks", "analysis", "interop", "modeling", "data"},
-    "config": {"recipe", "signatures", "training", "tasks", "analysis", "interop", "modeling", "data"},
+    "config": {"accounts", "recipe", "signatures", "training", "tasks", "analysis", "interop", "modeling", "data"},
+    "accounts": {"recipe", "analysis"},
     "recipe": {"signatures"},
     "signatures": set(),
     "training": {"tasks", "analysis", "interop", "modeling", "data"},

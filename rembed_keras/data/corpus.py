@@ -1,29 +1,57 @@
-"""Text becomes token shards, once: what pre-training reads, and a manifest of where it came from.
+"""A prepared corpus, which is what pre-training reads, and how it is made of text.
 
-A corpus is a folder: the tokenizer, one ArrayRecord file of tokens a language, the counts of every piece, and
-`manifest.json` with checksums of the sources and of what was made of them. Every paragraph is a document,
-`[CLS] ... [SEP]`, and a language is one long stream of documents, cut into blocks of equal length, so that any slice of
-it can be had at once. A corpus is written beside its place and renamed: it is there whole or not at all.
+A corpus is a folder: the tokenizer, ArrayRecord files of tokens, the counts of every piece, and `manifest.json` with
+checksums of the sources and of what was made of them. Every paragraph is a document, `[CLS] ... [SEP]`, and a language
+is one long stream of documents over one file or several, cut into blocks of equal length, so that any slice of it can
+be had at once. A corpus is made in a folder beside its place and moved: it is there whole or not at all; what was made
+when a process was killed is used by the next.
 """
 
-import itertools
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from rich.table import Table
 
-from rembed_keras.data.text import read_paragraphs, sha256, text_files
-from rembed_keras.data.tokenizer import Tokenizer, train_tokenizer
+from rembed_keras.data.beam import BeamWorkers
+from rembed_keras.data.cleaning import VERDICTS, Cleaning
+from rembed_keras.data.jobs import Workers
+from rembed_keras.data.preparation import Plan, checksums, make, workshop
+from rembed_keras.data.shards import BLOCK
+from rembed_keras.data.sources import find_source
+from rembed_keras.data.text import sha256
+from rembed_keras.data.tokenizer import Tokenizer
 from rembed_keras.errors import UserError
 
-FORMAT = 1
-BLOCK = 4096  # tokens a record
+FORMATS = (1, 2)  # that can be read; in the first a language is one file of its own
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
-SAMPLE_BYTES = 24_000_000  # of text that a tokenizer learns from
+OPEN_FILES = 256
+
+
+class Shard(NamedTuple):
+    """Where a language goes on: from which block of a file, and with which of its tokens."""
+
+    file: str
+    first_block: int
+    begin: int
+
+
+_begin = attrgetter("begin")
+
+
+def _shards(language):
+    """The shards of a language in the manifest, in order."""
+    found, begin = [], 0
+    for shard in language.get("shards") or [language]:
+        found.append(Shard(shard["file"], shard.get("first_block", 0), begin))
+        begin += shard["tokens"]
+    return found
 
 
 class Corpus:
@@ -47,12 +75,13 @@ class Corpus:
             self.manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise UserError(f"{self.path} is not a prepared corpus: make one with `rembed prepare`") from None
-        if self.manifest.get("format") != FORMAT:
+        if self.manifest.get("format") not in FORMATS:
             raise UserError(f"corpus {self.path} is of another version of rembed_keras: prepare it again")
         self.languages: list[str] = sorted(self.manifest["languages"])
         self.num_tokens: dict[str, int] = {name: self.manifest["languages"][name]["tokens"] for name in self.languages}
-        self._readers: dict = {}
+        self._shards = {name: _shards(self.manifest["languages"][name]) for name in self.languages}
         self._block = lru_cache(CACHED_BLOCKS)(self._read_block)
+        self._reader = lru_cache(OPEN_FILES)(self._open)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -78,22 +107,41 @@ class Corpus:
         Returns:
             int32 [count].
         """
-        size = self.num_tokens[language]
+        size, shards = self.num_tokens[language], self._shards[language]
         start, parts = start % size, []
         while count > 0:
-            block, offset = divmod(start, BLOCK)
-            part = self._block(language, block)[offset : offset + count]
+            shard = bisect_right(shards, start, key=_begin) - 1
+            block, offset = divmod(start - shards[shard].begin, BLOCK)
+            part = self._block(language, shard, block)[offset : offset + count]
             parts.append(part)
             start, count = (start + len(part)) % size, count - len(part)
         return np.concatenate(parts or [[]], dtype=np.int32, casting="unsafe")
 
-    def _read_block(self, language, index):
-        if language not in self._readers:
-            from array_record.python.array_record_data_source import ArrayRecordDataSource
+    def _read_block(self, language, shard, block):
+        file, first_block, _ = self._shards[language][shard]
+        return np.frombuffer(self._reader(file)[first_block + block], dtype=self.manifest["dtype"])
 
-            file = self.manifest["languages"][language]["file"]
-            self._readers[language] = ArrayRecordDataSource(str(self.path / file))
-        return np.frombuffer(self._readers[language][index], dtype=self.manifest["dtype"])
+    def _open(self, file):
+        from array_record.python.array_record_data_source import ArrayRecordDataSource
+
+        return ArrayRecordDataSource(str(self.path / file))
+
+    @property
+    def verdicts(self) -> dict[str, dict[str, int]]:
+        """Paragraphs of each language by the verdict of cleaning; empty if nothing was judged."""
+        entries = self.manifest["languages"]
+        return {name: entries[name]["verdicts"] for name in self.languages if "verdicts" in entries[name]}
+
+    def verdicts_table(self) -> Table:
+        """The verdicts, as a table."""
+        table = Table(title="Paragraphs")
+        for column in ("language", *VERDICTS):
+            table.add_column(column, justify="left" if column == "language" else "right")
+        for language, found in self.verdicts.items():
+            table.add_row(language, *(f"{found[verdict]:,}" for verdict in VERDICTS))
+        table.add_section()
+        table.add_row("all", *(f"{sum(each[name] for each in self.verdicts.values()):,}" for name in VERDICTS))
+        return table
 
     def verify(self) -> None:
         """Reads every file and compares it with its checksum.
@@ -113,108 +161,53 @@ def prepare(
     vocabulary_size: int = 8000,
     tokenizer: str | Path | None = None,
     byte_fallback: bool = False,
+    normalization: str = "nmt_nfkc",
+    cleaning: Cleaning | None = None,
+    shard_megabytes: float = 64,
+    processes: int | None = None,
+    beam: Sequence[str] | None = None,
 ) -> Corpus:
-    """Makes a corpus of a folder of text, or finds that it is made already.
+    """Makes a corpus of text, or finds that it is made already.
 
     Args:
-        text_dir: folder of `<language>.txt` or `.txt.gz`, UTF-8, one paragraph a line.
+        text_dir: folder of `<language>.txt` or `.txt.gz`, UTF-8, one paragraph a line; or another source of text, see
+            `sources.find_source`.
         out_dir: the corpus's folder.
         vocabulary_size: V of the tokenizer that is trained.
         tokenizer: a SentencePiece model to use instead of training one.
         byte_fallback: whether a trained tokenizer spells rare characters as bytes, instead of [UNK].
+        normalization: what a trained tokenizer does to text first; see `train_tokenizer`.
+        cleaning: what becomes of text before; nothing by default.
+        shard_megabytes: of text a file of tokens; the tokens are the same whatever it is.
+        processes: how many at once; one for each core by default.
+        beam: options of Apache Beam, to have its workers do it; see `data.beam`.
 
     Raises:
         UserError: for text, a tokenizer or a folder that cannot be used; nothing is left behind then.
     """
-    out_dir = Path(out_dir)
-    files = text_files(text_dir)
+    if not isinstance(shard_megabytes, int | float) or shard_megabytes <= 0:
+        raise UserError(f"shard_megabytes is {shard_megabytes!r}; it must be over 0")
+    out_dir, cleaning = Path(out_dir), cleaning or Cleaning()
     settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
+    if normalization != "nmt_nfkc":
+        settings["normalization"] = normalization
     if tokenizer is not None:
         settings = {"tokenizer": Tokenizer(tokenizer).sha256}
-    sources = {language: {"file": path.name, "sha256": sha256(path)} for language, path in files.items()}
-    made_of = {"format": FORMAT, "settings": settings, "sources": sources}
+    settings |= cleaning.settings()
+    shard_bytes = round(shard_megabytes * 1e6)
+    source = find_source(text_dir, shard_bytes)
+    workers: Workers
+    if beam is None:
+        workers = Workers(processes, sum(part.size for part in source.parts))
+    else:
+        workers = BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
+    sources = checksums(source, workers)
     if out_dir.exists() and any(out_dir.iterdir()):
         found = Corpus(out_dir)
-        if {key: found.manifest.get(key) for key in made_of} == made_of:
+        if (found.manifest["settings"], found.manifest["sources"]) == (settings, sources):
+            shutil.rmtree(workshop(out_dir), ignore_errors=True)  # of a process that was killed after its work
             return found
         raise UserError(f"{out_dir} holds a corpus of other text or settings: remove it or choose another folder")
-    writing = out_dir.with_name(f".{out_dir.name}.writing")
-    try:
-        shutil.rmtree(writing, ignore_errors=True)
-        writing.mkdir(parents=True)
-        _write(files, writing, made_of, tokenizer)
-        if out_dir.exists():
-            out_dir.rmdir()
-        os.rename(writing, out_dir)
-    except OSError as error:
-        raise UserError(f"{out_dir} cannot be written: {error.strerror}") from None
-    finally:
-        shutil.rmtree(writing, ignore_errors=True)
+    plan = Plan(source, settings, None if tokenizer is None else Path(tokenizer), cleaning, shard_bytes)
+    make(plan, out_dir, sources, workers)
     return Corpus(out_dir)
-
-
-def _write(files, folder, made_of, tokenizer):
-    if tokenizer is None:
-        vocabulary = train_tokenizer(_sample(files), folder / "tokenizer.model", **made_of["settings"])
-    else:
-        shutil.copyfile(tokenizer, folder / "tokenizer.model")
-        vocabulary = Tokenizer(folder / "tokenizer.model")
-    dtype = np.dtype("<u2" if vocabulary.vocabulary_size <= 2**16 else "<u4")
-    languages, counts = {}, []
-    for language, path in files.items():
-        pieces = np.zeros(vocabulary.vocabulary_size, np.int64)
-        file = f"{language}.array_record"
-        stream = _documents(path, vocabulary)
-        languages[language] = {"file": file} | _write_stream(stream, folder / file, dtype, pieces)
-        counts.append(pieces)
-    np.save(folder / "counts.npy", np.stack(counts))
-    checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    manifest = made_of | {"dtype": dtype.str, "block": BLOCK, "languages": languages, "files": checksums}
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
-
-
-def _sample(files: Mapping[str, Path]) -> Iterator[str]:
-    """Every n-th paragraph of each language, so many that large languages do not drown small ones."""
-    sizes = {}
-    for language, path in files.items():
-        sizes[language] = sum(len(line.encode("utf-8")) for line in read_paragraphs(path))
-        if not sizes[language]:
-            raise UserError(f"{path} has no text: remove it or add some")
-    roots = {language: size**0.5 for language, size in sizes.items()}
-    for language, path in files.items():
-        share = SAMPLE_BYTES * roots[language] / sum(roots.values())
-        yield from itertools.islice(read_paragraphs(path), 0, None, max(1, round(sizes[language] / share)))
-
-
-def _documents(path, vocabulary):
-    """Yields `[CLS] ... [SEP]` of every paragraph."""
-    for ids in vocabulary.encode_stream(read_paragraphs(path)):
-        yield [vocabulary.cls_id, *ids, vocabulary.sep_id]
-
-
-def _write_stream(documents, path, dtype, counts):
-    """Writes documents as blocks of tokens, adds their pieces to `counts`, and says how many of both there are."""
-    from array_record.python.array_record_module import ArrayRecordWriter
-
-    writer = ArrayRecordWriter(str(path), "group_size:1,zstd:3")
-    pending: list[int] = []
-    paragraphs = tokens = 0
-    for document in documents:
-        paragraphs += 1
-        tokens += len(document)
-        pending += document
-        while len(pending) >= BLOCK:
-            _write_block(writer, pending[:BLOCK], dtype, counts)
-            del pending[:BLOCK]
-    if pending:
-        _write_block(writer, pending, dtype, counts)
-    writer.close()
-    if not tokens:
-        raise UserError(f"{path.stem}.txt has no text: remove it or add some")
-    return {"paragraphs": paragraphs, "tokens": tokens}
-
-
-def _write_block(writer, tokens, dtype, counts):
-    array = np.array(tokens, dtype)
-    counts += np.bincount(array, minlength=len(counts))
-    writer.write(array.tobytes())

@@ -47,6 +47,15 @@ class Shares:
         owner = self._owner[turn].astype(np.int64)
         return owner, period * self._counts[owner] + self._nth[turn]
 
+    def totals(self, turns: int) -> np.ndarray:
+        """How many of the first turns each has, int64 [N].
+
+        >>> Shares([0.5, 0.25, 0.25]).totals(7).tolist()
+        [3, 2, 2]
+        """
+        periods, rest = divmod(turns, PERIOD)
+        return periods * self._counts + np.bincount(self._owner[:rest], minlength=len(self._counts))
+
 
 def shuffled(places: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """What comes at a place of a random order of n things: each key gives one order, in which each thing is once.

@@ -37,7 +37,9 @@ def text_files(folder: str | Path) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def read_exact_lines(path: str | Path, keep_ends: bool = False) -> Iterator[str]:
+def read_exact_lines(
+    path: str | Path, keep_ends: bool = False, start: int = 0, end: int | None = None
+) -> Iterator[str]:
     r"""Yields the lines of a text file as they are.
 
     A line ends at a line feed, with or without a carriage return before it, and nowhere else.
@@ -45,23 +47,42 @@ def read_exact_lines(path: str | Path, keep_ends: bool = False) -> Iterator[str]
     Args:
         path: the file.
         keep_ends: whether a line keeps its `\n` or `\r\n`.
+        start: of a file that is no archive, the byte from which on a line must begin to be read.
+        end: the byte before which it must begin; the file's end by default.
 
     Raises:
         UserError: for a file that cannot be read, text that is not UTF-8, or a damaged archive.
     """
     path, done = Path(path), 0
+    place = start
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            if start:
+                file.seek(start - 1)
+                place += len(file.readline()) - 1  # the rest of a line that began before
             for raw in file:
-                line = raw.decode("utf-8-sig" if done == 0 else "utf-8")
+                if end is not None and place >= end:
+                    break
+                line = raw.decode("utf-8-sig" if place == 0 else "utf-8")
                 yield line if keep_ends else line.removesuffix("\n").removesuffix("\r")
                 done += 1
+                place += len(raw)
     except UnicodeDecodeError:
-        raise UserError(f"{path}, line {done + 1} is not UTF-8: convert the file first") from None
+        raise UserError(f"{path}, line {first_line(path, start) + done} is not UTF-8: convert the file first") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise UserError(f"{path} is not a whole gzip file: it ends or breaks after line {done}") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
+
+
+def first_line(path, start):
+    """The number, from 1, of the first line that begins at a byte or after it."""
+    number, left = 1, start - 1
+    with open(path, "rb") as file:
+        while left > 0:
+            chunk = file.read(min(left, 2**20))
+            number, left = number + chunk.count(b"\n"), left - len(chunk)
+    return number + bool(start)
 
 
 def read_lines(path: Path) -> Iterator[str]:

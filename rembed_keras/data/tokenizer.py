@@ -29,6 +29,7 @@ SPECIAL_PIECES = {
 }
 THREADS = 4  # of training; the sums of its threads, and so the model, depend on their number
 CHUNK = 2000  # texts that are tokenized together
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # scripts that put no spaces between words, as their letters' Unicode names begin: every piece may start a word
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
@@ -144,6 +145,12 @@ class Tokenizer:
         """Ids of many texts, without special pieces."""
         return self._model.encode(texts, num_threads=os.cpu_count() or 1)
 
+    def encode_documents(self, texts: list[str], threads: int = 1) -> np.ndarray:
+        """`[CLS] ... [SEP]` of each text, one after another, int32 [T]."""
+        begin, end = np.array([self.cls_id], np.int32), np.array([self.sep_id], np.int32)
+        found = self._model.encode_as_numpy(texts, num_threads=threads)
+        return np.concatenate([part for ids in found for part in (begin, ids, end)], dtype=np.int32)
+
     def encode_stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yields the ids of each text, without special pieces, and holds few of the texts at a time."""
         texts = iter(texts)
@@ -156,7 +163,11 @@ class Tokenizer:
 
 
 def train_tokenizer(
-    lines: Iterable[str], path: str | Path, vocabulary_size: int, byte_fallback: bool = False
+    lines: Iterable[str],
+    path: str | Path,
+    vocabulary_size: int,
+    byte_fallback: bool = False,
+    normalization: str = "nmt_nfkc",
 ) -> Tokenizer:
     """Trains a unigram model whose first pieces are [PAD] [UNK] [CLS] [SEP] [MASK].
 
@@ -165,12 +176,18 @@ def train_tokenizer(
         path: where to write the model.
         vocabulary_size: V, number of pieces, special ones included.
         byte_fallback: whether to spell characters that are no piece as bytes, instead of [UNK].
+        normalization: what the model does to text first, one of `NORMALIZATIONS`: "nmt_nfkc" makes like characters one
+            and drops controls and repeated spaces; "identity" nothing, so that with `byte_fallback` decoding gives the
+            text back, but for U+2581, which is SentencePiece's own space.
 
     Raises:
-        UserError: if the text supports no vocabulary of that size; the message names one that it does.
+        UserError: for an unknown normalization, or if the text supports no vocabulary of that size; the message names
+            one that it does.
 
     Source: Kudo 2018, "Subword Regularization".
     """
+    if normalization not in NORMALIZATIONS:
+        raise UserError(f"normalization is {normalization!r}; it must be one of {', '.join(NORMALIZATIONS)}")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -179,6 +196,8 @@ def train_tokenizer(
             model_type="unigram",
             vocab_size=vocabulary_size,
             byte_fallback=byte_fallback,
+            normalization_rule_name=normalization,
+            remove_extra_whitespaces=normalization != "identity",
             pad_id=0,
             unk_id=1,
             bos_id=2,

@@ -1,6 +1,7 @@
 """The stages of a run, and what they train with."""
 
 from rembed_keras.training.benchmark import benchmark
+from rembed_keras.training.budget import Budget, budget
 from rembed_keras.training.checkpoints import model_of_run
 from rembed_keras.training.evaluate import evaluate, tabulate
 from rembed_keras.training.finetune import finetune
@@ -15,9 +16,11 @@ from rembed_keras.training.submit import mine, submit
 __all__ = [
     "AdamW",
     "Answerer",
+    "Budget",
     "RunRecord",
     "WarmupLinearDecay",
     "benchmark",
+    "budget",
     "evaluate",
     "finetune",
     "lines_of",

@@ -129,10 +129,47 @@ def test_unigram_entropy_is_that_of_what_is_predicted(corpus):
     assert mixture.unigram_entropy == pytest.approx(drawn, abs=0.03)
 
 
+SCHEDULE = {0: 1.0, 7: 0.3, 30: 0.0}
+
+
+def test_alpha_may_change_from_a_step_on(corpus):
+    mixture = Mixture(corpus, 16, 32, alpha=SCHEDULE)
+    sizes = np.array([corpus.num_tokens[language] for language in corpus.languages], float)
+    bounds = [*SCHEDULE, 60]
+    for (first, alpha), last in zip(SCHEDULE.items(), bounds[1:], strict=True):
+        expected = sizes**alpha / (sizes**alpha).sum()
+        seen = collections.Counter()
+        for step in range(first, last):
+            seen.update(mixture[step][0]["language_ids"].tolist())
+            drawn = np.array([seen[i] for i in range(3)])
+            assert np.abs(drawn - expected * drawn.sum()).max() <= 2
+        so_far = mixture.rows(last) - mixture.rows(first)
+        assert so_far.tolist() == drawn.tolist()
+    np.testing.assert_allclose(mixture.weights, 1 / 3)
+    same(Mixture(corpus, 16, 32, alpha=SCHEDULE)[45], mixture[45])
+    same(mixture[3], Mixture(corpus, 16, 32, alpha=1.0)[3])
+
+
+def test_a_language_goes_on_where_it_was_when_alpha_changes(corpus):
+    """Its rows, in their order, are those of a run whose alpha never changes."""
+
+    def own(alpha, steps):
+        rows = rows_of(Mixture(corpus, 8, 32, alpha=alpha), steps)
+        return [row.tolist() for language, row in rows if corpus.languages[language] == "ja"]
+
+    changed, plain = own({0: 0.9, 30: 0.1, 90: 1.0}, 120), own(0.0, 90)
+    slices = corpus.num_tokens["ja"] // 32
+    assert slices < min(len(changed), len(plain))  # into the second pass
+    assert changed == plain[: len(changed)]
+    assert len({tuple(row) for row in changed[:slices]}) == slices
+
+
 MISTAKES = {
     "BATCH_SIZE is 0": {"batch_size": 0},
     "SEQUENCE_LENGTH is 'long'": {"sequence_length": "long"},
     "alpha is 3": {"alpha": 3},
+    r"alpha is \{3: 0.5\}; it must say an exponent from step 0 on": {"alpha": {3: 0.5}},
+    "alpha is 2; it must be between 0": {"alpha": {0: 0.5, 9: 2}},
     "mask_rate is 0": {"mask_rate": 0},
     "it must say a share from step 0 on": {"mask_rate": {5: 0.1}},
     "mask_rate is 2": {"mask_rate": {0: 0.1, 5: 2}},

@@ -1,4 +1,4 @@
-"""The command line: `rembed run`, `inspect`, `benchmark`, `prepare`, `solve`, `convert`, `trim`, `extend`,
+"""The command line: `rembed run`, `inspect`, `budget`, `benchmark`, `prepare`, `solve`, `convert`, `trim`, `extend`,
 `predict`, `report`.
 
 Exit code 0 is success, 2 a mistake of the user's, told in one line on stderr, and 1 anything else. What is heavy is
@@ -15,17 +15,19 @@ from pathlib import Path
 import click
 
 from rembed_keras import __version__
+from rembed_keras.cli import corpora
+from rembed_keras.cli.options import ALLOW_IMPORT
 from rembed_keras.errors import UserError
-
-ALLOW_IMPORT = click.option(
-    "--allow-import", multiple=True, metavar="PACKAGE", help="Another package that the recipe may import."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rembed")
 def rembed() -> None:
     """Pre-train multilingual encoders, and know what every part of them costs."""
+
+
+rembed.add_command(corpora.prepare)
+rembed.add_command(corpora.budget)
 
 
 @rembed.command()
@@ -88,21 +90,6 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
         config.benchmark(loaded, folder, steps)
         if out:
             shutil.copyfile(Path(folder) / "benchmark.json", out)
-
-
-@rembed.command()
-@click.argument("text_dir")
-@click.argument("out_dir")
-@click.option("--vocabulary-size", default=8000, show_default=True, help="Pieces of the tokenizer that is trained.")
-@click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to use instead of training one.")
-@click.option("--byte-fallback", is_flag=True, help="Spell rare characters as bytes instead of [UNK].")
-def prepare(text_dir: str, out_dir: str, vocabulary_size: int, tokenizer: str | None, byte_fallback: bool) -> None:
-    """Make token shards in OUT_DIR of the <language>.txt files in TEXT_DIR."""
-    from rembed_keras.data.corpus import prepare as prepare_corpus
-
-    corpus = prepare_corpus(text_dir, out_dir, vocabulary_size, tokenizer, byte_fallback)
-    tokens = sum(corpus.num_tokens.values())
-    click.echo(f"{out_dir}: {tokens:,} tokens of {len(corpus.languages)} languages")
 
 
 class Amount(click.ParamType):

@@ -1,0 +1,90 @@
+"""Commands about text: what is made of it, and how often a run will read it."""
+
+import json
+import shlex
+
+import click
+
+from rembed_keras.cli.options import ALLOW_IMPORT
+
+
+@click.command()
+@click.argument("source")
+@click.argument("out_dir")
+@click.option("--vocabulary-size", default=8000, show_default=True, help="Pieces of the tokenizer that is trained.")
+@click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to use instead of training one.")
+@click.option("--byte-fallback", is_flag=True, help="Spell rare characters as bytes instead of [UNK].")
+@click.option(
+    "--normalization",
+    default="nmt_nfkc",
+    show_default=True,
+    metavar="RULE",
+    help="What the tokenizer does to text first; identity: nothing.",
+)
+@click.option("--unicode-form", metavar="NFC|NFKC", help="Bring text into this form before anything else.")
+@click.option("--deduplicate", is_flag=True, help="Of equal paragraphs of a language keep the first.")
+@click.option("--near-duplicates", type=float, metavar="0..1", help="Drop what is so like an earlier paragraph.")
+@click.option("--language-threshold", type=float, metavar="0..1", help="Drop what is so likely another language.")
+@click.option("--shard-megabytes", default=64.0, show_default=True, help="Text in a file of tokens.")
+@click.option("--processes", type=click.IntRange(min=1), help="How many at once; one a core by default.")
+@click.option("--beam", metavar="OPTIONS", help="Have Apache Beam do it, with these options of its own.")
+def prepare(
+    source: str,
+    out_dir: str,
+    vocabulary_size: int,
+    tokenizer: str | None,
+    byte_fallback: bool,
+    normalization: str,
+    unicode_form,
+    deduplicate: bool,
+    near_duplicates: float | None,
+    language_threshold: float | None,
+    shard_megabytes: float,
+    processes: int | None,
+    beam: str | None,
+) -> None:
+    """Make token shards in OUT_DIR of the text in SOURCE.
+
+    SOURCE is a folder of <language>.txt or .txt.gz files, of .jsonl or .jsonl.gz files, or of what WikiExtractor wrote;
+    or tfds:NAME/CONFIG:VERSION, a data set of tensorflow-datasets. The same command goes on where a killed one was.
+    """
+    from rembed_keras.data.cleaning import Cleaning
+    from rembed_keras.data.corpus import prepare as prepare_corpus
+
+    cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold)
+    corpus = prepare_corpus(
+        source,
+        out_dir,
+        vocabulary_size,
+        tokenizer,
+        byte_fallback,
+        normalization,
+        cleaning,
+        shard_megabytes,
+        processes,
+        None if beam is None else shlex.split(beam),
+    )
+    if corpus.verdicts:
+        from rich.console import Console
+
+        Console().print(corpus.verdicts_table())
+    tokens = sum(corpus.num_tokens.values())
+    click.echo(f"{out_dir}: {tokens:,} tokens of {len(corpus.languages)} languages")
+
+
+@click.command()
+@click.argument("recipe")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@ALLOW_IMPORT
+def budget(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
+    """Show how often a RECIPE will read each language; prepares the text if that was not done, builds no model."""
+    from rembed_keras import config
+
+    shown = config.budget(config.load(recipe, bindings, allow_import))
+    if as_json:
+        click.echo(json.dumps(shown.to_json(), indent=1))
+        return
+    from rich.console import Console
+
+    Console().print(shown.table())

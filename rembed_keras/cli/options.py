@@ -1,0 +1,7 @@
+"""Options that commands have in common."""
+
+import click
+
+ALLOW_IMPORT = click.option(
+    "--allow-import", multiple=True, metavar="PACKAGE", help="Another package that the recipe may import."
+)
