@@ -36,6 +36,7 @@ class Corpus:
         manifest: what `manifest.json` says.
         languages: names, sorted.
         num_tokens: tokens of each language.
+        damage: the error about the shard that could not be read, kept for those whom it reached as another; or None.
 
     Raises:
         UserError: if the folder holds no whole corpus.
@@ -51,17 +52,18 @@ class Corpus:
             raise UserError(f"corpus {self.path} is of another version of rembed_keras: prepare it again")
         self.languages: list[str] = sorted(self.manifest["languages"])
         self.num_tokens: dict[str, int] = {name: self.manifest["languages"][name]["tokens"] for name in self.languages}
+        self.damage: UserError | None = None
         self._readers: dict = {}
         self._block = lru_cache(CACHED_BLOCKS)(self._read_block)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the tokens."""
-        return Tokenizer(self.path / "tokenizer.model")
+        """The tokenizer that made the tokens; it is compared with its checksum first."""
+        return Tokenizer(self._whole("tokenizer.model"))
 
     @cached_property
     def _counts(self):
-        return np.load(self.path / "counts.npy")
+        return np.load(self._whole("counts.npy"))
 
     def unigram_counts(self, language: str) -> np.ndarray:
         """How often each piece stands in the text of a language, int64 [V]."""
@@ -77,12 +79,19 @@ class Corpus:
 
         Returns:
             int32 [count].
+
+        Raises:
+            UserError: for a shard that is damaged there or missing.
         """
         size = self.num_tokens[language]
         start, parts = start % size, []
         while count > 0:
             block, offset = divmod(start, BLOCK)
-            part = self._block(language, block)[offset : offset + count]
+            try:
+                part = self._block(language, block)[offset : offset + count]
+            except (RuntimeError, OSError):  # every record has a checksum in its file
+                self.damage = _damaged(self._shard(language))
+                raise self.damage from None
             parts.append(part)
             start, count = (start + len(part)) % size, count - len(part)
         return np.concatenate(parts or [[]], dtype=np.int32, casting="unsafe")
@@ -91,9 +100,11 @@ class Corpus:
         if language not in self._readers:
             from array_record.python.array_record_data_source import ArrayRecordDataSource
 
-            file = self.manifest["languages"][language]["file"]
-            self._readers[language] = ArrayRecordDataSource(str(self.path / file))
+            self._readers[language] = ArrayRecordDataSource(str(self._shard(language)))
         return np.frombuffer(self._readers[language][index], dtype=self.manifest["dtype"])
+
+    def _shard(self, language):
+        return self.path / self.manifest["languages"][language]["file"]
 
     def verify(self) -> None:
         """Reads every file and compares it with its checksum.
@@ -101,10 +112,18 @@ class Corpus:
         Raises:
             UserError: naming the first file that is missing or damaged.
         """
-        for name, expected in self.manifest["files"].items():
-            path = self.path / name
-            if not path.exists() or sha256(path) != expected:
-                raise UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
+        for name in self.manifest["files"]:
+            self._whole(name)
+
+    def _whole(self, name):
+        path = self.path / name
+        if not path.exists() or sha256(path) != self.manifest["files"][name]:
+            raise _damaged(path)
+        return path
+
+
+def _damaged(path):
+    return UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
 
 
 def prepare(
@@ -146,8 +165,9 @@ def prepare(
         if out_dir.exists():
             out_dir.rmdir()
         os.rename(writing, out_dir)
-    except OSError as error:
-        raise UserError(f"{out_dir} cannot be written: {error.strerror}") from None
+    except (OSError, RuntimeError) as error:  # the latter is ArrayRecord's
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UserError(f"{out_dir} cannot be written: {reason}") from None
     finally:
         shutil.rmtree(writing, ignore_errors=True)
     return Corpus(out_dir)

@@ -6,11 +6,14 @@ Forms are `huggingface`, `tf1`, `preset` and `savedmodel`. What comes out is the
 import contextlib
 import json
 import os
+import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
+from safetensors import SafetensorError
 
 from rembed_keras.data.tokenizer import Tokenizer
 from rembed_keras.errors import UserError
@@ -103,10 +106,17 @@ def written_whole(target: Path) -> Iterator[Path]:
         writing.mkdir(parents=True)
         yield writing
         os.rename(writing, target)
-    except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
+    except (OSError, SafetensorError, *_errors_of_tensorflow()) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UserError(f"{target} cannot be written: {reason}") from None
     finally:
         shutil.rmtree(writing, ignore_errors=True)
+
+
+def _errors_of_tensorflow():
+    """What TensorFlow raises where Python raises an OSError, if it is there to raise anything."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (tensorflow.errors.OpError,) if tensorflow else ()
 
 
 def read_model(source: str) -> tuple[keras.Model, Path | None]:
@@ -148,7 +158,13 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
 
 def write_preset(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     """Writes a keras-hub preset."""
-    model.save_to_preset(str(folder))
+    try:
+        model.save_to_preset(str(folder))
+    except RuntimeError as error:  # h5py's, which has the system's reason among its words
+        number = re.search(r"errno = (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
     return []
 
 

@@ -2,6 +2,7 @@
 
 from rembed_keras.training.benchmark import benchmark
 from rembed_keras.training.checkpoints import model_of_run
+from rembed_keras.training.divergence import replay
 from rembed_keras.training.evaluate import evaluate, tabulate
 from rembed_keras.training.finetune import finetune
 from rembed_keras.training.optimizers import AdamW, WarmupLinearDecay
@@ -25,6 +26,7 @@ __all__ = [
     "model_of_run",
     "prepare",
     "pretrain",
+    "replay",
     "retrieve",
     "run",
     "submit",
