@@ -2,6 +2,7 @@
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then those of the model and its account on JAX
 #   make lint         style and types
+#   make soak         ten minutes of training that is killed at random moments and must end in the same bits
 #   make bench        this package beside its peers, in one run of about an hour; see benchmarks/README.md
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test lint bench
+.PHONY: help quickstart test lint soak bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -36,6 +37,9 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+soak: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.soak --minutes 10
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.rates

@@ -164,9 +164,8 @@ def exports():
     draw, said, target = random.Random(SEED), Path("converted.txt"), Path("served")
     job = command("convert", "whole", target, "--from", "run", "--to", "savedmodel", "--tokenizer", TOKENIZER)
     writing = Path(".served.writing")
-    codes = [
-        stop(start(job, said), then(writing.exists, draw, 0.6), number) for number in (signal.SIGKILL, signal.SIGTERM)
-    ]
+    numbers = (signal.SIGKILL, signal.SIGTERM)
+    codes = [stop(start(job, said), then(writing.exists, draw, 0.6), number) for number in numbers]
     assert not target.exists()
     codes.append(finish(start(job, said, file_size=100_000)))
     lines = [last_words(said)]

@@ -22,7 +22,7 @@ from tests.forks import SEED, finish, start, survive
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
-STEPS, EVERY, KILLS = 30, 4, 25
+STEPS, EVERY, KILLS = 30, 4, 14
 VOCABULARY = 1200
 FORMS = ("preset", "huggingface")
 JOBS = ("training", "corpus", *FORMS)

@@ -5,10 +5,11 @@ Forms are `huggingface`, `tf1`, `preset` and `savedmodel`. What comes out is the
 
 import contextlib
 import json
+import math
 import os
-import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -158,14 +159,15 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
 
 def write_preset(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     """Writes a keras-hub preset."""
-    try:
-        model.save_to_preset(str(folder))
-    except RuntimeError as error:  # h5py's, which has the system's reason among its words
-        number = re.search(r"errno = (\d+)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
+    _reserve(folder, sum(4 * math.prod(weight.shape) + 4096 for weight in model.weights))
+    model.save_to_preset(str(folder))
     return []
+
+
+def _reserve(folder, size):
+    """Makes sure that so many bytes can be written: HDF5 does not survive a full disk, and floods stderr."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, size)
 
 
 READERS: dict[str, Callable] = {"huggingface": read_huggingface, "tf1": read_tf1, "preset": read_preset}
