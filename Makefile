@@ -2,6 +2,7 @@
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then those of the model and its account on JAX
 #   make lint         style and types
+#   make soak         ten minutes of training that is killed at random moments and must end in the same bits
 #   make beam         an environment for Apache Beam, which cannot share one with the rest; its test then runs too
 #   make bench        this package beside its peers, in one run of about an hour; see benchmarks/README.md
 
@@ -20,7 +21,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test lint beam bench
+.PHONY: help quickstart test lint soak beam bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -37,6 +38,9 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+soak: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.soak --minutes 10
 
 # protobuf: Beam wants one under 7, SentencePiece's messages one from 7 on, which preparing text does without
 BEAM := apache-beam==2.77.0 'array-record<0.9' 'click<9' 'grain<0.3' 'joblib<2' 'numpy<2.5' 'py3langid<0.5' \

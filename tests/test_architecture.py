@@ -8,9 +8,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rembed_keras"
 
-# a part may import the parts of its set and of theirs, itself, errors and sizes
+# a part may import the parts of its set and of theirs, itself, and what is everybody's
 ARROWS = {
-    "cli": {"config", "recipe", "training", "tasks", "analysis", "interop", "modeling", "data"},
+    "cli": {"config", "exits", "recipe", "training", "tasks", "analysis", "interop", "modeling", "data"},
     "config": {"accounts", "recipe", "signatures", "training", "tasks", "analysis", "interop", "modeling", "data"},
     "accounts": {"recipe", "analysis"},
     "recipe": {"signatures"},
@@ -22,9 +22,11 @@ ARROWS = {
     "modeling": set(),
     "data": set(),
     "errors": set(),
+    "exits": set(),
+    "interruption": set(),
     "sizes": set(),
 }
-EVERYBODYS = {"errors", "sizes"}
+EVERYBODYS = {"errors", "interruption", "sizes"}
 ENTRANCES = {"__init__", "__main__"}  # they show the package to the outside, and may import any part
 
 

@@ -181,17 +181,13 @@ def kill_when(process, is_time):
 def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits(finished, project):
     whole, _ = finished
     killed = project / "runs/killed"
-    moments = [
+    moments = [  # more of them in test_kills_of_runs.py
         (killed / ".corpus.writing").exists,
-        lambda: len(log(killed)) >= 2 if (killed / "metrics.jsonl").exists() else False,
-        lambda: list((killed / "checkpoints").glob(".writing-*")),
-        lambda: len(log(killed)) >= 8 and (killed / "finetuned").exists(),
+        lambda: (killed / "metrics.jsonl").exists() and len(log(killed)) >= 8 and (killed / "finetuned").exists(),
     ]
-    kills = 0
     for is_time in moments:
         process = rembed("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
-        kills += kill_when(process, is_time)
-    assert kills >= 3  # the moment of writing is short and may be missed
+        assert kill_when(process, is_time)
     finish("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
     assert log(killed) == log(whole)
     for file in ("encoder.safetensors", "head.safetensors", "optimizer.safetensors", "state.json"):

@@ -1,8 +1,9 @@
 """The command line: `rembed run`, `inspect`, `budget`, `benchmark`, `prepare`, `solve`, `convert`, `trim`, `extend`,
 `predict`, `report`.
 
-Exit code 0 is success, 2 a mistake of the user's, told in one line on stderr, and 1 anything else. What is heavy is
-imported only by the command that needs it.
+Exit code 0 is success, 2 a mistake of the user's, told in one line on stderr, and 1 anything else. A command that
+SIGTERM stopped ends with 75, the EX_TEMPFAIL of sysexits.h: start it again and it goes on. What is heavy is imported
+only by the command that needs it.
 """
 
 import json
@@ -18,6 +19,7 @@ from rembed_keras import __version__
 from rembed_keras.cli import corpora
 from rembed_keras.cli.options import ALLOW_IMPORT
 from rembed_keras.errors import UserError
+from rembed_keras.exits import told_in_one_line
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,7 +37,11 @@ rembed.add_command(corpora.budget)
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
 @ALLOW_IMPORT
 def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -> None:
-    """Run a RECIPE; the same command again goes on where it stopped."""
+    """Run a RECIPE; the same command again goes on where it stopped.
+
+    SIGTERM lets training finish its step, saves it and ends with exit code 75: the same command is to be started
+    again, when the machine is back. Ctrl-C saves too and ends with 1. Exit code 2 is a mistake that one line tells.
+    """
     from rembed_keras import config
 
     config.run(config.load(recipe, bindings, allow_import))
@@ -271,16 +277,5 @@ def report(runs: tuple[str, ...], against: tuple[str, ...], out: str | None, une
 
 def main() -> None:
     """Runs the command line, and tells a user's mistake in one line with exit code 2."""
-    try:
+    with told_in_one_line():
         rembed.main(prog_name="rembed", standalone_mode=False)
-    except click.ClickException as error:
-        _fail(error.format_message(), error.exit_code)
-    except UserError as error:
-        _fail(str(error).splitlines()[0], 2)
-    except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; the same command goes on from the last checkpoint", 1)
-
-
-def _fail(message, code):
-    click.echo(f"rembed: {message}", err=True)
-    sys.exit(code)

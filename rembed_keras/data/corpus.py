@@ -64,6 +64,7 @@ class Corpus:
         manifest: what `manifest.json` says.
         languages: names, sorted.
         num_tokens: tokens of each language.
+        damage: the error about the shard that could not be read, kept for those whom it reached as another; or None.
 
     Raises:
         UserError: if the folder holds no whole corpus.
@@ -80,17 +81,18 @@ class Corpus:
         self.languages: list[str] = sorted(self.manifest["languages"])
         self.num_tokens: dict[str, int] = {name: self.manifest["languages"][name]["tokens"] for name in self.languages}
         self._shards = {name: _shards(self.manifest["languages"][name]) for name in self.languages}
+        self.damage: UserError | None = None
         self._block = lru_cache(CACHED_BLOCKS)(self._read_block)
         self._reader = lru_cache(OPEN_FILES)(self._open)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the tokens."""
-        return Tokenizer(self.path / "tokenizer.model")
+        """The tokenizer that made the tokens; it is compared with its checksum first."""
+        return Tokenizer(self._whole("tokenizer.model"))
 
     @cached_property
     def _counts(self):
-        return np.load(self.path / "counts.npy")
+        return np.load(self._whole("counts.npy"))
 
     def unigram_counts(self, language: str) -> np.ndarray:
         """How often each piece stands in the text of a language, int64 [V]."""
@@ -106,13 +108,20 @@ class Corpus:
 
         Returns:
             int32 [count].
+
+        Raises:
+            UserError: for a shard that is damaged there or missing.
         """
         size, shards = self.num_tokens[language], self._shards[language]
         start, parts = start % size, []
         while count > 0:
             shard = bisect_right(shards, start, key=_begin) - 1
             block, offset = divmod(start - shards[shard].begin, BLOCK)
-            part = self._block(language, shard, block)[offset : offset + count]
+            try:
+                part = self._block(language, shard, block)[offset : offset + count]
+            except (RuntimeError, OSError):  # every record has a checksum in its file
+                self.damage = _damaged(self.path / shards[shard].file)
+                raise self.damage from None
             parts.append(part)
             start, count = (start + len(part)) % size, count - len(part)
         return np.concatenate(parts or [[]], dtype=np.int32, casting="unsafe")
@@ -149,10 +158,18 @@ class Corpus:
         Raises:
             UserError: naming the first file that is missing or damaged.
         """
-        for name, expected in self.manifest["files"].items():
-            path = self.path / name
-            if not path.exists() or sha256(path) != expected:
-                raise UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
+        for name in self.manifest["files"]:
+            self._whole(name)
+
+    def _whole(self, name):
+        path = self.path / name
+        if not path.exists() or sha256(path) != self.manifest["files"][name]:
+            raise _damaged(path)
+        return path
+
+
+def _damaged(path):
+    return UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
 
 
 def prepare(

@@ -87,7 +87,7 @@ def make(plan: Plan, out_dir: Path, sources: dict[str, dict[str, str]], workers:
             shutil.rmtree(place)
     except OSError as error:
         shutil.rmtree(place, ignore_errors=True)
-        raise UserError(f"{out_dir} cannot be written: {error.strerror}") from None
+        raise UserError(f"{out_dir} cannot be written: {error.strerror or error}") from None
 
 
 @contextlib.contextmanager

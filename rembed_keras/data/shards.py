@@ -86,29 +86,38 @@ def write_shard(
     Returns:
         The note: of each language its "paragraphs", "tokens", and the number of its "first_block".
     """
-    from array_record.python.array_record_module import ArrayRecordWriter
-
     dtype = token_type(vocabulary)
     streams, paragraphs = _tokenize(texts, vocabulary, threads, dtype)
+    whole = {language: np.concatenate(streams.pop(language)) for language in sorted(streams)}
     writing = notes / f"{name}.shard.writing"
-    writer = ArrayRecordWriter(str(writing), "group_size:1,zstd:3")
+    _write_blocks(writing, whole.values())
     languages, counts, first = {}, {}, 0
-    for language in sorted(streams):
-        stream = np.concatenate(streams.pop(language))
-        for start in range(0, len(stream), BLOCK):
-            writer.write(stream[start : start + BLOCK].tobytes())
+    for language, stream in whole.items():
         languages[language] = {"paragraphs": paragraphs[language], "tokens": len(stream), "first_block": first}
         first += -(-len(stream) // BLOCK)
         counted = np.bincount(stream, minlength=vocabulary.vocabulary_size)
         pieces = np.flatnonzero(counted)
         counts[language] = np.stack([pieces, counted[pieces]])
-    writer.close()
     writing.replace(folder / f"{name}.array_record")
     packed = io.BytesIO()
     np.savez_compressed(packed, *(counts[language] for language in languages))
     write_whole(notes / f"{name}.shard.npz", packed.getvalue())
     write_whole(notes / f"{name}.shard.json", json.dumps(languages).encode())
     return languages
+
+
+def _write_blocks(path, streams):
+    """Writes streams of tokens, a block a record."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    try:
+        writer = ArrayRecordWriter(str(path), "group_size:1,zstd:3")
+        for stream in streams:
+            for start in range(0, len(stream), BLOCK):
+                writer.write(stream[start : start + BLOCK].tobytes())
+        writer.close()
+    except RuntimeError as error:  # how ArrayRecord says that the disk is full
+        raise OSError(str(error).splitlines()[0]) from None
 
 
 def token_type(vocabulary: Tokenizer) -> np.dtype:

@@ -5,12 +5,16 @@ Forms are `huggingface`, `tf1`, `preset` and `savedmodel`. What comes out is the
 
 import contextlib
 import json
+import math
 import os
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
+from safetensors import SafetensorError
 
 from rembed_keras.data.tokenizer import Tokenizer
 from rembed_keras.errors import UserError
@@ -103,10 +107,17 @@ def written_whole(target: Path) -> Iterator[Path]:
         writing.mkdir(parents=True)
         yield writing
         os.rename(writing, target)
-    except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
+    except (OSError, SafetensorError, *_errors_of_tensorflow()) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UserError(f"{target} cannot be written: {reason}") from None
     finally:
         shutil.rmtree(writing, ignore_errors=True)
+
+
+def _errors_of_tensorflow():
+    """What TensorFlow raises where Python raises an OSError, if it is there to raise anything."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (tensorflow.errors.OpError,) if tensorflow else ()
 
 
 def read_model(source: str) -> tuple[keras.Model, Path | None]:
@@ -148,8 +159,15 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
 
 def write_preset(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     """Writes a keras-hub preset."""
+    _reserve(folder, sum(4 * math.prod(weight.shape) + 4096 for weight in model.weights))
     model.save_to_preset(str(folder))
     return []
+
+
+def _reserve(folder, size):
+    """Makes sure that so many bytes can be written: HDF5 does not survive a full disk, and floods stderr."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, size)
 
 
 READERS: dict[str, Callable] = {"huggingface": read_huggingface, "tf1": read_tf1, "preset": read_preset}

@@ -148,7 +148,7 @@ class _Tensors:
                 with safe_open(shard, framework="np") as file:
                     self._files |= dict.fromkeys(file.keys(), shard)
             except (SafetensorError, OSError) as error:
-                raise UserError(f"{shard} is no safetensors file: {error}") from None
+                raise UserError(f"{shard} is no whole safetensors file, fetch it again: {error}") from None
         if not shards:
             self._loaded = _load_pickled(folder)
 

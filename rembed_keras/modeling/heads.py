@@ -11,6 +11,7 @@ from keras import ops
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import OutputEmbedding
 from rembed_keras.modeling.replicas import weighted_mean
+from rembed_keras.modeling.running_means import MeanOfNumbers
 from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import activation_function, pick
 from rembed_keras.modeling.tuning import tune
@@ -112,6 +113,7 @@ class TaskModel(keras.Model):
         self.encoder = encoder
         self.head = head
         self.ways: list = []  # those of fine-tuning that it was made ready for, see `tuning.tune`
+        self.loss_mean = MeanOfNumbers(name="loss")
         self._settings = {"dropout": dropout, "name": name}
 
     @property
@@ -139,6 +141,16 @@ class TaskModel(keras.Model):
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         return weighted_mean(self.losses_of(y, y_pred), sample_weight)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        if self.loss is None:
+            losses = self.losses_of(y, y_pred)
+            self.loss_mean.update_state(losses, ops.ones_like(losses) if sample_weight is None else sample_weight)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def get_metrics_result(self):
+        # as in pre-training, a mean over predictions takes the place of Keras's over rows
+        return super().get_metrics_result() | ({} if self.loss is not None else {"loss": self.loss_mean.result()})
 
     def get_config(self):
         ways = [keras.saving.serialize_keras_object(way) for way in self.ways]

@@ -14,38 +14,7 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
 from rembed_keras.modeling.micro_batches import step_in_parts
 from rembed_keras.modeling.replicas import sum_over_replicas, weighted_mean
-
-
-class MeanByGroup(keras.metrics.Metric):
-    """Weighted means of a value, one a group: for example the loss of each language.
-
-    Args:
-        groups: names of the groups; the result is a dict `{"<prefix><group>": mean}`, NaN for a group unseen.
-        prefix: what stands before a group's name.
-        name: the metric's name.
-
-    >>> metric = MeanByGroup(["de", "en"], prefix="loss/")
-    >>> metric.update_state(np.array([1.0, 3.0]), np.array([0, 0]), np.array([1.0, 1.0]))
-    >>> float(metric.result()["loss/de"])
-    2.0
-    """
-
-    def __init__(self, groups, prefix="", name="mean_by_group"):
-        super().__init__(name=name)
-        self.keys = [f"{prefix}{group}" for group in groups]
-        self.total = self.add_weight(shape=(len(self.keys),), initializer="zeros", name="total")
-        self.count = self.add_weight(shape=(len(self.keys),), initializer="zeros", name="count")
-
-    def update_state(self, values, group_ids, sample_weight):
-        """Adds values [N] with weights [N] to the groups int [N]."""
-        size = len(self.keys)
-        weight = ops.cast(sample_weight, "float32")
-        self.total.assign_add(ops.segment_sum(values * weight, group_ids, num_segments=size))
-        self.count.assign_add(ops.segment_sum(weight, group_ids, num_segments=size))
-
-    def result(self):
-        means = self.total / self.count
-        return {key: means[i] for i, key in enumerate(self.keys)}
+from rembed_keras.modeling.running_means import MeanByGroup, MeanOfNumbers, numbers
 
 
 class PretrainingModel(keras_hub.models.Task):
@@ -76,7 +45,7 @@ class PretrainingModel(keras_hub.models.Task):
         self.preprocessor = None
         super().__init__(inputs=inputs, outputs=outputs, name=name, compile=False)
         self._arguments = arguments
-        self.loss_mean = keras.metrics.Mean(name="loss")
+        self.loss_mean = MeanOfNumbers(name="loss")
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.loss_by_group = None
 
@@ -126,6 +95,7 @@ class PretrainingModel(keras_hub.models.Task):
 
     def track(self, losses, hits, weights, language_ids):
         """Adds losses and hits, weighted, all [B, N], of rows in languages int [B] to the metrics."""
+        losses, weights = numbers(losses, weights)
         self.loss_mean.update_state(losses, weights)
         self.accuracy.update_state(hits, weights)
         if self.loss_by_group is not None:

@@ -13,6 +13,7 @@ from rembed_keras.modeling.pretraining import (
     with_mask_positions,
 )
 from rembed_keras.modeling.replicas import weighted_mean
+from rembed_keras.modeling.running_means import MeanOfNumbers
 from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import activation_function
 from rembed_keras.sizes import generator_config
@@ -113,8 +114,8 @@ class ReplacedTokenDetection(PretrainingModel):
         }
         super().__init__(encoder, inputs, outputs, arguments, name)
         self.head = head
-        self.generator_loss = keras.metrics.Mean(name="generator_loss")
-        self.detection_loss = keras.metrics.Mean(name="detection_loss")
+        self.generator_loss = MeanOfNumbers(name="generator_loss")
+        self.detection_loss = MeanOfNumbers(name="detection_loss")
 
     def movable(self, variables: list) -> list:
         """Those of `variables` that the loss can move: neither pooler's."""

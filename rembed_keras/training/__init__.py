@@ -3,6 +3,7 @@
 from rembed_keras.training.benchmark import benchmark
 from rembed_keras.training.budget import Budget, budget
 from rembed_keras.training.checkpoints import model_of_run
+from rembed_keras.training.divergence import replay
 from rembed_keras.training.evaluate import evaluate, tabulate
 from rembed_keras.training.finetune import finetune
 from rembed_keras.training.optimizers import AdamW, WarmupLinearDecay
@@ -28,6 +29,7 @@ __all__ = [
     "model_of_run",
     "prepare",
     "pretrain",
+    "replay",
     "retrieve",
     "run",
     "submit",

@@ -78,8 +78,10 @@ class Recorder(keras.callbacks.Callback):
         every: steps between rows.
         progress: called with each row.
 
+    Where steps may be skipped a row counts those of the run, and what no step of its interval says is null.
+
     Raises:
-        DivergedError: when the loss is no longer a number, naming the step.
+        DivergedError: when the loss is no longer a number though no step was skipped, naming the step.
     """
 
     def __init__(
@@ -94,11 +96,16 @@ class Recorder(keras.callbacks.Callback):
         super().__init__()
         self.clock, self.log, self.board = clock, log, board
         self.run, self.every, self.progress = run, every, progress
+        self._skipped = 0
+
+    def on_train_begin(self, logs=None):
+        self._skipped = int(_number(self.model.optimizer.skipped_steps))
 
     def on_train_batch_end(self, batch, logs=None):
         if not self.clock.is_due(self.every):
             return
         settle(self.model)
+        optimizer = self.model.optimizer
         means = {key: float(value) for key, value in self.model.get_metrics_result().items()}
         self.model.reset_metrics()
         step = self.clock.step
@@ -108,11 +115,17 @@ class Recorder(keras.callbacks.Callback):
             "step": step,
             "tokens": int(step * self.clock.tokens_per_step),
             **{key: value for key, value in means.items() if not ("/" in key and math.isnan(value))},
-            "learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)),
-            "grad_norm": float(keras.ops.convert_to_numpy(self.model.optimizer.gradient_norm)),
+            "learning_rate": _number(optimizer.learning_rate),
+            "grad_norm": _number(optimizer.gradient_norm),
             "tokens_per_second": self.clock.tokens_per_second(),
         }
-        if not math.isfinite(row["loss"]):
+        if optimizer.skip_nonfinite:
+            skipped, self._skipped = self._skipped, int(_number(optimizer.skipped_steps))
+            row["skipped_steps"] = self._skipped
+            if self._skipped > skipped:
+                told = [key for key in (*means, "grad_norm") if key in row]
+                row |= {key: None for key in told if not math.isfinite(row[key])}
+        if row["loss"] is not None and not math.isfinite(row["loss"]):
             raise DivergedError(f"the loss of {self.run} is {row['loss']} at step {step}: lower the learning rate")
         self.log.append(row)
         self.board.draw(row)
@@ -122,11 +135,14 @@ class Recorder(keras.callbacks.Callback):
 class Checkpointer(keras.callbacks.Callback):
     """Saves every so many steps and at the last one, and brings back what `fit` resets at its start.
 
+    If it is asked to stop it saves too, and lets `fit` end.
+
     Args:
         clock: the step clock, which runs before this callback.
         every: steps between checkpoints.
         save: called with the step.
         resume: called when `fit` has reset the running means, to put back those of an interrupted interval.
+        must_stop: whether training is asked to stop.
     """
 
     def __init__(
@@ -135,17 +151,21 @@ class Checkpointer(keras.callbacks.Callback):
         every: int,
         save: Callable[[int], object],
         resume: Callable[[], None],
+        must_stop: Callable[[], bool],
     ):
         super().__init__()
-        self.clock, self.every, self.save, self.resume = clock, every, save, resume
+        self.clock, self.every, self.save, self.resume, self.must_stop = clock, every, save, resume, must_stop
 
     def on_epoch_begin(self, epoch, logs=None):
         self.resume()
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.clock.is_due(self.every):
+        must_stop = self.must_stop()
+        if self.clock.is_due(self.every) or must_stop:
             settle(self.model)
             self.save(self.clock.step)
+        if must_stop:
+            self.model.stop_training = True
 
 
 class ProgressLine(keras.callbacks.Callback):
@@ -181,7 +201,8 @@ class ProgressLine(keras.callbacks.Callback):
     def show(self, row: dict) -> None:
         """Tells a row of the log."""
         left = self.clock.seconds_left()
-        rate = f"loss {row['loss']:.3f} · {row['tokens_per_second']:,.0f} tokens/s · {_clock_face(left)} left"
+        loss = "?" if row["loss"] is None else f"{row['loss']:.3f}"
+        rate = f"loss {loss} · {row['tokens_per_second']:,.0f} tokens/s · {_clock_face(left)} left"
         self.bar.update(self.task, rate=rate)
         if self.bar.disable:
             print(
@@ -199,6 +220,10 @@ def settle(model) -> None:
     """Makes a model's variables tell the present step: on JAX `fit` keeps them aside meanwhile."""
     if keras.config.backend() == "jax":
         model.jax_state_sync()
+
+
+def _number(value) -> float:
+    return float(keras.ops.convert_to_numpy(value))
 
 
 def _clock_face(seconds: float) -> str:

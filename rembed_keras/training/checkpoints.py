@@ -19,6 +19,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.text import sha256
 from rembed_keras.errors import UserError
 
@@ -50,6 +51,7 @@ def save(
     state: dict,
     keep: int = 2,
     keep_every: int | None = None,
+    every: int = 1,
 ) -> Path:
     """Writes a checkpoint whole, then removes old ones.
 
@@ -60,6 +62,8 @@ def save(
         state: what is neither, as JSON can say it; see `Checkpoint`.
         keep: how many of the newest checkpoints stay.
         keep_every: checkpoints of these steps, and their multiples, stay too.
+        every: steps between checkpoints; one of another step, which training that was asked to stop has left, does not
+            stay once there is a newer one.
 
     Returns:
         The checkpoint's folder.
@@ -82,10 +86,17 @@ def save(
         raise UserError(f"checkpoint {target} cannot be written: {error}") from None
     finally:
         shutil.rmtree(writing, ignore_errors=True)
-    for old in sorted(folder.glob("step-*"))[:-keep]:
-        if not (keep_every and int(old.name.removeprefix("step-")) % keep_every == 0):
-            shutil.rmtree(old)
+    _remove_old(folder, step, keep, keep_every, every)
     return target
+
+
+def _remove_old(folder, step, keep, keep_every, every):
+    """Removes what does not stay beside a step's checkpoint; newer ones are damaged, or they would have been used."""
+    there = {int(path.name.removeprefix("step-")): path for path in folder.glob("step-*")}
+    regular = sorted(number for number in there if number == step or (number < step and number % every == 0))
+    stay = {*regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
+    for number in there.keys() - stay:
+        shutil.rmtree(there[number])
 
 
 def _write(folder, step, parts, state):
@@ -101,8 +112,15 @@ def _write(folder, step, parts, state):
 
 
 def latest(folder: Path, warn=print) -> Checkpoint | None:
-    """The newest checkpoint that is whole; None if there is none. See `newest_first`."""
-    return next(newest_first(folder, warn), None)
+    """The newest checkpoint that is whole; None if there never was one. See `newest_first`.
+
+    Raises:
+        UserError: if there are checkpoints and all are damaged: to begin anew is not for us to decide.
+    """
+    found = next(newest_first(folder, warn), None)
+    if found is None and any(folder.glob("step-*")):
+        raise UserError(f"{folder} has no checkpoint that is whole: bring one back, or remove the folder to begin anew")
+    return found
 
 
 def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
@@ -218,8 +236,8 @@ def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:
     found = latest(Path(folder) / "checkpoints")
     if found is None:
         raise UserError(f"{folder} has no checkpoints: it is not the folder of a run that pre-trained")
-    tokenizer = Path(folder) / "corpus" / "tokenizer.model"
-    return restore(found), tokenizer if tokenizer.exists() else None
+    corpus = Path(folder) / "corpus"
+    return restore(found), Corpus(corpus).tokenizer.path if corpus.exists() else None
 
 
 def parts_of(model) -> dict[str, list]:

@@ -120,7 +120,7 @@ def finetune(
             print(f"{error}; it counts as failed", flush=True)
     (workdir.finetuned / task.name).mkdir(parents=True, exist_ok=True)
     shutil.copyfile(origin.tokenizer.path, workdir.finetuned / task.name / "tokenizer.model")
-    about = task.description() | {"sequence_length": sequence_length}
+    about = task.description() | {"sequence_length": sequence_length, "tokenizer_sha256": origin.tokenizer.sha256}
     write_atomically(workdir.finetuned / task.name / "task.json", json.dumps(about, indent=1, ensure_ascii=False))
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import keras
 
+from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training import checkpoints
 from rembed_keras.training.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
+from rembed_keras.training.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.workdir import Board, Workdir
 
 
@@ -26,8 +28,11 @@ def train(
     log_every: int,
     keep_checkpoints: int = 2,
     keep_checkpoint_every: int | None = None,
+    coordinates: Callable | None = None,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
+
+    On SIGTERM or SIGINT the step is finished and saved.
 
     Args:
         learner: a model of ours, which has an `encoder`, compiled with an optimizer of `training.optimizers` that
@@ -42,9 +47,13 @@ def train(
         log_every: steps between rows of the log; there is one at the end in any case.
         keep_checkpoints: how many of the newest checkpoints stay on disk.
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too.
+        coordinates: says of a step, from 1, and its batch how to have that batch again; None keeps nothing of a step
+            that diverged.
 
     Raises:
-        UserError: for checkpoints of another model, or a loss that is no longer a number.
+        UserError: for checkpoints of another model.
+        DivergedError: for a gradient or loss that is no longer a number.
+        Interrupted: if it was asked to stop.
     """
     found = checkpoints.latest(folder)
     first_step = found.step if found else 0
@@ -58,29 +67,46 @@ def train(
         return
     clock = StepClock(first_step, steps, tokens_per_step)
     progress = ProgressLine(clock, run)
+    seeds = Seeds(seeds_of(learner))
     board = Board(workdir.tensorboard / run, workdir.metrics.rewind(run, first_step), workdir.texts)
 
     def save(step):
+        guard.look()
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
         state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
         owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
-        checkpoints.save(folder, step, parts, state, keep_checkpoints, keep_checkpoint_every)
+        checkpoints.save(folder, step, parts, state, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
 
     def resume():
         if found:
             for variable, value in zip(_running(learner), found.state["running"], strict=True):
                 variable.assign(value)
+        seeds.begin(clock.step)
 
-    recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show)
-    checkpointer = Checkpointer(clock, checkpoint_every, save, resume)
-    learner.fit(
-        data(first_step, steps),
-        steps_per_epoch=steps - first_step,
-        shuffle=False,
-        verbose=0,
-        callbacks=[clock, recorder, checkpointer, progress],
-    )
+    def keep(step):
+        if coordinates is None:
+            return ""
+        (batch,) = data(step - 1, step)
+        states = seeds.before(step, clock.step)
+        return keep_step(workdir.diverged / run, step, learner, states, batch, coordinates(step, batch))
+
+    with stopping_between_steps(lambda: clock.step > first_step) as signals:
+        guard = DivergenceGuard(clock, run, log_every, keep)
+        recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show)
+        checkpointer = Checkpointer(clock, checkpoint_every, save, resume, lambda: bool(signals))
+        try:
+            learner.fit(
+                data(first_step, steps),
+                steps_per_epoch=steps - first_step,
+                shuffle=False,
+                verbose=0,
+                callbacks=[clock, guard, recorder, checkpointer, progress],
+            )
+        finally:
+            progress.bar.stop()
+    if signals:
+        raise Interrupted(signals[0], f"{run} is saved at step {clock.step} of {steps}")
 
 
 def _running(learner):

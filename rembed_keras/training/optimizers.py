@@ -1,9 +1,11 @@
 """AdamW as encoders are trained with it, and its learning rate.
 
-Keras brings the update; three things around it are settled here. Norms and biases are not decayed. The gradient is
+Keras brings the update; four things around it are settled here. Norms and biases are not decayed. The gradient is
 clipped by its norm *after* it was summed over replicas: a batch has one gradient, and clipping parts of it by
-themselves is another algorithm. And the norm is kept, because its curve is the first thing one looks at when a run
-goes wrong. Source: Devlin et al. 2019, appendix A.2; Chung et al. 2021, table 14.
+themselves is another algorithm. The norm is kept, because its curve is the first thing one looks at when a run
+goes wrong. And a gradient that is no number changes nothing: without a look from outside, which would cost every step
+a wait for the device, weights stay what they were before it until somebody looks. Source: Devlin et al. 2019, appendix
+A.2; Chung et al. 2021, table 14.
 """
 
 import math
@@ -31,9 +33,14 @@ class AdamW(keras.optimizers.AdamW):
         clip_norm: the largest global norm of a gradient; None does not clip.
         multipliers: what the learning rates of some variables are multiplied by, their decay too, by the variables'
             paths; see `modeling.tuning.learning_rate_multipliers`.
+        skip_nonfinite: how many steps of the run are skipped because their gradient's norm is not finite; training
+            diverged at the next such step.
         name: the optimizer's name.
 
-    After a step `gradient_norm` holds the norm before clipping.
+    After a step `gradient_norm` holds the norm before clipping, `skipped_steps` how many steps had none that is finite,
+    and `diverged_step` the step at which they became too many, 0 if they have not. A skipped step leaves weights and
+    moments to the bit, under several replicas on each of them; `iterations` counts it, so that the learning rate and
+    the data keep step. Once training diverged no step changes weights or moments.
 
     >>> AdamW(learning_rate=1e-3, clip_norm=1.0).clip_norm
     1.0
@@ -48,6 +55,7 @@ class AdamW(keras.optimizers.AdamW):
         epsilon=1e-6,
         clip_norm=1.0,
         multipliers=None,
+        skip_nonfinite=0,
         name="adamw",
     ):
         super().__init__(
@@ -60,9 +68,16 @@ class AdamW(keras.optimizers.AdamW):
         )
         if clip_norm is not None and clip_norm <= 0:
             raise UserError(f"clip_norm is {clip_norm!r}; it must be positive, or None for no clipping")
+        if isinstance(skip_nonfinite, bool) or not isinstance(skip_nonfinite, int) or skip_nonfinite < 0:
+            raise UserError(f"skip_nonfinite is {skip_nonfinite!r}; it must be a number of steps, 0 for none")
         self.clip_norm = clip_norm
+        self.skip_nonfinite = skip_nonfinite
         self.multipliers = dict(multipliers or {})
         self.gradient_norm = self.add_variable((), name="gradient_norm", aggregation="only_first_replica")
+        self.skipped_steps, self.diverged_step = (
+            self.add_variable((), name=name, dtype="int32", aggregation="only_first_replica")
+            for name in ("skipped_steps", "diverged_step")
+        )
         self.exclude_from_weight_decay(var_names=list(UNDECAYED))
 
     def build(self, variables):
@@ -79,17 +94,25 @@ class AdamW(keras.optimizers.AdamW):
         super().build(variables)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates a variable at its own learning rate; if there are multipliers, its decay is done here too."""
-        if self.multipliers:
-            rate = ops.cast(learning_rate, variable.dtype) * self._shares[self._get_variable_index(variable)]
-            if self._use_weight_decay(variable):
-                self.assign_sub(variable, variable * ops.cast(self.weight_decay, variable.dtype) * rate)
-            learning_rate = rate
-        super().update_step(gradient, variable, learning_rate)
+        """Updates a variable at its own learning rate, its decay included."""
+        rate = ops.cast(learning_rate, variable.dtype) * self._shares[self._get_variable_index(variable)]
+        if self._use_weight_decay(variable):
+            self.assign_sub(variable, variable * ops.cast(self.weight_decay, variable.dtype) * rate)
+        super().update_step(gradient, variable, rate)
 
     def _apply_weight_decay(self, variables):
-        if not self.multipliers:
-            super()._apply_weight_decay(variables)
+        pass  # `update_step` does
+
+    def assign_add(self, variable, value):
+        """Adds to a variable unless the step is skipped; -0.0 changes no number, not even a zero's sign."""
+        super().assign_add(variable, ops.where(self._is_taken(), value, -0.0))
+
+    def assign_sub(self, variable, value):
+        """Subtracts from a variable unless the step is skipped."""
+        super().assign_sub(variable, ops.where(self._is_taken(), value, 0.0))
+
+    def _is_taken(self):
+        return ops.logical_and(ops.isfinite(self.gradient_norm), ops.equal(self.diverged_step, 0))
 
     def apply(self, grads, trainable_variables=None):
         """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
@@ -97,6 +120,11 @@ class AdamW(keras.optimizers.AdamW):
         grads = [None if grad is None else next(present) for grad in grads]
         norm = ops.sqrt(sum(_sum_of_squares(grad) for grad in grads if grad is not None))
         self.gradient_norm.assign(norm)
+        skipped = self.skipped_steps + ops.cast(ops.logical_not(ops.isfinite(norm)), "int32")
+        diverged = ops.convert_to_tensor(self.diverged_step)
+        diverges = ops.logical_and(ops.equal(diverged, 0), skipped > self.skip_nonfinite)
+        self.skipped_steps.assign(skipped)
+        self.diverged_step.assign(ops.where(diverges, ops.cast(self.iterations + 1, "int32"), diverged))
         # Keras sums over replicas once more, and every replica holds the sum already
         scale = 1.0 / num_replicas()
         if self.clip_norm is not None:
@@ -105,7 +133,8 @@ class AdamW(keras.optimizers.AdamW):
         super().apply(grads, trainable_variables)
 
     def get_config(self):
-        config = super().get_config() | {"clip_norm": self.clip_norm, "multipliers": dict(self.multipliers)}
+        own = {"clip_norm": self.clip_norm, "multipliers": dict(self.multipliers)}
+        config = super().get_config() | own | {"skip_nonfinite": self.skip_nonfinite}
         known = (
             "learning_rate",
             "weight_decay",
@@ -114,6 +143,7 @@ class AdamW(keras.optimizers.AdamW):
             "epsilon",
             "clip_norm",
             "multipliers",
+            "skip_nonfinite",
             "name",
         )
         return {key: config[key] for key in known}

@@ -53,7 +53,7 @@ class Origin:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the encoder was trained with."""
         if self.is_run:
-            return Tokenizer(self.folder / "corpus" / "tokenizer.model")
+            return Corpus(self.folder / "corpus").tokenizer
         if self._model[1] is None:
             raise UserError(f"{self.folder} has no SentencePiece model, and texts cannot be read without it")
         return Tokenizer(self._model[1])

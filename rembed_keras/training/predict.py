@@ -37,10 +37,15 @@ class Answerer:
         folder = _task_folder(Path(run), task)
         about = json.loads((folder / "task.json").read_text(encoding="utf-8"))
         kind, self.sequence_length = about.pop("kind"), about.pop("sequence_length")
+        learnt_with = about.pop("tokenizer_sha256", None)
         if kind not in KINDS:
             raise UserError(f"{folder} is a task of kind {kind}; what can answer a file is {', '.join(KINDS)}")
         self.task = KINDS[kind](splits=None, **about)
         self.tokenizer = Tokenizer(folder / "tokenizer.model")
+        if learnt_with not in (None, self.tokenizer.sha256):
+            raise UserError(
+                f"{self.tokenizer.path} is not the tokenizer that the task was learnt with: run finetune again"
+            )
         self.model = checkpoints.restore(_checkpoint(folder))
         self.model.compile(jit_compile=place("one_device", BATCH_SIZE).jit_compile)
         self._num_segments = self.model.encoder.get_config()["num_segments"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import keras
+import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
@@ -61,26 +62,40 @@ def pretrain(
         learner.compile(optimizer=optimizer(), jit_compile=placement.jit_compile)
         learner.optimizer.build(learner.trainable_variables)
     _check_fit(batches, learner.encoder)
-    train(
-        learner,
-        batches.batches,
-        workdir,
-        workdir.checkpoints,
-        run="pretrain",
-        steps=steps,
-        tokens_per_step=batches.batch_size * batches.sequence_length,
-        checkpoint_every=checkpoint_every,
-        log_every=log_every,
-        keep_checkpoints=keep_checkpoints,
-        keep_checkpoint_every=keep_checkpoint_every,
-    )
-    last, entropy = workdir.metrics.rows("pretrain")[-1], batches.unigram_entropy
+    try:
+        train(
+            learner,
+            batches.batches,
+            workdir,
+            workdir.checkpoints,
+            run="pretrain",
+            steps=steps,
+            tokens_per_step=batches.batch_size * batches.sequence_length,
+            checkpoint_every=checkpoint_every,
+            log_every=log_every,
+            keep_checkpoints=keep_checkpoints,
+            keep_checkpoint_every=keep_checkpoint_every,
+            coordinates=lambda step, batch: _coordinates(batches, step, batch),
+        )
+    except Exception:
+        if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs
+            raise batches.corpus.damage from None
+        raise
+    last = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None][-1]
+    entropy = batches.unigram_entropy
     loss = last.get("generator_loss", last["loss"])  # where the loss is that of more than predictions
     print(
         f"pretrain: the loss ended at {loss:.2f} nats a prediction; knowing the frequencies of word pieces alone costs "
         f"{entropy:.2f}, {entropy - loss:.2f} more",
         flush=True,
     )
+
+
+def _coordinates(batches, step, batch):
+    """How to have a batch again: `Mixture(corpus, ..., seed=seed)[step]`."""
+    counts = np.bincount(batch[0]["language_ids"], minlength=len(batches.languages))
+    rows = {language: int(count) for language, count in zip(batches.languages, counts, strict=True) if count}
+    return {"seed": batches.seed, "step": step - 1, "rows": rows}
 
 
 def _check_fit(batches, encoder):

@@ -72,13 +72,13 @@ def run(stages: Sequence[Callable], workdir: str, record: RunRecord, tasks: Sequ
             return
         _write_record(folder, record)
         print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
-        begun = time.time()
+        begun = time.monotonic()
         for stage in stages:
             stage(folder)
             write_atomically(folder.path / "operative_config.gin", record.operative())
         if record.ledger is not None:
             Console().print(record.ledger.table())
-        seconds = round(time.time() - begun, 1)
+        seconds = round(time.monotonic() - begun, 1)
         write_atomically(
             folder.path / "finished.json",
             json.dumps({"seconds_of_last_process": seconds}),

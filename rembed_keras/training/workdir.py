@@ -6,6 +6,7 @@ files are drawn from it, on the same step axis, and are drawn anew when a stage 
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -24,11 +25,15 @@ def write_atomically(path: Path, text: str) -> None:
         text: its new content, written as UTF-8.
     """
     writing = path.with_name(f".{path.name}.writing")
-    with open(writing, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(writing, path)
+    try:
+        with open(writing, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(writing, path)
+    except OSError:
+        writing.unlink(missing_ok=True)
+        raise
 
 
 class Workdir:
@@ -80,6 +85,11 @@ class Workdir:
         return self.path / "finetuned"
 
     @property
+    def diverged(self) -> Path:
+        """Folder of steps that diverged, kept to be repeated."""
+        return self.path / "diverged"
+
+    @property
     def scores(self) -> Path:
         """File of scores."""
         return self.path / "scores.json"
@@ -126,11 +136,17 @@ class MetricsLog:
 
     def append(self, row: dict) -> None:
         """Adds a row, which has at least `stage`, `run` (the stage and, where it trains several models, which) and
-        `step`; it is on disk when this returns."""
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        `step`; it is on disk when this returns, and nothing of it if it cannot be written."""
+        with open(self.path, "ab", buffering=0) as file:
+            line, before = json.dumps(row).encode() + b"\n", file.tell()
+            try:
+                written = file.write(line)
+                if written < len(line):  # the rest says why
+                    file.write(line[written:])
+                os.fsync(file.fileno())
+            except OSError as error:
+                file.truncate(before)
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
 
 
 class Board:
@@ -140,24 +156,36 @@ class Board:
         folder: where the event files go; what is there is drawn anew.
         rows: the rows so far.
         texts: Markdown texts by title, such as the recipe and the ledger.
+
+    Raises:
+        OSError: if they cannot be written, from `draw` too.
     """
 
     def __init__(self, folder: Path, rows: list[dict], texts: dict[str, str]):
         import tensorflow as tf
 
-        self._summary = tf.summary
+        self._tf, self._folder = tf, folder
         shutil.rmtree(folder, ignore_errors=True)
-        self._writer = tf.summary.create_file_writer(str(folder))
-        with self._writer.as_default(step=0):
-            for title, text in texts.items():
-                tf.summary.text(title, text)
+        with self._told():
+            self._writer = tf.summary.create_file_writer(str(folder))
+            with self._writer.as_default(step=0):
+                for title, text in texts.items():
+                    tf.summary.text(title, text)
         for row in rows:
             self.draw(row)
 
     def draw(self, row: dict) -> None:
         """Adds the numbers of a row to their curves."""
-        with self._writer.as_default(step=row["step"]):
+        with self._told(), self._writer.as_default(step=row["step"]):
             for key, value in row.items():
                 if key != "step" and isinstance(value, int | float) and math.isfinite(value):
-                    self._summary.scalar(key, value)
-        self._writer.flush()
+                    self._tf.summary.scalar(key, value)
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _told(self):
+        """Makes TensorFlow's error of a file one of Python's."""
+        try:
+            yield
+        except self._tf.errors.OpError as error:
+            raise OSError(errno.EIO, error.message.splitlines()[0], str(self._folder)) from None

@@ -239,7 +239,10 @@ MISTAKES = {
     ),
     "no configuration": (lambda f: (f / "config.json").unlink(), "config.json cannot be read: No such file"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
-    "damaged": (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "is no safetensors file"),
+    "damaged": (
+        lambda f: (f / "model.safetensors").write_bytes(b"x" * 100),
+        "is no whole safetensors file",
+    ),
     "missing": (
         lambda f: change_tensors(f, lambda t: t.pop("rembert.encoder.layer.1.output.dense.bias")),
         "has no tensor rembert.encoder.layer.1.output.dense.bias",

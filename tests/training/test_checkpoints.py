@@ -58,6 +58,23 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm):
     assert len(said) == 1 and f"checkpoint {newest} is passed over" in said[0]
 
 
+def test_where_all_are_damaged_nothing_begins_anew(tmp_path):
+    assert checkpoints.latest(tmp_path) is None
+    (save(tmp_path, 1) / "encoder.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="has no checkpoint that is whole: bring one back, or remove the folder"):
+        checkpoints.latest(tmp_path, [].append)
+
+
+def test_what_a_stop_left_and_what_is_newer_but_damaged_goes_with_the_next(tmp_path):
+    for step in (5, 10, 15):
+        save(tmp_path, step, keep=3, every=5)
+    (tmp_path / "step-00000015/state.json").unlink()
+    save(tmp_path, 12, keep=3, every=5)
+    assert steps(tmp_path) == [5, 10, 12]
+    save(tmp_path, 15, keep=3, every=5)
+    assert steps(tmp_path) == [5, 10, 15]
+
+
 def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes_away(tmp_path):
     left = tmp_path / ".writing-step-00000009"
     left.mkdir()

@@ -56,6 +56,31 @@ def test_two_replicas_with_unequal_counts_take_the_step_of_one_device():
         assert_same(train(placement, micro_batches=micro_batches), one_device)
 
 
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_replicas_skip_a_step_together():
+    placement = place("mirrored", batch_size=4)
+    with placement.scope():
+        model = MaskedLM(make_encoder(), 20)
+        model.compile(optimizer=AdamW(1e-2, skip_nonfinite=3), jit_compile=placement.jit_compile)
+    x, y, weights = make_batch()
+    broken = weights.copy()
+    broken[0, 0] = np.inf  # in the rows of one replica
+    model.train_on_batch(x, y, weights)
+    optimizer = model.optimizer
+
+    def state():
+        counts = {id(optimizer.iterations), id(optimizer.gradient_norm), id(optimizer.skipped_steps)}
+        held = [variable for variable in (*model.weights, *optimizer.variables) if id(variable) not in counts]
+        return [part.numpy().tobytes() for variable in held for part in variable.value.values]
+
+    before = state()
+    model.train_on_batch(x, y, broken)
+    assert state() == before
+    assert [int(part) for part in optimizer.skipped_steps.value.values] == [1, 1]
+    model.train_on_batch(x, y, weights)
+    assert state() != before and np.isfinite(float(optimizer.gradient_norm.numpy()))
+
+
 def test_tensorflow_and_jax_take_the_same_step(tmp_path):
     """Words repeat in the batch, so this fails where gradients of a word are not merged before Adam sees them."""
     outcomes = []

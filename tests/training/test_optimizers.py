@@ -56,3 +56,39 @@ def test_warm_up_may_be_absent_or_longer_than_the_run():
 def test_clipping_at_nothing_is_a_mistake():
     with pytest.raises(ValueError, match="clip_norm is 0"):
         AdamW(clip_norm=0)
+
+
+def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_all():
+    values = [np.array([1.0, -0.0, -2.0], "float32"), np.array([0.5], "float32")]
+    gradient = [keras.ops.convert_to_tensor(np.full(value.shape, 0.1, "float32")) for value in values]
+    bad = [keras.ops.convert_to_tensor(np.array([0.1, np.inf, 0.1], "float32")), gradient[1]]
+    variables = [keras.Variable(value, name=name) for value, name in zip(values, ("kernel", "bias"), strict=True)]
+    optimizer = AdamW(learning_rate=0.1, weight_decay=0.2, skip_nonfinite=1)
+
+    def state():
+        own = [variable for variable in optimizer.variables if variable.path.endswith(("momentum", "velocity"))]
+        assert len(own) == 4
+        return [np.asarray(keras.ops.convert_to_numpy(variable.value)).tobytes() for variable in (*variables, *own)]
+
+    def told():
+        names = ("iterations", "skipped_steps", "diverged_step")
+        return [int(keras.ops.convert_to_numpy(getattr(optimizer, name).value)) for name in names]
+
+    optimizer.build(variables)
+    optimizer.apply(bad)
+    first = state()
+    assert first[:2] == [value.tobytes() for value in values]  # the sign of zero too
+    assert told() == [1, 1, 0]
+    optimizer.apply(gradient)
+    moved = state()
+    assert all(ours != theirs for ours, theirs in zip(moved[:2], first[:2], strict=True)) and told() == [2, 1, 0]
+    optimizer.apply(bad)
+    assert state() == moved and told() == [3, 2, 3]
+    optimizer.apply(gradient)  # a step that is taken after training diverged
+    assert state() == moved and told() == [4, 2, 3]
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True])
+def test_how_many_steps_may_be_skipped_is_a_number(value):
+    with pytest.raises(UserError, match="it must be a number of steps, 0 for none"):
+        AdamW(skip_nonfinite=value)

@@ -1,0 +1,67 @@
+"""What a log tells of the steps since its last row: means, of all predictions and of those of each group.
+
+A prediction whose loss is no number is left out, so that a step that the optimizer skips does not spoil what is said of
+the others.
+"""
+
+import keras
+from keras import ops
+
+
+def numbers(values, weights):
+    """Values and their weights as float32, both 0 where a value is not finite.
+
+    >>> [part.tolist() for part in map(ops.convert_to_numpy, numbers(np.array([1.0, np.inf]), np.array([2, 2])))]
+    [[1.0, 0.0], [2.0, 0.0]]
+    """
+    is_number = ops.isfinite(values)
+    return ops.where(is_number, values, 0.0), ops.where(is_number, ops.cast(weights, "float32"), 0.0)
+
+
+class MeanOfNumbers(keras.metrics.Mean):
+    """A weighted mean that leaves out what is not finite; NaN of nothing, where 0 would look like a perfect loss.
+
+    >>> metric = MeanOfNumbers()
+    >>> metric.update_state(np.array([1.0, float("nan"), 4.0]), np.array([2.0, 1.0, 1.0]))
+    >>> float(metric.result())
+    2.0
+    """
+
+    def update_state(self, values, sample_weight):
+        """Adds values with weights of the same shape."""
+        return super().update_state(*numbers(values, sample_weight))
+
+    def result(self):
+        return self.total / self.count
+
+
+class MeanByGroup(keras.metrics.Metric):
+    """Weighted means of a value, one a group: for example the loss of each language.
+
+    Args:
+        groups: names of the groups; the result is a dict `{"<prefix><group>": mean}`, NaN for a group unseen.
+        prefix: what stands before a group's name.
+        name: the metric's name.
+
+    >>> metric = MeanByGroup(["de", "en"], prefix="loss/")
+    >>> metric.update_state(np.array([1.0, 3.0]), np.array([0, 0]), np.array([1.0, 1.0]))
+    >>> float(metric.result()["loss/de"])
+    2.0
+    """
+
+    def __init__(self, groups, prefix="", name="mean_by_group"):
+        super().__init__(name=name)
+        self.keys = [f"{prefix}{group}" for group in groups]
+        self.total = self.add_weight(shape=(len(self.keys),), initializer="zeros", name="total")
+        self.count = self.add_weight(shape=(len(self.keys),), initializer="zeros", name="count")
+
+    def update_state(self, values, group_ids, sample_weight):
+        """Adds values [N] with weights [N] to the groups int [N]."""
+        size = len(self.keys)
+        weight = ops.cast(sample_weight, "float32")
+        self.total.assign_add(ops.segment_sum(values * weight, group_ids, num_segments=size))
+        self.count.assign_add(ops.segment_sum(weight, group_ids, num_segments=size))
+
+    def result(self):
+        means = self.total / self.count
+        return {key: means[i] for i, key in enumerate(self.keys)}

@@ -1,0 +1,103 @@
+"""Commands that are killed, again and again, at moments drawn at random.
+
+A start of Python with all that a command imports takes seconds, so one process imports it once and forks; it never
+computes anything itself, so that no threads are lost in a fork. Draws follow the seed in KILL_SEED, 0 by default.
+"""
+
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+SEED = int(os.environ.get("KILL_SEED", "0"))
+
+
+def start(job: Callable[[], object], said: Path, file_size: int | None = None) -> int:
+    """Runs a job in a process of its own.
+
+    Args:
+        job: whose exception makes exit code 1, its SystemExit the code that it says.
+        said: file to which stdout and stderr are added.
+        file_size: the most bytes of a file.
+
+    Returns:
+        The process's id.
+    """
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        with open(said, "ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        if file_size is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+        job()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:  # noqa: BLE001 - what is told is for those who read the output
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def finish(process: int, within: float = 300.0) -> int:
+    """The exit code of a process that ends by itself; minus the signal if one killed it."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(process, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    raise AssertionError(f"process {process} did not end within {within:.0f} s")
+
+
+def stop(process: int, when: Callable[[], bool], number: int = signal.SIGKILL) -> int:
+    """Sends a signal as soon as something is true, unless the process ended before; returns its exit code."""
+    while not when():
+        done, status = os.waitpid(process, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.0002)
+    os.kill(process, number)
+    return finish(process)
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    """A moment so many seconds from now."""
+    moment = time.monotonic() + seconds
+    return lambda: time.monotonic() >= moment
+
+
+def survive(job: Callable[[], object], said: Path, draw: random.Random, longest: float, check: Callable = lambda: None):
+    """Starts a job again and again, and kills it at random moments, until it ends by itself.
+
+    Args:
+        job: the same each time.
+        said: file to which its output is added.
+        draw: gives the moments.
+        longest: seconds; the moment is drawn below it.
+        check: called after each kill.
+
+    Returns:
+        The number of kills.
+    """
+    kills = 0
+    while True:
+        code = stop(start(job, said), after(draw.uniform(0.0, longest)))
+        if code != -signal.SIGKILL:
+            assert code == 0, f"exit code {code} after {kills} kills, KILL_SEED {SEED}\n{said.read_text()[-3000:]}"
+            return kills
+        kills += 1
+        check()

@@ -1,0 +1,223 @@
+"""The same command, killed or asked to stop at random moments, ends in the bits of one that was left alone.
+
+These are forks of one process that has imported what the command line imports, TensorFlow too, and started nothing of
+it: each runs `rembed_keras.cli.main` as a user's command does. `make soak` does the same with whole processes for long.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.forks import SEED, after, finish, start, stop
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parent.parent
+STEPS = 24
+RECIPE = f"""\
+from __gin__ import dynamic_registration
+from rembed_keras import modeling
+from rembed_keras import training
+include "gin/models/tiny.gin"
+include "gin/objectives/masked_lm.gin"
+include "gin/optimizers/adamw.gin"
+include "gin/runtime/pretrain.gin"
+include "gin/data/mixture.gin"
+STEPS = {STEPS}
+NUM_LAYERS = 1
+CHECKPOINT_EVERY = 5
+LOG_EVERY = 3
+WARMUP_STEPS = 4
+modeling.Encoder.hidden_dim = 16
+modeling.Encoder.intermediate_dim = 32
+modeling.Encoder.dropout = 0.1
+VOCABULARY_SIZE = 900
+BATCH_SIZE = 8
+SEQUENCE_LENGTH = 32
+training.pretrain.corpus = "corpus"
+training.pretrain.jit_compile = False
+training.run.stages = [@training.pretrain]
+"""
+
+
+def command(*arguments):
+    """What a process does that a user starts; TensorFlow is imported, which `config.hushed` would do."""
+
+    def job():
+        from rembed_keras import cli
+
+        sys.argv = ["rembed", *map(str, arguments)]
+        cli.main()
+
+    return job
+
+
+def rows_of(folder):
+    """Rows of a log without what the clock decides."""
+    if not (folder / "metrics.jsonl").exists():
+        return []
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "tokens_per_second"} for line in lines]
+
+
+def logged(folder, count):
+    """A moment: when a log has so many lines, the last perhaps not whole."""
+    log = folder / "metrics.jsonl"
+    return lambda: log.exists() and len(log.read_bytes().splitlines()) >= count
+
+
+def then(first, draw, longest):
+    """A moment that comes a random while after another."""
+    second = []
+
+    def is_time():
+        if not second and first():
+            second.append(after(draw.uniform(0.0, longest)))
+        return bool(second) and second[0]()
+
+    return is_time
+
+
+def last_words(said):
+    return said.read_text().strip().splitlines()[-1]
+
+
+def end_as(whole, folder):
+    """Asserts that two runs ended in the same log and the same bits."""
+    assert rows_of(folder) == rows_of(whole)
+    for file in (whole / f"checkpoints/step-{STEPS:08d}").iterdir():
+        ours = folder / file.relative_to(whole)
+        assert ours.read_bytes() == file.read_bytes(), f"{ours}, KILL_SEED {SEED}"
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {"step-00000020", f"step-{STEPS:08d}"}
+
+
+def runs():
+    """Kills, stops and starts of one run; says how many of each."""
+    draw, said = random.Random(SEED), Path("said.txt")
+    whole, hurt = Path("whole"), Path("hurt")
+    assert finish(start(command("run", "tiny.gin", "WORKDIR=whole"), said)) == 0, said.read_text()
+    job = command("run", "tiny.gin", "WORKDIR=hurt")
+    moments = [  # of a kill or a stop: while it starts, between steps, while a checkpoint is written
+        (signal.SIGKILL, after(draw.uniform(0.0, 2.0))),
+        (signal.SIGKILL, then(logged(hurt, 1), draw, 0.2)),
+        (signal.SIGTERM, then(logged(hurt, 2), draw, 0.1)),
+        (signal.SIGKILL, lambda: bool(list(hurt.glob("checkpoints/.writing-*")))),
+        (signal.SIGTERM, (hurt / "checkpoints/step-00000010").exists),
+        (signal.SIGKILL, then(logged(hurt, 6), draw, 0.1)),
+    ]
+    codes = []
+    for number, is_time in moments:
+        codes.append(stop(start(job, said), is_time, number))
+        if codes[-1] == 75:
+            assert "rembed: stopped by SIGTERM" in last_words(said) and "the same command goes on" in last_words(said)
+    process = start(job, said)
+    while not logged(hurt, 1)() or not list(Path("/proc", str(process), "fd").glob("*")):
+        time.sleep(0.01)
+    second = Path("second.txt")
+    assert finish(start(job, second)) == 2
+    assert last_words(second) == "rembed: WORKDIR hurt is in use by another process: wait for it or choose another"
+    assert finish(process) == 0, said.read_text()
+    end_as(whole, hurt)
+    return {"codes": codes}
+
+
+def damage():
+    """What happens to a run whose checkpoint, shard or tokenizer is damaged, and to one whose disk is full."""
+    said, hurt = Path("damaged.txt"), Path("hurt")
+    job = command("run", "tiny.gin", "WORKDIR=hurt")
+    flip(hurt / f"checkpoints/step-{STEPS:08d}/head.safetensors")
+    (hurt / "finished.json").unlink()
+    assert finish(start(job, said)) == 0
+    assert f"step-{STEPS:08d} is passed over: head.safetensors is damaged" in said.read_text()
+    assert "pretrain: resuming from hurt/checkpoints/step-00000020" in said.read_text()
+    end_as(Path("whole"), hurt)
+    lines = []
+    for file in ("en.array_record", "tokenizer.model"):
+        shutil.copytree("corpus", "good")
+        flip(Path("corpus", file))
+        assert finish(start(command("run", "tiny.gin", f"WORKDIR={file}"), said)) == 2, said.read_text()
+        lines.append(last_words(said))
+        shutil.rmtree("corpus")
+        Path("good").rename("corpus")
+    assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), said, file_size=100_000)) == 2, said.read_text()
+    lines.append(last_words(said))
+    assert not list(Path("full").rglob("*writing*"))
+    return {"lines": lines}
+
+
+def flip(path):
+    """Flips a bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def exports():
+    """Kills, stops and full disks of `rembed convert` to a SavedModel; says the exit codes."""
+    draw, said, target = random.Random(SEED), Path("converted.txt"), Path("served")
+    job = command("convert", "whole", target, "--from", "run", "--to", "savedmodel", "--tokenizer", TOKENIZER)
+    writing = Path(".served.writing")
+    numbers = (signal.SIGKILL, signal.SIGTERM)
+    codes = [stop(start(job, said), then(writing.exists, draw, 0.6), number) for number in numbers]
+    assert not target.exists()
+    codes.append(finish(start(job, said, file_size=100_000)))
+    lines = [last_words(said)]
+    assert not target.exists() and not writing.exists()
+    codes.append(finish(start(job, said)))
+    assert (target / "saved_model.pb").exists() and not writing.exists()
+    return {"codes": codes, "lines": lines}
+
+
+TOKENIZER = "corpus/tokenizer.model"
+
+
+def main(folder):
+    from rembed_keras import config
+
+    with config.hushed():
+        from rembed_keras import interop, training  # noqa: F401 - once for all forks
+    os.chdir(folder)
+    Path("tiny.gin").write_text(RECIPE)
+    print(json.dumps({"runs": runs(), "damage": damage(), "exports": exports()}))
+
+
+@pytest.fixture(scope="module")
+def report(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    shutil.copytree(corpus.path, folder / "corpus")
+    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", __spec__.name, str(folder)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    said = "\n".join(f"{path.name}:\n{path.read_text()[-2000:]}" for path in folder.glob("*.txt"))
+    assert done.returncode == 0, f"KILL_SEED {SEED}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}\n{said}"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_run_that_is_killed_stopped_and_started_twice_ends_in_the_same_bits(report):
+    codes = report["runs"]["codes"]
+    assert codes.count(-signal.SIGKILL) >= 3 and codes.count(75) >= 1
+
+
+def test_damage_is_named_and_the_last_good_checkpoint_is_used(report):
+    shard, tokenizer, full = report["damage"]["lines"]
+    remedy = "is damaged or missing: remove the corpus and prepare it again"
+    assert shard == f"rembed: corpus/en.array_record {remedy}"
+    assert tokenizer == f"rembed: corpus/tokenizer.model {remedy}"
+    assert full.startswith("rembed: checkpoint full/checkpoints/step-00000005 cannot be written") and "large" in full
+
+
+def test_an_export_that_is_killed_or_finds_the_disk_full_leaves_nothing(report):
+    killed, stopped, full, whole = report["exports"]["codes"]
+    assert (killed, stopped, full, whole) == (-signal.SIGKILL, 75, 2, 0)
+    assert report["exports"]["lines"][0].startswith("rembed: served cannot be written")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
