@@ -73,8 +73,7 @@ def save(
     """
     target = folder / f"step-{step:08d}"
     writing = folder / f".writing-{target.name}"
-    for stale in folder.glob(".writing-*"):
-        shutil.rmtree(stale)
+    _remove_stale(folder)
     try:
         writing.mkdir(parents=True)
         _write(writing, step, parts, state)
@@ -86,17 +85,32 @@ def save(
         raise UserError(f"checkpoint {target} cannot be written: {error}") from None
     finally:
         shutil.rmtree(writing, ignore_errors=True)
-    _remove_old(folder, step, keep, keep_every, every)
+    tidy(folder, step, keep, keep_every, every)
     return target
 
 
-def _remove_old(folder, step, keep, keep_every, every):
-    """Removes what does not stay beside a step's checkpoint; newer ones are damaged, or they would have been used."""
+def tidy(folder: Path, step: int, keep: int = 2, keep_every: int | None = None, every: int = 1) -> None:
+    """Removes what does not stay beside a step's checkpoint, and what a process that was killed has left.
+
+    Args:
+        folder: the folder of checkpoints.
+        step: of the newest checkpoint that is whole; newer ones are damaged, or they would have been used.
+        keep: as in `save`.
+        keep_every: as in `save`.
+        every: as in `save`.
+    """
     there = {int(path.name.removeprefix("step-")): path for path in folder.glob("step-*")}
     regular = sorted(number for number in there if number == step or (number < step and number % every == 0))
     stay = {*regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
+    _remove_stale(folder)
     for number in there.keys() - stay:
-        shutil.rmtree(there[number])
+        there[number].rename(folder / f".writing-{there[number].name}")  # there whole or not at all
+    _remove_stale(folder)
+
+
+def _remove_stale(folder):
+    for stale in folder.glob(".writing-*"):
+        shutil.rmtree(stale)
 
 
 def _write(folder, step, parts, state):

@@ -58,6 +58,7 @@ def train(
     found = checkpoints.latest(folder)
     first_step = found.step if found else 0
     if found:
+        checkpoints.tidy(folder, found.step, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
         checkpoints.load_parts(learner, found)
         checkpoints.assign_arrays(
             learner.optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors"
