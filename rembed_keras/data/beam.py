@@ -130,7 +130,8 @@ def _mark_part(group, parts, notes, cleaning, verdict):
     number, places = group
     found = survey.read_notes(parts[number], notes, cleaning, "r+")
     found["verdict"][np.fromiter(places, np.int64)] = verdict
-    found.flush()
+    if isinstance(found, np.memmap):
+        found.flush()
 
 
 def _do(job: tuple[int, list], function: Callable, folder: str) -> None:

@@ -13,6 +13,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rembed_keras.data import survey
 from rembed_keras.data.cleaning import Cleaning
 from rembed_keras.data.sources import Part
+from rembed_keras.errors import UserError
 
 LEAST = 8_000_000  # bytes of text for which a process of its own is worth its start
 PAUSE = 0.5  # seconds between lines on a terminal
@@ -21,8 +22,8 @@ LONG_PAUSE = 30.0  # and elsewhere
 Job = tuple[int, Sequence[Any]]  # its size, and what its function is called with
 
 
-class WorkerLost(RuntimeError):  # noqa: N818
-    """A process was ended from outside, most likely because memory ran out."""
+class WorkerLostError(UserError):
+    """A process was ended from outside, most likely because memory ran out; what was made stays."""
 
 
 class Workers:
@@ -55,7 +56,7 @@ class Workers:
             What they gave, in their order.
 
         Raises:
-            WorkerLost: if a process was ended from outside.
+            WorkerLostError: if a process was ended from outside.
         """
         line = Line(what, sum(size for size, _ in jobs), self.quiet)
         results: list = [None] * len(jobs)
@@ -91,7 +92,8 @@ class Workers:
                 joblib.delayed(_numbered)(number, function, arguments) for number, (_, arguments) in enumerate(jobs)
             )
         except TerminatedWorkerError as error:
-            raise WorkerLost(str(error).splitlines()[0]) from error
+            advice = "if memory ran out, try fewer processes; the same command goes on where it was"
+            raise WorkerLostError(f"a process that prepares text was ended from outside: {advice}") from error
 
 
 def _cores() -> int:

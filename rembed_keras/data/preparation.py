@@ -18,7 +18,7 @@ import numpy as np
 
 from rembed_keras.data import shards, survey
 from rembed_keras.data.cleaning import VERDICTS, Cleaning
-from rembed_keras.data.jobs import Workers
+from rembed_keras.data.jobs import WorkerLostError, Workers
 from rembed_keras.data.sources import Source
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizer import Tokenizer, train_tokenizer
@@ -108,6 +108,8 @@ def _held(place: Path, plan: dict) -> Iterator[None]:
             (place / folder).mkdir(exist_ok=True)
         try:
             yield
+        except WorkerLostError:
+            raise
         except UserError:
             shutil.rmtree(place, ignore_errors=True)
             raise

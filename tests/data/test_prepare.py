@@ -110,7 +110,7 @@ def test_two_processes_do_not_make_one_corpus(mixed_dir, corpus, tmp_path, monke
 def test_a_lost_process_is_told_and_its_work_stays(mixed_dir, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "LEAST", 10_000)
     monkeypatch.setattr("rembed_keras.data.shards.write_part", die)
-    with pytest.raises(jobs.WorkerLost):
+    with pytest.raises(jobs.WorkerLostError):
         prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path, processes=2)
     jobs.shut_down()
     assert (workshop(tmp_path / "corpus") / "corpus" / "tokenizer.model").exists()
