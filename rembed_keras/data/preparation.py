@@ -130,13 +130,14 @@ class _Making:
         self._make_tokenizer(counts)
         self._for_all("tokens", shards.write_part, self._shard_arguments())
         languages = self._languages(counts)
-        checked = self.workers.run("checksums", sha256, [(1, (path,)) for path in sorted(self.corpus.iterdir())])
-        names = [path.name for path in sorted(self.corpus.iterdir())]
+        (self.corpus / "manifest.json").unlink(missing_ok=True)  # of a process that was killed here
+        made = sorted(self.corpus.iterdir())
+        checked = self.workers.run("checksums", sha256, [(1, (path,)) for path in made])
         manifest = made_of | {
             "dtype": shards.token_type(Tokenizer(self.model)).str,
             "block": shards.BLOCK,
             "languages": languages,
-            "files": dict(zip(names, checked, strict=True)),
+            "files": {path.name: checksum for path, checksum in zip(made, checked, strict=True)},
         }
         text = json.dumps(manifest, indent=1, ensure_ascii=False)
         (self.corpus / "manifest.json").write_text(text, encoding="utf-8")
