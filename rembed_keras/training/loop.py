@@ -9,14 +9,17 @@ from pathlib import Path
 
 import keras
 
+from rembed_keras.errors import UserError
 from rembed_keras.training import checkpoints
 from rembed_keras.training.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
-from rembed_keras.training.workdir import Board, Workdir
+from rembed_keras.training.distribution import Placement
+from rembed_keras.training.workdir import Workdir
 
 
 def train(
     learner,
     data: Callable,
+    placement: Placement,
     workdir: Workdir,
     folder: Path,
     run: str,
@@ -32,7 +35,8 @@ def train(
     Args:
         learner: a model of ours, which has an `encoder`, compiled with an optimizer of `training.optimizers` that
             was built in the strategy's scope.
-        data: gives the batches of steps `first` up to `last`, as `model.fit` takes them.
+        data: gives the global batches of steps `first` up to `last`, a `grain.IterDataset`.
+        placement: where the learner was built.
         workdir: whose log and curves the run is written to.
         folder: the folder of the run's checkpoints.
         run: the run's name in the log: its stage, and after a slash which model of the stage.
@@ -48,39 +52,58 @@ def train(
     """
     found = checkpoints.latest(folder)
     first_step = found.step if found else 0
+    check_folder(placement, folder, first_step)
     if found:
         checkpoints.load_parts(learner, found)
         checkpoints.assign_arrays(
             learner.optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors"
         )
-        print(f"{run}: resuming from {found.path}" if first_step < steps else f"{run}: done, {found.path}", flush=True)
+        if workdir.is_chief:
+            how = "resuming from" if first_step < steps else "done,"
+            print(f"{run}: {how} {found.path}", flush=True)
     if first_step >= steps:
         return
     clock = StepClock(first_step, steps, tokens_per_step)
     progress = ProgressLine(clock, run)
-    board = Board(workdir.tensorboard / run, workdir.metrics.rewind(run, first_step), workdir.texts)
+    board = workdir.board(run, workdir.metrics.rewind(run, first_step))
 
     def save(step):
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
         state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
         owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
-        checkpoints.save(folder, step, parts, state, keep_checkpoints, keep_checkpoint_every)
+        if workdir.is_chief:  # all processes read, because values may be spread over them
+            checkpoints.save(folder, step, parts, state, keep_checkpoints, keep_checkpoint_every)
 
     def resume():
         if found:
             for variable, value in zip(_running(learner), found.state["running"], strict=True):
                 variable.assign(value)
 
-    recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show)
+    shows = [progress] if workdir.is_chief else []
+    recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
     checkpointer = Checkpointer(clock, checkpoint_every, save, resume)
-    learner.fit(
-        data(first_step, steps),
-        steps_per_epoch=steps - first_step,
-        shuffle=False,
-        verbose=0,
-        callbacks=[clock, recorder, checkpointer, progress],
-    )
+    with placement.scope():
+        learner.fit(
+            placement.feed(data(first_step, steps)),
+            steps_per_epoch=steps - first_step,
+            shuffle=False,
+            verbose=0,
+            callbacks=[clock, recorder, checkpointer, *shows],
+        )
+
+
+def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
+    """Finds out whether all processes see the same checkpoints.
+
+    Raises:
+        UserError: if they do not.
+    """
+    steps = placement.processes.exchange(first_step)
+    if len({*steps}) > 1:
+        raise UserError(
+            f"processes see checkpoints of steps {steps} in {folder}: WORKDIR must be a folder that all machines share"
+        )
 
 
 def _running(learner):

@@ -8,9 +8,11 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.training.distribution import place
 from rembed_keras.training.loop import train
+from rembed_keras.training.processes import together
 from rembed_keras.training.workdir import Workdir
 
 
+@together
 def pretrain(
     workdir: Workdir,
     encoder: Callable,
@@ -64,6 +66,7 @@ def pretrain(
     train(
         learner,
         batches.batches,
+        placement,
         workdir,
         workdir.checkpoints,
         run="pretrain",
@@ -74,6 +77,8 @@ def pretrain(
         keep_checkpoints=keep_checkpoints,
         keep_checkpoint_every=keep_checkpoint_every,
     )
+    if not workdir.is_chief:
+        return
     last, entropy = workdir.metrics.rows("pretrain")[-1], batches.unigram_entropy
     loss = last.get("generator_loss", last["loss"])  # where the loss is that of more than predictions
     print(
