@@ -88,7 +88,7 @@ def test_tensorflow_and_jax_take_the_same_step(tmp_path):
 
 def test_strategies_that_cannot_be_are_refused():
     with pytest.raises(
-        UserError, match="STRATEGY is 'two_devices'; it can be one_device, mirrored, multi_worker, tpu, "
+        UserError, match="STRATEGY is 'two_devices'; it can be one of one_device, mirrored, multi_worker, tpu, "
     ):
         place("two_devices", batch_size=4)
     foreign = {"tensorflow": "model_parallel", "jax": "mirrored"}[keras.config.backend()]

@@ -97,7 +97,7 @@ def run(commands, environment):
     """Runs recipes one after the other in a process of its own; gives what it said."""
     environment = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": str(ROOT)} | environment
     command = [sys.executable, "-m", "tests.training.recipe_runs", json.dumps(commands)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
