@@ -32,7 +32,7 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PYTEST) tests/modeling tests/analysis/test_ledger.py \
-	  tests/interop/test_huggingface.py tests/interop/test_golden.py rembed_keras/modeling
+	  tests/interop/test_huggingface.py tests/interop/test_golden.py tests/training/test_meshes.py rembed_keras/modeling
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check

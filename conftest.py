@@ -48,7 +48,7 @@ def mirrored():
     """The one MirroredStrategy of this process: two replicas on two halves of the CPU."""
     if not ON_TENSORFLOW:
         pytest.skip("strategies are TensorFlow's")
-    from rembed_keras.training.distribution import mirrored as strategy
+    from rembed_keras.training.replicated import mirrored as strategy
 
     return strategy()
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import OutputEmbedding
-from rembed_keras.modeling.replicas import weighted_mean
+from rembed_keras.modeling.replicas import OnReplicas, weighted_mean
 from rembed_keras.modeling.running_means import MeanOfNumbers
 from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import activation_function, pick
@@ -89,7 +89,7 @@ class MaskedLMHead(keras.layers.Layer):
         return self.norm(self.activation(self.dense(picked)))
 
 
-class TaskModel(keras.Model):
+class TaskModel(OnReplicas, keras.Model):
     """An encoder with one dense head: what the four task models below have in common.
 
     A subclass says which of the encoder's outputs its head reads. The loss is the model's own, cross-entropy unless a

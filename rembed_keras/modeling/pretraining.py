@@ -13,11 +13,11 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
 from rembed_keras.modeling.micro_batches import step_in_parts
-from rembed_keras.modeling.replicas import sum_over_replicas, weighted_mean
+from rembed_keras.modeling.replicas import OnReplicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.running_means import MeanByGroup, MeanOfNumbers, numbers
 
 
-class PretrainingModel(keras_hub.models.Task):
+class PretrainingModel(OnReplicas, keras_hub.models.Task):
     """An encoder, whatever is dropped after pre-training, and their loss: what all objectives have in common.
 
     A subclass brings the loss and its metrics.
@@ -151,7 +151,7 @@ class WordPrediction(PretrainingModel):
         """Keras's, with the words in the inputs; JAX hands over its state first."""
         args = (*args[:-1], _with_targets(args[-1]))
         if self.micro_batches > 1:
-            return step_in_parts(self, self.micro_batches, *args)
+            return self.told(step_in_parts(self, self.micro_batches, *args))
         return super().train_step(*args)
 
     def test_step(self, *args):

@@ -7,6 +7,8 @@ backend: only `tf.distribute` splits a step into replica programs that see a par
 over the batch is already the sum over devices, and there is nothing to add.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -60,3 +62,44 @@ def weighted_mean(values, weights=None):
     """
     weights = ops.ones_like(values) if weights is None else ops.cast(weights, values.dtype)
     return ops.divide_no_nan(ops.sum(values * weights), sum_over_replicas(ops.sum(weights)))
+
+
+class OnReplicas:
+    """Mends what Keras's `fit` does under strategies of TensorFlow; a mixin that stands before the model's class.
+
+    Keras looks at a first batch to build what is not built, which it cannot do where processes see a part of it each;
+    and it asks all processes for the mean of what a step returns, for which numbers need a dimension, and for every
+    number an exchange. There a step returns its loss alone: all else is in the metrics.
+    """
+
+    _distribute_strategy: Any  # Keras's: the strategy in whose scope the model was made
+
+    def train_step(self, *args):
+        """Keras's."""
+        return self.told(super().train_step(*args))  # type: ignore[misc] # the model's
+
+    def test_step(self, *args):
+        """Keras's."""
+        return self.told(super().test_step(*args))  # type: ignore[misc] # the model's
+
+    def told(self, outcome):
+        """What a step returns of its outcome: all of it, but where several processes work together."""
+        if not _is_one_of_several():
+            return outcome
+        return {"loss": ops.reshape(outcome["loss"], (1,))}
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        if iterator is not None and self._distribute_strategy is not None:
+            _, _, batches = next(iter(iterator))
+            own = self._distribute_strategy.experimental_local_results
+            data_batch = keras.tree.map_structure(lambda column: own(column)[0], next(batches))
+        return super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc] # the model's
+
+
+def _is_one_of_several():
+    """Whether the present step is one of several processes of TensorFlow's."""
+    if keras.config.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)

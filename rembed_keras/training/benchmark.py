@@ -21,6 +21,7 @@ from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
+from rembed_keras.training.processes import together
 from rembed_keras.training.workdir import Workdir, write_atomically
 
 DEPTH = 4  # products in a row, so that moving the first operand to a device hardly counts
@@ -30,6 +31,7 @@ BATCHES = 300  # that are read
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 
+@together
 def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: int = 20) -> None:
     """Times a recipe's pre-training, and writes `workdir/benchmark.json`.
 
@@ -50,6 +52,8 @@ def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: in
     begun = time.perf_counter()
     pretrain(workdir, steps=1 + steps, log_every=1, checkpoint_every=1 + steps)
     seconds = time.perf_counter() - begun
+    if not workdir.is_chief:
+        return
     rates = [row["tokens_per_second"] for row in workdir.metrics.rows("pretrain")[1:]]
     training = statistics.median(rates)
     report = {

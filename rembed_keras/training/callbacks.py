@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.text import Text
 
 from rembed_keras.errors import DivergedError
-from rembed_keras.training.workdir import Board, MetricsLog
+from rembed_keras.training.workdir import Board, MetricsLog, NoBoard
 
 
 class StepClock(keras.callbacks.Callback):
@@ -88,7 +88,7 @@ class Recorder(keras.callbacks.Callback):
         self,
         clock: StepClock,
         log: MetricsLog,
-        board: Board,
+        board: Board | NoBoard,
         run: str,
         every: int,
         progress: Callable[[dict], None],

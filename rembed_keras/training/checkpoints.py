@@ -22,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.text import sha256
 from rembed_keras.errors import UserError
+from rembed_keras.training.meshes import whole
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,8 @@ def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
 
 
 def read(variable) -> np.ndarray:
-    """A variable's value."""
-    return np.asarray(keras.ops.convert_to_numpy(keras.ops.copy(variable.value)), order="C")
+    """A variable's value; where it is spread over several processes, all of them must ask for it."""
+    return np.asarray(whole(keras.ops.copy(variable.value)), order="C")
 
 
 def read_arrays(variables) -> dict[str, np.ndarray]:

@@ -1,17 +1,33 @@
 """Where a model's variables live and who computes a step: one recipe knob, `STRATEGY`.
 
-A strategy is opened before anything that owns variables is built. XLA is on wherever it works: it is not under
-several replicas on CPU, where Keras cannot compile a step that ends in an all-reduce.
+A strategy says where a run is computed, not what: the batch, its masks, the loss's denominator, the clipping and the
+log are those of the whole batch, whoever works on it, so a run may be continued under another strategy. Dropout alone
+differs on TensorFlow, where each replica draws its own masks.
+
+A strategy is opened before anything that owns variables is built. XLA is on wherever it works: under one device, and on
+JAX. Keras cannot compile a step that ends in an all-reduce of TensorFlow's; TPUs compile by themselves.
 """
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import keras
 
 from rembed_keras.errors import UserError
+from rembed_keras.training import meshes, replicated
+from rembed_keras.training.processes import Processes
+
+BACKENDS = {
+    "one_device": None,
+    "mirrored": "tensorflow",
+    "multi_worker": "tensorflow",
+    "tpu": "tensorflow",
+    "data_parallel": "jax",
+    "model_parallel": "jax",
+}
 
 
 @dataclass(frozen=True)
@@ -20,49 +36,82 @@ class Placement:
 
     Attributes:
         name: the strategy's name, as in a recipe.
-        replicas: how many replicas share a batch.
-        scope: opens the context in which models and optimizers are built.
+        replicas: how many replicas or devices share a batch.
+        scope: opens the context in which models and optimizers are built, and trained.
         jit_compile: what to hand to `model.compile`.
+        feed: makes of global batches what `model.fit` takes in this process.
+        processes: who works together.
     """
 
     name: str
     replicas: int
     scope: Callable[[], contextlib.AbstractContextManager]
     jit_compile: bool | str
+    feed: Callable[[Iterable], Any]
+    processes: Processes = field(default_factory=Processes)
 
 
-def place(strategy: str, batch_size: int, jit_compile: bool = True) -> Placement:
+def join(strategy: str) -> Processes:
+    """Connects this process to those it works with, if the strategy is one of several processes.
+
+    TensorFlow must not have run anything before. All processes come back from this when all are there.
+
+    Args:
+        strategy: as in `place`.
+
+    Raises:
+        UserError: as `place`.
+
+    >>> join("one_device").count
+    1
+    """
+    backend = keras.config.backend()
+    if strategy not in BACKENDS:
+        raise UserError(f"STRATEGY is {strategy!r}; it can be one of {', '.join(BACKENDS)}")
+    if BACKENDS[strategy] not in (None, backend):
+        raise UserError(f"STRATEGY {strategy} needs KERAS_BACKEND={BACKENDS[strategy]}; the backend is {backend}")
+    if strategy == "multi_worker":
+        return replicated.workers()
+    return meshes.workers() if BACKENDS[strategy] == "jax" else Processes()
+
+
+def place(strategy: str, batch_size: int, jit_compile: bool = True, knob: str = "BATCH_SIZE") -> Placement:
     """Opens the strategy of that name.
 
     Args:
-        strategy: "one_device", or on TensorFlow "mirrored": one replica on each device of this machine.
+        strategy: "one_device". On TensorFlow "mirrored": one replica on each device of this machine; "multi_worker":
+            the same on each machine that TF_CONFIG lists; "tpu": one on each core of the TPU that TPU_NAME names,
+            which was never tried on a real one. On JAX "data_parallel": all devices of this machine, or of the
+            processes that KERAS_DISTRIBUTION_JOB_ADDRESSES connects, share a batch; "model_parallel": they share the
+            rows of the tables of words, and their optimizer slots, too.
         batch_size: rows of the global batch, which the replicas share evenly.
         jit_compile: whether to use XLA where it works; without it a run starts sooner and its steps take longer.
+        knob: the recipe's name of the batch size.
 
     Raises:
-        UserError: for a strategy that is unknown or that the backend does not have, or rows that cannot be shared.
+        UserError: for a strategy that is unknown, that the backend does not have or the environment does not allow, or
+            rows that cannot be shared.
 
     >>> place("one_device", batch_size=8).replicas
     1
     """
-    backend = keras.config.backend()
+    processes = join(strategy)
     if strategy == "one_device":
-        return Placement(strategy, 1, contextlib.nullcontext, jit_compile and (backend == "tensorflow" or "auto"))
-    if strategy != "mirrored":
-        raise UserError(f"STRATEGY is {strategy!r}; it can be one_device or mirrored")
-    if backend != "tensorflow":
-        raise UserError(f"STRATEGY mirrored needs KERAS_BACKEND=tensorflow; the backend is {backend}")
-    replicated = mirrored()
-    replicas = replicated.num_replicas_in_sync
+        is_compiled = jit_compile and (keras.config.backend() == "tensorflow" or "auto")
+        return Placement(strategy, 1, contextlib.nullcontext, is_compiled, lambda batches: batches)
+    if BACKENDS[strategy] == "jax":
+        distribution = meshes.data_parallel() if strategy == "data_parallel" else meshes.model_parallel()
+        replicas = distribution.num_model_replicas
+        _check_rows(batch_size, replicas, knob)
+        return Placement(strategy, replicas, distribution.scope, "auto", partial(meshes.feed, processes), processes)
+    opened = {"mirrored": replicated.mirrored, "multi_worker": replicated.multi_worker, "tpu": replicated.tpu}[
+        strategy
+    ]()
+    replicas = opened.num_replicas_in_sync
+    _check_rows(batch_size, replicas, knob)
+    return Placement(strategy, replicas, opened.scope, False, partial(replicated.feed, opened), processes)
+
+
+def _check_rows(batch_size, replicas, knob):
     if batch_size % replicas:
-        raise UserError(f"BATCH_SIZE is {batch_size}, which {replicas} replicas cannot share evenly")
-    return Placement(strategy, replicas, replicated.scope, False)
-
-
-@lru_cache  # one a process: a second one of other shapes fails in its collectives
-def mirrored():
-    """The MirroredStrategy over this machine's GPUs, or where there are none over its logical CPUs."""
-    import tensorflow as tf
-
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
+        raise UserError(f"{knob} is {batch_size}, which {replicas} replicas cannot share evenly")

@@ -77,11 +77,12 @@ class Seeds:
         return states
 
 
-def keep_step(folder: Path, step: int, learner, seeds: list[np.ndarray], batch, coordinates: dict) -> str:
+def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], batch, coordinates: dict) -> str:
     """Saves the moment before a step and the step's batch.
 
     Args:
-        folder: where to; a folder `step-...` is made in it, of what was before the step, with `batch.npz` added.
+        folder: where to; a folder `step-...` is made in it, of what was before the step, with `batch.npz` added. None
+            in a process that does not write: all read, because values may be spread over them.
         step: the step that diverged, from 1.
         learner: the model, whose optimizer kept weights and moments since.
         seeds: states of its generators of random numbers before the step.
@@ -103,6 +104,8 @@ def keep_step(folder: Path, step: int, learner, seeds: list[np.ndarray], batch, 
         "model": keras.saving.serialize_keras_object(learner),
         "optimizer": keras.saving.serialize_keras_object(learner.optimizer),
     }
+    if folder is None:
+        return ""
     try:
         path = checkpoints.save(folder, step - 1, parts, state)
         x, y, sample_weight = batch

@@ -22,9 +22,11 @@ from rembed_keras.training.distribution import place
 from rembed_keras.training.loop import train
 from rembed_keras.training.optimizers import WarmupLinearDecay
 from rembed_keras.training.origin import STARTS, Origin
+from rembed_keras.training.processes import together
 from rembed_keras.training.workdir import Workdir, write_atomically
 
 
+@together
 def finetune(
     workdir: Workdir,
     optimizer: Callable,
@@ -73,13 +75,13 @@ def finetune(
     """
     origin = Origin(workdir.path, encoder, pretrained)
     encoded = task.encode(task.splits.train, origin.tokenizer, sequence_length, origin.num_segments)
-    if encoded.truncated:
+    if encoded.truncated and workdir.is_chief:
         share = encoded.truncated / len(task.splits.train)
         print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
-    if not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
+    if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(origin.fresh()).to_json(), indent=1))
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
-    placement = place(strategy, batch_size, jit_compile)
+    placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
     for start, rate, seed in itertools.product(starts, learning_rates, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
@@ -99,12 +101,14 @@ def finetune(
                 jit_compile=placement.jit_compile,
             )
             learner.optimizer.build(learner.trainable_variables)
-        _account(workdir, task, tuned(learner))
+        if workdir.is_chief:
+            _account(workdir, task, tuned(learner))
         data = batches(encoded, batch_size, seed)
         try:
             train(
                 learner,
                 lambda first, last, data=data: data.slice(slice(first, last)).to_iter_dataset(),
+                placement,
                 workdir,
                 folder,
                 run=f"finetune/{folder.relative_to(workdir.finetuned).as_posix()}",
@@ -115,9 +119,12 @@ def finetune(
                 keep_checkpoints=1,
             )
         except DivergedError as error:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "failed.json", json.dumps({"reason": str(error)}))
-            print(f"{error}; it counts as failed", flush=True)
+            if workdir.is_chief:
+                folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(folder / "failed.json", json.dumps({"reason": str(error)}))
+                print(f"{error}; it counts as failed", flush=True)
+    if not workdir.is_chief:
+        return
     (workdir.finetuned / task.name).mkdir(parents=True, exist_ok=True)
     shutil.copyfile(origin.tokenizer.path, workdir.finetuned / task.name / "tokenizer.model")
     about = task.description() | {"sequence_length": sequence_length, "tokenizer_sha256": origin.tokenizer.sha256}

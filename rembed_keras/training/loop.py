@@ -4,21 +4,25 @@ Data is a function of the step and a checkpoint holds all that a step changes, s
 again takes the steps it would have taken, to the bit.
 """
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import keras
 
+from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training import checkpoints
 from rembed_keras.training.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
+from rembed_keras.training.distribution import Placement
 from rembed_keras.training.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
-from rembed_keras.training.workdir import Board, Workdir
+from rembed_keras.training.workdir import Workdir
 
 
 def train(
     learner,
     data: Callable,
+    placement: Placement,
     workdir: Workdir,
     folder: Path,
     run: str,
@@ -37,7 +41,8 @@ def train(
     Args:
         learner: a model of ours, which has an `encoder`, compiled with an optimizer of `training.optimizers` that
             was built in the strategy's scope.
-        data: gives the batches of steps `first` up to `last`, as `model.fit` takes them.
+        data: gives the global batches of steps `first` up to `last`, a `grain.IterDataset`.
+        placement: where the learner was built.
         workdir: whose log and curves the run is written to.
         folder: the folder of the run's checkpoints.
         run: the run's name in the log: its stage, and after a slash which model of the stage.
@@ -57,19 +62,23 @@ def train(
     """
     found = checkpoints.latest(folder)
     first_step = found.step if found else 0
+    check_folder(placement, folder, first_step)
     if found:
-        checkpoints.tidy(folder, found.step, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
+        if workdir.is_chief:
+            checkpoints.tidy(folder, found.step, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
         checkpoints.load_parts(learner, found)
         checkpoints.assign_arrays(
             learner.optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors"
         )
-        print(f"{run}: resuming from {found.path}" if first_step < steps else f"{run}: done, {found.path}", flush=True)
+        if workdir.is_chief:
+            how = "resuming from" if first_step < steps else "done,"
+            print(f"{run}: {how} {found.path}", flush=True)
     if first_step >= steps:
         return
     clock = StepClock(first_step, steps, tokens_per_step)
     progress = ProgressLine(clock, run)
     seeds = Seeds(seeds_of(learner))
-    board = Board(workdir.tensorboard / run, workdir.metrics.rewind(run, first_step), workdir.texts)
+    board = workdir.board(run, workdir.metrics.rewind(run, first_step))
 
     def save(step):
         guard.look()
@@ -77,7 +86,8 @@ def train(
         state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
         owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
-        checkpoints.save(folder, step, parts, state, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
+        if workdir.is_chief:  # all processes read, because values may be spread over them
+            checkpoints.save(folder, step, parts, state, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
 
     def resume():
         if found:
@@ -90,24 +100,47 @@ def train(
             return ""
         (batch,) = data(step - 1, step)
         states = seeds.before(step, clock.step)
-        return keep_step(workdir.diverged / run, step, learner, states, batch, coordinates(step, batch))
+        target = workdir.diverged / run if workdir.is_chief else None
+        return keep_step(target, step, learner, states, batch, coordinates(step, batch))
 
+    def must_stop():
+        """Whether any process was asked to; several of them agree on it when a row is due."""
+        if placement.processes.count == 1 or clock.is_due(log_every):
+            asked.extend(itertools.chain(*placement.processes.exchange(signals[:1])))
+        return bool(asked)
+
+    asked: list[int] = []
     with stopping_between_steps(lambda: clock.step > first_step) as signals:
         guard = DivergenceGuard(clock, run, log_every, keep)
-        recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show)
-        checkpointer = Checkpointer(clock, checkpoint_every, save, resume, lambda: bool(signals))
+        shows = [progress] if workdir.is_chief else []
+        recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
+        checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop)
         try:
-            learner.fit(
-                data(first_step, steps),
-                steps_per_epoch=steps - first_step,
-                shuffle=False,
-                verbose=0,
-                callbacks=[clock, guard, recorder, checkpointer, progress],
-            )
+            with placement.scope():
+                learner.fit(
+                    placement.feed(data(first_step, steps)),
+                    steps_per_epoch=steps - first_step,
+                    shuffle=False,
+                    verbose=0,
+                    callbacks=[clock, guard, recorder, checkpointer, *shows],
+                )
         finally:
             progress.bar.stop()
-    if signals:
-        raise Interrupted(signals[0], f"{run} is saved at step {clock.step} of {steps}")
+    if asked or signals:
+        raise Interrupted((asked or signals)[0], f"{run} is saved at step {clock.step} of {steps}")
+
+
+def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
+    """Finds out whether all processes see the same checkpoints.
+
+    Raises:
+        UserError: if they do not.
+    """
+    steps = placement.processes.exchange(first_step)
+    if len({*steps}) > 1:
+        raise UserError(
+            f"processes see checkpoints of steps {steps} in {folder}: WORKDIR must be a folder that all machines share"
+        )
 
 
 def _running(learner):

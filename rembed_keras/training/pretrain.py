@@ -9,9 +9,11 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.training.distribution import place
 from rembed_keras.training.loop import train
+from rembed_keras.training.processes import together
 from rembed_keras.training.workdir import Workdir
 
 
+@together
 def pretrain(
     workdir: Workdir,
     encoder: Callable,
@@ -66,6 +68,7 @@ def pretrain(
         train(
             learner,
             batches.batches,
+            placement,
             workdir,
             workdir.checkpoints,
             run="pretrain",
@@ -81,6 +84,8 @@ def pretrain(
         if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs
             raise batches.corpus.damage from None
         raise
+    if not workdir.is_chief:
+        return
     last = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None][-1]
     entropy = batches.unigram_entropy
     loss = last.get("generator_loss", last["loss"])  # where the loss is that of more than predictions

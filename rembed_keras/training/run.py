@@ -2,7 +2,8 @@
 
 Everything a run did can be read from its folder and repeated from it: the resolved recipe before the first step, the
 operative one after the last, the account, and the versions of what it ran on. A folder belongs to one recipe; the same
-command on it again goes on where it stopped.
+command on it again goes on where it stopped, under the same strategy or another: a recipe says what is computed, and
+`STRATEGY` where.
 """
 
 import importlib.metadata
@@ -12,12 +13,15 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console
 
 from rembed_keras.analysis.ledger import Ledger
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.task import Task
+from rembed_keras.training.distribution import join
+from rembed_keras.training.processes import is_together
 from rembed_keras.training.workdir import Workdir, write_atomically
 
 WATCHED = (
@@ -31,6 +35,9 @@ WATCHED = (
     "numpy",
     "safetensors",
 )
+WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir"} | {
+    f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
+}
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,13 @@ class RunRecord:
     ledger: Ledger | None = None
 
 
-def run(stages: Sequence[Callable], workdir: str, record: RunRecord, tasks: Sequence[Task] = ()) -> None:
+def run(
+    stages: Sequence[Callable],
+    workdir: str,
+    record: RunRecord,
+    tasks: Sequence[Task] = (),
+    strategy: str = "one_device",
+) -> None:
     """Runs stages in turn; on a workdir that was interrupted each goes on where it stopped.
 
     Args:
@@ -57,32 +70,28 @@ def run(stages: Sequence[Callable], workdir: str, record: RunRecord, tasks: Sequ
         record: what the folder keeps about the run.
         tasks: tasks of later stages; naming them here reads their files, and finds what is wrong with them, before the
             first stage.
+        strategy: of the stages that train; see `distribution.place`. If it is one of several processes, all train, the
+            first of them alone writes and does the other stages, and the others end when it does.
 
     Raises:
         UserError: if the folder is of another recipe, in use, or cannot be written.
     """
+    processes = join(strategy)
     texts = {"recipe": f"```\n{record.config}\n```"}
     if record.ledger is not None:
         texts["ledger"] = f"```json\n{json.dumps(record.ledger.to_json(), indent=1)}\n```"
-    folder = Workdir(workdir, texts)
+    folder = processes.by_chief(lambda: Workdir(workdir, texts))
+    if not processes.is_chief:
+        folder = Workdir(workdir, texts, is_chief=False)
     try:
-        if (folder.path / "finished.json").exists():
-            _refuse_another_recipe(folder, record.config)
-            print(f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again.")
+        if not processes.by_chief(lambda: _begin(folder, record)):
             return
-        _write_record(folder, record)
-        print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
         begun = time.monotonic()
         for stage in stages:
-            stage(folder)
-            write_atomically(folder.path / "operative_config.gin", record.operative())
-        if record.ledger is not None:
-            Console().print(record.ledger.table())
-        seconds = round(time.monotonic() - begun, 1)
-        write_atomically(
-            folder.path / "finished.json",
-            json.dumps({"seconds_of_last_process": seconds}),
-        )
+            if is_together(stage):
+                stage(folder)
+            processes.by_chief(partial(_complete, folder, stage, record))
+        processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
     except OSError as error:
         reason = error.strerror or str(error).splitlines()[0]
         raise UserError(f"{error.filename or folder.path}: {reason}") from error
@@ -90,8 +99,31 @@ def run(stages: Sequence[Callable], workdir: str, record: RunRecord, tasks: Sequ
         folder.close()
 
 
-def _write_record(folder, record):
+def _begin(folder, record):
+    """Whether there is anything to do; if so, the record is written."""
     _refuse_another_recipe(folder, record.config)
+    if (folder.path / "finished.json").exists():
+        print(f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again.")
+        return False
+    _write_record(folder, record)
+    print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
+    return True
+
+
+def _complete(folder, stage, record):
+    """Does a stage that is the chief's alone, and notes what was used so far."""
+    if not is_together(stage):
+        stage(folder)
+    write_atomically(folder.path / "operative_config.gin", record.operative())
+
+
+def _finish(folder, record, seconds):
+    if record.ledger is not None:
+        Console().print(record.ledger.table())
+    write_atomically(folder.path / "finished.json", json.dumps({"seconds_of_last_process": round(seconds, 1)}))
+
+
+def _write_record(folder, record):
     write_atomically(folder.path / "config.gin", record.config)
     write_atomically(folder.path / "environment.json", json.dumps(_environment(), indent=1))
     if record.ledger is not None:
@@ -113,9 +145,9 @@ def _refuse_another_recipe(folder, config):
 
 
 def _bindings(text):
-    """Bindings of a resolved recipe by name, without comments; the workdir's own name is no part of the recipe."""
+    """Bindings of a resolved recipe by name, without comments, and without those that say where it is computed."""
     lines = (line.partition("  # ")[0].partition(" = ") for line in text.splitlines() if " = " in line)
-    return {key: value for key, _, value in lines if key not in ("WORKDIR", "training.run.workdir")}
+    return {key: value for key, _, value in lines if key not in WHERE}
 
 
 def _environment():

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 from pathlib import Path
+from typing import IO
 
 from rembed_keras.errors import UserError
 
@@ -37,32 +38,43 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 class Workdir:
-    """A run's folder, held by one process at a time.
+    """A run's folder, held by one process at a time; those that work with it may read along.
 
     Args:
         path: the folder; made if it is not there.
         texts: Markdown texts by title that TensorBoard shows beside the curves.
+        is_chief: whether this process is the one that writes; the others make nothing, hold nothing and write no log.
 
     Raises:
         UserError: if the folder cannot be made or written, or another process holds it.
     """
 
-    def __init__(self, path: str | Path, texts: dict[str, str] | None = None):
+    def __init__(self, path: str | Path, texts: dict[str, str] | None = None, is_chief: bool = True):
         self.path = Path(path)
         self.texts = texts or {}
+        self.is_chief = is_chief
+        self.metrics = MetricsLog(self.path / "metrics.jsonl", is_chief)
+        self._lock: IO | None = None
+        if is_chief:
+            self._hold()
+
+    def _hold(self):
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held as long as the run
+            lock = self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held as long as the run
         except OSError as error:
             raise UserError(f"WORKDIR {self.path} cannot be used: {error.strerror}") from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._lock.close()
+            lock.close()
             raise UserError(
                 f"WORKDIR {self.path} is in use by another process: wait for it or choose another"
             ) from None
-        self.metrics = MetricsLog(self.path / "metrics.jsonl")
+
+    def board(self, run: str, rows: list[dict]) -> "Board | NoBoard":
+        """TensorBoard's curves of a run, drawn anew from its rows so far by the process that writes."""
+        return Board(self.tensorboard / run, rows, self.texts) if self.is_chief else NoBoard()
 
     @property
     def checkpoints(self) -> Path:
@@ -96,7 +108,8 @@ class Workdir:
 
     def close(self) -> None:
         """Lets other processes use the folder."""
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
 
 class MetricsLog:
@@ -104,10 +117,11 @@ class MetricsLog:
 
     Args:
         path: the JSON-lines file; it need not exist.
+        is_written: whether this process writes it; if not, it is read alone.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, is_written: bool = True):
+        self.path, self.is_written = path, is_written
 
     def rows(self, run: str | None = None) -> list[dict]:
         """Rows that were written whole, of one run of a stage or of all; see `append`."""
@@ -131,12 +145,15 @@ class MetricsLog:
             The rows of `run` that stay.
         """
         kept = [row for row in self.rows() if row["run"] != run or row["step"] <= step]
-        write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+        if self.is_written:
+            write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept))
         return [row for row in kept if row["run"] == run]
 
     def append(self, row: dict) -> None:
         """Adds a row, which has at least `stage`, `run` (the stage and, where it trains several models, which) and
         `step`; it is on disk when this returns, and nothing of it if it cannot be written."""
+        if not self.is_written:
+            return
         with open(self.path, "ab", buffering=0) as file:
             line, before = json.dumps(row).encode() + b"\n", file.tell()
             try:
@@ -189,3 +206,10 @@ class Board:
             yield
         except self._tf.errors.OpError as error:
             raise OSError(errno.EIO, error.message.splitlines()[0], str(self._folder)) from None
+
+
+class NoBoard:
+    """What stands for the board in a process that draws nothing."""
+
+    def draw(self, row: dict) -> None:
+        """Does nothing."""

@@ -1,17 +1,25 @@
 """A batch is one batch, whoever works on it: replicas and backends take the step that one device takes."""
 
+import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import grain
 import keras
 import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import MaskedLM
-from rembed_keras.training.distribution import place
+from rembed_keras.training.callbacks import settle
+from rembed_keras.training.distribution import join, place
+from rembed_keras.training.loop import check_folder
 from rembed_keras.training.optimizers import AdamW
+from rembed_keras.training.processes import Processes
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 
@@ -33,9 +41,19 @@ def train(placement, steps=3, micro_batches=1):
         rng = np.random.default_rng(3)  # each backend draws its own initial weights
         for weight in model.weights:
             weight.assign(rng.normal(0, 0.3, weight.shape))
-    x, y, weights = make_batch()
-    logs = [model.train_on_batch(x, y, weights, return_dict=True) for _ in range(steps)]
-    losses = np.array([[float(log[key]) for key in ("loss", "accuracy", "loss/de", "loss/en")] for log in logs])
+    losses = []
+
+    def record(batch, logs):
+        settle(model)
+        means = model.get_metrics_result()
+        model.reset_metrics()
+        losses.append([float(means[key]) for key in ("loss", "accuracy", "loss/de", "loss/en")])
+
+    with placement.scope():
+        batches = grain.MapDataset.source([make_batch()]).repeat(steps).to_iter_dataset()
+        seen = keras.callbacks.LambdaCallback(on_train_batch_end=record)
+        model.fit(placement.feed(batches), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[seen])
+    losses = np.array(losses)
     values = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight.value)) for weight in model.weights}
     return losses, values, float(keras.ops.convert_to_numpy(model.optimizer.gradient_norm.value))
 
@@ -94,14 +112,105 @@ def test_tensorflow_and_jax_take_the_same_step(tmp_path):
 
 
 def test_strategies_that_cannot_be_are_refused():
-    with pytest.raises(UserError, match="STRATEGY is 'two_devices'; it can be one_device or mirrored"):
+    with pytest.raises(
+        UserError, match="STRATEGY is 'two_devices'; it can be one of one_device, mirrored, multi_worker, tpu, "
+    ):
         place("two_devices", batch_size=4)
+    foreign = {"tensorflow": "model_parallel", "jax": "mirrored"}[keras.config.backend()]
+    with pytest.raises(UserError, match=f"STRATEGY {foreign} needs KERAS_BACKEND="):
+        place(foreign, batch_size=4)
 
 
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
 def test_rows_that_replicas_cannot_share_are_refused():
     with pytest.raises(UserError, match="BATCH_SIZE is 3, which 2 replicas cannot share evenly"):
         place("mirrored", batch_size=3)
+    with pytest.raises(UserError, match="FINETUNE_BATCH_SIZE is 5"):
+        place("mirrored", batch_size=5, knob="FINETUNE_BATCH_SIZE")
+
+
+WORKERS = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        "not JSON",
+        "[]",
+        json.dumps({"cluster": WORKERS}),
+        json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 2}}),
+        json.dumps({"cluster": WORKERS | {"ps": ["127.0.0.1:3"]}, "task": {"type": "worker", "index": 0}}),
+    ],
+)
+def test_workers_that_are_not_told_of_each_other_say_how(said, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if said is not None:
+        monkeypatch.setenv("TF_CONFIG", said)
+    with pytest.raises(UserError, match="STRATEGY multi_worker needs TF_CONFIG, on every worker, such as") as caught:
+        join("multi_worker")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+@pytest.mark.parametrize("name", [None, "local"])
+def test_where_there_is_no_tpu_one_line_says_so(name, monkeypatch):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    if name:
+        monkeypatch.setenv("TPU_NAME", name)
+    with pytest.raises(UserError, match=r"STRATEGY tpu finds no TPU .*: set TPU_NAME") as caught:
+        place("tpu", batch_size=8)
+    assert "\n" not in str(caught.value)
+
+
+class Store:
+    """The keys and values of processes that are threads here."""
+
+    def __init__(self):
+        self.told, self.changed = {}, threading.Condition()
+
+    def put(self, key, value):
+        with self.changed:
+            assert key not in self.told
+            self.told[key] = value
+            self.changed.notify_all()
+
+    def get(self, key):
+        with self.changed:
+            assert self.changed.wait_for(lambda: key in self.told, timeout=20)
+            return self.told[key]
+
+
+def test_what_the_chief_does_is_done_once_and_its_mistakes_are_everybodys():
+    store, done = Store(), []
+
+    def fail():
+        raise UserError("the folder is full")
+
+    def work(index):
+        processes = Processes(index, 3, store.put, store.get)
+        assert processes.exchange(index * index) == [0, 1, 4]
+        assert processes.by_chief(lambda: done.append(index)) in (None, False)
+        with pytest.raises(UserError, match="the folder is full"):
+            processes.by_chief(fail)
+        return processes.is_chief
+
+    with ThreadPoolExecutor() as pool:
+        assert [*pool.map(work, range(3))] == [True, False, False]
+    assert done == [0]
+
+
+def test_processes_that_see_different_folders_are_told_to_share_one(tmp_path):
+    store = Store()
+
+    def work(index):
+        placement = replace(place("one_device", 8), processes=Processes(index, 2, store.put, store.get))
+        with pytest.raises(UserError, match=r"see checkpoints of steps \[0, 100\] .*WORKDIR must be a folder that all"):
+            check_folder(placement, tmp_path, 100 * index)
+
+    with ThreadPoolExecutor() as pool:
+        [*pool.map(work, range(2))]
 
 
 if __name__ == "__main__":

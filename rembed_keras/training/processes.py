@@ -1,0 +1,113 @@
+"""Several processes that make one run together: who they are, and how they wait for each other.
+
+The first of them is the chief. It alone writes to the run's folder, and it alone does the stages in which nothing is
+trained; the others wait meanwhile. What they say to each other goes through the store of keys and values that
+TensorFlow and JAX keep for the processes they connect, so that waiting costs nothing and lasts as long as it must.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rembed_keras.errors import UserError
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a run, seen from one of them.
+
+    Attributes:
+        index: which of them this is, from 0.
+        count: how many there are.
+        put: tells all others a text by a key that was never used before.
+        get: waits until a key was told, and gives its text.
+
+    All of them must call `by_chief` and `exchange` in the same order.
+
+    >>> Processes().is_chief
+    True
+    """
+
+    index: int = 0
+    count: int = 1
+    put: Callable[[str, str], object] | None = None
+    get: Callable[[str], str] | None = None
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this is the one that writes."""
+        return self.index == 0
+
+    def by_chief(self, action: Callable[[], Any]) -> Any:
+        """What the chief alone does, while the others wait; if it fails, all fail.
+
+        Args:
+            action: what to do.
+
+        Returns:
+            The result of `action`; on the others whether it is true.
+
+        Raises:
+            UserError: on the others, if the chief failed.
+        """
+        if self.put is None or self.get is None:
+            return action()
+        key = f"rembed/{next(self._numbers)}"
+        if not self.is_chief:
+            answer = json.loads(self.get(key))
+            if "error" in answer:
+                raise UserError(f"process {self.index} stops because the first one did: {answer['error']}")
+            return answer["result"]
+        try:
+            result = action()
+        except BaseException as error:
+            self.put(key, json.dumps({"error": str(error)}))
+            raise
+        self.put(key, json.dumps({"result": bool(result)}))
+        return result
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Tells all processes a value, and waits for theirs.
+
+        Args:
+            value: anything that JSON can say.
+
+        Returns:
+            The values of all processes, in their order.
+
+        >>> Processes().exchange(7)
+        [7]
+        """
+        if self.put is None or self.get is None:
+            return [value]
+        key = f"rembed/{next(self._numbers)}"
+        self.put(f"{key}/{self.index}", json.dumps(value))
+        return [json.loads(self.get(f"{key}/{index}")) for index in range(self.count)]
+
+
+def together(stage: Callable) -> Callable:
+    """Marks a stage in which all processes of a run take part; of any other stage the chief takes care alone."""
+    vars(stage)["is_together"] = True
+    return stage
+
+
+def is_together(stage: Callable) -> bool:
+    """Whether all processes of a run take part in a stage.
+
+    >>> is_together(print)
+    False
+    """
+    return getattr(stage, "is_together", False)
+
+
+def part_of(column, part: int, parts: int):
+    """The rows of a column [N, ...] that belong to one of so many equal parts.
+
+    >>> part_of(np.arange(6), 1, 3).tolist()
+    [2, 3]
+    """
+    size = len(column) // parts
+    return column[part * size : (part + 1) * size]
