@@ -60,40 +60,26 @@ def train(
         DivergedError: for a gradient or loss that is no longer a number.
         Interrupted: if it was asked to stop.
     """
-    found = checkpoints.latest(folder)
-    first_step = found.step if found else 0
+    saves = _Saves(learner, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
+    first_step = saves.first_step
     check_folder(placement, folder, first_step)
-    if found:
-        if workdir.is_chief:
-            checkpoints.tidy(folder, found.step, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
-        checkpoints.load_parts(learner, found)
-        checkpoints.assign_arrays(
-            learner.optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors"
-        )
-        if workdir.is_chief:
-            how = "resuming from" if first_step < steps else "done,"
-            print(f"{run}: {how} {found.path}", flush=True)
+    saves.load(run, steps)
     if first_step >= steps:
         return
     clock = StepClock(first_step, steps, tokens_per_step)
     progress = ProgressLine(clock, run)
+    shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))
     board = workdir.board(run, workdir.metrics.rewind(run, first_step))
+    asked: list[int] = []
+
+    def resume():
+        saves.resume()
+        seeds.begin(clock.step)
 
     def save(step):
         guard.look()
-        running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
-        state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
-        owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
-        parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
-        if workdir.is_chief:  # all processes read, because values may be spread over them
-            checkpoints.save(folder, step, parts, state, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
-
-    def resume():
-        if found:
-            for variable, value in zip(_running(learner), found.state["running"], strict=True):
-                variable.assign(value)
-        seeds.begin(clock.step)
+        saves.save(step)
 
     def keep(step):
         if coordinates is None:
@@ -109,11 +95,9 @@ def train(
             asked.extend(itertools.chain(*placement.processes.exchange(signals[:1])))
         return bool(asked)
 
-    asked: list[int] = []
+    guard = DivergenceGuard(clock, run, log_every, keep)
+    recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
     with stopping_between_steps(lambda: clock.step > first_step) as signals:
-        guard = DivergenceGuard(clock, run, log_every, keep)
-        shows = [progress] if workdir.is_chief else []
-        recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
         checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop)
         try:
             with placement.scope():
@@ -128,6 +112,49 @@ def train(
             progress.bar.stop()
     if asked or signals:
         raise Interrupted((asked or signals)[0], f"{run} is saved at step {clock.step} of {steps}")
+
+
+class _Saves:
+    """The checkpoints of one training: what is found, given back and written.
+
+    Attributes:
+        first_step: steps that were taken before.
+    """
+
+    def __init__(self, learner, workdir, folder, keep, keep_every, every):
+        self.learner, self.folder = learner, folder
+        self.is_chief = workdir.is_chief
+        self.policy = (keep, keep_every, every)
+        self.found = checkpoints.latest(folder)
+        self.first_step = self.found.step if self.found else 0
+
+    def load(self, run, steps):
+        """Gives the learner what the newest checkpoint has, if there is one, and says so."""
+        if self.found is None:
+            return
+        found, optimizer = self.found, self.learner.optimizer
+        checkpoints.load_parts(self.learner, found)
+        checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors")
+        if self.is_chief:
+            checkpoints.tidy(self.folder, found.step, *self.policy)
+            how = "resuming from" if found.step < steps else "done,"
+            print(f"{run}: {how} {found.path}", flush=True)
+
+    def resume(self):
+        """Gives the learner what `fit` resets at its start."""
+        if self.found:
+            for variable, value in zip(_running(self.learner), self.found.state["running"], strict=True):
+                variable.assign(value)
+
+    def save(self, step):
+        """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes."""
+        learner = self.learner
+        running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
+        state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
+        owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
+        if self.is_chief:
+            checkpoints.save(self.folder, step, parts, state, *self.policy)
 
 
 def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
