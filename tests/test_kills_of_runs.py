@@ -85,6 +85,11 @@ def then(first, draw, longest):
     return is_time
 
 
+def holds_a_lock(process):
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(kind == "FLOCK" and owner == str(process) for _, kind, _, _, owner, *_ in locks)
+
+
 def last_words(said):
     return said.read_text().strip().splitlines()[-1]
 
@@ -118,10 +123,12 @@ def runs():
         if codes[-1] == 75:
             assert "rembed: stopped by SIGTERM" in last_words(said) and "the same command goes on" in last_words(said)
     process = start(job, said)
-    while not logged(hurt, 1)() or not list(Path("/proc", str(process), "fd").glob("*")):
+    while not holds_a_lock(process):
         time.sleep(0.01)
+    os.kill(process, signal.SIGSTOP)  # so that it is not done before the second begins
     second = Path("second.txt")
     assert finish(start(job, second)) == 2
+    os.kill(process, signal.SIGCONT)
     assert last_words(second) == "rembed: WORKDIR hurt is in use by another process: wait for it or choose another"
     assert finish(process) == 0, said.read_text()
     end_as(whole, hurt)

@@ -21,7 +21,6 @@ from rembed_keras.data import sample
 from tests.forks import SEED, finish, start, survive
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent
 STEPS, EVERY, KILLS = 30, 4, 14
 VOCABULARY = 1200
 FORMS = ("preset", "huggingface")
@@ -35,10 +34,9 @@ def train(folder: Path):
 
     workdir = Workdir(folder)
     found = checkpoints.latest(workdir.checkpoints)
-    first, arrays = (
-        (found.step, found.arrays("encoder")) if found else (0, {"a/kernel": np.ones((512, 256), "float32")})
-    )
+    first, arrays = 0, {"a/kernel": np.ones((512, 256), "float32")}
     if found:
+        first, arrays = found.step, found.arrays("encoder")
         checkpoints.tidy(workdir.checkpoints, first, every=EVERY)
     workdir.metrics.rewind("pretrain", first)
     for step in range(first + 1, STEPS + 1):
@@ -129,7 +127,7 @@ def kill(name, job, folder):
             longest,
             check,
         )
-        differing = {path for path, _ in digests(target).items() ^ whole.items()}
+        differing = digests(target).items() ^ whole.items()
         assert not differing, f"{name}, round {rounds}, KILL_SEED {SEED}: {differing}"
         assert not list(folder.glob(".*")), list(folder.glob(".*"))
         shutil.rmtree(target)
@@ -280,7 +278,7 @@ def report(tmp_path_factory):
     own = ["unshare", "--user", "--map-root-user", "--mount"]
     if shutil.which("unshare") and not subprocess.run([*own, "true"], check=False, capture_output=True).returncode:
         command = own + command
-    environment = os.environ | {"KERAS_BACKEND": "numpy", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"KERAS_BACKEND": "numpy", "PYTHONPATH": str(Path(__file__).parent.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"KILL_SEED {SEED}\n{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
     print(done.stdout)

@@ -5,6 +5,7 @@ trained; the others wait meanwhile. What they say to each other goes through the
 TensorFlow and JAX keep for the processes they connect, so that waiting costs nothing and lasts as long as it must.
 """
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -68,6 +69,18 @@ class Processes:
             raise
         self.put(key, json.dumps({"result": bool(result)}))
         return result
+
+    def leave(self) -> None:
+        """Ends working together: the first process, which keeps the store, waits until no other needs it."""
+        if self.put is None or self.get is None:
+            return
+        key = f"rembed/{next(self._numbers)}"
+        if self.is_chief:
+            for index in range(1, self.count):
+                self.get(f"{key}/{index}")
+        else:
+            with contextlib.suppress(Exception):  # it may be gone before it could answer
+                self.put(f"{key}/{self.index}", "")
 
     def exchange(self, value: Any) -> list[Any]:
         """Tells all processes a value, and waits for theirs.

@@ -84,14 +84,14 @@ def run(
     if not processes.is_chief:
         folder = Workdir(workdir, texts, is_chief=False)
     try:
-        if not processes.by_chief(lambda: _begin(folder, record)):
-            return
-        begun = time.monotonic()
-        for stage in stages:
-            if is_together(stage):
-                stage(folder)
-            processes.by_chief(partial(_complete, folder, stage, record))
-        processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
+        if processes.by_chief(lambda: _begin(folder, record)):
+            begun = time.monotonic()
+            for stage in stages:
+                if is_together(stage):
+                    stage(folder)
+                processes.by_chief(partial(_complete, folder, stage, record))
+            processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
+        processes.leave()
     except OSError as error:
         reason = error.strerror or str(error).splitlines()[0]
         raise UserError(f"{error.filename or folder.path}: {reason}") from error
