@@ -171,10 +171,7 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
         if Path(out).exists():
             raise UserError(f"{out} is there already: remove it or choose another file")
         command = "rembed " + shlex.join(sys.argv[1:])
-        try:
-            Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{out} cannot be written: {error.strerror}") from None
+        Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
         click.echo(f"{out}: the first of them; rembed inspect {out}")
 
 
@@ -289,11 +286,13 @@ def main() -> None:
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except UserError as error:
-        _fail(str(error).splitlines()[0], 2)
+        _fail(str(error), 2)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted; the same command goes on from the last checkpoint", 1)
 
 
 def _fail(message, code):
-    click.echo(f"rembed: {message}", err=True)
+    click.echo(f"rembed: {(message.splitlines() or ['?'])[0]}", err=True)
     sys.exit(code)

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import tempfile
+import tokenize
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
@@ -19,8 +20,9 @@ import gin
 from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
 
 from rembed_keras.analysis.ledger import Ledger, ledger
+from rembed_keras.bindings import Binding, Macro, Reference, check_binding
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.recipe import ROOT, Binding, Macro, Recipe, Reference, check_binding
+from rembed_keras.recipe import ROOT, Recipe
 
 PACKAGE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")
@@ -49,7 +51,7 @@ def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = 
         UserError: for a file that is missing or malformed, an import that is not admitted, an unknown name, or a
             binding, macro or scope that nothing uses.
     """
-    recipe = Recipe()
+    recipe = Recipe(tuple(allow_import))
     admitted = (*ADMITTED, *allow_import)
     _read(_find(path, None), recipe, admitted, ())
     for text in bindings:
@@ -120,7 +122,9 @@ def account(recipe: Recipe) -> Ledger | None:
         return ledger(config, data.get("sequence_length"), max(rate.values()) if isinstance(rate, dict) else rate)
     except KeyError as missing:
         raise UserError(f"{stage['encoder'].selector} has no {missing.args[0]}: bind it in the recipe") from None
-    except TypeError:
+    except UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError):
         raise UserError(f"a size of {stage['encoder'].selector} or {stage['model'].selector} is no number") from None
 
 
@@ -177,9 +181,9 @@ def _find(name: str, included_from: Path | None) -> Path:
     if included_from is not None:
         folders.insert(0, included_from.parent)
     for folder in folders:
-        path = folder / name
-        if path.is_file():
-            return path
+        with contextlib.suppress(OSError, ValueError):  # what can be the name of no file
+            if (folder / name).is_file():
+                return folder / name
     known = [str(path.relative_to(folder)) for folder in folders[-2:] for path in folder.glob("recipes/**/*.gin")]
     where = f"{included_from} includes {name}, which" if included_from else f"recipe {name}"
     raise UserError(f"{where} is not there{did_you_mean(name, known)}")
@@ -193,6 +197,8 @@ def _read(path: Path, recipe: Recipe, admitted: Sequence[str], trail: tuple[Path
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    if "\0" in text:
+        raise UserError(f"{path} is not gin: it has a NUL byte")
     imports: dict[str, str] = {}
     comments = _comments(text)
     for statement in _statements(text, path, _Delegate(imports)):
@@ -211,13 +217,20 @@ def _statements(text, path, delegate) -> Iterator:
     source.name = str(path)
     try:
         yield from ConfigParser(source, delegate)
-    except SyntaxError as error:
-        raise UserError(f"{path}:{error.lineno or '?'} is not gin: {error.msg}") from None
+    except (SyntaxError, tokenize.TokenError) as error:
+        message, line = (
+            (error.msg, error.lineno) if isinstance(error, SyntaxError) else (error.args[0], error.args[1][0])
+        )
+        raise UserError(f"{path}:{line or '?'} is not gin: {message}") from None
+    except (RecursionError, MemoryError):
+        raise UserError(f"{path} is not gin: brackets in brackets are too many") from None
+    except TypeError:  # gin makes a dict of whatever stands before the colons
+        raise UserError(f"{path} is not gin: a list or dict is a key of a dict") from None
 
 
 def _comments(text):
     """What stands after "#" on lines that also have something else."""
-    pairs = ((number, line.partition("  # ")) for number, line in enumerate(text.splitlines(), start=1))
+    pairs = ((number, line.partition("  # ")) for number, line in enumerate(text.split("\n"), start=1))
     return {number: after.strip() for number, (before, _, after) in pairs if before.strip() and after}
 
 
@@ -260,7 +273,7 @@ def _override(text: str, recipe: Recipe) -> None:
         if binding.key not in recipe.macros:
             raise UserError(f"the recipe has no knob {binding.key}{did_you_mean(binding.key, recipe.macros)}")
         _check_type(binding, recipe.macros[binding.key].value)
-    check_binding(binding)
+    check_binding(binding, recipe.trusted)
     recipe.add(binding)
 
 
@@ -268,7 +281,7 @@ def _value(text: str, imports):
     """A value of the command line: a gin literal, reference or macro; anything else is a string."""
     try:
         (statement,) = ConfigParser(f"x = {text}\n", _Delegate(imports))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, tokenize.TokenError):
         return text
     return statement.value
 

@@ -10,9 +10,10 @@ PACKAGE = ROOT / "rembed_keras"
 
 # a part may import the parts of its set and of theirs, itself, errors and sizes
 ARROWS = {
-    "cli": {"config", "recipe", "training", "tasks", "analysis", "interop", "modeling", "data"},
-    "config": {"recipe", "signatures", "training", "tasks", "analysis", "interop", "modeling", "data"},
-    "recipe": {"signatures"},
+    "cli": {"config", "recipe", "bindings", "training", "tasks", "analysis", "interop", "modeling", "data"},
+    "config": {"bindings", "recipe", "signatures", "training", "tasks", "analysis", "interop", "modeling", "data"},
+    "recipe": {"bindings", "signatures"},
+    "bindings": {"signatures"},
     "signatures": set(),
     "training": {"tasks", "analysis", "interop", "modeling", "data"},
     "tasks": {"modeling", "data"},

@@ -10,8 +10,8 @@ import gin
 import pytest
 
 from rembed_keras import config
+from rembed_keras.bindings import Reference
 from rembed_keras.errors import UserError
-from rembed_keras.recipe import Reference
 
 ROOT = Path(__file__).parent.parent
 RECIPE = """\
