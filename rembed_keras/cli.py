@@ -17,6 +17,7 @@ import click
 from rembed_keras import __version__
 from rembed_keras.errors import UserError
 
+WHOLE = click.IntRange(1, 2**31 - 1)
 ALLOW_IMPORT = click.option(
     "--allow-import", multiple=True, metavar="PACKAGE", help="Another package that the recipe may import."
 )
@@ -76,7 +77,7 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
 @rembed.command()
 @click.argument("recipe")
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
-@click.option("--steps", default=20, show_default=True, help="How many steps are timed.")
+@click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps are timed.")
 @click.option("--out", metavar="FILE", help="Write the figures as JSON too.")
 @ALLOW_IMPORT
 def benchmark(recipe, bindings, steps, out, allow_import) -> None:
@@ -93,7 +94,9 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
 @rembed.command()
 @click.argument("text_dir")
 @click.argument("out_dir")
-@click.option("--vocabulary-size", default=8000, show_default=True, help="Pieces of the tokenizer that is trained.")
+@click.option(
+    "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Pieces of the tokenizer that is trained."
+)
 @click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to use instead of training one.")
 @click.option("--byte-fallback", is_flag=True, help="Spell rare characters as bytes instead of [UNK].")
 def prepare(text_dir: str, out_dir: str, vocabulary_size: int, tokenizer: str | None, byte_fallback: bool) -> None:
@@ -117,9 +120,9 @@ class Amount(click.ParamType):
         factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(value[-1:].upper())
         try:
             number = round(float(value[:-1]) * factor) if factor else int(value.replace(",", "").replace("_", ""))
-        except ValueError:
+        except (ValueError, OverflowError):
             number = 0
-        if number < 1:
+        if not 1 <= number <= 10**15:
             self.fail(f"{value!r} is no number of parameters such as 278M", param, ctx)
         return number
 
@@ -150,9 +153,9 @@ class Span(click.ParamType):
 @click.option("--e-in", metavar="WIDTHS", help="Widths of the input table to choose from, for example 128,256.")
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Width over depth.")
 @click.option("--max-latency", type=float, metavar="MS", help="The most milliseconds for one text on this machine.")
-@click.option("--sequence-length", default=512, show_default=True, help="Tokens of the longest text.")
+@click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
 @click.option("--block", type=click.Choice(["bert", "modern"]), default="bert", show_default=True)
-@click.option("--show", default=8, show_default=True, help="How many proposals to show.")
+@click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
 @click.option("--out", metavar="FILE", help="Write the best as a gin recipe.")
 def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
     """Propose allocations: depth, width and E_in under a budget of kept parameters, E_out under one of all."""
@@ -210,7 +213,7 @@ def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
 @click.argument("target")
 @click.option("--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text whose pieces to keep.")
 @click.option("--languages", metavar="CODES", help="Those of its languages to keep, for example de,en; all by default.")
-@click.option("--min-count", default=1, show_default=True, help="How often a piece must stand in the text.")
+@click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must stand in the text.")
 def trim(source: str, target: str, text_dir: str, languages: str | None, min_count: int) -> None:
     """Cut the vocabulary of the preset SOURCE down to what a text uses, as the preset TARGET."""
     from rembed_keras import config
@@ -255,8 +258,7 @@ def predict(run_folder: str, file: str, task: str | None, text: str, pair: str, 
     answerer = training.Answerer(run_folder, task)
     lines = training.lines_of(answerer.answers(answerer.read(file, text, pair)))
     if out is None:
-        for line in lines:
-            click.echo(line, nl=False)
+        sys.stdout.writelines(lines)
         return
     training.write_lines(Path(out), lines)
     click.echo(f"{out}: the answers to {file}")

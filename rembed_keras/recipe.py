@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from rembed_keras.bindings import Binding, Macro, Reference, check_binding, items_of
 from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.kinds import check_value
 from rembed_keras.signatures import signature
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
@@ -100,7 +101,8 @@ class Recipe:
         """Judges the recipe.
 
         Raises:
-            UserError: for a name that is not there, a macro that is not defined, or anything that nothing uses.
+            UserError: for a name that is not there, a macro that is not defined, a value of the wrong kind, or anything
+                that nothing uses.
         """
         for binding in (*self.macros.values(), *self.bindings.values()):
             check_binding(binding, self.trusted)
@@ -114,6 +116,7 @@ class Recipe:
             if key not in bindings:
                 used = {self.bindings[each].key for each in bindings}
                 raise UserError(f"{binding.place}: nothing uses {binding.key}{did_you_mean(binding.key, used)}")
+            check_value(binding, self.resolve)
 
     def _follow(self, target, scope, macros, bindings, met) -> None:
         """Notes the macros and bindings that a call meets, and those of all that it refers to."""

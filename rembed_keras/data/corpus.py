@@ -19,8 +19,10 @@ import numpy as np
 from rembed_keras.data.text import read_paragraphs, sha256, text_files
 from rembed_keras.data.tokenizer import Tokenizer, train_tokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.json_files import read_json
 
 FORMAT = 1
+DTYPES = ("<u2", "<u4")  # of tokens
 BLOCK = 4096  # tokens a record
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 SAMPLE_BYTES = 24_000_000  # of text that a tokenizer learns from
@@ -44,11 +46,12 @@ class Corpus:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         try:
-            self.manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            self.manifest = read_json(self.path / "manifest.json")
+        except UserError:
             raise UserError(f"{self.path} is not a prepared corpus: make one with `rembed prepare`") from None
         if self.manifest.get("format") != FORMAT:
             raise UserError(f"corpus {self.path} is of another version of rembed_keras: prepare it again")
+        _check(self.manifest, self.path / "manifest.json")
         self.languages: list[str] = sorted(self.manifest["languages"])
         self.num_tokens: dict[str, int] = {name: self.manifest["languages"][name]["tokens"] for name in self.languages}
         self._readers: dict = {}
@@ -61,7 +64,7 @@ class Corpus:
 
     @cached_property
     def _counts(self):
-        return np.load(self.path / "counts.npy")
+        return np.load(self.path / "counts.npy", allow_pickle=False)
 
     def unigram_counts(self, language: str) -> np.ndarray:
         """How often each piece stands in the text of a language, int64 [V]."""
@@ -105,6 +108,19 @@ class Corpus:
             path = self.path / name
             if not path.exists() or sha256(path) != expected:
                 raise UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
+
+
+def _check(manifest, path):
+    """Judges what a manifest says before it is believed: files beside it, and as many tokens as there can be."""
+    languages, files = manifest.get("languages"), manifest.get("files")
+    fault = not isinstance(files, dict) or manifest.get("dtype") not in DTYPES or manifest.get("block") != BLOCK
+    if fault or not isinstance(languages, dict) or not languages:
+        raise UserError(f"{path} is damaged: remove the corpus and prepare it again")
+    for language, about in languages.items():
+        tokens, file = (about.get(key) if isinstance(about, dict) else None for key in ("tokens", "file"))
+        is_there = isinstance(file, str) and file in files and Path(file).name == file
+        if not is_there or type(tokens) is not int or not 0 < tokens < 2**63:
+            raise UserError(f"{path} is damaged at {language}: remove the corpus and prepare it again")
 
 
 def prepare(

@@ -170,11 +170,11 @@ def mutated_json(draw, valid):
 def _with_a_wrong_value(draw, value):
     places = [*_places(value)]
     if not places:
-        return draw(st.sampled_from(VALUES))
+        return copy.deepcopy(draw(st.sampled_from(VALUES)))
     parent, key = draw(st.sampled_from(places))
     what = draw(st.sampled_from(["value", "value", "value", "drop", "name", "all"]))
     if what == "all":
-        return draw(st.sampled_from(VALUES))
+        return copy.deepcopy(draw(st.sampled_from(VALUES)))
     if what == "drop":
         del parent[key]
     elif what == "name" and isinstance(parent, dict):
