@@ -64,7 +64,14 @@ class Corpus:
 
     @cached_property
     def _counts(self):
-        return np.load(self.path / "counts.npy", allow_pickle=False)
+        path = self.path / "counts.npy"
+        try:
+            counts = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            counts = np.zeros(0)
+        if counts.ndim != 2 or len(counts) != len(self.languages):
+            raise UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
+        return counts
 
     def unigram_counts(self, language: str) -> np.ndarray:
         """How often each piece stands in the text of a language, int64 [V]."""
@@ -113,12 +120,17 @@ class Corpus:
 def _check(manifest, path):
     """Judges what a manifest says before it is believed: files beside it, and as many tokens as there can be."""
     languages, files = manifest.get("languages"), manifest.get("files")
-    fault = not isinstance(files, dict) or manifest.get("dtype") not in DTYPES or manifest.get("block") != BLOCK
+    fault = (
+        not isinstance(files, dict)
+        or any(Path(name).name != name or name == ".." for name in files)
+        or manifest.get("dtype") not in DTYPES
+        or manifest.get("block") != BLOCK
+    )
     if fault or not isinstance(languages, dict) or not languages:
         raise UserError(f"{path} is damaged: remove the corpus and prepare it again")
     for language, about in languages.items():
         tokens, file = (about.get(key) if isinstance(about, dict) else None for key in ("tokens", "file"))
-        is_there = isinstance(file, str) and file in files and Path(file).name == file
+        is_there = isinstance(file, str) and file in files
         if not is_there or type(tokens) is not int or not 0 < tokens < 2**63:
             raise UserError(f"{path} is damaged at {language}: remove the corpus and prepare it again")
 

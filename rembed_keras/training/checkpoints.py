@@ -121,7 +121,8 @@ def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
             record = parse_json((path / "state.json").read_text(encoding="utf-8"), path)
-            damaged = [name for name, digest in record["sha256"].items() if sha256(path / name) != digest]
+            digests = {path / Path(name).name: digest for name, digest in record["sha256"].items()}
+            damaged = [file.name for file, digest in digests.items() if sha256(file) != digest]
             if not (isinstance(record["step"], int) and isinstance(record["state"], dict)):
                 damaged = ["state.json"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

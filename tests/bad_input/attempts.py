@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, settings
 
 from rembed_keras import cli
 
-FACTOR = int(os.environ.get("FUZZ", "1"))
+FACTOR = float(os.environ.get("FUZZ", "1"))
 SECONDS = 60  # after which an attempt hangs; the slowest takes a hundredth of that
 
 
 def attempts(count):
     """The settings of a test of so many attempts."""
     return settings(
-        max_examples=count * FACTOR,
+        max_examples=max(1, round(count * FACTOR)),
         derandomize=FACTOR == 1,
         database=None,
         deadline=None,  # `attempt` has one, which also ends what would hang
