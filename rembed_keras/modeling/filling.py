@@ -58,8 +58,8 @@ def fill(variable, rows: Rows) -> None:
         return
     step = max(1, PIECE // int(np.prod(variable.shape[1:])))
     for start in range(0, variable.shape[0], step):
-        piece = np.asarray(rows[start : start + step])
-        variable.value[start : start + len(piece)].assign(piece.astype(variable.dtype, copy=False))
+        stop = min(start + step, variable.shape[0])
+        variable.value[start:stop].assign(np.asarray(rows[start:stop]).astype(variable.dtype, copy=False))
 
 
 def _in_place(variable):
