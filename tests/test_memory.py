@@ -116,7 +116,6 @@ def test_a_model_of_rembert_s_shape_loads_in_a_fifth_more_than_its_size(tmp_path
     assert 390e6 < size < 420e6
     highest = {"Hugging Face": run(READ, tmp_path), "a checkpoint": run(RESTORE, tmp_path)}
     shares = {name: value / size for name, value in highest.items()}
-    print(shares)
     assert all(share < 1.2 for share in shares.values()), shares
 
 

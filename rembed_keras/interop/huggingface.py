@@ -179,10 +179,11 @@ class _Ours:
         self._skipped = family.position_offset if path == "embeddings/position/embeddings" else 0
 
     def __getitem__(self, rows):
-        if is_kernel(self._path):
-            return np.asarray(self)[rows]
-        skip = self._skipped
-        return np.asarray(self._tensor[slice(rows.start + skip, rows.stop + skip)], np.float32)
+        if is_kernel(self._path):  # ours is [in, ...] or [H, K, out], theirs [out, in]
+            width = self._tensor.shape[1] // self.shape[0]
+            theirs = self._tensor[:, rows.start * width : rows.stop * width]
+            return np.ascontiguousarray(theirs.T, np.float32).reshape(-1, *self.shape[1:])
+        return np.asarray(self._tensor[rows.start + self._skipped : rows.stop + self._skipped], np.float32)
 
     def __array__(self, dtype=None, copy=None):
         array = np.asarray(self._tensor, np.float32)[self._skipped :]

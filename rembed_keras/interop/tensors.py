@@ -28,8 +28,8 @@ class Stored:
         with _opened(path) as file:
             self.shape = tuple(file.get_slice(name).get_shape())
 
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        """Some of its rows."""
+    def __getitem__(self, rows) -> np.ndarray:
+        """A part of it, by a slice or a slice for each of its axes."""
         with _opened(self.path) as file:
             return file.get_slice(self.name)[rows]
 

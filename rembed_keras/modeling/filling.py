@@ -12,7 +12,7 @@ from typing import Protocol
 import keras
 import numpy as np
 
-PIECE = 2**24  # numbers that are assigned at once
+PIECE = 2**20  # numbers that are assigned at once
 _IS_BLANK: ContextVar[bool] = ContextVar("is_blank", default=False)
 
 
@@ -53,16 +53,21 @@ def fill(variable, rows: Rows) -> None:
         variable: a Keras variable.
         rows: its value, of the same shape.
     """
-    if variable.ndim < 1 or np.prod(variable.shape) <= PIECE or not _in_place(variable):
+    size = int(np.prod(variable.shape))
+    if variable.ndim < 1 or size <= PIECE or not _in_place(variable):
         variable.assign(np.asarray(rows))
         return
-    step = max(1, PIECE // int(np.prod(variable.shape[1:])))
+    step = max(1, PIECE * variable.shape[0] // size)
     for start in range(0, variable.shape[0], step):
         stop = min(start + step, variable.shape[0])
-        variable.value[start:stop].assign(np.asarray(rows[start:stop]).astype(variable.dtype, copy=False))
+        # and not `value[start:stop].assign`, which reads the variable first, so that it is copied when it changes
+        piece = np.asarray(rows[start:stop]).astype(variable.dtype, copy=False)
+        variable.value.scatter_nd_update(np.arange(start, stop)[:, None], piece)
 
 
 def _in_place(variable):
     """Whether rows of it can be assigned: on TensorFlow, where it lives on one device."""
     value = variable.value  # of several replicas it has a value each
-    return keras.config.backend() == "tensorflow" and hasattr(value, "assign") and not hasattr(value, "values")
+    return (
+        keras.config.backend() == "tensorflow" and hasattr(value, "scatter_nd_update") and not hasattr(value, "values")
+    )
