@@ -1,8 +1,9 @@
 """The account of the model that a recipe pre-trains, made of what the recipe says: nothing is imported or built."""
 
 from rembed_keras.analysis.ledger import Ledger, ledger
+from rembed_keras.bindings import Reference
 from rembed_keras.errors import UserError
-from rembed_keras.recipe import Recipe, Reference
+from rembed_keras.recipe import Recipe
 
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
 
@@ -23,5 +24,7 @@ def account(recipe: Recipe) -> Ledger | None:
         return ledger(config, data.get("sequence_length"), max(rate.values()) if isinstance(rate, dict) else rate)
     except KeyError as missing:
         raise UserError(f"{stage['encoder'].selector} has no {missing.args[0]}: bind it in the recipe") from None
-    except TypeError:
+    except UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError):
         raise UserError(f"a size of {stage['encoder'].selector} or {stage['model'].selector} is no number") from None

@@ -6,11 +6,8 @@ of a finished run repeats it. Library code knows nothing of any of this.
 """
 
 import contextlib
-import importlib.util
-import os
 import re
-import sys
-import tempfile
+import tokenize
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
@@ -19,11 +16,12 @@ import gin
 from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
 
 from rembed_keras.accounts import PRETRAIN, account
+from rembed_keras.backend import hushed
+from rembed_keras.bindings import Binding, Macro, Reference, check_binding
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.recipe import ROOT, Binding, Macro, Recipe, Reference, check_binding
+from rembed_keras.recipe import ROOT, Recipe
 
 PACKAGE = Path(__file__).parent
-BACKENDS = ("tensorflow", "jax")
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
@@ -49,7 +47,7 @@ def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = 
         UserError: for a file that is missing or malformed, an import that is not admitted, an unknown name, or a
             binding, macro or scope that nothing uses.
     """
-    recipe = Recipe()
+    recipe = Recipe(tuple(allow_import))
     admitted = (*ADMITTED, *allow_import)
     _read(_find(path, None), recipe, admitted, ())
     for text in bindings:
@@ -100,9 +98,7 @@ def budget(recipe: Recipe):
     Raises:
         UserError: if the recipe pre-trains nothing, and as `training.budget` does.
     """
-    stage = recipe.arguments(PRETRAIN)
-    if not isinstance(stage.get("mixture"), Reference):
-        raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")
+    stage = _pretraining(recipe)
     whole = recipe.arguments(Reference("", "training.run", ROOT, False))
     prepares = [each for each in whole.get("stages") or () if each.target.startswith(PREPARE)]
     own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
@@ -118,9 +114,7 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
     Raises:
         UserError: if the recipe pre-trains nothing, and as the stages do.
     """
-    stage = recipe.arguments(PRETRAIN)
-    if not isinstance(stage.get("mixture"), Reference):
-        raise UserError("the recipe pre-trains nothing that could be timed: training.pretrain.mixture is not bound")
+    stage = _pretraining(recipe)
     own = {
         "run.workdir": repr(workdir),
         "run.stages": "[@training.prepare, @training.benchmark]",
@@ -133,30 +127,11 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
     run(recipe)
 
 
-@contextlib.contextmanager
-def hushed():
-    """Keeps what TensorFlow says of itself while it is imported off stderr, unless the import fails.
-
-    Raises:
-        UserError: for a KERAS_BACKEND that this package does not run on.
-    """
-    backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
-    if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
-        raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            said.seek(0)
-            os.write(stderr, said.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+def _pretraining(recipe):
+    stage = recipe.arguments(PRETRAIN)
+    if not isinstance(stage.get("mixture"), Reference):
+        raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")
+    return stage
 
 
 class _Delegate(ParserDelegate):
@@ -186,9 +161,9 @@ def _find(name: str, included_from: Path | None) -> Path:
     if included_from is not None:
         folders.insert(0, included_from.parent)
     for folder in folders:
-        path = folder / name
-        if path.is_file():
-            return path
+        with contextlib.suppress(OSError, ValueError):  # what can be the name of no file
+            if (folder / name).is_file():
+                return folder / name
     known = [str(path.relative_to(folder)) for folder in folders[-2:] for path in folder.glob("recipes/**/*.gin")]
     where = f"{included_from} includes {name}, which" if included_from else f"recipe {name}"
     raise UserError(f"{where} is not there{did_you_mean(name, known)}")
@@ -202,6 +177,8 @@ def _read(path: Path, recipe: Recipe, admitted: Sequence[str], trail: tuple[Path
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    if "\0" in text:
+        raise UserError(f"{path} is not gin: it has a NUL byte")
     imports: dict[str, str] = {}
     comments = _comments(text)
     for statement in _statements(text, path, _Delegate(imports)):
@@ -220,13 +197,20 @@ def _statements(text, path, delegate) -> Iterator:
     source.name = str(path)
     try:
         yield from ConfigParser(source, delegate)
-    except SyntaxError as error:
-        raise UserError(f"{path}:{error.lineno or '?'} is not gin: {error.msg}") from None
+    except (SyntaxError, tokenize.TokenError) as error:
+        message, line = (
+            (error.msg, error.lineno) if isinstance(error, SyntaxError) else (error.args[0], error.args[1][0])
+        )
+        raise UserError(f"{path}:{line or '?'} is not gin: {message}") from None
+    except (RecursionError, MemoryError):
+        raise UserError(f"{path} is not gin: brackets in brackets are too many") from None
+    except TypeError:  # gin makes a dict of whatever stands before the colons
+        raise UserError(f"{path} is not gin: a list or dict is a key of a dict") from None
 
 
 def _comments(text):
     """What stands after "#" on lines that also have something else."""
-    pairs = ((number, line.partition("  # ")) for number, line in enumerate(text.splitlines(), start=1))
+    pairs = ((number, line.partition("  # ")) for number, line in enumerate(text.split("\n"), start=1))
     return {number: after.strip() for number, (before, _, after) in pairs if before.strip() and after}
 
 
@@ -269,7 +253,7 @@ def _override(text: str, recipe: Recipe) -> None:
         if binding.key not in recipe.macros:
             raise UserError(f"the recipe has no knob {binding.key}{did_you_mean(binding.key, recipe.macros)}")
         _check_type(binding, recipe.macros[binding.key].value)
-    check_binding(binding)
+    check_binding(binding, recipe.trusted)
     recipe.add(binding)
 
 
@@ -277,7 +261,7 @@ def _value(text: str, imports):
     """A value of the command line: a gin literal, reference or macro; anything else is a string."""
     try:
         (statement,) = ConfigParser(f"x = {text}\n", _Delegate(imports))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, tokenize.TokenError):
         return text
     return statement.value
 

@@ -31,3 +31,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1) or [each for each in names if each.lower() == name.lower()][:1]
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def shortened(value: object, most: int = 60) -> str:
+    """A value as a message shows it: in one line, and not the whole of a long one.
+
+    >>> shortened("x" * 100, most=10)
+    "'xxxxx ..."
+    """
+    shown = repr(value)
+    return shown if len(shown) <= most else f"{shown[: most - 4]} ..."

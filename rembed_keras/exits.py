@@ -31,7 +31,11 @@ def told_in_one_line() -> Iterator[None]:
     except UserError as error:
         if signals:  # what was under way took its end for a mistake
             _stop(Interrupted(signals[0]))
-        _exit(str(error).splitlines()[0], 2)
+        _exit(str(error), 2)
+    except OSError as error:
+        if signals:
+            _stop(Interrupted(signals[0]))
+        _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
     except (click.Abort, KeyboardInterrupt):
         _stop(Interrupted(signal.SIGINT))
     except Interrupted as stopped:
@@ -43,5 +47,5 @@ def _stop(interrupted):
 
 
 def _exit(message, code):
-    click.echo(f"rembed: {message}", err=True)
+    click.echo(f"rembed: {(message.splitlines() or ['?'])[0]}", err=True)
     sys.exit(code)

@@ -9,76 +9,12 @@ recipe is judged in a moment.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rembed_keras.bindings import Binding, Macro, Reference, check_binding, items_of
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.signatures import is_ours, names_in, signature
+from rembed_keras.kinds import check_value
+from rembed_keras.signatures import signature
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
-# what owns variables must be built inside a strategy's scope, by the stage that opens it
-OWNERS = ("rembed_keras.modeling.", "rembed_keras.training.AdamW", "keras.layers.", "keras.optimizers.", "keras_hub.")
-OWN_NOTHING = ("keras.optimizers.schedules.", "rembed_keras.modeling.ways.")
-
-
-@dataclass(frozen=True)
-class Reference:
-    """`@scope/module.name`, or with `()` what calling it gives.
-
-    Attributes:
-        scope: scopes from outside in, joined by "/"; empty if none.
-        selector: as it is written, for example "modeling.Encoder".
-        target: the dotted path it stands for.
-        is_call: whether it is called.
-    """
-
-    scope: str
-    selector: str
-    target: str
-    is_call: bool
-
-    def __repr__(self):
-        return f"@{self.scope}{'/' * bool(self.scope)}{self.selector}{'()' * self.is_call}"
-
-
-@dataclass(frozen=True)
-class Macro:
-    """`%NAME`."""
-
-    name: str
-
-    def __repr__(self):
-        return f"%{self.name}"
-
-
-@dataclass(frozen=True)
-class Binding:
-    """`scope/module.name.parameter = value`, or `NAME = value` for a macro.
-
-    Attributes:
-        scope: as in `Reference`.
-        selector: as it is written; of a macro, its name.
-        target: the dotted path; of a macro, empty.
-        parameter: the parameter's name; of a macro, empty.
-        value: literals, `Reference` and `Macro`, perhaps in lists, tuples and dicts.
-        place: where it stands, "file:line".
-        comment: what its line says of it after "#".
-    """
-
-    scope: str
-    selector: str
-    target: str
-    parameter: str
-    value: object
-    place: str
-    comment: str = ""
-
-    @property
-    def key(self) -> str:
-        """What is bound, as it is written."""
-        prefix = f"{self.scope}/" if self.scope else ""
-        return f"{prefix}{self.selector}.{self.parameter}" if self.parameter else f"{prefix}{self.selector}"
-
-    def text(self) -> str:
-        """The binding as gin reads it."""
-        return f"{self.key} = {self.value!r}" + (f"  # {self.comment}" if self.comment else "")
 
 
 @dataclass
@@ -89,8 +25,10 @@ class Recipe:
         imports: modules by the name that bindings call them by.
         macros: by name.
         bindings: by scope, target and parameter.
+        trusted: packages that the user lets it name anything of.
     """
 
+    trusted: tuple[str, ...] = ()
     imports: dict[str, str] = field(default_factory=dict)
     macros: dict[str, Binding] = field(default_factory=dict)
     bindings: dict[tuple[str, str, str], Binding] = field(default_factory=dict)
@@ -163,10 +101,11 @@ class Recipe:
         """Judges the recipe.
 
         Raises:
-            UserError: for a name that is not there, a macro that is not defined, or anything that nothing uses.
+            UserError: for a name that is not there, a macro that is not defined, a value of the wrong kind, or anything
+                that nothing uses.
         """
         for binding in (*self.macros.values(), *self.bindings.values()):
-            check_binding(binding)
+            check_binding(binding, self.trusted)
         macros: set[str] = set()
         bindings: set[tuple[str, str, str]] = set()
         self._follow(ROOT, "", macros, bindings, set())
@@ -177,6 +116,7 @@ class Recipe:
             if key not in bindings:
                 used = {self.bindings[each].key for each in bindings}
                 raise UserError(f"{binding.place}: nothing uses {binding.key}{did_you_mean(binding.key, used)}")
+            check_value(binding, self.resolve)
 
     def _follow(self, target, scope, macros, bindings, met) -> None:
         """Notes the macros and bindings that a call meets, and those of all that it refers to."""
@@ -199,53 +139,8 @@ class Recipe:
             definition = self._macro(value, user)
             yield from self._references(definition.value, definition, macros, (*trail, value.name))
         else:
-            for item in _items(value):
+            for item in items_of(value):
                 yield from self._references(item, user, macros, trail)
-
-
-def check_binding(binding: Binding) -> None:
-    """Judges the names of one binding.
-
-    Raises:
-        UserError: if there is no such function or class in this package, it has no such parameter, or what owns
-            variables is called instead of referred to.
-    """
-    for reference in _references_in(binding.value):
-        if reference.is_call and reference.target.startswith(OWNERS) and not reference.target.startswith(OWN_NOTHING):
-            raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
-    for target, selector in _targets(binding):
-        if not is_ours(target):
-            continue
-        known = signature(target)
-        if known is None:
-            module, _, name = target.rpartition(".")
-            raise UserError(f"{binding.place}: there is no {selector}{did_you_mean(name, names_in(module))}")
-        if target == binding.target and binding.parameter and binding.parameter not in known.parameters:
-            meant = did_you_mean(binding.parameter, known.parameters)
-            raise UserError(f"{binding.place}: {selector} has no parameter {binding.parameter}{meant}")
-
-
-def _targets(binding):
-    """Yields (target, selector) of what a binding binds and refers to."""
-    if binding.parameter:
-        yield binding.target, binding.selector
-    for reference in _references_in(binding.value):
-        yield reference.target, reference.selector
-
-
-def _references_in(value) -> Iterator[Reference]:
-    """Yields the references that a value is made of, macros left aside."""
-    if isinstance(value, Reference):
-        yield value
-    for item in _items(value):
-        yield from _references_in(item)
-
-
-def _items(value):
-    """What a list, tuple or dict holds."""
-    if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
-    return list(value) if isinstance(value, list | tuple) else []
 
 
 def _by_key(binding):

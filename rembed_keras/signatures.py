@@ -6,7 +6,7 @@ classes of this package are looked up in its source files: through re-exports, t
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,11 +22,15 @@ class Signature:
         module: where it is defined.
         parameters: names, without `self`.
         defaults: values of the parameters that have a literal one.
+        annotations: of the parameters that have one.
+        aliases: names that its module gives to types and other things.
     """
 
     module: str
     parameters: tuple[str, ...]
     defaults: dict
+    annotations: dict[str, ast.expr] = field(default_factory=dict)
+    aliases: dict[str, ast.expr] = field(default_factory=dict)
 
 
 def is_ours(path: str) -> bool:
@@ -87,8 +91,14 @@ def _signature(module, function, skip):
             defaults[argument.arg] = ast.literal_eval(value)
         except ValueError:
             continue  # computed when it is called: not for a reader to know
-    parameters = tuple(argument.arg for argument in [*positional, *function.args.kwonlyargs][skip:])
-    return Signature(module, parameters, defaults)
+    arguments = [*positional, *function.args.kwonlyargs][skip:]
+    annotations = {argument.arg: argument.annotation for argument in arguments if argument.annotation}
+    aliases = {
+        node.targets[0].id: node.value
+        for node in _parse(module).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    return Signature(module, tuple(argument.arg for argument in arguments), defaults, annotations, aliases)
 
 
 @lru_cache

@@ -1,10 +1,43 @@
 """Arithmetic of sizes that a model and its account both do; needs no framework."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 
 KEEP = ("bottom", "top", "alternate", "symmetric")
+LARGEST = 2**31 - 1  # what a size may be
+MOST_LAYERS = 10_000
+
+
+def check_sizes(config: Mapping[str, object]) -> None:
+    """Judges the sizes of a model before anything is counted or built by them.
+
+    Args:
+        config: arguments of an encoder or of a model that pre-trains one; what is no size is left aside.
+
+    Raises:
+        UserError: for a size that is no whole number, or out of all reason.
+
+    >>> check_sizes({"num_layers": 12, "hidden_dim": "768"})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: hidden_dim is '768'; it must be a positive whole number
+    """
+    for key, value in config.items():
+        is_size = key.startswith(("num_", "max_")) or key.endswith(("_dim", "_layers")) or key == "vocabulary_size"
+        if not is_size or (value is None and key in ("head_dim", "kept_layers", "generator_layers")):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < (key != "num_segments"):
+            raise UserError(f"{key} is {shortened(value)}; it must be a positive whole number")
+        most = MOST_LAYERS if key.endswith("_layers") else LARGEST
+        if value > most:
+            raise UserError(f"{key} is {shortened(value)}; it can be {most} at most")
+    groups, cutoffs = config.get("layer_groups", 1), config.get("input_cutoffs", ())
+    for key, numbers in (("layer_groups", [groups] if isinstance(groups, int) else groups), ("input_cutoffs", cutoffs)):
+        if not isinstance(numbers, list | tuple) or not all(isinstance(number, int) for number in numbers):
+            raise UserError(f"{key} is {shortened(config[key])}; it must be made of whole numbers")
+    dropout = config.get("dropout", 0.0)
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise UserError(f"dropout is {shortened(dropout)}; it must be at least 0 and under 1")
 
 
 def band_sizes(vocabulary_size: int, embedding_dim: int, cutoffs: Sequence[int], factor: int) -> list[tuple[int, int]]:

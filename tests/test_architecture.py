@@ -10,11 +10,38 @@ PACKAGE = ROOT / "rembed_keras"
 
 # a part may import the parts of its set and of theirs, itself, and what is everybody's
 ARROWS = {
-    "cli": {"config", "exits", "recipe", "training", "tasks", "analysis", "interop", "modeling", "data"},
-    "config": {"accounts", "recipe", "signatures", "training", "tasks", "analysis", "interop", "modeling", "data"},
-    "accounts": {"recipe", "analysis"},
-    "recipe": {"signatures"},
+    "cli": {
+        "backend",
+        "config",
+        "exits",
+        "recipe",
+        "bindings",
+        "training",
+        "tasks",
+        "analysis",
+        "interop",
+        "modeling",
+        "data",
+    },
+    "config": {
+        "accounts",
+        "backend",
+        "bindings",
+        "recipe",
+        "signatures",
+        "training",
+        "tasks",
+        "analysis",
+        "interop",
+        "modeling",
+        "data",
+    },
+    "accounts": {"bindings", "recipe", "analysis"},
+    "recipe": {"bindings", "kinds", "signatures"},
+    "kinds": {"bindings", "signatures"},
+    "bindings": {"signatures"},
     "signatures": set(),
+    "backend": set(),
     "training": {"tasks", "analysis", "interop", "modeling", "data"},
     "tasks": {"modeling", "data"},
     "analysis": {"modeling", "data"},
@@ -25,8 +52,9 @@ ARROWS = {
     "exits": set(),
     "interruption": set(),
     "sizes": set(),
+    "json_files": set(),
 }
-EVERYBODYS = {"errors", "interruption", "sizes"}
+EVERYBODYS = {"errors", "interruption", "json_files", "sizes"}
 ENTRANCES = {"__init__", "__main__"}  # they show the package to the outside, and may import any part
 
 

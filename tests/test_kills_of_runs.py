@@ -48,7 +48,7 @@ training.run.stages = [@training.pretrain]
 
 
 def command(*arguments):
-    """What a process does that a user starts; TensorFlow is imported, which `config.hushed` would do."""
+    """What a process does that a user starts; TensorFlow is imported, which `hushed` would do."""
 
     def job():
         from rembed_keras import cli
@@ -186,9 +186,9 @@ TOKENIZER = "corpus/tokenizer.model"
 
 
 def main(folder):
-    from rembed_keras import config
+    from rembed_keras.backend import hushed
 
-    with config.hushed():
+    with hushed():
         from rembed_keras import interop, training  # noqa: F401 - once for all forks
     os.chdir(folder)
     Path("tiny.gin").write_text(RECIPE)

@@ -15,7 +15,7 @@ from rembed_keras.analysis.parts import (
     encoder_entries,
     head_entries,
 )
-from rembed_keras.sizes import generator_config
+from rembed_keras.sizes import check_sizes, generator_config
 
 BYTES = 4  # of a float32 number
 SLOTS = 2  # numbers that AdamW remembers of each parameter
@@ -154,6 +154,7 @@ def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float
 
     Raises:
         KeyError: for a configuration that lacks a size.
+        UserError: for a size that is none.
 
     >>> base = {"vocabulary_size": 120_000, "num_layers": 12, "num_heads": 12, "hidden_dim": 768,
     ...         "intermediate_dim": 3072, "input_embedding_dim": 128}
@@ -164,6 +165,8 @@ def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float
     config = model_or_config.get_config() if hasattr(model_or_config, "get_config") else model_or_config
     encoder = config.get("encoder", config)
     encoder = encoder.get("config", encoder)  # as Keras serialises an object
+    check_sizes({key: value for key, value in config.items() if key != "encoder"})
+    check_sizes(encoder)
     length = sequence_length or encoder.get("max_sequence_length", 512)
     if "encoder" not in config:
         return Ledger(tuple(encoder_entries(encoder, length)), length)

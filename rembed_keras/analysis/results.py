@@ -5,13 +5,13 @@ training failed. `ledger.json` has the parameters. `predictions/<task>/<system>-
 object an example, `{"id": …, "correct": …}`, where the stage keeps them; what is missing there is no mistake.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rembed_keras.errors import UserError
+from rembed_keras.json_files import parse_json, read_json
 
 # systems that others stand beside
 BASELINES = ("majority", "chance", "tfidf", "lexicon", "first", "mean", "scratch", "untrained")
@@ -105,7 +105,7 @@ def read_run(path: str | Path, name: str | None = None) -> Run:
     file = path / "scores.json"
     if not file.is_file():
         raise UserError(f"{path} has no scores.json: name the folder of a run that was evaluated")
-    rows = _read_json(file)
+    rows = read_json(file, object)
     if not isinstance(rows, list) or not rows or not all(_is_score(row) for row in rows):
         raise UserError(f"{file} is no list of scores: evaluate again")
     values: dict = {}
@@ -133,18 +133,11 @@ def _is_score(row):
 def _read_parameters(path):
     if not path.is_file():
         return None, None
-    account = _read_json(path)
-    counts = [account.get(key) if isinstance(account, dict) else None for key in ("kept", "dropped")]
+    account = read_json(path)
+    counts = [account.get(key) for key in ("kept", "dropped")]
     if not all(isinstance(count, int) and count >= 0 for count in counts) or not counts[0]:
         raise UserError(f"{path} has no numbers of parameters kept and dropped: remove it and run again")
     return counts
-
-
-def _read_json(path):
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not readable JSON: {error}") from None
 
 
 def _read_answers(path):
@@ -163,7 +156,7 @@ def _read_answers(path):
 
 def _read_answer(line):
     try:
-        row = json.loads(line)
+        row = parse_json(line, "an answer")
         return str(row["id"]), float(row["correct"])
     except (ValueError, KeyError, TypeError):
         return "", math.nan

@@ -17,7 +17,7 @@ import click
 
 from rembed_keras import __version__
 from rembed_keras.cli import corpora
-from rembed_keras.cli.options import ALLOW_IMPORT
+from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 from rembed_keras.errors import UserError
 from rembed_keras.exits import told_in_one_line
 
@@ -84,7 +84,7 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
 @rembed.command()
 @click.argument("recipe")
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
-@click.option("--steps", default=20, show_default=True, help="How many steps are timed.")
+@click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps are timed.")
 @click.option("--out", metavar="FILE", help="Write the figures as JSON too.")
 @ALLOW_IMPORT
 def benchmark(recipe, bindings, steps, out, allow_import) -> None:
@@ -110,9 +110,9 @@ class Amount(click.ParamType):
         factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(value[-1:].upper())
         try:
             number = round(float(value[:-1]) * factor) if factor else int(value.replace(",", "").replace("_", ""))
-        except ValueError:
+        except (ValueError, OverflowError):
             number = 0
-        if number < 1:
+        if not 1 <= number <= 10**15:
             self.fail(f"{value!r} is no number of parameters such as 278M", param, ctx)
         return number
 
@@ -143,9 +143,9 @@ class Span(click.ParamType):
 @click.option("--e-in", metavar="WIDTHS", help="Widths of the input table to choose from, for example 128,256.")
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Width over depth.")
 @click.option("--max-latency", type=float, metavar="MS", help="The most milliseconds for one text on this machine.")
-@click.option("--sequence-length", default=512, show_default=True, help="Tokens of the longest text.")
+@click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
 @click.option("--block", type=click.Choice(["bert", "modern"]), default="bert", show_default=True)
-@click.option("--show", default=8, show_default=True, help="How many proposals to show.")
+@click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
 @click.option("--out", metavar="FILE", help="Write the best as a gin recipe.")
 def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
     """Propose allocations: depth, width and E_in under a budget of kept parameters, E_out under one of all."""
@@ -164,10 +164,7 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
         if Path(out).exists():
             raise UserError(f"{out} is there already: remove it or choose another file")
         command = "rembed " + shlex.join(sys.argv[1:])
-        try:
-            Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{out} cannot be written: {error.strerror}") from None
+        Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
         click.echo(f"{out}: the first of them; rembed inspect {out}")
 
 
@@ -182,9 +179,9 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
 @click.option("--task", metavar="NAME", help="Of a run: the model that it fine-tuned for a task, as a SavedModel.")
 def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
     """Write the model of SOURCE in another form as TARGET, a new folder."""
-    from rembed_keras import config
+    from rembed_keras.backend import hushed
 
-    with config.hushed():
+    with hushed():
         from rembed_keras import interop, training
     if task is not None:
         if (source_kind, target_kind) != ("run", "savedmodel"):
@@ -206,12 +203,12 @@ def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
 @click.argument("target")
 @click.option("--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text whose pieces to keep.")
 @click.option("--languages", metavar="CODES", help="Those of its languages to keep, for example de,en; all by default.")
-@click.option("--min-count", default=1, show_default=True, help="How often a piece must stand in the text.")
+@click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must stand in the text.")
 def trim(source: str, target: str, text_dir: str, languages: str | None, min_count: int) -> None:
     """Cut the vocabulary of the preset SOURCE down to what a text uses, as the preset TARGET."""
-    from rembed_keras import config
+    from rembed_keras.backend import hushed
 
-    with config.hushed():
+    with hushed():
         from rembed_keras import interop
     done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
     for language, share in done.lost.items():
@@ -226,9 +223,9 @@ def trim(source: str, target: str, text_dir: str, languages: str | None, min_cou
 @click.option("--pieces", required=True, metavar="FILE", help="Pieces to add, one a line, UTF-8, U+2581 for a space.")
 def extend(source: str, target: str, pieces: str) -> None:
     """Add pieces to the vocabulary of the preset SOURCE, as the preset TARGET."""
-    from rembed_keras import config
+    from rembed_keras.backend import hushed
 
-    with config.hushed():
+    with hushed():
         from rembed_keras import interop
         from rembed_keras.data.text import read_paragraphs
     added = interop.extend(source, target, list(read_paragraphs(Path(pieces))))
@@ -244,15 +241,14 @@ def extend(source: str, target: str, pieces: str) -> None:
 @click.option("--out", metavar="FILE", help="Write the answers there instead of printing them.")
 def predict(run_folder: str, file: str, task: str | None, text: str, pair: str, out: str | None) -> None:
     """Answer a FILE of examples with the model that RUN has fine-tuned."""
-    from rembed_keras import config
+    from rembed_keras.backend import hushed
 
-    with config.hushed():
+    with hushed():
         from rembed_keras import training
     answerer = training.Answerer(run_folder, task)
     lines = training.lines_of(answerer.answers(answerer.read(file, text, pair)))
     if out is None:
-        for line in lines:
-            click.echo(line, nl=False)
+        sys.stdout.writelines(lines)
         return
     training.write_lines(Path(out), lines)
     click.echo(f"{out}: the answers to {file}")

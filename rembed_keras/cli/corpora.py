@@ -5,13 +5,15 @@ import shlex
 
 import click
 
-from rembed_keras.cli.options import ALLOW_IMPORT
+from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 
 
 @click.command()
 @click.argument("source")
 @click.argument("out_dir")
-@click.option("--vocabulary-size", default=8000, show_default=True, help="Pieces of the tokenizer that is trained.")
+@click.option(
+    "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Pieces of the tokenizer that is trained."
+)
 @click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to use instead of training one.")
 @click.option("--byte-fallback", is_flag=True, help="Spell rare characters as bytes instead of [UNK].")
 @click.option(
@@ -26,7 +28,7 @@ from rembed_keras.cli.options import ALLOW_IMPORT
 @click.option("--near-duplicates", type=float, metavar="0..1", help="Drop what is so like an earlier paragraph.")
 @click.option("--language-threshold", type=float, metavar="0..1", help="Drop what is so likely another language.")
 @click.option("--shard-megabytes", default=64.0, show_default=True, help="Text in a file of tokens.")
-@click.option("--processes", type=click.IntRange(min=1), help="How many at once; one a core by default.")
+@click.option("--processes", type=WHOLE, help="How many at once; one a core by default.")
 @click.option("--beam", metavar="OPTIONS", help="Have Apache Beam do it, with these options of its own.")
 def prepare(
     source: str,

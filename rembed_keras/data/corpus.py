@@ -7,7 +7,6 @@ be had at once. A corpus is made in a folder beside its place and moved: it is t
 when a process was killed is used by the next.
 """
 
-import json
 import shutil
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -28,8 +27,10 @@ from rembed_keras.data.sources import find_source
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizer import Tokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.json_files import read_json
 
 FORMATS = (1, 2)  # that can be read; in the first a language is one file of its own
+DTYPES = ("<u2", "<u4")  # of tokens
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 OPEN_FILES = 256
 
@@ -73,11 +74,12 @@ class Corpus:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         try:
-            self.manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            self.manifest = read_json(self.path / "manifest.json")
+        except UserError:
             raise UserError(f"{self.path} is not a prepared corpus: make one with `rembed prepare`") from None
         if self.manifest.get("format") not in FORMATS:
             raise UserError(f"corpus {self.path} is of another version of rembed_keras: prepare it again")
+        _check(self.manifest, self.path / "manifest.json")
         self.languages: list[str] = sorted(self.manifest["languages"])
         self.num_tokens: dict[str, int] = {name: self.manifest["languages"][name]["tokens"] for name in self.languages}
         self._shards = {name: _shards(self.manifest["languages"][name]) for name in self.languages}
@@ -92,7 +94,14 @@ class Corpus:
 
     @cached_property
     def _counts(self):
-        return np.load(self._whole("counts.npy"))
+        path = self._whole("counts.npy")
+        try:
+            counts = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            counts = np.zeros(0)
+        if counts.ndim != 2 or len(counts) != len(self.languages):
+            raise _damaged(path)
+        return counts
 
     def unigram_counts(self, language: str) -> np.ndarray:
         """How often each piece stands in the text of a language, int64 [V]."""
@@ -170,6 +179,38 @@ class Corpus:
 
 def _damaged(path):
     return UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
+
+
+def _check(manifest, path):
+    """Judges what a manifest says before it is believed: files beside it, and as many tokens as there can be."""
+    languages, files = manifest.get("languages"), manifest.get("files")
+    fault = (
+        not isinstance(files, dict)
+        or any(Path(name).name != name or name == ".." for name in files)
+        or manifest.get("dtype") not in DTYPES
+        or manifest.get("block") != BLOCK
+    )
+    if fault or not isinstance(languages, dict) or not languages:
+        raise UserError(f"{path} is damaged: remove the corpus and prepare it again")
+    for language, about in languages.items():
+        if not isinstance(about, dict) or not _is_stream(about, files):
+            raise UserError(f"{path} is damaged at {language}: remove the corpus and prepare it again")
+
+
+def _is_stream(about, files):
+    """Whether what a manifest says of a language can be: its shards are files, and together as long as it is."""
+    shards = about.get("shards") or [about]
+    if not isinstance(shards, list) or not all(isinstance(shard, dict) for shard in shards):
+        return False
+    counts = [
+        about.get("tokens"),
+        *(number for each in shards for number in (each.get("tokens"), each.get("first_block", 0))),
+    ]
+    if not all(type(count) is int and 0 <= count < 2**63 for count in counts) or not counts[0]:
+        return False
+    names = [shard.get("file") for shard in shards]
+    are_there = all(isinstance(name, str) and name in files for name in names)
+    return are_there and sum(shard["tokens"] for shard in shards) == counts[0]
 
 
 def prepare(

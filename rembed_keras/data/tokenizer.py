@@ -65,7 +65,7 @@ class Tokenizer:
     def _special(self, role):
         for piece in SPECIAL_PIECES[role]:
             token_id = self._model.piece_to_id(piece)
-            if self._model.id_to_piece(token_id) == piece:
+            if token_id < self.vocabulary_size and self._model.id_to_piece(token_id) == piece:
                 return token_id
         raise UserError(f"tokenizer {self.path} has no {' or '.join(SPECIAL_PIECES[role])} piece")
 

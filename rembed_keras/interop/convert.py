@@ -4,7 +4,6 @@ Forms are `huggingface`, `tf1`, `preset` and `savedmodel`. What comes out is the
 """
 
 import contextlib
-import json
 import math
 import os
 import shutil
@@ -17,12 +16,15 @@ import keras
 from safetensors import SafetensorError
 
 from rembed_keras.data.tokenizer import Tokenizer
-from rembed_keras.errors import UserError
-from rembed_keras.interop.huggingface import read_huggingface, write_huggingface
+from rembed_keras.errors import UserError, shortened
+from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.interop.huggingface_export import write_huggingface
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1, write_tf1
+from rembed_keras.json_files import read_json
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.configuration import OURS, check_names
 from rembed_keras.modeling.pretraining import PretrainingModel, encoder_of
 
 TOKENIZER = "tokenizer.model"  # what presets call it
@@ -128,8 +130,8 @@ def read_model(source: str) -> tuple[keras.Model, Path | None]:
     """
     path = Path(source)
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        config = read_json(path / "config.json")
+    except UserError:
         raise UserError(f"{source} is no run, no keras-hub preset and no Hugging Face model") from None
     model, _ = READERS["preset" if "registered_name" in config else "huggingface"](path)
     return model, _tokenizer_of(path)
@@ -142,19 +144,28 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
         UserError: if it is none.
     """
     try:
-        name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["registered_name"]
+        config = read_json(folder / "config.json")
+        name = config["registered_name"]
         if name != "rembed_keras>Encoder":
-            raise UserError(f"{folder} is a preset of {name}, which is no Encoder")
+            raise UserError(f"it is a preset of {shortened(name)}, which is no Encoder")
+        check_names(config)
         task = folder / "task.json"
-        objective = json.loads(task.read_text(encoding="utf-8"))["registered_name"] if task.exists() else None
+        objective = _objective(task) if task.exists() else None
+        path = str(folder.resolve())  # keras-hub takes some names for models that it downloads
         if objective == "rembed_keras>MaskedLM":
-            return MaskedLM.from_preset(str(folder)), []
+            return MaskedLM.from_preset(path), []
         notes = [f"the heads of {objective} are left out"] if objective else []
-        return Encoder.from_preset(str(folder)), notes
-    except UserError:
-        raise
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{folder} is no keras-hub preset: {str(error).splitlines()[0]}") from None
+        return Encoder.from_preset(path), notes
+    except Exception as error:  # noqa: BLE001 - readers of weights raise many kinds
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{folder} is no keras-hub preset: {reason}") from None
+
+
+def _objective(task):
+    config = read_json(task)
+    if str(config.get("registered_name")).startswith(OURS):
+        check_names(config)
+    return config["registered_name"]
 
 
 def write_preset(model: keras.Model, folder: Path, tokenizer) -> list[str]:
@@ -198,7 +209,7 @@ def _place_tokenizer(vocabulary, folder, target_kind):
     if vocabulary is None:
         return
     if target_kind == "huggingface":
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+        kind = read_json(folder / "config.json")["model_type"]
         os.rename(folder / TOKENIZER, folder / HUGGING_FACES[kind])
     elif target_kind == "savedmodel":
         (folder / "assets").mkdir(exist_ok=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import keras
 import keras_hub
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.embeddings import InputEmbedding, document_positions
 from rembed_keras.modeling.stack import BLOCKS, SHARING, ScalarMix, make_blocks
 from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import ACTIVATIONS, attention_mask, pick
-from rembed_keras.sizes import groups_of_layers, layers_to_keep
+from rembed_keras.sizes import check_sizes, groups_of_layers, layers_to_keep
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ class Encoder(keras_hub.models.Backbone):
             "head_dim": head_dim,
             "block": block,
             "layer_sharing": layer_sharing,
-            "layer_groups": layer_groups if isinstance(layer_groups, int) else [*layer_groups],
+            "layer_groups": [*layer_groups] if isinstance(layer_groups, list | tuple) else layer_groups,
             "always_project": always_project,
-            "input_cutoffs": [*input_cutoffs],
+            "input_cutoffs": [*input_cutoffs] if isinstance(input_cutoffs, list | tuple) else input_cutoffs,
             "scalar_mix": scalar_mix,
             "freeze_input_embedding": freeze_input_embedding,
             "rematerialize": rematerialize,
@@ -269,20 +269,12 @@ def _function_of_hidden(block, mask, positions, at, training):
 
 
 def _check(config):
-    sizes = {key: value for key, value in config.items() if key.startswith(("num_", "max_")) or key.endswith("_dim")}
-    for key, value in (sizes | {"vocabulary_size": config["vocabulary_size"]}).items():
-        if key == "head_dim" and value is None:
-            continue
-        least = 0 if key == "num_segments" else 1
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UserError(f"{key} is {value!r}; it must be a positive whole number")
+    check_sizes(config)
     if config["head_dim"] is None and config["hidden_dim"] % config["num_heads"]:
         raise UserError(f"num_heads is {config['num_heads']}; it must divide hidden_dim, {config['hidden_dim']}")
-    if not 0 <= config["dropout"] < 1:
-        raise UserError(f"dropout is {config['dropout']!r}; it must be at least 0 and under 1")
     if config["rematerialize"] and config["dropout"]:
         raise UserError("rematerialize needs dropout 0: the second computation would draw another mask")
     options = {"activation": ACTIVATIONS, "block": BLOCKS, "layer_sharing": SHARING}
     for key, choices in options.items():
-        if config[key] not in choices:
-            raise UserError(f"{key} is {config[key]!r}; it can be one of {', '.join(choices)}")
+        if config[key] not in [*choices]:
+            raise UserError(f"{key} is {shortened(config[key])}; it can be one of {', '.join(choices)}")

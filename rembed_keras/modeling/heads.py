@@ -9,12 +9,14 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.embeddings import OutputEmbedding
 from rembed_keras.modeling.replicas import OnReplicas, weighted_mean
 from rembed_keras.modeling.running_means import MeanOfNumbers
 from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import activation_function, pick
 from rembed_keras.modeling.tuning import tune
+from rembed_keras.modeling.ways import Way
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -159,8 +161,8 @@ class TaskModel(OnReplicas, keras.Model):
     @classmethod
     def from_config(cls, config):
         arguments = {key: value for key, value in config.items() if key != "ways"}
-        model = cls(**(arguments | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}))
-        tune(model, [keras.saving.deserialize_keras_object(way) for way in config.get("ways", ())])
+        model = cls(**(arguments | {"encoder": made(config["encoder"], keras.Model)}))
+        tune(model, [made(way, Way) for way in config.get("ways", ())])
         return model
 
 

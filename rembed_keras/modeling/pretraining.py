@@ -10,6 +10,7 @@ import keras_hub
 from keras import ops
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
 from rembed_keras.modeling.micro_batches import step_in_parts
@@ -112,7 +113,7 @@ class PretrainingModel(OnReplicas, keras_hub.models.Task):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**(config | {"encoder": keras.saving.deserialize_keras_object(config["encoder"])}))
+        return cls(**(config | {"encoder": made(config["encoder"], Encoder)}))
 
 
 class WordPrediction(PretrainingModel):

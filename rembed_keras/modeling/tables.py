@@ -8,13 +8,16 @@ on the way in, on the way out, or, when input and output are coupled, on both.
 import keras
 from keras import ops
 
+from rembed_keras.modeling.filling import is_blank
 from rembed_keras.sizes import band_sizes
 
 INITIALIZER_STDDEV = 0.02
 
 
 def initializer() -> keras.initializers.Initializer:
-    """Truncated normal of standard deviation 0.02, fresh each time: BERT's initial weights."""
+    """Truncated normal of standard deviation 0.02, fresh each time: BERT's initial weights; zeros for `blank` ones."""
+    if is_blank():
+        return keras.initializers.Zeros()
     return keras.initializers.TruncatedNormal(stddev=INITIALIZER_STDDEV)
 
 

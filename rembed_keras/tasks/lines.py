@@ -6,13 +6,13 @@ What is wrong with one is told with its name and line.
 """
 
 import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.json_files import parse_json
 
 DELIMITERS = {".tsv": "\t", ".csv": ","}
 KINDS = {str: "a text", int: "a whole number", list: "an array", dict: "an object"}
@@ -63,10 +63,7 @@ def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise UserError(
                 f"{path}, line {number} begins a JSON array: write its objects one a line, without brackets"
             )
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}, line {number} is not a JSON object in one line: {error}") from None
+        value = parse_json(line, f"{path}, line {number}")
         if not isinstance(value, dict):
             raise UserError(f"{path}, line {number} is not a JSON object, but {line.strip()[:40]}")
         yield number, value

@@ -3,7 +3,6 @@
 They are read whole, as lists of examples; how lines are read is said in `rembed_keras.tasks.lines`.
 """
 
-import json
 import math
 import re
 import warnings
@@ -14,6 +13,7 @@ from typing import Any
 
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.json_files import parse_json
 from rembed_keras.tasks.examples import Labelled, Question, Tagged
 from rembed_keras.tasks.lines import field, read_objects, read_rows
 
@@ -231,10 +231,7 @@ def read_squad(path: str | Path) -> list[Question]:
         UserError: for a file that is not JSON, a missing value, an id that comes twice, no question, or an answer that
             does not stand in its context where it should begin.
     """
-    try:
-        content = json.loads("".join(read_exact_lines(path, keep_ends=True)))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON: {error}") from None
+    content = parse_json("".join(read_exact_lines(path, keep_ends=True)), path)
     questions: dict[str, Question] = {}
     for i, article in enumerate(field(content, "data", list, path), start=1):
         for j, paragraph in enumerate(field(article, "paragraphs", list, f"{path}, article {i}"), start=1):

@@ -5,7 +5,6 @@ Python's csv module, which ends lines with a carriage return and doubles quotati
 google-research/xtreme, `utils_preprocess.py`.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TypeVar
 
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.json_files import parse_json
 from rembed_keras.tasks.bitext import Bitext
 from rembed_keras.tasks.examples import Labelled, Question, Tagged
 from rembed_keras.tasks.lines import field, read_rows
@@ -124,10 +124,7 @@ def read_questions(path: Path, hidden: bool = False, prefix: str = "") -> list[Q
         UserError: for a file of another format, an id that comes twice, a question without an answer, or an answer
             that does not stand in its context where it should begin.
     """
-    try:
-        content = json.loads("".join(read_exact_lines(path, keep_ends=True)))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno} is not JSON: {error.msg}") from None
+    content = parse_json("".join(read_exact_lines(path, keep_ends=True)), path)
     questions: dict[str, Question] = {}
     for article in field(content, "data", list, path):
         for paragraph in field(article, "paragraphs", list, path):

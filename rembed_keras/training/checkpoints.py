@@ -10,18 +10,24 @@ and passed over. Arrays are safetensors: no code runs on loading.
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import keras
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+from rembed_keras.analysis.ledger import ledger
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.text import sha256
 from rembed_keras.errors import UserError
+from rembed_keras.interop.tensors import Tensors
+from rembed_keras.json_files import parse_json
+from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.configuration import made
+from rembed_keras.modeling.filling import Rows, blank, fill
 from rembed_keras.training.meshes import whole
 
 
@@ -40,9 +46,9 @@ class Checkpoint:
     step: int
     state: dict
 
-    def arrays(self, part: str) -> dict[str, np.ndarray]:
-        """Arrays of "encoder", "head" or "optimizer", by variable path."""
-        return load_file(self.path / f"{part}.safetensors")
+    def arrays(self, part: str) -> Tensors:
+        """Arrays of "encoder", "head" or "optimizer", by variable path; each is read where it is asked for."""
+        return Tensors(self.path / f"{part}.safetensors")
 
 
 def save(
@@ -147,9 +153,12 @@ def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
     """
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
-            record = json.loads((path / "state.json").read_text())
-            damaged = [name for name, digest in record["sha256"].items() if sha256(path / name) != digest]
-        except (OSError, ValueError, KeyError):
+            record = parse_json((path / "state.json").read_text(encoding="utf-8"), path)
+            digests = {path / Path(name).name: digest for name, digest in record["sha256"].items()}
+            damaged = [file.name for file, digest in digests.items() if sha256(file) != digest]
+            if not (isinstance(record["step"], int) and isinstance(record["state"], dict)):
+                damaged = ["state.json"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             damaged = ["state.json"]
         if not damaged:
             yield Checkpoint(path, record["step"], record["state"])
@@ -169,7 +178,7 @@ def read_arrays(variables) -> dict[str, np.ndarray]:
     return arrays
 
 
-def assign_arrays(variables, arrays: dict[str, np.ndarray], source: Path) -> None:
+def assign_arrays(variables, arrays: Mapping[str, Rows], source: Path) -> None:
     """Gives variables the values of a file, after all names and shapes were found to agree.
 
     Args:
@@ -183,11 +192,11 @@ def assign_arrays(variables, arrays: dict[str, np.ndarray], source: Path) -> Non
     for variable in variables:
         if variable.path not in arrays:
             raise UserError(f"{source} has no {variable.path}: it is of another model")
-        found, wanted = arrays[variable.path].shape, tuple(variable.shape)
+        found, wanted = tuple(arrays[variable.path].shape), tuple(variable.shape)
         if found != wanted:
             raise UserError(f"{source}: {variable.path} has shape {found}, the recipe's {wanted}")
     for variable in variables:
-        variable.assign(arrays[variable.path])
+        fill(variable, arrays[variable.path])
 
 
 def load_parts(model, found: Checkpoint) -> None:
@@ -206,9 +215,24 @@ def restore(found: Checkpoint) -> keras.Model:
     Raises:
         UserError: if its files are not of that model.
     """
-    model = keras.saving.deserialize_keras_object(found.state["model"])
+    with blank():
+        model = _made(found, found.state.get("model"), keras.Model)
     load_parts(model, found)
     return model
+
+
+def _made(found, config, kind):
+    """What a part of a checkpoint's configuration describes, no larger than the files beside it."""
+    try:
+        sizes = config["config"]
+        whole = sizes if "output_embedding_dim" in sizes else sizes.get("encoder", sizes)
+        if ledger(whole).total > sum(file.stat().st_size for file in found.path.glob("*.safetensors")):
+            raise UserError("it tells of a larger model than its files hold")
+        return made(config, kind)
+    except UserError as error:
+        raise UserError(f"checkpoint {found.path}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise UserError(f"checkpoint {found.path}: state.json describes no model") from None
 
 
 def load_kept(encoder, found: Checkpoint) -> None:
@@ -218,24 +242,24 @@ def load_kept(encoder, found: Checkpoint) -> None:
         UserError: if the encoder is another than the one that is kept; nothing was changed then.
     """
     source = found.path / "encoder.safetensors"
-    kept = kept_encoder(found, found.arrays("encoder"))
+    with blank():
+        kept = kept_encoder(found)
     if kept.num_layers != encoder.num_layers:
         raise UserError(f"{source} keeps {kept.num_layers} layers; the encoder of this stage has {encoder.num_layers}")
-    pairs = zip(encoder.weights, kept.weights, strict=False)
-    assign_arrays(encoder.weights, {wanted.path: read(weight) for wanted, weight in pairs}, source)
+    paths = [
+        weight.path for weight in kept.weights
+    ]  # those of the layers that are kept, as they are called in the file
+    del kept
+    arrays, pairs = found.arrays("encoder"), zip(encoder.weights, paths, strict=False)
+    assign_arrays(encoder.weights, {wanted.path: arrays[path] for wanted, path in pairs if path in arrays}, source)
 
 
-def kept_encoder(found: Checkpoint, arrays: dict[str, np.ndarray] | None = None):
-    """The encoder that a checkpoint's model keeps, made anew.
-
-    Args:
-        found: the checkpoint.
-        arrays: weights of the whole encoder to give it; None leaves it as initialised.
-    """
-    config = found.state["model"]["config"]
-    whole = keras.saving.deserialize_keras_object(config["encoder"])
-    if arrays is not None:
-        assign_arrays(whole.weights, arrays, found.path / "encoder.safetensors")
+def kept_encoder(found: Checkpoint):
+    """The encoder that a checkpoint's model keeps, made anew with initial weights."""
+    model = found.state.get("model")
+    config = model.get("config") if isinstance(model, dict) else None
+    config = config if isinstance(config, dict) else {}
+    whole = _made(found, config.get("encoder"), Encoder)
     return whole.with_layers(config.get("kept_layers") or whole.num_layers, config.get("keep", "bottom"))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from rembed_keras.data.tokenizer import Tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop import write_served_task, written_whole
+from rembed_keras.json_files import read_json
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
 from rembed_keras.tasks.encoding import predict
 from rembed_keras.tasks.examples import Labelled
@@ -35,7 +36,7 @@ class Answerer:
 
     def __init__(self, run: str | Path, task: str | None = None):
         folder = _task_folder(Path(run), task)
-        about = json.loads((folder / "task.json").read_text(encoding="utf-8"))
+        about = read_json(folder / "task.json")
         kind, self.sequence_length = about.pop("kind"), about.pop("sequence_length")
         learnt_with = about.pop("tokenizer_sha256", None)
         if kind not in KINDS:
@@ -136,7 +137,7 @@ def _task_folder(run, task):
 def _checkpoint(folder):
     """The model of the lowest seed that started pre-trained, at the learning rate that was chosen."""
     chosen = folder / "chosen.json"
-    rates = json.loads(chosen.read_text(encoding="utf-8")) if chosen.exists() else {}
+    rates = read_json(chosen) if chosen.exists() else {}
     for path in sorted(folder.iterdir(), key=lambda path: (not path.name.startswith("pretrained"), path.name)):
         start, _, rest = path.name.partition("-lr")
         is_chosen = start not in rates or rest.startswith(f"{rates[start]:g}-seed")

@@ -50,7 +50,7 @@ def test_a_seed_that_was_not_scored_in_all_languages_is_named(tmp_path):
 
 
 BAD_SCORES = {
-    "no JSON": ("{", "scores.json is not readable JSON"),
+    "no JSON": ("{", "scores.json is not JSON"),
     "no list": ("{}", "scores.json is no list of scores"),
     "nothing": ("[]", "scores.json is no list of scores"),
     "a value": (json.dumps([row("t", "de", "0.5", 0)]), "scores.json is no list of scores"),

@@ -194,7 +194,7 @@ def test_what_is_no_preset_is_told(tmp_path):
     with pytest.raises(UserError, match="is no keras-hub preset"):
         read_preset(tmp_path)
     (tmp_path / "config.json").write_text('{"registered_name": "keras_hub>BertBackbone"}')
-    with pytest.raises(UserError, match="is a preset of keras_hub>BertBackbone"):
+    with pytest.raises(UserError, match="is a preset of 'keras_hub>BertBackbone'"):
         read_preset(tmp_path)
     with pytest.raises(UserError, match="savedmodel cannot be read; what can is huggingface, tf1, preset"):
         convert(str(tmp_path), str(tmp_path / "out"), "savedmodel", "preset")

@@ -51,7 +51,7 @@ def test_tables_that_are_none(tmp_path):
     ("text", "message"),
     [
         ('{"a": 1}\n\n[{"a": 1}]\n', "line 3 begins a JSON array"),
-        ('{"a": 1}\n{"a": \n', "line 2 is not a JSON object in one line: Expecting value"),
+        ('{"a": 1}\n{"a": \n', "line 2 is not JSON: Expecting value"),
         ('"a"\n', 'line 1 is not a JSON object, but "a"'),
     ],
 )

@@ -105,7 +105,7 @@ QUESTION_MISTAKES = {
     r"question 'q': answer_start is 3, not a whole number": squad(
         ENTRY | {"answers": [{"text": "here", "answer_start": "3"}]}
     ),
-    r"x\.json, line 2 is not JSON": '{"data":\n[}',
+    r"x\.json is not JSON: .* line 2": '{"data":\n[}',
     r"x\.json has no paragraphs": '{"data": [{"title": "x"}]}',
     r"x\.json has no data": "{}",
     r"x\.json has no questions": '{"data": []}',

@@ -8,11 +8,12 @@ import os
 import sys
 
 from rembed_keras import config
+from rembed_keras.backend import hushed
 from rembed_keras.errors import UserError
 
 
 def main() -> int:
-    with config.hushed():
+    with hushed():
         import keras
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf

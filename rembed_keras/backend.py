@@ -1,0 +1,37 @@
+"""The backend that Keras runs on, imported without what it says of itself."""
+
+import contextlib
+import importlib.util
+import os
+import sys
+import tempfile
+
+from rembed_keras.errors import UserError
+
+BACKENDS = ("tensorflow", "jax")
+
+
+@contextlib.contextmanager
+def hushed():
+    """Keeps what TensorFlow says of itself while it is imported off stderr, unless the import fails.
+
+    Raises:
+        UserError: for a KERAS_BACKEND that this package does not run on.
+    """
+    backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
+    if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
+        raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(stderr, said.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

@@ -1,0 +1,77 @@
+"""Files of safetensors, read a piece at a time: a model is loaded without a second copy of it.
+
+A file is opened anew for every piece, since what was read of an open one stays in memory.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from rembed_keras.errors import UserError
+
+
+class Stored:
+    """An array in a file: it has a shape and a type, and is read where it is asked for.
+
+    Args:
+        path: the file.
+        name: the array's name in it.
+
+    Attributes:
+        shape: its shape.
+    """
+
+    def __init__(self, path: Path, name: str):
+        self.path, self.name = path, name
+        with _opened(path) as file:
+            self.shape = tuple(file.get_slice(name).get_shape())
+
+    def __getitem__(self, rows) -> np.ndarray:
+        """A part of it, by a slice or a slice for each of its axes."""
+        with _opened(self.path) as file:
+            return file.get_slice(self.name)[rows]
+
+    def __array__(self, dtype=None, copy=None):
+        with _opened(self.path) as file:
+            array = file.get_tensor(self.name)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Its numbers' type."""
+        return self[:0].dtype if self.shape else np.asarray(self).dtype
+
+
+class Tensors(Mapping[str, Stored]):
+    """The arrays of files, by name.
+
+    Args:
+        paths: the files; of two arrays of one name, that of the later file counts.
+
+    Raises:
+        UserError: for a file that is no safetensors file.
+    """
+
+    def __init__(self, *paths: Path):
+        self._files: dict[str, Path] = {}
+        for path in paths:
+            with _opened(path) as file:
+                self._files |= dict.fromkeys(file.keys(), path)
+
+    def __getitem__(self, name: str) -> Stored:
+        return Stored(self._files[name], name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _opened(path):
+    try:
+        return safe_open(path, framework="np")
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is no whole safetensors file, fetch it again: {error}") from None

@@ -1,0 +1,78 @@
+"""Models made anew from a configuration that stood in a file, which may be anybody's.
+
+Keras makes of a configuration whatever class it names: layers that run code, load other files or import modules among
+them, and functions by name. A model of ours is made of classes of ours and of Keras's dtypes, so a configuration may
+name these alone.
+"""
+
+from typing import TypeVar
+
+import keras
+
+from rembed_keras.errors import UserError, shortened
+
+OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
+DTYPES = ("DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap")
+
+Kind = TypeVar("Kind")
+
+
+def made(config: object, kind: type[Kind]) -> Kind:
+    """What a configuration describes, made anew.
+
+    Args:
+        config: as `keras.saving.serialize_keras_object` gives it.
+        kind: the class that it must be of.
+
+    Raises:
+        UserError: for a configuration that names other classes or functions, or that nothing can be made of.
+    """
+    check_names(config)
+    try:
+        made = keras.saving.deserialize_keras_object(_plain(config), safe_mode=True)
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001 - constructors raise many kinds at arguments that are not theirs
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"a configuration describes no {kind.__name__}: {reason}") from None
+    if not isinstance(made, kind):
+        raise UserError(f"a configuration describes no {kind.__name__}: {shortened(config)}")
+    return made
+
+
+def check_names(config: object) -> None:
+    """Judges what a configuration names.
+
+    Raises:
+        UserError: for a class that is none of ours and no dtype of Keras's, or a function.
+
+    >>> check_names({"class_name": "Lambda", "module": "keras.layers", "config": {}, "registered_name": None})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: a configuration names 'Lambda' of 'keras.layers', which no model of ours is made of
+    """
+    if isinstance(config, dict):
+        if {"class_name", "registered_name", "module"} & config.keys():
+            _check_class(config)
+        for value in config.values():
+            check_names(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            check_names(value)
+
+
+def _check_class(config):
+    name, module, registered = (config.get(key) for key in ("class_name", "module", "registered_name"))
+    if isinstance(registered, str) and registered.startswith(OURS):
+        if registered == f"{OURS}{name}" and keras.saving.get_registered_object(registered) is not None:
+            return
+    elif name in DTYPES and module == "keras" and registered in (None, name):
+        return
+    shown = f"{shortened(registered or name)} of {shortened(module)}"
+    raise UserError(f"a configuration names {shown}, which no model of ours is made of")
+
+
+def _plain(config):
+    """A configuration without what is not needed to make a model: how it was compiled."""
+    if isinstance(config, dict):
+        return {key: _plain(value) for key, value in config.items() if key not in ("build_config", "compile_config")}
+    return [_plain(value) for value in config] if isinstance(config, list | tuple) else config

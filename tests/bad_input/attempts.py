@@ -1,0 +1,114 @@
+"""One attempt at the command line, in this process, and what every attempt must keep to.
+
+Hypothesis makes the same attempts each time. `FUZZ=20 pytest tests/bad_input` makes twenty times as many, and others
+each time.
+"""
+
+import contextlib
+import io
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+from rembed_keras import cli
+
+FACTOR = float(os.environ.get("FUZZ", "1"))
+SECONDS = 60  # after which an attempt hangs; the slowest takes a hundredth of that
+
+
+def attempts(count):
+    """The settings of a test of so many attempts."""
+    return settings(
+        max_examples=max(1, round(count * FACTOR)),
+        derandomize=FACTOR == 1,
+        database=None,
+        deadline=None,  # `attempt` has one, which also ends what would hang
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def attempt(arguments, files=None, link=None, whole=None):
+    """Runs `rembed` with arguments in a new folder, and judges how it ends.
+
+    Args:
+        arguments: what is typed after `rembed`.
+        files: what is in the folder: bytes by path; None for a folder in a file's place.
+        link: folders or files to find there too: where they are, by name.
+        whole: says of an output folder `out`, if there is one, whether it is whole.
+
+    Returns:
+        (exit code, stdout, stderr).
+    """
+    here = Path.cwd()
+    folder = Path(tempfile.mkdtemp(prefix="attempt-"))
+    try:
+        for name, content in (files or {}).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir() if content is None else path.write_bytes(content)
+        for name, target in (link or {}).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).symlink_to(target)
+        os.chdir(folder)
+        code, out, err = _run(arguments)
+        said = f"rembed {arguments}\n{files}\nexit code {code}\n{out}\n{err}"
+        assert code in (0, 2), said
+        assert "Traceback" not in out + err, said
+        if code == 2:
+            assert err.startswith("rembed: ") and err.endswith("\n") and len(err.splitlines()) == 1, said
+            assert not (folder / "out").exists() or (files or {}).keys() & {"out"}, said
+        left = [path for path in folder.rglob("*") if "writing" in path.name]
+        assert not left, f"{said}\nleft behind: {left}"
+        if code == 0 and whole is not None and (folder / "out").exists():
+            whole(folder / "out")
+        return code, out, err
+    finally:
+        os.chdir(here)
+        shutil.rmtree(folder)
+
+
+def _run(arguments):
+    """The exit code, and what was said, also by libraries that write to the descriptor of stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    argv, sys.argv = sys.argv, ["rembed", *arguments]
+    code = 0
+    with tempfile.TemporaryFile() as below, _stderr_to(below):
+        handler = signal.signal(signal.SIGALRM, _hangs)
+        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                cli.main()
+        except SystemExit as exit_:
+            code = exit_.code
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, handler)
+            sys.argv = argv
+        below.seek(0)
+        said = err.getvalue() + below.read().decode("utf-8", "replace")
+    return code, out.getvalue(), said
+
+
+@contextlib.contextmanager
+def _stderr_to(file):
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+class Hangs(BaseException):
+    """Nothing of the package may take it for an error of its own."""
+
+
+def _hangs(*_):
+    raise Hangs(f"no end after {SECONDS} seconds")

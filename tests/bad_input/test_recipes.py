@@ -1,0 +1,161 @@
+"""Recipes and knobs that cannot be meant: told before anything is built."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rembed_keras.signatures import signature
+from tests.bad_input.attempts import attempt, attempts
+from tests.bad_input.mutations import VALUES, mutated
+
+RECIPE = b"""\
+from __gin__ import dynamic_registration
+from rembed_keras import data
+from rembed_keras import modeling
+from rembed_keras import training
+import keras
+include "part.gin"
+
+STEPS = 10  # batches
+RATE = 0.5  # a number
+TEXT = 'text'  # a folder
+training.run.stages = [@training.prepare, @training.pretrain]
+training.run.workdir = "out"
+training.prepare.text_dir = %TEXT
+training.pretrain.encoder = @modeling.Encoder
+training.pretrain.model = @wide/modeling.MaskedLM
+training.pretrain.optimizer = @keras.optimizers.SGD
+training.pretrain.steps = %STEPS
+training.pretrain.mixture = @data.Mixture
+data.Mixture.mask_rate = {0: 0.3, 1000: 0.15}
+data.Mixture.batch_size = 8
+modeling.MaskedLM.output_embedding_dim = 16
+wide/modeling.MaskedLM.output_embedding_dim = 32
+modeling.Encoder.dropout = %RATE
+"""
+PART = b"""\
+from __gin__ import dynamic_registration
+from rembed_keras import data
+from rembed_keras import modeling
+modeling.Encoder:
+    vocabulary_size = 100
+    num_layers = 2
+    num_heads = 2
+    hidden_dim = 8
+    intermediate_dim = 16
+    input_embedding_dim = 4
+"""
+LINES = [
+    'include "part.gin"',
+    'include "recipe.gin"',
+    'include "other.gin"',
+    'include "../part.gin"',
+    'include "/"',
+    'include ""',
+    'include "\\0"',
+    'include "' + "x" * 300 + '"',
+    "A = %B\nB = %A\ntraining.pretrain.seed = %A",
+    "A = %A\nSTEPS = %A",
+    "STEPS = [%STEPS]",
+    "import os",
+    "import keras.os",
+    "from rembed_keras import nothing",
+    "from rembed_keras import os as training",
+    "from . import os",
+    "import",
+    "STEPS = {[1]: 2}",
+    "STEPS = {%RATE: 2}",
+    "STEPS = -'x'",
+    "STEPS = 'a\\0b'",
+    "STEPS = '\\ud800'",
+    "training.pretrain.steps = @training.pretrain()",
+    "training.run.stages = [@training.run]",
+    "training.run.stages = 3",
+    "training.pretrain.encoder = @modeling",
+    "a/b/c/training.run.workdir = 1",
+    "training.run:\n  workdir = 1\n stages = 2",
+    "modeling.Encoder:\n",
+    "\tSTEPS = 1",
+    "STEPS = " + "[" * 400 + "]" * 400,
+    "STEPS = " + "-" * 500 + "1",
+    "STEPS = 0777",
+    "STEPS = 1e999",
+    "STEPS = " + "9" * 5000,
+    "STEPS = 1j",
+    "STEPS = b'x'",
+    "STEPS = ...",
+    "STEPS = @",
+    "STEPS = %",
+    "STEPS = '''x",
+]
+KEYS = [
+    "STEPS",
+    "RATE",
+    "TEXT",
+    "STEP",
+    "training.run.workdir",
+    "training.run.stages",
+    "training.pretrain.mixture",
+    "training.pretrain.encoder",
+    "training.pretrain.model",
+    "data.Mixture.mask_rate",
+    "data.Mixture.sequence_length",
+    "modeling.MaskedLM.output_embedding_dim",
+    "modeling.MaskedLM.coupling",
+    "modeling.MaskedLM.output_cutoffs",
+    "modeling.MaskedLM.kept_layers",
+    *(f"modeling.Encoder.{name}" for name in signature("rembed_keras.modeling.Encoder").parameters),
+]
+TEXTS = [*(repr(value) for value in VALUES), "@training", "@training.pretrain()", "@keras.layers.Dense", "%RATE", "@@"]
+TEXTS += [
+    "{",
+    "[1,",
+    "'",
+    "-",
+    "=",
+    "1=2",
+    "\n",
+    "x\nSTEPS = 3",
+    "[[1, 2], {3: (4,)}]",
+    "{0: 0.5, 'a': 1}",
+    "1_0",
+    "''",
+]
+KNOBS = st.builds("{}={}".format, st.sampled_from(KEYS), st.sampled_from(TEXTS) | st.text(max_size=8))
+
+
+def test_the_recipe_without_faults():
+    assert attempt(["inspect", "recipe.gin"], {"recipe.gin": RECIPE, "part.gin": PART})[0] == 0
+
+
+@attempts(450)
+@given(mutated(RECIPE))
+def test_a_recipe_with_faults_in_it(recipe):
+    attempt(["inspect", "recipe.gin"], {"recipe.gin": recipe, "part.gin": PART})
+
+
+@attempts(100)
+@given(mutated(PART))
+def test_a_recipe_that_includes_one_with_faults(part):
+    attempt(["inspect", "recipe.gin", "--json"], {"recipe.gin": RECIPE, "part.gin": part})
+
+
+@attempts(150)
+@given(st.lists(st.sampled_from(LINES) | st.text(max_size=30), min_size=1, max_size=3), st.integers(0, 22))
+def test_a_recipe_with_lines_that_no_recipe_has(lines, at):
+    there = RECIPE.split(b"\n")
+    there[at:at] = [line.encode("utf-8", "surrogatepass") for line in lines]
+    attempt(["inspect", "recipe.gin"], {"recipe.gin": b"\n".join(there), "part.gin": PART, "other.gin": None})
+
+
+@attempts(300)
+@given(st.lists(KNOBS | st.text(max_size=12), min_size=1, max_size=3), st.booleans())
+def test_knobs_of_every_kind(knobs, as_json):
+    attempt(["inspect", "recipe.gin", *knobs, *["--json"] * as_json], {"recipe.gin": RECIPE, "part.gin": PART})
+
+
+@attempts(60)
+@given(
+    st.sampled_from(["", ".", "/", "..", "x" * 300, "a\x00b", "\ud800", "recipe.gin/x", "~", "-"]) | st.text(max_size=9)
+)
+def test_a_recipe_that_is_no_file(name):
+    attempt(["inspect", "--", name], {"recipe.gin": RECIPE})

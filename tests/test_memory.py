@@ -1,0 +1,159 @@
+"""Memory that stays bounded, measured in processes of their own: loading, reading, and many steps."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+
+# RemBERT's widths and a tenth of its words and layers: the output table is 42 % of all, as in the published model
+WORDS, LAYERS, WIDE, HIDDEN, INPUT, OUTPUT = 25_030, 3, 4608, 1152, 256, 1664
+CONFIG = {
+    "model_type": "rembert",
+    "vocab_size": WORDS,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 18,
+    "hidden_size": HIDDEN,
+    "intermediate_size": WIDE,
+    "input_embedding_size": INPUT,
+    "output_embedding_size": OUTPUT,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "tie_word_embeddings": False,
+}
+PEAK = """
+import gc, json, sys
+from pathlib import Path
+
+def memory(field):
+    return 1024 * int(Path("/proc/self/status").read_text().split(field + ":")[1].split()[0])
+
+def peak(work):
+    gc.collect()
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the highest is counted from here
+    kept = work()
+    return memory("VmHWM") - before, kept
+
+folder = Path(sys.argv[1])
+"""
+
+
+def run(code, *arguments, **environment):
+    """What a process prints, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK + code, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def write_rembert(folder, words=WORDS, hidden=HIDDEN, wide=WIDE, output=OUTPUT):
+    """A folder of Hugging Face's with a RemBERT of zeros; its tensors' names are spelt out here."""
+    shapes = {
+        "rembert.embeddings.word_embeddings.weight": (words, INPUT),
+        "rembert.embeddings.position_embeddings.weight": (512, INPUT),
+        "rembert.embeddings.token_type_embeddings.weight": (2, INPUT),
+        "rembert.encoder.embedding_hidden_mapping_in.weight": (hidden, INPUT),
+        "rembert.encoder.embedding_hidden_mapping_in.bias": (hidden,),
+        "rembert.pooler.dense.weight": (hidden, hidden),
+        "rembert.pooler.dense.bias": (hidden,),
+        "cls.predictions.dense.weight": (output, hidden),
+        "cls.predictions.dense.bias": (output,),
+        "cls.predictions.decoder.weight": (words, output),
+        "cls.predictions.decoder.bias": (words,),
+    }
+    norms = {"rembert.embeddings.LayerNorm": INPUT, "cls.predictions.LayerNorm": output}
+    for i in range(LAYERS):
+        block = f"rembert.encoder.layer.{i}"
+        pairs = {f"attention.self.{part}": (hidden, hidden) for part in ("query", "key", "value")}
+        pairs |= {"attention.output.dense": (hidden, hidden), "intermediate.dense": (wide, hidden)}
+        for name, shape in (pairs | {"output.dense": (hidden, wide)}).items():
+            shapes |= {f"{block}.{name}.weight": shape, f"{block}.{name}.bias": shape[:1]}
+        norms |= {f"{block}.attention.output.LayerNorm": hidden, f"{block}.output.LayerNorm": hidden}
+    for name, width in norms.items():
+        shapes |= {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+    folder.mkdir()
+    config = CONFIG | {"vocab_size": words, "hidden_size": hidden, "intermediate_size": wide}
+    (folder / "config.json").write_text(json.dumps(config | {"output_embedding_size": output}))
+    save_file({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, folder / "model.safetensors")
+    return (folder / "model.safetensors").stat().st_size
+
+
+READ = """
+from rembed_keras.interop.huggingface import read_huggingface
+read_huggingface(folder / "small")
+highest, (model, _) = peak(lambda: read_huggingface(folder / "large"))
+import keras
+from rembed_keras.training import checkpoints
+parts = {name: checkpoints.read_arrays(owned) for name, owned in checkpoints.parts_of(model).items()}
+checkpoints.save(folder / "checkpoints", 1, parts, {"model": keras.saving.serialize_keras_object(model)})
+print(json.dumps(highest))
+"""
+RESTORE = """
+from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.training import checkpoints
+read_huggingface(folder / "small")
+found = checkpoints.latest(folder / "checkpoints")
+print(json.dumps(peak(lambda: checkpoints.restore(found))[0]))
+"""
+
+
+def test_a_model_of_rembert_s_shape_loads_in_a_fifth_more_than_its_size(tmp_path):
+    write_rembert(tmp_path / "small", words=100, hidden=36, wide=36, output=64)
+    size = write_rembert(tmp_path / "large")
+    assert 390e6 < size < 420e6
+    highest = {"Hugging Face": run(READ, tmp_path), "a checkpoint": run(RESTORE, tmp_path)}
+    shares = {name: value / size for name, value in highest.items()}
+    assert all(share < 1.2 for share in shares.values()), shares
+
+
+CORPUS = """
+import numpy as np
+from array_record.python.array_record_module import ArrayRecordWriter
+from rembed_keras.data import corpus, Mixture
+from rembed_keras.data.text import sha256
+import shutil
+
+blocks = 10_000
+corpus.CACHED_BLOCKS = 1000  # 8 MB
+writer = ArrayRecordWriter(str(folder / "en.array_record"), "group_size:1,zstd:1")
+rng = np.random.default_rng(0)
+for _ in range(blocks):
+    writer.write(rng.integers(6, 900, corpus.BLOCK).astype("<u2").tobytes())
+writer.close()
+np.save(folder / "counts.npy", np.ones((1, 900), np.int64))
+files = {name: "" for name in ("en.array_record", "counts.npy", "tokenizer.model")}
+languages = {"en": {"file": "en.array_record", "paragraphs": 1, "tokens": blocks * corpus.BLOCK}}
+manifest = {"format": corpus.FORMAT, "dtype": "<u2", "block": corpus.BLOCK, "languages": languages, "files": files}
+(folder / "manifest.json").write_text(json.dumps(manifest))
+mixture = Mixture(corpus.Corpus(folder), batch_size=64, sequence_length=4096)
+mixture[0]
+
+def read():
+    total = 0
+    for step in range(1, blocks // 64):
+        total += int(mixture[step][0]["token_ids"].sum() > 0)
+    return total
+
+highest, steps = peak(read)
+print(json.dumps([highest, blocks * corpus.BLOCK * 2, steps]))
+"""
+
+
+def test_a_corpus_is_read_in_a_tenth_of_its_size(corpus, tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(corpus.tokenizer.path.read_bytes())
+    highest, size, steps = run(CORPUS, tmp_path)
+    assert steps == 155 and size > 80e6
+    assert highest < 0.5 * size, f"{highest / 1e6:.0f} MB more for a corpus of {size / 1e6:.0f} MB"
