@@ -157,3 +157,46 @@ def test_a_corpus_is_read_in_a_tenth_of_its_size(corpus, tmp_path):
     highest, size, steps = run(CORPUS, tmp_path)
     assert steps == 155 and size > 80e6
     assert highest < 0.5 * size, f"{highest / 1e6:.0f} MB more for a corpus of {size / 1e6:.0f} MB"
+
+
+STEPS = """
+import keras
+from rembed_keras.data import Corpus, Mixture
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.training import AdamW
+from rembed_keras.training.loop import train
+from rembed_keras.training.workdir import Workdir
+
+steps = int(sys.argv[3])
+mixture = Mixture(Corpus(sys.argv[2]), batch_size=2, sequence_length=8)
+learner = MaskedLM(Encoder(900, 1, 1, 8, 8, 4, max_sequence_length=8), 4)
+learner.track_groups(mixture.languages)
+learner.compile(optimizer=AdamW(), jit_compile=False)
+learner.optimizer.build(learner.trainable_variables)
+seen = []
+
+class Watch(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if (batch + 1) % (steps // 20) == 0:
+            gc.collect()
+            seen.append(memory("VmRSS"))
+
+fit = learner.fit
+learner.fit = lambda *arguments, callbacks, **options: fit(*arguments, callbacks=[*callbacks, Watch()], **options)
+train(
+    learner, mixture.batches, Workdir(folder / "run"), folder / "run/checkpoints", run="pretrain", steps=steps,
+    tokens_per_step=16, checkpoint_every=steps // 10, log_every=steps // 200,
+)
+print(json.dumps(seen))
+"""
+
+
+def test_many_steps_take_no_more_memory_than_a_few(corpus, tmp_path):
+    """Of a real run with its log, its curves and its checkpoints; measured after every twentieth part of it.
+
+    Twenty thousand steps take minutes: `MEMORY_STEPS=20000 pytest tests/test_memory.py -k many_steps`.
+    """
+    seen = run(STEPS, tmp_path, corpus.path, os.environ.get("MEMORY_STEPS", "4000"))
+    assert len(seen) == 20
+    early, late = np.median(seen[4:8]), np.median(seen[-4:])
+    assert late - early < 8e6, [round(each / 1e6) for each in seen]

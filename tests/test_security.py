@@ -6,6 +6,7 @@ import json
 import marshal
 import pickle
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from rembed_keras import config
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
-from rembed_keras.interop import read_model
+from rembed_keras.interop import read_model, write, write_served_task
 from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.tasks import Classification
 from rembed_keras.tasks.examples import Labelled, Splits
@@ -245,3 +246,30 @@ def test_a_checkpoint_reads_its_own_files_alone(saved, tmp_path):
     (folder / "state.json").write_text(json.dumps({"step": 1, "state": {}, "sha256": {"/dev/zero": "0"}}))
     said = []
     assert checkpoints.latest(folder.parent, said.append) is None and "is passed over" in said[0]
+
+
+SERVED = """
+import sys
+sys.modules["rembed_keras"] = sys.modules["keras_hub"] = None  # importing them fails
+import json
+import tensorflow as tf
+import tensorflow_text
+models = [tf.saved_model.load(path) for path in sys.argv[1:]]
+answers = [model.signatures["serving_default"](texts=tf.constant(["a text"])) for model in models]
+print(json.dumps([sorted(answer) for answer in answers]))
+"""
+
+
+@pytest.mark.slow
+def test_a_saved_model_runs_without_this_package(corpus, tmp_path):
+    pytest.importorskip("tensorflow_text", reason="forms of TensorFlow's")
+    if keras.config.backend() != "tensorflow":
+        pytest.skip("forms of TensorFlow's")
+    kept = Encoder(900, 1, 1, 8, 8, 4, max_sequence_length=8)
+    write(kept, str(tmp_path / "encoder"), "savedmodel", corpus.tokenizer.path)
+    write_served_task(Classifier(kept, 2), tmp_path / "task", corpus.tokenizer, 8, ["a", "b"])
+    command = [sys.executable, "-c", SERVED, str(tmp_path / "encoder"), str(tmp_path / "task")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    encoder_outputs, task_outputs = json.loads(done.stdout.splitlines()[-1])
+    assert "sentence_vectors" in encoder_outputs and task_outputs == ["labels", "probabilities"]

@@ -55,6 +55,8 @@ class Tokenizer:
             model = self.path.read_bytes()
         except OSError as error:
             raise UserError(f"tokenizer {self.path}: {error.strerror}") from None
+        if not model:
+            raise UserError(f"tokenizer {self.path} is empty")
         try:
             self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError:

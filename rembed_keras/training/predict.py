@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rembed_keras.data.tokenizer import Tokenizer
-from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.json_files import read_json
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
@@ -21,6 +21,7 @@ from rembed_keras.training.distribution import place
 KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
 CHUNK = 512  # examples that are held at a time
 BATCH_SIZE = 64
+LONGEST = 2**20  # tokens of an example, where no table of positions says it
 
 
 class Answerer:
@@ -37,19 +38,39 @@ class Answerer:
     def __init__(self, run: str | Path, task: str | None = None):
         folder = _task_folder(Path(run), task)
         about = read_json(folder / "task.json")
-        kind, self.sequence_length = about.pop("kind"), about.pop("sequence_length")
+        kind, self.sequence_length = about.pop("kind", None), about.pop("sequence_length", None)
         learnt_with = about.pop("tokenizer_sha256", None)
-        if kind not in KINDS:
-            raise UserError(f"{folder} is a task of kind {kind}; what can answer a file is {', '.join(KINDS)}")
-        self.task = KINDS[kind](splits=None, **about)
+        if kind not in [*KINDS]:
+            raise UserError(
+                f"{folder} is a task of kind {shortened(kind)}; what can answer a file is {', '.join(KINDS)}"
+            )
+        try:
+            self.task = KINDS[kind](splits=None, **about)
+        except (TypeError, AttributeError):
+            raise UserError(f"{folder / 'task.json'} describes no task: fine-tune again") from None
         self.tokenizer = Tokenizer(folder / "tokenizer.model")
         if learnt_with not in (None, self.tokenizer.sha256):
             raise UserError(
                 f"{self.tokenizer.path} is not the tokenizer that the task was learnt with: run finetune again"
             )
         self.model = checkpoints.restore(_checkpoint(folder))
+        self._check(folder / "task.json")
         self.model.compile(jit_compile=place("one_device", BATCH_SIZE).jit_compile)
         self._num_segments = self.model.encoder.get_config()["num_segments"]
+
+    def _check(self, path):
+        """Judges whether the task, the tokenizer and the model belong together."""
+        config, length = self.model.encoder.get_config(), self.sequence_length
+        labels = getattr(self.task, "labels", getattr(self.task, "tags", None))
+        longest = config["max_sequence_length"] if config["block"] == "bert" else LONGEST
+        if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= longest:
+            raise UserError(f"{path}: sequence_length is {shortened(length)}, which the model cannot read")
+        if labels is not None and not all(isinstance(label, str) for label in labels):
+            raise UserError(f"{path}: labels are {shortened(labels)}, not texts")
+        if labels is not None and len(labels) != self.model.output_shape[-1]:
+            raise UserError(f"{path} has {len(labels)} labels and the model {self.model.output_shape[-1]}")
+        if self.tokenizer.vocabulary_size > config["vocabulary_size"]:
+            raise UserError(f"{path}: the tokenizer beside it has more pieces than the model has rows")
 
     def answers(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Yields each example with its answer."""

@@ -150,9 +150,8 @@ def test_paths_and_settings_that_are_none(train, test, setting, value):
     owner = "Classification" if setting in ("name", "part", "train_language", "labels", "metrics") else "labelled_files"
     recipe = RECIPE.replace("%TRAIN", train if train in VALUES else repr(train))
     recipe = recipe.replace("%TEST", test if test in VALUES else repr(test))
-    recipe = recipe.replace('TRAIN = "train"\nTEST = "test"\n', "").format(
-        kind="Classification", source="labelled_files"
-    )
+    recipe = recipe.replace('TRAIN = "train"\nTEST = "test"\n', "").replace("{kind}", "Classification")
+    recipe = recipe.replace("{source}", "labelled_files")
     value = value if value in VALUES else repr(value)
     recipe = recipe.replace('tasks.Classification.name = "mine"\n', "") if setting == "name" else recipe
     files = {

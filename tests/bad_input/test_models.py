@@ -61,7 +61,7 @@ def test_presets(files, data):
     convert(spoilt(data, of(files, "preset"), ("config.json", "task.json", ".h5", ".model")), "preset")
 
 
-@attempts(60)
+@attempts(40)
 @given(data=st.data())
 def test_runs(files, data):
     convert(spoilt(data, of(files, "run"), ("checkpoints/step-00000001/state.json", "encoder.safetensors")), "run")
@@ -97,7 +97,7 @@ FORMATS = {
 FORMATS["csv"] = FORMATS["tsv"].replace(b"\t", b",")
 
 
-@attempts(24)
+@attempts(12)
 @given(data=st.data())
 def test_files_to_answer_and_models_to_answer_them(files, data):
     ending = data.draw(st.sampled_from(sorted(FORMATS)))
