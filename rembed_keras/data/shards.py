@@ -147,7 +147,7 @@ def _chunks(texts) -> Iterator[tuple[str, list[str]]]:
 
 def add_counts(notes: Path, name: str, counts: Mapping[str, np.ndarray]) -> None:
     """Adds how often pieces stand in a shard to the counts of its languages."""
-    with np.load(notes / f"{name}.shard.npz") as packed:
+    with np.load(notes / f"{name}.shard.npz", allow_pickle=False) as packed:
         for language, array in zip(read_note(notes, name) or (), packed.files, strict=True):
             pieces, counted = packed[array]
             counts[language][pieces] += counted

@@ -12,7 +12,6 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.embeddings import OutputEmbedding
 from rembed_keras.modeling.replicas import OnReplicas, weighted_mean
-from rembed_keras.modeling.running_means import MeanOfNumbers
 from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import activation_function, pick
 from rembed_keras.modeling.tuning import tune
@@ -115,7 +114,6 @@ class TaskModel(OnReplicas, keras.Model):
         self.encoder = encoder
         self.head = head
         self.ways: list = []  # those of fine-tuning that it was made ready for, see `tuning.tune`
-        self.loss_mean = MeanOfNumbers(name="loss")
         self._settings = {"dropout": dropout, "name": name}
 
     @property
@@ -143,16 +141,6 @@ class TaskModel(OnReplicas, keras.Model):
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         return weighted_mean(self.losses_of(y, y_pred), sample_weight)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        if self.loss is None:
-            losses = self.losses_of(y, y_pred)
-            self.loss_mean.update_state(losses, ops.ones_like(losses) if sample_weight is None else sample_weight)
-        return super().compute_metrics(x, y, y_pred, sample_weight)
-
-    def get_metrics_result(self):
-        # as in pre-training, a mean over predictions takes the place of Keras's over rows
-        return super().get_metrics_result() | ({} if self.loss is not None else {"loss": self.loss_mean.result()})
 
     def get_config(self):
         ways = [keras.saving.serialize_keras_object(way) for way in self.ways]

@@ -78,7 +78,8 @@ class Recorder(keras.callbacks.Callback):
         every: steps between rows.
         progress: called with each row.
 
-    Where steps may be skipped a row counts those of the run, and what no step of its interval says is null.
+    Where steps may be skipped a row counts those of the run. Pre-training leaves a skipped step's losses out of its
+    means; what is no number all the same, as fine-tuning's loss of an interval with a skipped step, is null.
 
     Raises:
         DivergedError: when the loss is no longer a number though no step was skipped, naming the step.

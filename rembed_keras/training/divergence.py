@@ -140,7 +140,7 @@ def replay(folder: str | Path) -> dict[str, float]:
     checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), folder / "optimizer.safetensors")
     for variable, value in zip(seeds_of(learner), found.state["seeds"], strict=True):
         variable.assign(value)
-    with np.load(folder / "batch.npz") as arrays:
+    with np.load(folder / "batch.npz", allow_pickle=False) as arrays:
         x = {name.removeprefix("x/"): arrays[name] for name in arrays.files if name.startswith("x/")}
         y, sample_weight = arrays["y"], arrays["w"]
     loss = learner.train_on_batch(x, y, sample_weight, return_dict=True)["loss"]

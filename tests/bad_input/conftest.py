@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from rembed_keras.data.corpus import prepare
 from rembed_keras.data.tokenizer import train_tokenizer
 
 WORDS = ["save", "open", "the", "a", "table", "file", "window", "of", "and", "with", "name", "new", "old", "all", "in"]
@@ -45,9 +46,10 @@ def models(encoder, tokenizer, tmp_path_factory):
         _checkpoint(checkpoints, model, folder / "run" / place)
     about = {"kind": "Classification", "name": "topics", "labels": ["file", "table"], "sequence_length": 12}
     (folder / "run/finetuned/topics/task.json").write_text(json.dumps(about))
-    for place in ("corpus", "finetuned/topics"):
-        (folder / "run" / place).mkdir(exist_ok=True)
-        shutil.copyfile(tokenizer.path, folder / "run" / place / "tokenizer.model")
+    shutil.copyfile(tokenizer.path, folder / "run/finetuned/topics/tokenizer.model")
+    text = tmp_path_factory.mktemp("text")
+    (text / "en.txt").write_text("save the file\nopen a table\n", encoding="utf-8")
+    prepare(text, folder / "run/corpus", tokenizer=tokenizer.path)
     return folder
 
 

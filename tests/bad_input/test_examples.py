@@ -74,7 +74,7 @@ def test_the_files_without_faults():
         assert read(ending, good)[0] == 0, ending
 
 
-@attempts(330)
+@attempts(265)
 @given(st.data())
 def test_files_with_faults_in_them(data):
     ending = data.draw(st.sampled_from(sorted(FORMATS)))
@@ -82,13 +82,13 @@ def test_files_with_faults_in_them(data):
     read(ending, *(spoilt, None) if data.draw(st.booleans()) else (FORMATS[ending][0], spoilt))
 
 
-@attempts(90)
+@attempts(70)
 @given(mutated_json(SQUAD))
 def test_questions_with_wrong_values(squad):
     read("json", squad)
 
 
-@attempts(90)
+@attempts(70)
 @given(mutated_json(OBJECTS))
 def test_lines_with_wrong_values(rows):
     with contextlib.suppress(ValueError, TypeError, RecursionError):  # no list any more: as it is
@@ -124,7 +124,7 @@ VALUES = [
 ]
 
 
-@attempts(90)
+@attempts(70)
 @given(
     st.sampled_from(PATHS + VALUES),
     st.sampled_from(PATHS + VALUES),

@@ -46,7 +46,7 @@ def test_the_models_without_faults(files):
     assert convert(of(files, "run"), "run")[0] == 0
 
 
-@attempts(60)
+@attempts(50)
 @given(data=st.data())
 def test_hugging_face_folders(files, data):
     convert(
@@ -55,13 +55,13 @@ def test_hugging_face_folders(files, data):
     )
 
 
-@attempts(50)
+@attempts(40)
 @given(data=st.data())
 def test_presets(files, data):
     convert(spoilt(data, of(files, "preset"), ("config.json", "task.json", ".h5", ".model")), "preset")
 
 
-@attempts(40)
+@attempts(30)
 @given(data=st.data())
 def test_runs(files, data):
     convert(spoilt(data, of(files, "run"), ("checkpoints/step-00000001/state.json", "encoder.safetensors")), "run")
@@ -70,7 +70,7 @@ def test_runs(files, data):
 PIECES = "\u2581newpiece\nold\n".encode()
 
 
-@attempts(30)
+@attempts(25)
 @given(pieces=mutated(PIECES), data=st.data())
 def test_pieces_to_add(files, pieces, data):
     there = of(files, "preset")
@@ -79,7 +79,7 @@ def test_pieces_to_add(files, pieces, data):
     attempt(["extend", "preset", "out", "--pieces", "pieces.txt"], there | {"pieces.txt": pieces}, whole=whole)
 
 
-@attempts(30)
+@attempts(25)
 @given(
     text=mutated(b"save the file\nopen it\n"), languages=st.sampled_from([None, "en", "xx", "", ",", "en,en", "en,xx"])
 )

@@ -127,19 +127,19 @@ def test_the_recipe_without_faults():
     assert attempt(["inspect", "recipe.gin"], {"recipe.gin": RECIPE, "part.gin": PART})[0] == 0
 
 
-@attempts(450)
+@attempts(360)
 @given(mutated(RECIPE))
 def test_a_recipe_with_faults_in_it(recipe):
     attempt(["inspect", "recipe.gin"], {"recipe.gin": recipe, "part.gin": PART})
 
 
-@attempts(100)
+@attempts(80)
 @given(mutated(PART))
 def test_a_recipe_that_includes_one_with_faults(part):
     attempt(["inspect", "recipe.gin", "--json"], {"recipe.gin": RECIPE, "part.gin": part})
 
 
-@attempts(150)
+@attempts(120)
 @given(st.lists(st.sampled_from(LINES) | st.text(max_size=30), min_size=1, max_size=3), st.integers(0, 22))
 def test_a_recipe_with_lines_that_no_recipe_has(lines, at):
     there = RECIPE.split(b"\n")
@@ -147,13 +147,13 @@ def test_a_recipe_with_lines_that_no_recipe_has(lines, at):
     attempt(["inspect", "recipe.gin"], {"recipe.gin": b"\n".join(there), "part.gin": PART, "other.gin": None})
 
 
-@attempts(300)
+@attempts(240)
 @given(st.lists(KNOBS | st.text(max_size=12), min_size=1, max_size=3), st.booleans())
 def test_knobs_of_every_kind(knobs, as_json):
     attempt(["inspect", "recipe.gin", *knobs, *["--json"] * as_json], {"recipe.gin": RECIPE, "part.gin": PART})
 
 
-@attempts(60)
+@attempts(50)
 @given(
     st.sampled_from(["", ".", "/", "..", "x" * 300, "a\x00b", "\ud800", "recipe.gin/x", "~", "-"]) | st.text(max_size=9)
 )

@@ -38,25 +38,25 @@ def test_the_results_without_faults():
     assert attempt([*REPORT, "--out", "out"], FILES)[0] == 0
 
 
-@attempts(170)
+@attempts(135)
 @given(mutated_json(SCORES))
 def test_scores_with_faults_in_them(scores):
     attempt(REPORT, FILES | {"a/scores.json": scores})
 
 
-@attempts(40)
+@attempts(30)
 @given(mutated_json(LEDGER))
 def test_a_ledger_with_faults_in_it(ledger):
     attempt(REPORT, FILES | {"a/ledger.json": ledger})
 
 
-@attempts(60)
+@attempts(50)
 @given(mutated(PREDICTIONS))
 def test_answers_with_faults_in_them(answers):
     attempt(REPORT, FILES | {"a/predictions/topics/pretrained-seed0.en.jsonl": answers})
 
 
-@attempts(40)
+@attempts(30)
 @given(
     st.lists(st.sampled_from(["a", "b", ".", "..", "/", "a/", "c", "", "x" * 300, "\udcff"]), max_size=3), st.booleans()
 )

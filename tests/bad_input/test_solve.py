@@ -44,13 +44,13 @@ def budgets(draw):
     return [*arguments, *(f"--{name}={draw(st.sampled_from(options[name]))}" for name in names)]
 
 
-@attempts(40)
+@attempts(30)
 @given(budgets())
 def test_budgets_that_nobody_can_have(arguments):
     attempt(arguments)
 
 
-@attempts(60)
+@attempts(50)
 @given(
     st.lists(
         st.sampled_from(

@@ -36,14 +36,14 @@ def test_the_text_without_faults(tokenizer):
     assert attempt(PREPARE, files, {"tokenizer.model": tokenizer.path}, whole)[0] == 0
 
 
-@attempts(110)
+@attempts(90)
 @given(content=mutated(TEXT), other=mutated(gzip.compress(TEXT, mtime=0)))
 def test_text_with_faults_in_it(tokenizer, content, other):
     files = {"text/en.txt": content, "text/de.txt.gz": other}
     attempt(PREPARE, files, {"tokenizer.model": tokenizer.path}, whole)
 
 
-@attempts(60)
+@attempts(50)
 @given(content=mutated(TEXT))
 def test_text_in_one_file(tokenizer, content):
     attempt(PREPARE, {"text/en.txt": content}, {"tokenizer.model": tokenizer.path}, whole)
@@ -62,7 +62,7 @@ NAMES = [
 ]
 
 
-@attempts(50)
+@attempts(40)
 @given(names=st.dictionaries(st.sampled_from(NAMES), st.sampled_from([TEXT, b"", None, b"\xff"]), max_size=3))
 def test_folders_of_text(tokenizer, names):
     files = {f"text/{name}": content for name, content in names.items()}
@@ -71,7 +71,7 @@ def test_folders_of_text(tokenizer, names):
     attempt(PREPARE, files, {"tokenizer.model": tokenizer.path}, whole)
 
 
-@attempts(60)
+@attempts(50)
 @given(data=st.data())
 def test_tokenizers_with_faults_in_them(tokenizer, data):
     model = data.draw(mutated(tokenizer.path.read_bytes()))
@@ -90,7 +90,7 @@ def test_vocabularies_that_a_text_does_not_support(size, text, byte_fallback):
     attempt(arguments, {"text/en.txt": text}, whole=whole)
 
 
-@attempts(60)
+@attempts(50)
 @given(data=st.data())
 def test_corpora_with_faults_in_them(prepared, tokenizer, data):
     """A corpus that is there already is read before it is believed."""
