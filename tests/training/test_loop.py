@@ -20,21 +20,20 @@ from rembed_keras.training import AdamW, pretrain, replay
 from rembed_keras.training.workdir import Workdir
 
 STEPS = 14
-POISON = 899  # a piece that stands nowhere else as a row's first
+POISON = 0  # padding, of which packed rows have none
 
 
-@keras.saving.register_keras_serializable("tests")
-class Fragile(MaskedLM):
-    """A model that fails on rows that begin with a certain piece."""
-
-    def hidden_at_predictions(self, inputs, training=None):
-        hidden = super().hidden_at_predictions(inputs, training)
-        is_poisoned = keras.ops.equal(inputs["token_ids"][:, :1, None], POISON)
-        return keras.ops.where(is_poisoned, math.nan, hidden)
+def fragile(encoder):
+    """A model that fails on rows in which a certain piece stands."""
+    (table,) = encoder.token_embedding.weights
+    values = np.array(keras.ops.convert_to_numpy(table.value))
+    values[POISON] = math.inf
+    table.assign(values)
+    return MaskedLM(encoder, 8)
 
 
 class Poisoned(Mixture):
-    """Batches of which some have a row that a `Fragile` fails on."""
+    """Batches of which some have a row that a `fragile` model fails on."""
 
     bad: tuple[int, ...] = ()
 
@@ -60,7 +59,7 @@ def learn(folder, corpus, bad=(), **settings):
         pretrain(
             workdir,
             lambda: Encoder(900, 1, 2, 8, 16, 8, max_sequence_length=16, dropout=0.2),
-            lambda encoder: Fragile(encoder, 8),
+            fragile,
             lambda: AdamW(1e-2, skip_nonfinite=skip),
             mixture,
             corpus=str(corpus.path),
