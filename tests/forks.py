@@ -50,7 +50,7 @@ def start(job: Callable[[], object], said: Path, file_size: int | None = None) -
         os._exit(code)
 
 
-def finish(process: int, within: float = 300.0) -> int:
+def finish(process: int, within: float = 900.0) -> int:
     """The exit code of a process that ends by itself; minus the signal if one killed it."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:

@@ -67,10 +67,9 @@ def rows_of(folder):
     return [{key: value for key, value in json.loads(line).items() if key != "tokens_per_second"} for line in lines]
 
 
-def logged(folder, count):
-    """A moment: when a log has so many lines, the last perhaps not whole."""
-    log = folder / "metrics.jsonl"
-    return lambda: log.exists() and len(log.read_bytes().splitlines()) >= count
+def told(said, count):
+    """A moment: when a process has told of so many rows of its log."""
+    return lambda: said.exists() and said.read_text(errors="replace").count(f"/{STEPS} \u00b7 loss") >= count
 
 
 def then(first, draw, longest):
@@ -83,11 +82,6 @@ def then(first, draw, longest):
         return bool(second) and second[0]()
 
     return is_time
-
-
-def holds_a_lock(process):
-    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    return any(kind == "FLOCK" and owner == str(process) for _, kind, _, _, owner, *_ in locks)
 
 
 def last_words(said):
@@ -109,26 +103,27 @@ def runs():
     whole, hurt = Path("whole"), Path("hurt")
     assert finish(start(command("run", "tiny.gin", "WORKDIR=whole"), said)) == 0, said.read_text()
     job = command("run", "tiny.gin", "WORKDIR=hurt")
+    lives = [Path(f"life{number}.txt") for number in range(4)]
     moments = [  # of a kill or a stop: while it starts, between steps, while a checkpoint is written
         (signal.SIGKILL, after(draw.uniform(0.0, 2.0))),
-        (signal.SIGKILL, then(logged(hurt, 1), draw, 0.2)),
-        (signal.SIGTERM, then(logged(hurt, 2), draw, 0.1)),
+        (signal.SIGKILL, then(told(lives[1], 1), draw, 0.2)),
+        (signal.SIGTERM, told(lives[2], 1)),
         (signal.SIGKILL, lambda: bool(list(hurt.glob("checkpoints/.writing-*")))),
     ]
-    codes = []
-    for number, is_time in moments:
-        codes.append(stop(start(job, said), is_time, number))
-        if codes[-1] == 75:
-            assert "rembed: stopped by SIGTERM" in last_words(said) and "the same command goes on" in last_words(said)
-    process = start(job, said)
-    while not holds_a_lock(process):
-        time.sleep(0.01)
-    os.kill(process, signal.SIGSTOP)  # so that it is not done before the second begins
+    codes = [stop(start(job, life), *moment) for life, moment in zip(lives, (m[::-1] for m in moments), strict=True)]
+    stopped = last_words(lives[2])
+    assert stopped.startswith("rembed: stopped by SIGTERM; pretrain is saved at step "), stopped
+    assert stopped.endswith(f" of {STEPS}; the same command goes on"), stopped
+    first = Path("first.txt")
+    process = start(job, first)
+    while not first.exists() or "tensorboard" not in first.read_text():  # it holds the folder then
+        time.sleep(0.001)
+    os.kill(process, signal.SIGSTOP)  # so that it cannot end meanwhile
     second = Path("second.txt")
-    assert finish(start(job, second)) == 2
+    assert finish(start(job, second)) == 2, second.read_text()
     os.kill(process, signal.SIGCONT)
     assert last_words(second) == "rembed: WORKDIR hurt is in use by another process: wait for it or choose another"
-    assert finish(process) == 0, said.read_text()
+    assert finish(process) == 0, first.read_text()
     end_as(whole, hurt)
     return {"codes": codes}
 
@@ -169,7 +164,7 @@ def exports():
     draw, said, target = random.Random(SEED), Path("converted.txt"), Path("served")
     job = command("convert", "whole", target, "--from", "run", "--to", "savedmodel", "--tokenizer", TOKENIZER)
     writing = Path(".served.writing")
-    numbers = (signal.SIGKILL, signal.SIGTERM)
+    numbers = (signal.SIGTERM, signal.SIGKILL)  # the latter leaves remains, in which the next begins
     codes = [stop(start(job, said), then(writing.exists, draw, 0.6), number) for number in numbers]
     assert not target.exists()
     codes.append(finish(start(job, said, file_size=100_000)))
@@ -219,8 +214,8 @@ def test_damage_is_named_and_the_last_good_checkpoint_is_used(report):
 
 
 def test_an_export_that_is_killed_or_finds_the_disk_full_leaves_nothing(report):
-    killed, stopped, full, whole = report["exports"]["codes"]
-    assert (killed, stopped, full, whole) == (-signal.SIGKILL, 75, 2, 0)
+    stopped, killed, full, whole = report["exports"]["codes"]
+    assert (stopped, killed, full, whole) == (75, -signal.SIGKILL, 2, 0)
     assert report["exports"]["lines"][0].startswith("rembed: served cannot be written")
 
 
