@@ -1,4 +1,4 @@
-"""Asked to stop: what SIGTERM and SIGINT mean to a command.
+"""Stopped from outside: what SIGTERM and SIGINT mean to a command, and the end of a process that it works with.
 
 A machine that is about to be taken away says so by SIGTERM and waits a while before it kills. Training uses that time
 to finish its step and save it; whatever else a command does ends at once and cleans up after itself. Either way the
@@ -8,6 +8,7 @@ same command goes on later, so the process ends with a code by which whoever sta
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -15,8 +16,40 @@ RESTART = os.EX_TEMPFAIL  # 75 in sysexits.h: failed for now, try again
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Interrupted(BaseException):
-    """A command that was asked to stop and did; no mistake of anybody's, so nothing but the command line catches it.
+class Stopped(BaseException):
+    """A command that ends too early by no mistake of anybody's; nothing but the command line catches it.
+
+    Args:
+        why: in a few words.
+        done: what is kept; "" to say nothing of it.
+
+    Attributes:
+        code: the exit code.
+    """
+
+    code = RESTART
+
+    def __init__(self, why: str, done: str = ""):
+        super().__init__("; ".join(part for part in (why, done, "the same command goes on") if part))
+
+
+class Abandoned(Stopped):
+    """A process of several whose fellow is gone, so that all are to be started again.
+
+    >>> str(Abandoned("stopped because another process is gone"))
+    'stopped because another process is gone; the same command goes on'
+    """
+
+    def end(self) -> None:
+        """Says so and ends this process at once: libraries would wait for the lost one before they let it end."""
+        sys.stderr.write(f"rembed: {self}\n")
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(self.code)
+
+
+class Interrupted(Stopped):
+    """A command that was asked to stop and did.
 
     Args:
         number: the signal that asked.
@@ -31,8 +64,7 @@ class Interrupted(BaseException):
     """
 
     def __init__(self, number: int, done: str = ""):
-        parts = [f"stopped by {signal.Signals(number).name}", done, "the same command goes on"]
-        super().__init__("; ".join(part for part in parts if part))
+        super().__init__(f"stopped by {signal.Signals(number).name}", done)
         self.code = RESTART if number == signal.SIGTERM else 1
 
 

@@ -50,6 +50,19 @@ def start(job: Callable[[], object], said: Path, file_size: int | None = None) -
         os._exit(code)
 
 
+def command(*arguments: object, **environment: str) -> Callable[[], None]:
+    """A job: `rembed` with arguments, as a user starts it; TensorFlow is imported, which `hushed` would do."""
+
+    def job():
+        from rembed_keras import cli
+
+        os.environ.update(environment)
+        sys.argv = ["rembed", *map(str, arguments)]
+        cli.main()
+
+    return job
+
+
 def finish(process: int, within: float = 900.0) -> int:
     """The exit code of a process that ends by itself; minus the signal if one killed it."""
     deadline = time.monotonic() + within

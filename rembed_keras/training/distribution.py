@@ -20,13 +20,13 @@ from rembed_keras.errors import UserError
 from rembed_keras.training import meshes, replicated
 from rembed_keras.training.processes import Processes
 
-BACKENDS = {
-    "one_device": None,
-    "mirrored": "tensorflow",
-    "multi_worker": "tensorflow",
-    "tpu": "tensorflow",
-    "data_parallel": "jax",
-    "model_parallel": "jax",
+STRATEGIES: dict[str, tuple[str | None, Callable]] = {  # whose each is, and what opens it
+    "one_device": (None, contextlib.nullcontext),
+    "mirrored": ("tensorflow", replicated.mirrored),
+    "multi_worker": ("tensorflow", replicated.multi_worker),
+    "tpu": ("tensorflow", replicated.tpu),
+    "data_parallel": ("jax", meshes.data_parallel),
+    "model_parallel": ("jax", meshes.model_parallel),
 }
 
 
@@ -66,13 +66,14 @@ def join(strategy: str) -> Processes:
     1
     """
     backend = keras.config.backend()
-    if strategy not in BACKENDS:
-        raise UserError(f"STRATEGY is {strategy!r}; it can be one of {', '.join(BACKENDS)}")
-    if BACKENDS[strategy] not in (None, backend):
-        raise UserError(f"STRATEGY {strategy} needs KERAS_BACKEND={BACKENDS[strategy]}; the backend is {backend}")
+    if strategy not in STRATEGIES:
+        raise UserError(f"STRATEGY is {strategy!r}; it can be one of {', '.join(STRATEGIES)}")
+    needed, _ = STRATEGIES[strategy]
+    if needed not in (None, backend):
+        raise UserError(f"STRATEGY {strategy} needs KERAS_BACKEND={needed}; the backend is {backend}")
     if strategy == "multi_worker":
         return replicated.workers()
-    return meshes.workers() if BACKENDS[strategy] == "jax" else Processes()
+    return meshes.workers() if needed == "jax" else Processes()
 
 
 def place(strategy: str, batch_size: int, jit_compile: bool = True, knob: str = "BATCH_SIZE") -> Placement:
@@ -96,22 +97,15 @@ def place(strategy: str, batch_size: int, jit_compile: bool = True, knob: str = 
     1
     """
     processes = join(strategy)
+    backend, opens = STRATEGIES[strategy]
     if strategy == "one_device":
         is_compiled = jit_compile and (keras.config.backend() == "tensorflow" or "auto")
-        return Placement(strategy, 1, contextlib.nullcontext, is_compiled, lambda batches: batches)
-    if BACKENDS[strategy] == "jax":
-        distribution = meshes.data_parallel() if strategy == "data_parallel" else meshes.model_parallel()
-        replicas = distribution.num_model_replicas
-        _check_rows(batch_size, replicas, knob)
-        return Placement(strategy, replicas, distribution.scope, "auto", partial(meshes.feed, processes), processes)
-    opened = {"mirrored": replicated.mirrored, "multi_worker": replicated.multi_worker, "tpu": replicated.tpu}[
-        strategy
-    ]()
-    replicas = opened.num_replicas_in_sync
-    _check_rows(batch_size, replicas, knob)
-    return Placement(strategy, replicas, opened.scope, False, partial(replicated.feed, opened), processes)
-
-
-def _check_rows(batch_size, replicas, knob):
+        return Placement(strategy, 1, opens, is_compiled, lambda batches: batches)
+    opened = opens()
+    if backend == "jax":
+        replicas, is_compiled, feed = opened.num_model_replicas, "auto", partial(meshes.feed, processes)
+    else:
+        replicas, is_compiled, feed = opened.num_replicas_in_sync, False, partial(replicated.feed, opened)
     if batch_size % replicas:
         raise UserError(f"{knob} is {batch_size}, which {replicas} replicas cannot share evenly")
+    return Placement(strategy, replicas, opened.scope, is_compiled, feed, processes)

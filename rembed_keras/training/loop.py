@@ -111,7 +111,15 @@ def train(
         finally:
             progress.bar.stop()
     if asked or signals:
-        raise Interrupted((asked or signals)[0], f"{run} is saved at step {clock.step} of {steps}")
+        _stop(placement.processes, asked, signals, f"{run} is saved at step {clock.step} of {steps}")
+
+
+def _stop(processes, asked, signals, done):
+    """Ends a training that was asked to stop, after all processes that agreed on it have saved."""
+    if asked:
+        processes.exchange(None)
+        processes.leave()
+    raise Interrupted((asked or signals)[0], done)
 
 
 class _Saves:
@@ -165,6 +173,7 @@ def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
     """
     steps = placement.processes.exchange(first_step)
     if len({*steps}) > 1:
+        placement.processes.leave()
         raise UserError(
             f"processes see checkpoints of steps {steps} in {folder}: WORKDIR must be a folder that all machines share"
         )

@@ -8,11 +8,15 @@ TensorFlow and JAX keep for the processes they connect, so that waiting costs no
 import contextlib
 import itertools
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from rembed_keras.errors import UserError
+from rembed_keras.interruption import Abandoned
+
+LOST = "stopped because another process is gone: start all again"
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,9 @@ class Processes:
         count: how many there are.
         put: tells all others a text by a key that was never used before.
         get: waits until a key was told, and gives its text.
+        is_one_lost: whether another one has ended; None where the library that connects them takes care of it.
+        look_every: seconds between two looks for one that is lost.
+        grace: seconds after which a process that still has not noticed a loss is ended.
 
     All of them must call `by_chief` and `exchange` in the same order.
 
@@ -35,7 +42,11 @@ class Processes:
     count: int = 1
     put: Callable[[str, str], object] | None = None
     get: Callable[[str], str] | None = None
+    is_one_lost: Callable[[], bool] | None = None
+    look_every: float = 5.0
+    grace: float = 20.0
     _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _leaving: threading.Event = field(default_factory=threading.Event)
 
     @property
     def is_chief(self) -> bool:
@@ -60,20 +71,25 @@ class Processes:
         if not self.is_chief:
             answer = json.loads(self.get(key))
             if "error" in answer:
+                self.leave()
                 raise UserError(f"process {self.index} stops because the first one did: {answer['error']}")
             return answer["result"]
         try:
             result = action()
         except BaseException as error:
             self.put(key, json.dumps({"error": str(error)}))
+            self.leave()
             raise
         self.put(key, json.dumps({"result": bool(result)}))
         return result
 
     def leave(self) -> None:
-        """Ends working together: the first process, which keeps the store, waits until no other needs it."""
+        """Ends working together, for a reason that all know: the first process, which keeps the store, waits until no
+        other needs it, as those that find it gone would say that instead of the reason.
+        """
         if self.put is None or self.get is None:
             return
+        self._leaving.set()
         key = f"rembed/{next(self._numbers)}"
         if self.is_chief:
             for index in range(1, self.count):
@@ -81,6 +97,34 @@ class Processes:
         else:
             with contextlib.suppress(Exception):  # it may be gone before it could answer
                 self.put(f"{key}/{self.index}", "")
+
+    @contextlib.contextmanager
+    def in_need_of_each_other(self) -> Iterator[None]:
+        """A block in which the processes work together.
+
+        What waits for one that is gone is as a rule told so by its library. Where that fails it would wait for ever; so
+        a thread looks too, and ends the process.
+
+        Raises:
+            Abandoned: when one of the others is gone; what is under way cannot go on without it.
+        """
+        if self.is_one_lost is not None:
+            threading.Thread(target=self._watch, args=(self.is_one_lost,), daemon=True).start()
+        try:
+            yield
+        except Exception as error:
+            if self.count > 1 and _tells_of_loss(error):
+                raise Abandoned(LOST) from error
+            raise
+        finally:
+            self._leaving.set()
+
+    def _watch(self, is_one_lost):
+        while not self._leaving.wait(self.look_every):
+            if is_one_lost():
+                if not self._leaving.wait(self.grace):
+                    Abandoned(LOST).end()
+                return
 
     def exchange(self, value: Any) -> list[Any]:
         """Tells all processes a value, and waits for theirs.
@@ -99,6 +143,13 @@ class Processes:
         key = f"rembed/{next(self._numbers)}"
         self.put(f"{key}/{self.index}", json.dumps(value))
         return [json.loads(self.get(f"{key}/{index}")) for index in range(self.count)]
+
+
+def _tells_of_loss(error):
+    """Whether a library's error is that of a connection to a process that is gone."""
+    library = type(error).__module__.partition(".")[0]
+    signs = {"tensorflow": ("UnavailableError", "AbortedError"), "jax": ("Gloo", "UNAVAILABLE"), "jaxlib": ("Gloo",)}
+    return any(sign in f"{type(error).__name__}: {error}" for sign in signs.get(library, ()))
 
 
 def together(stage: Callable) -> Callable:

@@ -72,14 +72,28 @@ def tpu():
 @lru_cache
 def workers() -> Processes:
     """The processes that `multi_worker` connects."""
-    from tensorflow.python.eager import context  # the store has no public name
+    import tensorflow as tf
+    from tensorflow.python.eager import context  # the store and the others' health have no public names
 
     resolver = multi_worker().cluster_resolver
     hosts = resolver.cluster_spec().as_dict()
     chiefs = len(hosts.get("chief", ()))
     index = resolver.task_id + (chiefs if resolver.task_type == "worker" else 0)
-    store = context.context()
-    return Processes(index, chiefs + len(hosts["worker"]), store.set_config_key_value, store.get_config_key_value)
+    here = context.context()
+    tasks = [(job, number) for job, addresses in hosts.items() for number in range(len(addresses))]
+    others = [task for task in tasks if task != (resolver.task_type, resolver.task_id)]
+
+    def is_one_lost():
+        for job, number in others:
+            try:
+                here.check_collective_ops_peer_health(f"/job:{job}/replica:0/task:{number}", timeout_in_ms=10_000)
+            except (tf.errors.UnavailableError, tf.errors.FailedPreconditionError):  # gone; gone and back
+                return True
+            except tf.errors.DeadlineExceededError:  # there, and busy
+                continue
+        return False
+
+    return Processes(index, len(tasks), here.set_config_key_value, here.get_config_key_value, is_one_lost)
 
 
 def feed(strategy, batches):

@@ -75,6 +75,8 @@ def run(
 
     Raises:
         UserError: if the folder is of another recipe, in use, or cannot be written.
+        Interrupted: if it was asked to stop.
+        Abandoned: if one of several processes is gone.
     """
     processes = join(strategy)
     texts = {"recipe": f"```\n{record.config}\n```"}
@@ -84,14 +86,15 @@ def run(
     if not processes.is_chief:
         folder = Workdir(workdir, texts, is_chief=False)
     try:
-        if processes.by_chief(lambda: _begin(folder, record)):
-            begun = time.monotonic()
-            for stage in stages:
-                if is_together(stage):
-                    stage(folder)
-                processes.by_chief(partial(_complete, folder, stage, record))
-            processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
-        processes.leave()
+        with processes.in_need_of_each_other():
+            if processes.by_chief(lambda: _begin(folder, record)):
+                begun = time.monotonic()
+                for stage in stages:
+                    if is_together(stage):
+                        stage(folder)
+                    processes.by_chief(partial(_complete, folder, stage, record))
+                processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
+            processes.leave()
     except OSError as error:
         reason = error.strerror or str(error).splitlines()[0]
         raise UserError(f"{error.filename or folder.path}: {reason}") from error
