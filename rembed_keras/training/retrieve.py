@@ -92,13 +92,13 @@ def trace_retrieval(
             precisions = _precisions(sentences, text, corpus.tokenizer, sequence_length)
             mean = float(np.mean([precisions[name] for name in text.languages if name in corpus.languages]))
             points.append({"text": text.name, "step": step, "tokens": tokens, "P@1": mean})
-            curves[text.name].append((tokens, mean))
+            curves[text.name].append((tokens / 1e6, 100 * mean))
     write_atomically(workdir.path / "retrieval.json", json.dumps(points, indent=1))
     draw_curves(
         workdir.path / "retrieval.png",
         curves,
-        x="tokens read in pre-training",
-        y="translations found: P@1, mean of both ways and of the languages read",
+        x="million tokens read in pre-training",
+        y="translations found, in % (P@1, languages read)",
     )
     print(f"retrieval against tokens: {workdir.path / 'retrieval.png'}", flush=True)
 
