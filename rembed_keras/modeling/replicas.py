@@ -69,10 +69,19 @@ class OnReplicas:
 
     Keras looks at a first batch to build what is not built, which it cannot do where processes see a part of it each;
     and it asks all processes for the mean of what a step returns, for which numbers need a dimension, and for every
-    number an exchange. There a step returns its loss alone: all else is in the metrics.
+    number an exchange. There a step returns its loss alone: all else is in the metrics. And without a strategy it has
+    TensorFlow trace the first step twice, the second time with the variables that the optimizer made in the first.
     """
 
     _distribute_strategy: Any  # Keras's: the strategy in whose scope the model was made
+
+    def make_train_function(self, force=False):
+        """Keras's, after the optimizer's variables were made."""
+        model: Any = self
+        is_alone = keras.config.backend() == "tensorflow" and self._distribute_strategy is None
+        if is_alone and model.optimizer is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        return super().make_train_function(force)  # type: ignore[misc] # the model's
 
     def train_step(self, *args):
         """Keras's."""

@@ -104,6 +104,7 @@ def finetune(
         if workdir.is_chief:
             _account(workdir, task, tuned(learner))
         data = batches(encoded, batch_size, seed)
+        _build_metrics(learner, placement, data)
         try:
             train(
                 learner,
@@ -139,6 +140,16 @@ def folder_of(workdir: Workdir, task: Task, start: str, rate: float, seed: int) 
 def has_failed(folder: Path) -> bool:
     """Whether a model's training ended in a loss that is no number."""
     return (folder / "failed.json").exists()
+
+
+def _build_metrics(learner, placement, data):
+    """Makes the metrics' variables where Keras leaves that to the first step, which TensorFlow then traces twice."""
+    if keras.config.backend() != "tensorflow" or placement.name != "one_device":
+        return
+    row = keras.tree.map_structure(lambda column: column[:1], data[0])
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(row)
+    learner.compute_metrics(x, y, learner(x), sample_weight)
+    learner.reset_metrics()
 
 
 def _account(workdir, task, cost):
