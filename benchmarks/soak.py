@@ -18,7 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-RESTART = 75  # what a command says that SIGTERM stopped
+from rembed_keras.interruption import RESTART
+
 WHILE_STARTING = 0.1  # share of the stops that come before a command trains
 RECIPE = """\
 from __gin__ import dynamic_registration

@@ -9,6 +9,24 @@ LARGEST = 2**31 - 1  # what a size may be
 MOST_LAYERS = 10_000
 
 
+def check_counts(counts: Mapping[str, object]) -> None:
+    """Judges how many there are to be of things, such as steps or outputs.
+
+    Args:
+        counts: the numbers by what a message calls them.
+
+    Raises:
+        UserError: for one that is no positive whole number.
+
+    >>> check_counts({"STEPS": 0})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: STEPS is 0; it must be a positive whole number
+    """
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise UserError(f"{name} is {shortened(count)}; it must be a positive whole number")
+
+
 def check_sizes(config: Mapping[str, object]) -> None:
     """Judges the sizes of a model before anything is counted or built by them.
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import time
 
 import click
 
@@ -53,6 +54,7 @@ def prepare(
     from rembed_keras.data.cleaning import Cleaning
     from rembed_keras.data.corpus import prepare as prepare_corpus
 
+    begun = time.monotonic()
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold)
     corpus = prepare_corpus(
         source,
@@ -66,12 +68,7 @@ def prepare(
         processes,
         None if beam is None else shlex.split(beam),
     )
-    if corpus.verdicts:
-        from rich.console import Console
-
-        Console().print(corpus.verdicts_table())
-    tokens = sum(corpus.num_tokens.values())
-    click.echo(f"{out_dir}: {tokens:,} tokens of {len(corpus.languages)} languages")
+    corpus.show(out_dir, time.monotonic() - begun)
 
 
 @click.command()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
 from rembed_keras.data.beam import BeamWorkers
@@ -150,8 +151,23 @@ class Corpus:
         entries = self.manifest["languages"]
         return {name: entries[name]["verdicts"] for name in self.languages if "verdicts" in entries[name]}
 
-    def verdicts_table(self) -> Table:
-        """The verdicts, as a table."""
+    def show(self, name: str, seconds: float) -> None:
+        """Tells what was made.
+
+        Args:
+            name: what to call it.
+            seconds: how long it took.
+        """
+        console = Console()
+        if self.verdicts:
+            console.print(self._verdicts_table())
+        console.out(
+            f"{name}: {sum(self.num_tokens.values()):,} tokens of {len(self.languages)} languages, vocabulary of "
+            f"{self.tokenizer.vocabulary_size:,}, in {seconds:.0f} s",
+            highlight=False,
+        )
+
+    def _verdicts_table(self):
         table = Table(title="Paragraphs")
         for column in ("language", *VERDICTS):
             table.add_column(column, justify="left" if column == "language" else "right")

@@ -1,8 +1,8 @@
 """Models made anew from a configuration that stood in a file, which may be anybody's.
 
 Keras makes of a configuration whatever class it names: layers that run code, load other files or import modules among
-them, and functions by name. A model of ours is made of classes of ours and of Keras's dtypes, so a configuration may
-name these alone.
+them, and functions by name. A model of ours is made of classes of ours and of Keras's dtypes, and its optimizer may
+have a learning rate by one of Keras's schedules, so a configuration may name these alone.
 """
 
 from typing import TypeVar
@@ -12,7 +12,17 @@ import keras
 from rembed_keras.errors import UserError, shortened
 
 OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
-DTYPES = ("DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap")
+PLAIN = {
+    "keras": ("DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap"),
+    "keras.optimizers.schedules": (
+        "CosineDecay",
+        "CosineDecayRestarts",
+        "ExponentialDecay",
+        "InverseTimeDecay",
+        "PiecewiseConstantDecay",
+        "PolynomialDecay",
+    ),
+}  # classes of Keras's, by module, that hold numbers and names alone
 
 Kind = TypeVar("Kind")
 
@@ -44,7 +54,7 @@ def check_names(config: object) -> None:
     """Judges what a configuration names.
 
     Raises:
-        UserError: for a class that is none of ours and no dtype of Keras's, or a function.
+        UserError: for a class that is none of ours and no dtype or schedule of Keras's, or a function.
 
     >>> check_names({"class_name": "Lambda", "module": "keras.layers", "config": {}, "registered_name": None})
     Traceback (most recent call last):
@@ -65,7 +75,7 @@ def _check_class(config):
     if isinstance(registered, str) and registered.startswith(OURS):
         if registered == f"{OURS}{name}" and keras.saving.get_registered_object(registered) is not None:
             return
-    elif name in DTYPES and module == "keras" and registered in (None, name):
+    elif any(module == known and name in names for known, names in PLAIN.items()) and registered in (None, name):
         return
     shown = f"{shortened(registered or name)} of {shortened(module)}"
     raise UserError(f"a configuration names {shown}, which no model of ours is made of")

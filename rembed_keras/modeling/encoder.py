@@ -89,7 +89,7 @@ class Encoder(keras_hub.models.Backbone):
 
     Inputs, a dict of int arrays [B, S]: `token_ids`; `segment_ids`; `padding_mask`, 0 for padding and, in rows packed
     with several documents, the number 1, 2, 3, ... of the token's document: tokens attend within their document and
-    positions restart in each. An ordinary 0/1 mask is the case of one document.
+    positions restart in each. An ordinary mask, of 0 and 1 or of bools, is the case of one document.
 
     Outputs, a dict: `sequence_output` [B, S, D]; `pooled_output` [B, D], a dense tanh layer over the first token;
     `hidden_states`, a list of L + 1 arrays [B, S, D], the first being the projected embeddings.

@@ -8,7 +8,6 @@ wide as one likes. Task heads are one dense layer each, as in BERT, and bring th
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError
 from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.embeddings import OutputEmbedding
 from rembed_keras.modeling.replicas import OnReplicas, weighted_mean
@@ -16,6 +15,7 @@ from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import activation_function, pick
 from rembed_keras.modeling.tuning import tune
 from rembed_keras.modeling.ways import Way
+from rembed_keras.sizes import check_counts
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -106,8 +106,7 @@ class TaskModel(OnReplicas, keras.Model):
     reads = "pooled_output"
 
     def __init__(self, encoder, units, dropout, name):
-        if isinstance(units, bool) or not isinstance(units, int) or units < 1:
-            raise UserError(f"{name}: the number of outputs is {units!r}; it must be a positive whole number")
+        check_counts({f"{name}: the number of outputs": units})
         head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
         hidden = keras.layers.Dropout(dropout, name="dropout")(encoder(encoder.input)[self.reads])
         super().__init__(inputs=encoder.input, outputs=self.arrange(head(hidden), encoder.input), name=name)
@@ -223,7 +222,7 @@ class SpanExtractor(TaskModel):
         super().__init__(encoder, 2, 0.0, name)
 
     def arrange(self, scores, inputs):
-        padding = ops.cast(ops.equal(inputs["padding_mask"], 0), scores.dtype)[:, None, :]  # [B, 1, S]
+        padding = ops.cast(ops.logical_not(inputs["padding_mask"]), scores.dtype)[:, None, :]  # [B, 1, S]
         return ops.transpose(scores, (0, 2, 1)) - 1e9 * padding  # [B, S, 2] -> [B, 2, S]
 
     def get_config(self):

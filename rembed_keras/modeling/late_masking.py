@@ -6,12 +6,12 @@ The decoder is capacity that exists in pre-training only, and what it saves the 
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError
 from rembed_keras.modeling.embeddings import document_positions
 from rembed_keras.modeling.pretraining import WordPrediction, chosen, make_head, with_mask_positions
 from rembed_keras.modeling.stack import make_blocks
 from rembed_keras.modeling.tables import LookupTable, initializer
 from rembed_keras.modeling.transformer import attention_mask, pick
+from rembed_keras.sizes import check_counts
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -126,8 +126,7 @@ class LateMaskedLM(WordPrediction):
         micro_batches=1,
         name="late_masked_lm",
     ):
-        if isinstance(decoder_layers, bool) or not isinstance(decoder_layers, int) or decoder_layers < 1:
-            raise UserError(f"decoder_layers is {decoder_layers!r}; it must be a positive whole number")
+        check_counts({"decoder_layers": decoder_layers})
         head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
         masking = LateMasking(encoder, decoder_layers, name="decoder", dtype=encoder.dtype_policy)
         arguments = {

@@ -9,13 +9,13 @@ import keras
 import keras_hub
 from keras import ops
 
-from rembed_keras.errors import UserError
 from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads import MaskedLMHead
 from rembed_keras.modeling.micro_batches import step_in_parts
 from rembed_keras.modeling.replicas import OnReplicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.running_means import MeanByGroup, MeanOfNumbers, numbers
+from rembed_keras.sizes import check_counts
 
 
 class PretrainingModel(OnReplicas, keras_hub.models.Task):
@@ -135,9 +135,7 @@ class WordPrediction(PretrainingModel):
 
     def __init__(self, encoder, head, inputs, hidden, loss_chunk, micro_batches, arguments, name):
         counts = {"loss_chunk": loss_chunk, "micro_batches": micro_batches}
-        for argument, count in counts.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise UserError(f"{argument} is {count!r}; it must be a positive whole number")
+        check_counts(counts)
         logits = head(hidden, inputs["mask_positions"])
         super().__init__(encoder, inputs, logits, arguments | counts, name)
         self.head = head
@@ -184,7 +182,8 @@ class WordPrediction(PretrainingModel):
 
 def _with_targets(data):
     """A batch whose inputs hold the words too, their weights, and the share of each in the loss of all replicas."""
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in data)
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
     weights = ops.ones(ops.shape(y), "float32") if sample_weight is None else ops.cast(sample_weight, "float32")
     shares = ops.divide_no_nan(weights, sum_over_replicas(ops.sum(weights)))
     return x | {"targets": y, "target_weights": weights, "target_shares": shares}, y, sample_weight
@@ -202,8 +201,7 @@ def make_head(encoder, output_embedding_dim, coupling, output_cutoffs) -> Masked
         ValueError: for an unknown coupling, or widths that a coupling cannot share.
     """
     width = output_embedding_dim
-    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-        raise UserError(f"output_embedding_dim is {width!r}; it must be a positive whole number")
+    check_counts({"output_embedding_dim": width})
     config = encoder.get_config()
     return MaskedLMHead(
         encoder.token_embedding,

@@ -134,7 +134,8 @@ class ReplacedTokenDetection(PretrainingModel):
         truth = ops.sum(slots * differs[:, :, None], axis=1)  # [B, P, S] -> [B, S]
         score = y_pred["detection"]
         losses = ops.softplus(score) - truth * score
-        return losses, ops.cast((score > 0) == (truth > 0), "float32"), ops.cast(x["padding_mask"] > 0, "float32")
+        counts = ops.cast(ops.cast(x["padding_mask"], "bool"), "float32")  # a document's number may be over 1
+        return losses, ops.cast((score > 0) == (truth > 0), "float32"), counts
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         generated, slots = losses_and_weights(y, y_pred["logits"], sample_weight)

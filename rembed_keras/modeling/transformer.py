@@ -41,7 +41,7 @@ def attention_mask(padding_mask):
     """Who may attend to whom in packed and padded rows.
 
     Args:
-        padding_mask: int [B, S]; 0 for padding, documents numbered 1, 2, 3, ...
+        padding_mask: int or bool [B, S]; 0 for padding, documents numbered 1, 2, 3, ...
 
     Returns:
         bool [B, S, S]: query i may look at key j when both are of one document. Padding is never looked at; a
@@ -50,6 +50,7 @@ def attention_mask(padding_mask):
     >>> np.asarray(attention_mask(np.array([[1, 2, 0]]))).astype(int).tolist()
     [[[1, 0, 0], [0, 1, 0], [1, 1, 0]]]
     """
+    padding_mask = ops.cast(padding_mask, "int32")
     query, key = padding_mask[:, :, None], padding_mask[:, None, :]
     return ops.logical_and(key > 0, ops.logical_or(ops.equal(query, key), ops.equal(query, 0)))
 

@@ -11,6 +11,7 @@ import keras
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.adapters import added_variables, insert_adapters, insert_lora
 from rembed_keras.modeling.tables import initializer
+from rembed_keras.sizes import check_counts
 
 
 class Way:
@@ -116,7 +117,7 @@ class Adapters(Way):
     """
 
     def __init__(self, width: int = 64, layers: Sequence[int] | None = None):
-        _check_size("an adapter's width", width)
+        check_counts({"an adapter's width": width})
         self.width = width
         self.layers = None if layers is None else [*layers]
 
@@ -147,7 +148,7 @@ class Lora(Way):
         targets: Sequence[str] = ("query", "value"),
         layers: Sequence[int] | None = None,
     ):
-        _check_size("LoRA's rank", rank)
+        check_counts({"LoRA's rank": rank})
         self.rank = rank
         self.alpha = alpha
         self.targets = [*targets]
@@ -171,7 +172,7 @@ class Reinitialize(Way):
     chooses = False
 
     def __init__(self, num_layers: int = 1, pooler: bool = True):
-        _check_size("the number of layers to begin anew", num_layers)
+        check_counts({"the number of layers to begin anew": num_layers})
         self.num_layers = num_layers
         self.pooler = pooler
 
@@ -240,8 +241,3 @@ def _blocks(encoder, layers):
         if isinstance(layer, bool) or not isinstance(layer, int) or not -len(blocks) <= layer < len(blocks):
             raise UserError(f"there is no block {layer!r}: this encoder has {len(blocks)}, numbered from 0")
     return [blocks[layer] for layer in layers]
-
-
-def _check_size(name, size):
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise UserError(f"{name} is {size!r}; it must be a positive whole number")

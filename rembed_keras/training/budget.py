@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.mixture import Mixture
-from rembed_keras.errors import UserError
+from rembed_keras.sizes import check_counts
 from rembed_keras.training.workdir import Workdir
 
 
@@ -81,8 +81,7 @@ def budget(
     Raises:
         UserError: for steps that make no sense, and as the stage and the mixture do.
     """
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise UserError(f"STEPS is {steps!r}; it must be a positive whole number")
+    check_counts({"STEPS": steps})
     own = Path(workdir) / "corpus"
     if corpus is None and prepare is not None and not own.is_dir():
         folder = Workdir(workdir)

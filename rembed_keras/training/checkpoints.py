@@ -246,9 +246,7 @@ def load_kept(encoder, found: Checkpoint) -> None:
         kept = kept_encoder(found)
     if kept.num_layers != encoder.num_layers:
         raise UserError(f"{source} keeps {kept.num_layers} layers; the encoder of this stage has {encoder.num_layers}")
-    paths = [
-        weight.path for weight in kept.weights
-    ]  # those of the layers that are kept, as they are called in the file
+    paths = [weight.path for weight in kept.weights]  # of layers that are kept, as they are called in the file
     del kept
     arrays, pairs = found.arrays("encoder"), zip(encoder.weights, paths, strict=False)
     assign_arrays(encoder.weights, {wanted.path: arrays[path] for wanted, path in pairs if path in arrays}, source)

@@ -3,8 +3,6 @@
 import time
 from typing import Literal
 
-from rich.console import Console
-
 from rembed_keras.data.cleaning import Cleaning
 from rembed_keras.data.corpus import prepare as prepare_corpus
 from rembed_keras.training.workdir import Workdir
@@ -58,11 +56,4 @@ def prepare(
         shard_megabytes,
         processes,
     )
-    if corpus.verdicts:
-        Console().print(corpus.verdicts_table())
-    tokens = sum(corpus.num_tokens.values())
-    print(
-        f"corpus: {tokens:,} tokens of {len(corpus.languages)} languages, vocabulary of "
-        f"{corpus.tokenizer.vocabulary_size:,}, in {time.monotonic() - begun:.0f} s",
-        flush=True,
-    )
+    corpus.show("corpus", time.monotonic() - begun)

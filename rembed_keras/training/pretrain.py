@@ -7,6 +7,7 @@ import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
+from rembed_keras.sizes import check_counts
 from rembed_keras.training.distribution import place
 from rembed_keras.training.loop import train
 from rembed_keras.training.processes import together
@@ -51,10 +52,7 @@ def pretrain(
     Raises:
         UserError: for a corpus that is missing or does not fit the model, or checkpoints of another model.
     """
-    counts = {"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every}
-    for knob, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UserError(f"{knob} is {value!r}; it must be a positive whole number")
+    check_counts({"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every})
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size, jit_compile)
     keras.utils.set_random_seed(seed)
