@@ -5,6 +5,7 @@ first; so both are made once, here. It stands at the root of the repository beca
 docstrings are tests too.
 """
 
+import gc
 import os
 import sys
 
@@ -51,6 +52,14 @@ def mirrored():
     from rembed_keras.training.replicated import mirrored as strategy
 
     return strategy()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_a_module_leaves_is_not_looked_at_again():
+    """Graphs stay for good, gigabytes of them; each full look through them for garbage takes seconds."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

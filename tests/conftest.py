@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 
+from rembed_keras import cli
 from rembed_keras.data import sample
 from rembed_keras.data.corpus import prepare
 
@@ -32,6 +33,34 @@ def write_tiny_task(folder):
     for name, count in rows.items():
         lines = [f"{('save the file', 'open the table')[i % 2]} {i}\t{('file', 'table')[i % 2]}" for i in range(count)]
         (folder / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def command(monkeypatch, capfd):
+    """A command in this process, which has imported what takes a new one seconds: its exit code, stdout and stderr."""
+
+    def run(*arguments, cwd):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr("sys.argv", ["rembed", *map(str, arguments)])
+        capfd.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+        return code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def without_graphs():
+    """TensorFlow operation by operation: to make a graph takes seconds, and a few small steps without one do not."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture

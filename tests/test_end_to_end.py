@@ -2,7 +2,7 @@
 
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import time
@@ -149,68 +149,75 @@ def test_tensorboard_has_curves_and_texts_on_one_axis(finished):
     assert [event.step for event in board.Tensors("loss")] == list(range(3, 25, 3))
 
 
-def test_the_same_command_on_a_finished_run_does_nothing(finished, project):
+def test_the_same_command_on_a_finished_run_does_nothing(finished, project, command):
     before = {
         path: path.stat().st_mtime_ns for path in finished[0].rglob("*") if path.is_file() and path.name != ".lock"
     }
-    out, _ = finish("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
-    assert "runs/whole is finished; nothing to do" in out
+    code, out, _ = command("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
+    assert code == 0 and "runs/whole is finished; nothing to do" in out
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-def test_another_recipe_is_kept_out_of_the_folder(finished, project):
-    _, err = finish("run", "tiny.gin", "WORKDIR=runs/whole", "LEARNING_RATE=0.5", cwd=project, code=2)
-    assert err.strip().splitlines()[-1] == (
+def test_another_recipe_is_kept_out_of_the_folder(finished, project, command):
+    code, _, err = command("run", "tiny.gin", "WORKDIR=runs/whole", "LEARNING_RATE=0.5", cwd=project)
+    assert code == 2 and err.strip().splitlines()[-1] == (
         "rembed: WORKDIR runs/whole is of another recipe: LEARNING_RATE is 0.001 there and 0.5 here; "
         "choose another WORKDIR"
     )
 
 
-def kill_when(process, is_time):
-    """Sends SIGKILL as soon as something is true; False if the process ended before."""
-    killed = False
-    while process.poll() is None and not killed:
-        if is_time():
-            process.send_signal(signal.SIGKILL)
-            killed = True
-        time.sleep(0.01)
-    process.communicate()
-    return killed
-
-
-def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits(finished, project):
+def test_a_run_that_is_killed_while_it_fine_tunes_ends_in_the_same_bits(finished, project, command):
+    """Kills while text is prepared are in data/test_prepare.py, those while it pre-trains in test_kills_of_runs.py."""
     whole, _ = finished
     killed = project / "runs/killed"
-    moments = [  # more of them in test_kills_of_runs.py
-        (killed / ".corpus.writing").exists,
-        lambda: (killed / "metrics.jsonl").exists() and len(log(killed)) >= 8 and (killed / "finetuned").exists(),
-    ]
-    for is_time in moments:
-        process = rembed("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
-        assert kill_when(process, is_time)
-    finish("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
+    shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("finetuned", "scores.json", "finished.json"))
+    rows = (killed / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (killed / "metrics.jsonl").write_text("".join(rows[:8]))  # as it was when it had pre-trained
+    process = rembed("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
+    while not list(killed.glob("finetuned/*/*/step-*")):  # one of two is done
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert not (killed / "finished.json").exists()
+    code, _, err = command("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
+    assert code == 0, err
     assert log(killed) == log(whole)
-    for file in ("encoder.safetensors", "head.safetensors", "optimizer.safetensors", "state.json"):
-        paths = [workdir / "checkpoints/step-00000024" / file for workdir in (whole, killed)]
-        assert paths[0].read_bytes() == paths[1].read_bytes(), file
     assert json.loads((killed / "scores.json").read_text()) == json.loads((whole / "scores.json").read_text())
+    ours, theirs = (sorted(path for path in run.glob("finetuned/**/*.*") if path.is_file()) for run in (killed, whole))
+    for one, two in zip(ours, theirs, strict=True):
+        assert one.read_bytes() == two.read_bytes(), one
 
 
-def test_the_operative_configuration_repeats_the_run(finished, project):
+def test_the_operative_configuration_repeats_the_run(finished, project, command):
     whole, _ = finished
-    finish("run", "runs/whole/operative_config.gin", "WORKDIR=runs/again", cwd=project)
+    code, _, err = command("run", "runs/whole/operative_config.gin", "WORKDIR=runs/again", cwd=project)
+    assert code == 0, err
     assert log(project / "runs/again") == log(whole)
 
 
 def test_jax_runs_the_same_recipe(project):
-    finish("run", "tiny.gin", "WORKDIR=runs/jax", cwd=project, KERAS_BACKEND="jax")
+    compiled = [
+        f"training.{stage}.jit_compile=True" for stage in ("finetune", "evaluate")
+    ]  # else operation by operation
+    finish("run", "tiny.gin", "WORKDIR=runs/jax", *compiled, cwd=project, KERAS_BACKEND="jax")
     rows = log(project / "runs/jax")
     assert rows[7]["step"] == 24 and rows[7]["loss"] < rows[0]["loss"]
     assert json.loads((project / "runs/jax/environment.json").read_text())["backend"] == "jax"
 
 
-def test_a_recipe_is_timed_and_leaves_nothing(project, tmp_path):
-    out, _ = finish("benchmark", project / "tiny.gin", "--steps", 4, "--out", "figures.json", cwd=tmp_path)
+def test_a_recipe_is_timed_and_leaves_nothing(project, command, tmp_path):
+    code, out, err = command(
+        "benchmark",
+        project / "tiny.gin",
+        "training.pretrain.jit_compile=False",
+        "--steps",
+        "4",
+        "--out",
+        "figures.json",
+        cwd=tmp_path,
+    )
+    assert code == 0, err
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
     assert figures["slowest_step_tokens_per_second"] <= figures["training_tokens_per_second"]

@@ -14,7 +14,11 @@ from tests.tasks import official
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes/finetune").rglob("*.gin"))
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("without_graphs"),  # those of each kind of task are made in training/test_finetune.py
+    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forks import SEED, after, finish, start, stop
+from tests.forks import SEED, after, command, finish, start, stop
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
@@ -45,18 +45,6 @@ training.pretrain.corpus = "corpus"
 training.pretrain.jit_compile = False
 training.run.stages = [@training.pretrain]
 """
-
-
-def command(*arguments):
-    """What a process does that a user starts; TensorFlow is imported, which `hushed` would do."""
-
-    def job():
-        from rembed_keras import cli
-
-        sys.argv = ["rembed", *map(str, arguments)]
-        cli.main()
-
-    return job
 
 
 def rows_of(folder):
@@ -149,6 +137,8 @@ def damage():
     assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), said, file_size=100_000)) == 2, said.read_text()
     lines.append(last_words(said))
     assert not list(Path("full").rglob("*writing*"))
+    assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), said)) == 0, said.read_text()
+    assert rows_of(Path("full")) == rows_of(Path("whole"))
     return {"lines": lines}
 
 

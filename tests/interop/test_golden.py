@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.interop.huggingface import read_huggingface
+from tests.forward import forward
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -16,9 +17,9 @@ def test_hidden_states_and_logits_are_those_recorded(name):
     recorded = np.load(GOLDEN / name / "outputs.npz")
     inputs = {key: recorded[key] for key in ("token_ids", "segment_ids", "padding_mask")}
     is_real = inputs["padding_mask"] > 0
-    states = model.encoder.predict(inputs, verbose=0)["hidden_states"]
+    states = forward(model.encoder, inputs)["hidden_states"]
     for i, state in enumerate(states):
         np.testing.assert_allclose(np.asarray(state)[is_real], recorded[f"hidden_{i}"][is_real], atol=1e-4)
     everywhere = np.tile(np.arange(8, dtype="int32"), (2, 1))
-    logits = model.predict(inputs | {"mask_positions": everywhere}, verbose=0)
+    logits = forward(model, inputs | {"mask_positions": everywhere})
     np.testing.assert_allclose(np.asarray(logits)[is_real], recorded["logits"][is_real], atol=1e-4)

@@ -12,6 +12,7 @@ from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.modeling import Encoder, MaskedLM
+from tests.forward import forward
 
 SIZES = {
     "vocab_size": 60,
@@ -53,7 +54,7 @@ def test_logits_are_theirs_at_the_published_width_and_depth(peers, tmp_path):
     model.save_pretrained(tmp_path)
     ours, _ = read_huggingface(tmp_path)
     expected = their_outputs(peers, model).logits.numpy()
-    logits = ours.predict(INPUTS | {"mask_positions": EVERYWHERE}, verbose=0)
+    logits = forward(ours, INPUTS | {"mask_positions": EVERYWHERE})
     assert np.std(real(expected)) > 0.5
     np.testing.assert_allclose(real(logits), real(expected), atol=1e-4)
 
@@ -93,7 +94,7 @@ def test_logits_are_theirs(name, peers, tmp_path):
     inputs = INPUTS | {"segment_ids": segments, "mask_positions": EVERYWHERE}
     if roberta:
         inputs["token_ids"] = np.where(MASK, IDS, 1)
-    np.testing.assert_allclose(real(ours.predict(inputs, verbose=0)), real(expected), atol=1e-4)
+    np.testing.assert_allclose(real(forward(ours, inputs)), real(expected), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [*CASES, "Electra"])
@@ -111,7 +112,7 @@ def test_encoders_are_theirs_with_and_without_a_prefix(name, prefix, peers, tmp_
     roberta = name == "XLMRoberta"
     segments = 0 * SEGMENTS if roberta else SEGMENTS
     expected = their_outputs(peers, model, 1 if roberta else 0, segments)
-    outputs = ours.predict(INPUTS | {"segment_ids": segments}, verbose=0)
+    outputs = forward(ours, INPUTS | {"segment_ids": segments})
     np.testing.assert_allclose(real(outputs["sequence_output"]), real(expected.last_hidden_state), atol=1e-4)
     if name != "Electra":
         np.testing.assert_allclose(outputs["pooled_output"], expected.pooler_output.numpy(), atol=1e-4)
@@ -145,7 +146,7 @@ def test_they_compute_what_we_write(encoder, head, name, peers, tmp_path):
     )
     assert not report["missing_keys"] and not report["mismatched_keys"]
     expected = their_outputs(peers, loaded.eval()).logits.numpy()
-    logits = model.predict(INPUTS | {"mask_positions": EVERYWHERE}, verbose=0)
+    logits = forward(model, INPUTS | {"mask_positions": EVERYWHERE})
     np.testing.assert_allclose(real(logits), real(expected), atol=1e-4)
 
 

@@ -12,6 +12,7 @@ from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.tasks.encoding import encode
+from tests.forward import forward
 
 
 def random_model(rows, coupling="decoupled", **changes):
@@ -53,11 +54,11 @@ def test_outputs_on_text_of_kept_pieces_are_the_same_bits(coupling, corpus, text
     assert pieces[0] == pieces[1]
     slots = {"mask_positions": np.tile([[1, 3]], (16, 1)).astype("int32")}
     np.testing.assert_array_equal(
-        small.encoder.predict(after, verbose=0)["sequence_output"],
-        model.encoder.predict(before, verbose=0)["sequence_output"],
+        forward(small.encoder, after)["sequence_output"],
+        forward(model.encoder, before)["sequence_output"],
     )
-    old = model.predict(before | slots, verbose=0)
-    new = small.predict(after | slots, verbose=0)
+    old = forward(model, before | slots)
+    new = forward(small, after | slots)
     kept = [theirs._model.piece_to_id(ours._model.id_to_piece(i)) for i in range(ours.vocabulary_size)]
     np.testing.assert_allclose(new, old[:, :, kept], atol=1e-5)
 
@@ -98,8 +99,8 @@ def test_new_pieces_begin_as_the_mean_of_their_parts_and_are_used(preset, corpus
         np.testing.assert_allclose(longer[900], rows[parts].mean(axis=0), atol=1e-6)
     text = lines("en", 0, 4)
     np.testing.assert_array_equal(
-        new.encoder.predict(encode(text, ours, 32), verbose=0)["sequence_output"],
-        old.encoder.predict(encode(text, corpus.tokenizer, 32), verbose=0)["sequence_output"],
+        forward(new.encoder, encode(text, ours, 32))["sequence_output"],
+        forward(old.encoder, encode(text, corpus.tokenizer, 32))["sequence_output"],
     )
     with pytest.raises(UserError, match="are there already"):
         extend(str(preset), str(tmp_path / "none"), ["[CLS]"])
@@ -134,8 +135,8 @@ def test_what_only_pretraining_has_is_left_out(make, tmp_path):
     assert kept.num_layers == model.drop_heads().num_layers
     inputs = encode_ids([[2, 7, 8, 3]])
     np.testing.assert_allclose(
-        kept.predict(inputs, verbose=0)["sequence_output"],
-        model.drop_heads().predict(inputs, verbose=0)["sequence_output"],
+        forward(kept, inputs)["sequence_output"],
+        forward(model.drop_heads(), inputs)["sequence_output"],
         atol=1e-6,
     )
 

@@ -6,8 +6,9 @@ import pytest
 
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.tables import BandedTable, LookupTable
+from tests.forward import EAGER, forward
 from tests.modeling import reference
-from tests.modeling.test_encoder import FIRST, make_encoder, run
+from tests.modeling.test_encoder import FIRST, make_encoder
 from tests.modeling.test_pretraining import make_batch
 
 UNREAD = 45  # a word of no input: only the output side can move its vector
@@ -19,7 +20,7 @@ def moved(model):
     tables = [weight for weight in model.weights if len(weight.shape) == 2 and weight.shape[0] == 50]
     before = {weight.path: weight.numpy() for weight in tables}
     x, y, weights = make_batch()
-    model.compile(optimizer=keras.optimizers.SGD(0.5))
+    model.compile(optimizer=keras.optimizers.SGD(0.5), **EAGER)
     model.train_on_batch(x, y, weights)
     return {
         weight.path: set(np.flatnonzero(np.abs(weight.numpy() - before[weight.path]).max(axis=1)).tolist())
@@ -62,7 +63,7 @@ def test_a_gradient_disentangled_output_starts_where_the_input_is():
         ours.assign(value)
         theirs.assign(value)
     x, _, _ = make_batch()
-    np.testing.assert_array_equal(gdes.predict(x, verbose=0), coupled.predict(x, verbose=0))
+    np.testing.assert_array_equal(forward(gdes, x), forward(coupled, x))
 
 
 def test_a_gradient_disentangled_output_adds_its_difference():
@@ -75,7 +76,7 @@ def test_a_gradient_disentangled_output_adds_its_difference():
     features = reference.gelu(states[-1][x["mask_positions"][0]] @ w["head/dense/kernel"] + w["head/dense/bias"])
     features = reference.layer_norm(features, w["head/norm/gamma"], w["head/norm/beta"])
     table = w["embeddings/token/embeddings"] + w["head/output_embedding/gdes/difference/embeddings"]
-    np.testing.assert_allclose(model.predict(x, verbose=0)[0], features @ table.T, atol=5e-5)
+    np.testing.assert_allclose(forward(model, x)[0], features @ table.T, atol=5e-5)
 
 
 def whole_table(table):
@@ -104,12 +105,12 @@ def test_bands_are_tied_when_coupled_and_their_own_when_decoupled():
     coupled = MaskedLM(encoder, 16, coupling="coupled")
     assert not any("output_embedding/coupled" in weight.path for weight in coupled.head.output_embedding.weights)
     x, _, _ = make_batch()
-    states = run(encoder, {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")})["sequence_output"]
+    states = forward(encoder, {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")})["sequence_output"]
     w = reference.weights_of(coupled)
     features = reference.gelu(states[0][x["mask_positions"][0]] @ w["head/dense/kernel"] + w["head/dense/bias"])
     features = reference.layer_norm(features, w["head/norm/gamma"], w["head/norm/beta"])
     expected = features @ whole_table(encoder.token_embedding).T
-    np.testing.assert_allclose(coupled.predict(x, verbose=0)[0], expected, atol=5e-5)
+    np.testing.assert_allclose(forward(coupled, x)[0], expected, atol=5e-5)
     own = MaskedLM(encoder, 16, output_cutoffs=(20,))
     assert [band.embeddings.shape for band in own.head.output_embedding.coupling.table.bands] == [(20, 16), (30, 4)]
 
@@ -118,7 +119,7 @@ def test_every_band_learns():
     model = MaskedLM(make_encoder(input_cutoffs=(12, 30), input_embedding_dim=16), 16, output_cutoffs=(20,))
     before = {weight.path: weight.numpy() for weight in model.trainable_weights}
     x, y, weights = make_batch()
-    model.compile(optimizer=keras.optimizers.SGD(0.5))
+    model.compile(optimizer=keras.optimizers.SGD(0.5), **EAGER)
     model.train_on_batch(x, y, weights)
     still = {path for path, value in before.items() if np.array_equal(value, weight_of(model, path))}
     assert not {path for path in still if "band" in path or "projection_" in path}
@@ -149,7 +150,7 @@ def test_a_frozen_input_table_stays_and_the_rest_learns():
     model = MaskedLM(encoder, 20)
     table, kernel = encoder.token_embedding.embeddings.numpy(), encoder.parts.projection.kernel.numpy()
     x, y, weights = make_batch()
-    model.compile(optimizer="adam")
+    model.compile(optimizer="adam", **EAGER)
     model.train_on_batch(x, y, weights)
     np.testing.assert_array_equal(encoder.token_embedding.embeddings.numpy(), table)
     assert not np.array_equal(encoder.parts.projection.kernel.numpy(), kernel)

@@ -5,7 +5,8 @@ import keras_hub
 import numpy as np
 import pytest
 
-from rembed_keras.modeling import Encoder
+from rembed_keras.modeling import Encoder, SpanExtractor
+from tests.forward import forward
 from tests.modeling import reference
 
 SIZES = {
@@ -42,13 +43,6 @@ def make_inputs(documents, length):
     return inputs
 
 
-def run(model, inputs):
-    return {
-        key: [np.asarray(x) for x in value] if isinstance(value, list) else np.asarray(value)
-        for key, value in model.predict(inputs, verbose=0).items()
-    }
-
-
 FIRST = ([2, 11, 12, 13, 3, 21, 3], [0, 0, 0, 0, 0, 1, 1])
 SECOND = ([2, 31, 32, 3], [0, 0, 0, 0])
 
@@ -56,7 +50,7 @@ SECOND = ([2, 31, 32, 3], [0, 0, 0, 0])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 def test_equals_the_reference_in_float64(activation):
     encoder = make_encoder(activation=activation)
-    outputs = run(encoder, make_inputs([[FIRST]], 7))
+    outputs = forward(encoder, make_inputs([[FIRST]], 7))
     states, pooled = reference.encode(encoder, *map(np.array, FIRST), activation=getattr(reference, activation))
     assert len(outputs["hidden_states"]) == 3
     for ours, theirs in zip(outputs["hidden_states"], states, strict=True):
@@ -65,11 +59,21 @@ def test_equals_the_reference_in_float64(activation):
     np.testing.assert_allclose(outputs["pooled_output"][0], pooled, atol=2e-5)
 
 
+def test_a_mask_of_truth_values_is_one_of_numbers():
+    encoder = make_encoder()
+    numbers = make_inputs([[FIRST], [SECOND]], 8)
+    truth = numbers | {"padding_mask": numbers["padding_mask"].astype(bool)}
+    ours, theirs = (forward(encoder, inputs)["sequence_output"] for inputs in (truth, numbers))
+    np.testing.assert_array_equal(ours, theirs)
+    spans = SpanExtractor(encoder)
+    np.testing.assert_array_equal(*(forward(spans, inputs) for inputs in (truth, numbers)))
+
+
 def test_a_packed_row_equals_its_documents_alone():
     encoder = make_encoder()
-    packed = run(encoder, make_inputs([[FIRST, SECOND]], 12))["sequence_output"][0]
+    packed = forward(encoder, make_inputs([[FIRST, SECOND]], 12))["sequence_output"][0]
     for document, span in ((FIRST, slice(0, 7)), (SECOND, slice(7, 11))):
-        alone = run(encoder, make_inputs([[document]], len(document[0])))["sequence_output"][0]
+        alone = forward(encoder, make_inputs([[document]], len(document[0])))["sequence_output"][0]
         np.testing.assert_allclose(packed[span], alone, atol=1e-5)
 
 
@@ -78,14 +82,14 @@ def test_padding_changes_nothing():
     short, long = make_inputs([[FIRST]], 7), make_inputs([[FIRST]], 12)
     long["token_ids"][0, 7:] = 40  # whatever stands under padding
     np.testing.assert_allclose(
-        run(encoder, long)["sequence_output"][0, :7], run(encoder, short)["sequence_output"][0], atol=1e-5
+        forward(encoder, long)["sequence_output"][0, :7], forward(encoder, short)["sequence_output"][0], atol=1e-5
     )
 
 
 def test_left_padding_keeps_the_index_as_position():
     encoder = make_encoder()
     inputs = {key: np.roll(value, 3, axis=1) for key, value in make_inputs([[SECOND]], 7).items()}
-    states = run(encoder, inputs)["hidden_states"][0]
+    states = forward(encoder, inputs)["hidden_states"][0]
     w = reference.weights_of(encoder)
     embedded = w["embeddings/token/embeddings"][SECOND[0]] + w["embeddings/segment/embeddings"][0]
     embedded = embedded + w["embeddings/position/embeddings"][3:7]
@@ -103,10 +107,11 @@ def test_cutting_layers_shares_weights():
     encoder = make_encoder()
     lower = encoder.with_layers(1)
     inputs = make_inputs([[FIRST]], 7)
-    whole = run(encoder, inputs)
-    np.testing.assert_array_equal(run(lower, inputs)["sequence_output"], whole["hidden_states"][1])
+    whole = forward(encoder, inputs)
+    np.testing.assert_array_equal(forward(lower, inputs)["sequence_output"], whole["hidden_states"][1])
     encoder.token_embedding.embeddings.assign(encoder.token_embedding.embeddings + 1.0)
-    np.testing.assert_array_equal(run(lower, inputs)["sequence_output"], run(encoder, inputs)["hidden_states"][1])
+    ours, theirs = forward(lower, inputs)["sequence_output"], forward(encoder, inputs)["hidden_states"][1]
+    np.testing.assert_array_equal(ours, theirs)
     assert lower.get_config()["num_layers"] == 1
     with pytest.raises(ValueError, match="has 2 to keep from"):
         encoder.with_layers(3)
@@ -115,17 +120,17 @@ def test_cutting_layers_shares_weights():
 def test_presets_and_configs_come_back(tmp_path):
     encoder = make_encoder(activation="gelu_tanh")
     inputs = make_inputs([[FIRST]], 7)
-    expected = run(encoder, inputs)["sequence_output"]
+    expected = forward(encoder, inputs)["sequence_output"]
     encoder.save_to_preset(str(tmp_path / "preset"))
     for loader in (Encoder, keras_hub.models.Backbone):
         restored = loader.from_preset(str(tmp_path / "preset"))
         assert isinstance(restored, Encoder)
-        np.testing.assert_array_equal(run(restored, inputs)["sequence_output"], expected)
+        np.testing.assert_array_equal(forward(restored, inputs)["sequence_output"], expected)
     again = Encoder.from_config(json.loads(json.dumps(encoder.get_config())))
     assert again.get_config() == encoder.get_config()
     encoder.save(tmp_path / "encoder.keras")
     loaded = keras.saving.load_model(tmp_path / "encoder.keras")
-    np.testing.assert_array_equal(run(loaded, inputs)["sequence_output"], expected)
+    np.testing.assert_array_equal(forward(loaded, inputs)["sequence_output"], expected)
 
 
 def test_lora_trains_only_its_factors():
@@ -141,7 +146,7 @@ def test_bfloat16_stays_near_float32():
     half = Encoder(**SIZES, dtype="mixed_bfloat16")
     half.set_weights(encoder.get_weights())
     inputs = make_inputs([[FIRST, SECOND]], 12)
-    ours, exact = run(half, inputs)["sequence_output"][0, :11], run(encoder, inputs)["sequence_output"][0, :11]
+    ours, exact = forward(half, inputs)["sequence_output"][0, :11], forward(encoder, inputs)["sequence_output"][0, :11]
     error = np.abs(ours.astype("float32") - exact)
     assert error.max() > 0  # it did compute in bfloat16
     assert error.max() < 0.25 and error.mean() < 0.03
@@ -165,6 +170,6 @@ def test_refuses_what_cannot_be_built(changes, message):
 def test_dropout_is_off_when_predicting_and_on_when_training():
     encoder = make_encoder(dropout=0.5)
     inputs = make_inputs([[FIRST]], 7)
-    np.testing.assert_array_equal(run(encoder, inputs)["sequence_output"], run(encoder, inputs)["sequence_output"])
+    np.testing.assert_array_equal(*(encoder.predict(inputs, verbose=0)["sequence_output"] for _ in range(2)))
     trained = [np.asarray(encoder(inputs, training=True)["sequence_output"]) for _ in range(2)]
     assert not np.array_equal(*trained)

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
+from tests.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
@@ -19,17 +20,17 @@ INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
 )
 def test_task_models_learn_and_come_back(make, shape, target, tmp_path):
     model = make(make_encoder())
-    assert model.predict(INPUTS, verbose=0).shape == shape
+    assert forward(model, INPUTS).shape == shape
     model.compile(keras.optimizers.Adam(1e-2))
     losses = model.fit(INPUTS, target, batch_size=4, epochs=15, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.predict(INPUTS, verbose=0), model.predict(INPUTS, verbose=0))
+    np.testing.assert_array_equal(forward(again, INPUTS), forward(model, INPUTS))
 
 
 def test_spans_never_lie_in_padding():
-    logits = SpanExtractor(make_encoder()).predict(INPUTS, verbose=0)
+    logits = forward(SpanExtractor(make_encoder()), INPUTS)
     padding = INPUTS["padding_mask"] == 0
     assert (logits.transpose(0, 2, 1)[padding] < -1e8).all()
     assert (logits.transpose(0, 2, 1)[~padding] > -1e3).all()
@@ -37,7 +38,7 @@ def test_spans_never_lie_in_padding():
 
 def test_padded_tags_count_nothing():
     model = Tagger(make_encoder(), 5)
-    model.compile("sgd")
+    model.compile("sgd", **EAGER)
     tags = np.ones((4, 8), int)
     weight = (INPUTS["padding_mask"] > 0).astype("float32")
     other = np.where(weight > 0, tags, 4)

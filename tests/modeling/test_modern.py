@@ -5,8 +5,9 @@ import pytest
 from keras_hub.layers import RotaryEmbedding
 
 from rembed_keras.modeling.modern import rotate
+from tests.forward import forward
 from tests.modeling import reference
-from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs, run
+from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 
 MODERN = {"block": "modern", "num_segments": 0, "always_project": False, "layer_norm_epsilon": 1e-5}
 
@@ -50,7 +51,7 @@ def encode(encoder, token_ids):
 @pytest.mark.parametrize("width", [6, 16])
 def test_equals_the_reference_in_float64(width):
     encoder = make_encoder(**MODERN, input_embedding_dim=width, num_layers=3)
-    outputs = run(encoder, make_inputs([[FIRST]], 7))["hidden_states"]
+    outputs = forward(encoder, make_inputs([[FIRST]], 7))["hidden_states"]
     for ours, theirs in zip(outputs, encode(encoder, np.array(FIRST[0])), strict=True):
         np.testing.assert_allclose(ours[0], theirs, atol=5e-5)
 
@@ -73,9 +74,9 @@ def test_cutting_keeps_the_first_block():
     encoder = make_encoder(**MODERN, num_layers=4)
     inputs = make_inputs([[FIRST]], 7)
     cut = encoder.with_layers(2)
-    state = run(encoder, inputs)["hidden_states"][2][0].astype("float64")
+    state = forward(encoder, inputs)["hidden_states"][2][0].astype("float64")
     expected = scale_norm(state, encoder.parts.norm.gamma.numpy())
-    np.testing.assert_allclose(run(cut, inputs)["sequence_output"][0], expected, atol=1e-5)
+    np.testing.assert_allclose(forward(cut, inputs)["sequence_output"][0], expected, atol=1e-5)
     with pytest.raises(ValueError, match="count on the first of them"):
         encoder.with_layers(2, "top")
 
@@ -124,4 +125,4 @@ def test_equals_hugging_faces_modernbert_on_random_weights(peers):
     mask = torch.tensor(inputs["padding_mask"])
     with torch.no_grad():
         expected = theirs(input_ids=torch.tensor(inputs["token_ids"]), attention_mask=mask).last_hidden_state.numpy()
-    np.testing.assert_allclose(run(ours, inputs)["sequence_output"][0, :7], expected[0, :7], atol=1e-4)
+    np.testing.assert_allclose(forward(ours, inputs)["sequence_output"][0, :7], expected[0, :7], atol=1e-4)

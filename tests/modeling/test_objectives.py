@@ -6,6 +6,7 @@ import pytest
 
 from rembed_keras.modeling import Encoder, LateMaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.replaced_tokens import Replace
+from tests.forward import forward
 from tests.modeling import reference
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 from tests.modeling.test_pretraining import make_batch
@@ -43,28 +44,28 @@ def test_the_decoder_sees_gaps_and_the_encoder_what_is_around_them():
     features = reference.gelu(whole[[1, 4]] @ w["head/dense/kernel"] + w["head/dense/bias"])
     features = reference.layer_norm(features, w["head/norm/gamma"], w["head/norm/beta"])
     expected = features @ w["head/output_embedding/decoupled/table/embeddings"].T + w["head/output_embedding/bias"]
-    np.testing.assert_allclose(model.predict(x, verbose=0)[0], expected, atol=1e-4)
+    np.testing.assert_allclose(forward(model, x)[0], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("block", ["bert", "modern"])
 def test_what_stands_at_hidden_positions_is_not_read(block):
     model = make_late(block=block)
     x = make_inputs([[FIRST, SECOND], [SECOND]], 12) | {"mask_positions": np.array([[1, 5, 8], [2, 0, 0]], "int32")}
-    logits = model.predict(x, verbose=0)
+    logits = forward(model, x)
     other = x | {"token_ids": x["token_ids"].copy()}
     other["token_ids"][[0, 0, 0, 1], [1, 5, 8, 2]] = 44
-    np.testing.assert_array_equal(model.predict(other, verbose=0), logits)
+    np.testing.assert_array_equal(forward(model, other), logits)
     other["token_ids"][0, 3] = 44
-    assert not np.allclose(model.predict(other, verbose=0), logits)
+    assert not np.allclose(forward(model, other), logits)
 
 
 def test_late_masking_keeps_documents_apart():
     model = make_late()
     x = make_inputs([[FIRST, SECOND]], 12) | {"mask_positions": np.array([[1, 8]], "int32")}
-    logits = model.predict(x, verbose=0)
+    logits = forward(model, x)
     other = x | {"token_ids": x["token_ids"].copy()}
     other["token_ids"][0, 9] = 44  # in the second document
-    changed = model.predict(other, verbose=0)
+    changed = forward(model, other)
     np.testing.assert_allclose(changed[0, 0], logits[0, 0], atol=1e-6)
     assert not np.allclose(changed[0, 1], logits[0, 1])
 
@@ -86,8 +87,8 @@ def test_everything_learns_and_comes_back(make, block, tmp_path):
     kept = Encoder.from_preset(str(tmp_path / "preset"))
     inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
     np.testing.assert_array_equal(
-        kept.predict(inputs, verbose=0)["sequence_output"],
-        model.drop_heads().predict(inputs, verbose=0)["sequence_output"],
+        forward(kept, inputs)["sequence_output"],
+        forward(model.drop_heads(), inputs)["sequence_output"],
     )
 
 
@@ -104,7 +105,7 @@ def make_detection(sharing="embeddings", **changes):
 def test_the_loss_is_the_generators_and_what_the_encoder_takes_for_replaced():
     model = make_detection()
     x, y, weights = make_batch()
-    outputs = {key: np.asarray(value, "float64") for key, value in model.predict(x, verbose=0).items()}
+    outputs = {key: np.asarray(value, "float64") for key, value in forward(model, x).items()}
     generated = (
         sum((reference.cross_entropy(outputs["logits"][row], y[row]) * weights[row]).sum() for row in range(2))
         / weights.sum()

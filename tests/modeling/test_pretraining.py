@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 
 from rembed_keras.modeling import Encoder, MaskedLM
+from tests.forward import EAGER, forward
 from tests.modeling import reference
-from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs, run
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 
 def make_model(output_embedding_dim=20, **changes):
@@ -37,10 +38,10 @@ def test_logits_and_loss_equal_the_reference_in_float64(coupling):
     model = make_model() if coupling == "decoupled" else MaskedLM(make_encoder(), 6, coupling="coupled")
     x, y, weights = make_batch()
     states, _ = reference.encode(model.encoder, *map(np.array, FIRST))
-    logits = model.predict(x, verbose=0)
+    logits = forward(model, x)
     assert logits.shape == (2, 3, 50)
     np.testing.assert_allclose(logits[0], reference.score(model, states[-1], x["mask_positions"][0]), atol=5e-5)
-    model.compile(optimizer="sgd")
+    model.compile(optimizer="sgd", **EAGER)
     loss = model.test_on_batch(x, y, weights, return_dict=True)["loss"]
     assert np.isclose(loss, (expected_losses(model, x, y) * weights).sum() / 4, atol=1e-5)
 
@@ -57,7 +58,7 @@ def test_every_real_prediction_counts_the_same_across_batches():
 
 def test_without_weights_every_slot_counts_and_without_predictions_none():
     model = make_model()
-    model.compile(optimizer="sgd")
+    model.compile(optimizer="sgd", **EAGER)
     x, y, weights = make_batch()
     loss = model.test_on_batch(x, y, return_dict=True)["loss"]
     assert np.isclose(loss, expected_losses(model, x, y).mean(), atol=1e-5)
@@ -67,7 +68,7 @@ def test_without_weights_every_slot_counts_and_without_predictions_none():
 def test_logs_the_loss_of_each_group():
     model = make_model()
     model.track_groups(["de", "en", "fr"])
-    model.compile(optimizer="sgd")
+    model.compile(optimizer="sgd", **EAGER)
     x, y, weights = make_batch()
     logs = model.test_on_batch(x, y, weights, return_dict=True)
     losses = expected_losses(model, x, y)
@@ -129,7 +130,7 @@ def test_packed_rows_give_the_loss_and_the_step_of_padded_ones():
         keras.utils.set_random_seed(6)
         model = make_model()
         before = [weight.numpy() for weight in model.weights]
-        model.compile(optimizer=keras.optimizers.SGD(0.5))
+        model.compile(optimizer=keras.optimizers.SGD(0.5), **EAGER)
         loss = model.train_on_batch(*batch, return_dict=True)["loss"]
         steps.append([np.array(loss), *(new.numpy() - old for new, old in zip(model.weights, before, strict=True))])
     for apart, together in zip(*steps, strict=True):
@@ -143,7 +144,7 @@ def test_coupled_is_one_table_and_decoupled_two():
     x, y, weights = make_batch()
     for model, moves in ((coupled, True), (decoupled, False)):
         before = encoder.token_embedding.embeddings.numpy()
-        model.compile(optimizer=keras.optimizers.SGD(0.1))
+        model.compile(optimizer=keras.optimizers.SGD(0.1), **EAGER)
         model.train_on_batch(x, y, weights)
         unseen = 45  # a word of no input: only an output side that shares the table can move it
         assert (not np.array_equal(before[unseen], encoder.token_embedding.embeddings.numpy()[unseen])) == moves
@@ -152,11 +153,11 @@ def test_coupled_is_one_table_and_decoupled_two():
 def test_dropping_the_head_keeps_outputs_to_the_bit():
     model = make_model()
     x, y, weights = make_batch()
-    model.compile(optimizer="adam")
+    model.compile(optimizer="adam", **EAGER)
     model.train_on_batch(x, y, weights)
     inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
-    before = run(model.encoder, inputs)
-    dropped, cut = run(model.drop_heads(), inputs), run(model.drop_heads(num_layers=1), inputs)
+    before = forward(model.encoder, inputs)
+    dropped, cut = forward(model.drop_heads(), inputs), forward(model.drop_heads(num_layers=1), inputs)
     np.testing.assert_array_equal(dropped["sequence_output"], before["sequence_output"])
     np.testing.assert_array_equal(cut["sequence_output"], before["hidden_states"][1])
 
@@ -167,7 +168,7 @@ def test_presets_come_back(coupling, tmp_path):
     model.save_to_preset(str(tmp_path / "preset"))
     again = MaskedLM.from_preset(str(tmp_path / "preset"))
     x, _, _ = make_batch()
-    np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
+    np.testing.assert_array_equal(forward(again, x), forward(model, x))
     assert again.count_params() == model.count_params()
     encoder = Encoder.from_preset(str(tmp_path / "preset"))
     assert encoder.get_config() == model.encoder.get_config()

@@ -6,7 +6,8 @@ import pytest
 
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.sizes import groups_of_layers, layers_to_keep
-from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs, run
+from tests.forward import forward
+from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST]], 7)
 BLOCK = {"attention": 4 * (16 * 16 + 16) + 32, "feed_forward": 2 * 16 * 24 + 24 + 16 + 32}
@@ -28,7 +29,8 @@ def test_layers_of_a_group_share_what_is_shared(sharing, groups, attentions, fee
     assert encoder.count_params() == blocks + attentions * BLOCK["attention"] + feed_forwards * BLOCK["feed_forward"]
     again = Encoder.from_config(json.loads(json.dumps(encoder.get_config())))
     again.set_weights(encoder.get_weights())
-    np.testing.assert_array_equal(run(again, INPUTS)["sequence_output"], run(encoder, INPUTS)["sequence_output"])
+    ours, theirs = (forward(each, INPUTS)["sequence_output"] for each in (again, encoder))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_sharing_everything_is_one_block_applied_again_and_again():
@@ -40,14 +42,15 @@ def test_sharing_everything_is_one_block_applied_again_and_again():
             weight.assign(value)
     for part in ("embeddings", "projection", "pooler"):
         getattr(plain.parts, part).set_weights(getattr(shared.parts, part).get_weights())
-    np.testing.assert_array_equal(run(plain, INPUTS)["sequence_output"], run(shared, INPUTS)["sequence_output"])
+    np.testing.assert_array_equal(forward(plain, INPUTS)["sequence_output"], forward(shared, INPUTS)["sequence_output"])
 
 
 def test_shared_layers_are_saved_once_and_come_back(tmp_path):
     encoder = make_encoder(num_layers=4, layer_sharing="all", layer_groups=2)
     encoder.save_to_preset(str(tmp_path / "preset"))
     again = Encoder.from_preset(str(tmp_path / "preset"))
-    np.testing.assert_array_equal(run(again, INPUTS)["sequence_output"], run(encoder, INPUTS)["sequence_output"])
+    ours, theirs = (forward(each, INPUTS)["sequence_output"] for each in (again, encoder))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_layers_that_stay(keep, layers):
         getattr(by_hand.parts, part).set_weights(getattr(encoder.parts, part).get_weights())
     for block, layer in zip(by_hand.parts.blocks, layers, strict=True):
         block.set_weights(encoder.parts.blocks[layer].get_weights())
-    np.testing.assert_array_equal(run(cut, INPUTS)["sequence_output"], run(by_hand, INPUTS)["sequence_output"])
+    np.testing.assert_array_equal(forward(cut, INPUTS)["sequence_output"], forward(by_hand, INPUTS)["sequence_output"])
 
 
 def test_a_cut_encoder_with_shared_layers_comes_back(tmp_path):
@@ -72,7 +75,7 @@ def test_a_cut_encoder_with_shared_layers_comes_back(tmp_path):
     cut.save_to_preset(str(tmp_path / "preset"))
     again = Encoder.from_preset(str(tmp_path / "preset"))
     assert again.count_params() == cut.count_params()
-    np.testing.assert_array_equal(run(again, INPUTS)["sequence_output"], run(cut, INPUTS)["sequence_output"])
+    np.testing.assert_array_equal(forward(again, INPUTS)["sequence_output"], forward(cut, INPUTS)["sequence_output"])
 
 
 def test_the_model_says_which_layers_it_drops():
@@ -88,7 +91,7 @@ def test_the_model_says_which_layers_it_drops():
 
 def test_a_scalar_mix_is_the_weighted_sum_of_all_states():
     encoder = make_encoder(scalar_mix=True)
-    outputs = run(encoder, INPUTS)
+    outputs = forward(encoder, INPUTS)
     shares = np.exp(encoder.parts.mix.weight.numpy().astype("float64"))
     shares *= encoder.parts.mix.scale.numpy() / shares.sum()
     expected = sum(share * state for share, state in zip(shares, outputs["hidden_states"], strict=True))
@@ -103,7 +106,7 @@ def test_heads_may_be_of_any_width():
         (16, 3, 4),
         (3, 4),
     ]
-    assert run(encoder, INPUTS)["sequence_output"].shape == (1, 7, 16)
+    assert forward(encoder, INPUTS)["sequence_output"].shape == (1, 7, 16)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +133,9 @@ def test_groups_are_neighbours():
 )
 def test_packing_padding_and_learning_hold_for_every_kind(changes):
     encoder = make_encoder(**changes)
-    packed = run(encoder, make_inputs([[FIRST, SECOND]], 12))["sequence_output"][0]
+    packed = forward(encoder, make_inputs([[FIRST, SECOND]], 12))["sequence_output"][0]
     for document, span in ((FIRST, slice(0, 7)), (SECOND, slice(7, 11))):
-        alone = run(encoder, make_inputs([[document]], len(document[0])))["sequence_output"][0]
+        alone = forward(encoder, make_inputs([[document]], len(document[0])))["sequence_output"][0]
         np.testing.assert_allclose(packed[span], alone, atol=2e-5)
     model = MaskedLM(encoder, 20)
     before = {weight.path: weight.numpy() for weight in model.trainable_weights}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rembed_keras.modeling import LateMaskedLM, MaskedLM
 from rembed_keras.modeling.vocabulary_loss import vocabulary_losses
+from tests.forward import EAGER
 from tests.modeling.test_encoder import make_encoder
 from tests.modeling.test_pretraining import make_batch
 
@@ -108,10 +109,10 @@ def test_a_step_is_that_of_kerass_loss_over_whole_logits(make, width, options, b
         model.encoder.parts.pooler.trainable = False  # which no loss here reads
         learner = model if loss_chunk else keras.Model(model.input, model.output)
         if loss_chunk:
-            learner.compile(keras.optimizers.SGD(0.5))
+            learner.compile(keras.optimizers.SGD(0.5), **EAGER)
         else:
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-            learner.compile(keras.optimizers.SGD(0.5 / float(weights.sum())), loss=loss)
+            learner.compile(keras.optimizers.SGD(0.5 / float(weights.sum())), loss=loss, **EAGER)
             x = {key: value for key, value in x.items() if key != "language_ids"}
         before = [weight.numpy() for weight in model.weights]
         learner.train_on_batch(x, y, weights)

@@ -12,6 +12,7 @@ from rembed_keras.tasks.examples import Labelled, Question, Splits, Tagged
 from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.workdir import Workdir
+from tests.forward import forward
 
 WORDS = ("save", "open", "table", "file")
 
@@ -154,14 +155,14 @@ def check_served(answerer, tmp_path):
     encoded = answerer.task.encode(
         [Labelled(str(i), *texts) for i, texts in enumerate(zip(firsts, seconds, strict=True))], answerer.tokenizer, 24
     )
-    expected = answerer.model.predict(encoded.inputs, verbose=0)
+    expected = forward(answerer.model, encoded.inputs)
     found = served.signatures["pairs"](texts=tf.constant(firsts), pairs=tf.constant(seconds))
     np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(expected), atol=1e-5)
     names = [label.decode() for label in found["labels"].numpy()]
     assert names == answerer.task.answers([None] * 3, encoded, expected)
     alone = answerer.task.encode([Labelled("0", text) for text in firsts], answerer.tokenizer, 24)
     found = served.signatures["serving_default"](texts=tf.constant(firsts))["probabilities"]
-    np.testing.assert_allclose(found, tf.nn.softmax(answerer.model.predict(alone.inputs, verbose=0)), atol=1e-5)
+    np.testing.assert_allclose(found, tf.nn.softmax(forward(answerer.model, alone.inputs)), atol=1e-5)
 
 
 def test_settings_that_make_no_sense_are_named(workdir):

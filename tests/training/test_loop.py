@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from rembed_keras.data.mixture import Mixture
-from rembed_keras.errors import DivergedError
+from rembed_keras.errors import DivergedError, UserError
 from rembed_keras.interruption import Interrupted
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training import AdamW, pretrain, replay
@@ -98,6 +98,8 @@ def terminate_when(is_time):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_graphs")  # a step's own part of it, in a graph, is in test_distribution.py
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_skipped_steps_stops_and_a_clock_that_jumps_change_nothing_else(corpus, tmp_path, jumping):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     learn(whole, corpus, bad=(4, 9), skip_nonfinite=2)
@@ -159,3 +161,9 @@ def test_a_step_that_diverges_is_kept_and_can_be_taken_again(corpus, tmp_path):
     arrays["x/token_ids"][1, 0] = 2
     np.savez(kept / "batch.npz", **arrays)
     assert math.isfinite(replay(kept)["gradient_norm"])
+    record = json.loads((kept / "state.json").read_text())
+    rate = {"module": "keras.layers", "class_name": "Lambda", "config": {}, "registered_name": None}
+    record["state"]["optimizer"]["config"]["learning_rate"] = rate
+    (kept / "state.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"'Lambda' of 'keras\.layers', which no model of ours"):
+        replay(kept)
