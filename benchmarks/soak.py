@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rembed_keras import config
 from rembed_keras.interruption import RESTART
 
 WHILE_STARTING = 0.1  # share of the stops that come before a command trains
@@ -29,7 +30,6 @@ include "gin/objectives/masked_lm.gin"
 include "gin/optimizers/adamw.gin"
 include "gin/runtime/pretrain.gin"
 include "gin/data/sample.gin"
-LEARNING_RATE = 3e-3
 training.AdamW.beta_2 = 0.98
 training.run.stages = [@training.prepare, @training.pretrain]
 """
@@ -152,8 +152,10 @@ def main() -> None:
     parser.add_argument("--out", help="where the runs are kept; a temporary folder by default")
     parser.add_argument("bindings", nargs="*", metavar="KNOB=VALUE", help="further knobs of the recipe")
     asked = parser.parse_args()
-    steps = max(20, round(2800 * asked.scale))
-    own = (f"STEPS={steps}", f"CHECKPOINT_EVERY={max(5, steps // 12)}", f"LOG_EVERY={max(2, steps // 40)}")
+    knobs = {name: knob["value"] for name, knob in config.load("recipes/quickstart.gin").knobs().items()}
+    steps = max(20, round(knobs["STEPS"] * asked.scale))
+    alike = tuple(f"{name}={knobs[name]}" for name in ("BATCH_SIZE", "LEARNING_RATE"))
+    own = (*alike, f"STEPS={steps}", f"CHECKPOINT_EVERY={max(5, steps // 12)}", f"LOG_EVERY={max(2, steps // 40)}")
     bindings = (*own, f"WARMUP_STEPS={max(2, steps // 14)}", *asked.bindings)
     print(f"seed {asked.seed}, {steps} steps", flush=True)
     draw, begun, stops, rounds = random.Random(asked.seed), time.monotonic(), 0, 0
