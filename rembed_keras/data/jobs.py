@@ -1,5 +1,6 @@
 """Work on many parts at once, by as many processes as there are cores, and a line that says how far it is."""
 
+import contextlib
 import os
 import sys
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from rembed_keras.data import survey
@@ -87,13 +89,41 @@ class Workers:
             yield from ((number, function(*arguments)) for number, (_, arguments) in enumerate(jobs))
             return
         pool = joblib.Parallel(self.processes, backend="loky", return_as="generator_unordered", batch_size=1)
-        try:
+        with _told_of_lost_workers():
             yield from pool(
                 joblib.delayed(_numbered)(number, function, arguments) for number, (_, arguments) in enumerate(jobs)
             )
-        except TerminatedWorkerError as error:
-            advice = "if memory ran out, try fewer processes; the same command goes on where it was"
-            raise WorkerLostError(f"a process that prepares text was ended from outside: {advice}") from error
+
+    def apart(self, function: Callable, *arguments: Any) -> Any:
+        """Calls a function in a process of its own, which gives all its memory back; for little text in this one.
+
+        Args:
+            function: importable by name, as are its arguments' classes.
+            arguments: of the function.
+
+        Returns:
+            What it returned.
+
+        Raises:
+            WorkerLostError: if the process was ended from outside.
+        """
+        if self.processes == 1:
+            return function(*arguments)
+        own = ProcessPoolExecutor(1)
+        try:
+            with _told_of_lost_workers():
+                return own.submit(function, *arguments).result()
+        finally:
+            own.shutdown(kill_workers=True)
+
+
+@contextlib.contextmanager
+def _told_of_lost_workers():
+    try:
+        yield
+    except TerminatedWorkerError as error:
+        advice = "if memory ran out, try fewer processes; the same command goes on where it was"
+        raise WorkerLostError(f"a process that prepares text was ended from outside: {advice}") from error
 
 
 def _cores() -> int:

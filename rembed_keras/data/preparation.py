@@ -188,7 +188,7 @@ class _Making:
         else:
             known = ("vocabulary_size", "byte_fallback", "normalization")
             settings = {name: self.plan.settings[name] for name in known if name in self.plan.settings}
-            train_tokenizer(self._sample(counts), writing, **settings)  # type: ignore[arg-type]
+            self.workers.apart(_learn_pieces, [*self._sample(counts)], writing, settings)
         writing.replace(self.model)
 
     def _sample(self, counts) -> Iterator[str]:
@@ -243,3 +243,7 @@ class _Making:
                 entry["verdicts"] = {verdict: sum(one[verdict] for one in each) for verdict in VERDICTS}
         np.save(self.corpus / "counts.npy", np.stack([pieces[name] for name in names]))
         return found
+
+
+def _learn_pieces(lines, path, settings):
+    train_tokenizer(lines, path, **settings)

@@ -19,6 +19,7 @@ from rembed_keras.data import jobs
 from rembed_keras.data.corpus import Corpus, prepare
 from rembed_keras.data.preparation import workshop
 from rembed_keras.data.text import read_exact_lines
+from rembed_keras.data.tokenizer import train_tokenizer
 from rembed_keras.errors import UserError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -118,6 +119,16 @@ def test_a_lost_process_is_told_and_its_work_stays(mixed_dir, corpus, tmp_path, 
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_pieces_are_learnt_in_a_process_that_gives_its_memory_back():
+    """Where text is much; in it a mistake is told as if it were made here, and its end as that of any process."""
+    many, one = jobs.Workers(2, 20_000_000), jobs.Workers(1, 20_000_000)
+    assert one.apart(os.getpid) == os.getpid() != many.apart(os.getpid)
+    with pytest.raises(UserError, match="normalization is 'none'"):
+        many.apart(train_tokenizer, [], "unwritten.model", 99, False, "none")
+    with pytest.raises(jobs.WorkerLostError):
+        many.apart(die)
 
 
 def test_a_corpus_of_the_first_layout_is_read(corpus, text_dir, tmp_path):
