@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
-from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky import ProcessPoolExecutor, get_reusable_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from rembed_keras.data import survey
@@ -97,6 +97,8 @@ class Workers:
     def apart(self, function: Callable, *arguments: Any) -> Any:
         """Calls a function in a process of its own, which gives all its memory back; for little text in this one.
 
+        No other process is there meanwhile.
+
         Args:
             function: importable by name, as are its arguments' classes.
             arguments: of the function.
@@ -109,6 +111,7 @@ class Workers:
         """
         if self.processes == 1:
             return function(*arguments)
+        shut_down()
         own = ProcessPoolExecutor(1)
         try:
             with _told_of_lost_workers():
@@ -180,6 +183,4 @@ class Line:
 
 def shut_down() -> None:
     """Ends the processes that wait for more work, and frees their memory."""
-    from joblib.externals.loky import get_reusable_executor
-
     get_reusable_executor().shutdown(wait=True)
