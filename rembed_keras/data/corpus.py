@@ -8,6 +8,7 @@ when a process was killed is used by the next.
 """
 
 import shutil
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
@@ -86,7 +87,7 @@ class Corpus:
         self._shards = {name: _shards(self.manifest["languages"][name]) for name in self.languages}
         self.damage: UserError | None = None
         self._block = lru_cache(CACHED_BLOCKS)(self._read_block)
-        self._reader = lru_cache(OPEN_FILES)(self._open)
+        self._reader, self._opening = lru_cache(OPEN_FILES)(self._open), threading.Lock()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -138,7 +139,9 @@ class Corpus:
 
     def _read_block(self, language, shard, block):
         file, first_block, _ = self._shards[language][shard]
-        return np.frombuffer(self._reader(file)[first_block + block], dtype=self.manifest["dtype"])
+        with self._opening:  # else each of many threads would open a large file, of which one is kept
+            reader = self._reader(file)
+        return np.frombuffer(reader[first_block + block], dtype=self.manifest["dtype"])
 
     def _open(self, file):
         from array_record.python.array_record_data_source import ArrayRecordDataSource

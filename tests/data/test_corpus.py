@@ -3,6 +3,8 @@ import json
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -114,3 +116,19 @@ def test_a_disk_that_is_full_leaves_nothing(corpus, text_dir, tmp_path):
 def test_what_is_no_corpus_is_named(tmp_path):
     with pytest.raises(UserError, match="is not a prepared corpus: make one with `rembed prepare`"):
         Corpus(tmp_path)
+
+
+def test_a_file_that_many_threads_ask_for_is_opened_once(corpus, monkeypatch):
+    opened = []
+
+    def open_slowly(self, file, opens=Corpus._open):
+        opened.append(file)
+        time.sleep(0.1)
+        return opens(self, file)
+
+    monkeypatch.setattr(Corpus, "_open", open_slowly)
+    again = Corpus(corpus.path)
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(lambda start: again.tokens("de", start, 4), range(8))]
+    assert len(opened) == 1
+    assert [part.tolist() for part in found] == [corpus.tokens("de", start, 4).tolist() for start in range(8)]
