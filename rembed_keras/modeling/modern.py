@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.tables import initializer
-from rembed_keras.modeling.transformer import Sublayer, activation_function, pick
+from rembed_keras.modeling.transformer import Sublayer, TokenDense, activation_function, pick
 
 
 def rotate(x, positions, base=10_000.0):
@@ -75,7 +75,7 @@ class RotaryAttention(Sublayer):
         self.rotary_base = rotary_base
         self.norm = None if is_first else _norm(layer_norm_epsilon, "norm", dtype)
         self.query, self.key, self.value = (
-            keras.layers.EinsumDense(
+            TokenDense(
                 "bsd,dhk->bshk",
                 (None, num_heads, head_dim),
                 kernel_initializer=initializer(),
@@ -91,7 +91,7 @@ class RotaryAttention(Sublayer):
             self.norm.build(hidden_shape)
         for projection in (self.query, self.key, self.value):
             projection.build(hidden_shape)
-        self.merge = keras.layers.EinsumDense(
+        self.merge = TokenDense(
             "bshk,hkd->bsd",
             (None, hidden_shape[-1]),
             kernel_initializer=initializer(),

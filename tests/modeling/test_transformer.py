@@ -1,0 +1,43 @@
+import keras
+import numpy as np
+import pytest
+from scipy.special import erf
+
+from rembed_keras.modeling.modern import RotaryAttention
+from rembed_keras.modeling.transformer import SelfAttention, activation_function
+
+
+def test_gelu_is_that_of_float64():
+    x = np.linspace(-12, 12, 4801)
+    right = 0.5 * x * (1 + erf(x / np.sqrt(2)))
+    np.testing.assert_allclose(activation_function("gelu")(x.astype("float32")), right, rtol=1e-6, atol=1e-6)
+
+
+def test_gelu_of_half_precision_keeps_small_values():
+    x = keras.ops.cast(np.linspace(-3, 3, 25), "bfloat16")
+    wide = np.asarray(keras.ops.cast(x, "float32"), "float64")
+    right = 0.5 * wide * (1 + erf(wide / np.sqrt(2)))
+    ours = keras.ops.convert_to_numpy(keras.ops.cast(activation_function("gelu")(x), "float32"))
+    np.testing.assert_allclose(ours, right, rtol=0.004)
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="TensorFlow's gradient is the one that has rows")
+@pytest.mark.parametrize("kind", [SelfAttention, RotaryAttention])
+def test_a_kernel_has_one_gradient_and_not_one_for_each_row(kind):
+    import tensorflow as tf
+
+    rows, length, width = 3, 5, 8
+    attention = kind(num_heads=2, head_dim=4)
+    hidden = tf.constant(np.random.default_rng(0).normal(size=(rows, length, width)), "float32")
+    mask, positions = tf.ones((rows, length, length), "bool"), tf.tile(tf.range(length)[None], (rows, 1))
+
+    @tf.function(jit_compile=True)
+    def gradients(hidden):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(attention(hidden, mask, positions) ** 3)
+        return tape.gradient(loss, attention.trainable_variables)
+
+    attention(hidden, mask, positions)
+    program = gradients.experimental_get_compiler_ir(hidden)(stage="hlo")
+    assert f"f32[{rows},{length},{width}]" in program
+    assert f"f32[{rows},{width},{width}]" not in program
