@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -92,19 +93,24 @@ class Asked:
         self.workdir, self.task, self.origin, self.sequence_length = workdir, task, origin, sequence_length
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
         self._encoded = {}
+        self._model: Any = None
+        self._of: Any = None  # the configuration in its checkpoint
 
     def model(self, start, rate, seed):
-        """A fine-tuned model; None if its training failed."""
+        """A fine-tuned model, until the next is asked for; None if its training failed."""
         folder = folder_of(self.workdir, self.task, start, rate, seed)
         if has_failed(folder):
             return None
-        keras.backend.clear_session(free_memory=False)
         found = checkpoints.latest(folder)
         if found is None:
             raise UserError(f"{folder} is missing: run finetune first")
-        model = checkpoints.restore(found)
-        model.compile(jit_compile=self._jit_compile)
-        return model
+        if self._model is not None and found.state.get("model") == self._of:
+            checkpoints.load_parts(self._model, found)  # whose program is compiled
+            return self._model
+        keras.backend.clear_session(free_memory=False)
+        self._model, self._of = checkpoints.restore(found), found.state["model"]
+        self._model.compile(jit_compile=self._jit_compile)
+        return self._model
 
     def answers(self, model, part, examples):
         """What a model says to examples, which have a name so that they are encoded once."""

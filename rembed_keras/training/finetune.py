@@ -10,6 +10,7 @@ import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -18,6 +19,7 @@ from rembed_keras.errors import DivergedError
 from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.task import Task, batches
+from rembed_keras.training import checkpoints
 from rembed_keras.training.distribution import place
 from rembed_keras.training.loop import train
 from rembed_keras.training.optimizers import WarmupLinearDecay
@@ -82,25 +84,12 @@ def finetune(
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(origin.fresh()).to_json(), indent=1))
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
-    for start, rate, seed in itertools.product(starts, learning_rates, seeds):
+    learners = _Learners(task, origin, optimizer, ways, dropout, placement, (round(warmup_share * steps), steps))
+    for rate, start, seed in itertools.product(learning_rates, starts, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
             continue
-        keras.backend.clear_session(free_memory=False)
-        keras.utils.set_random_seed(seed)
-        with placement.scope():
-            learner = task.make_model(origin.fresh(), dropout)
-        origin.start(learner.encoder, start)
-        with placement.scope():  # a way may add layers
-            tune(learner, ways)
-            schedule = WarmupLinearDecay(rate, round(warmup_share * steps), steps)
-            shares = learning_rate_multipliers(learner, ways)
-            learner.compile(
-                optimizer=optimizer(learning_rate=schedule, multipliers=shares),
-                weighted_metrics=list(task.learns),
-                jit_compile=placement.jit_compile,
-            )
-            learner.optimizer.build(learner.trainable_variables)
+        learner = learners.begin(start, rate, seed)
         if workdir.is_chief:
             _account(workdir, task, tuned(learner))
         data = batches(encoded, batch_size, seed)
@@ -140,6 +129,44 @@ def folder_of(workdir: Workdir, task: Task, start: str, rate: float, seed: int) 
 def has_failed(folder: Path) -> bool:
     """Whether a model's training ended in a loss that is no number."""
     return (folder / "failed.json").exists()
+
+
+class _Learners:
+    """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
+
+    def __init__(self, task, origin, optimizer, ways, dropout, placement, schedule):
+        self.task, self.origin, self.optimizer, self.ways = task, origin, optimizer, ways
+        self.dropout, self.placement, self.schedule = dropout, placement, schedule
+        self._learner: Any = None
+        self._rate: float | None = None
+
+    def begin(self, start, rate, seed):
+        """A compiled model that has learned nothing of the task yet, until the next is asked for."""
+        fresh = self._fresh(start, rate, seed)
+        if rate != self._rate:
+            self._learner, self._rate = fresh, rate
+            return fresh
+        ours, theirs = ([*model.variables, *model.optimizer.variables] for model in (self._learner, fresh))
+        for variable, value in zip(ours, theirs, strict=True):
+            variable.assign(checkpoints.read(value))
+        return self._learner
+
+    def _fresh(self, start, rate, seed):
+        keras.backend.clear_session(free_memory=False)
+        keras.utils.set_random_seed(seed)
+        with self.placement.scope():
+            fresh = self.task.make_model(self.origin.fresh(), self.dropout)
+        self.origin.start(fresh.encoder, start)
+        with self.placement.scope():  # a way may add layers
+            tune(fresh, self.ways)
+            shares = learning_rate_multipliers(fresh, self.ways)
+            fresh.compile(
+                optimizer=self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares),
+                weighted_metrics=list(self.task.learns),
+                jit_compile=self.placement.jit_compile,
+            )
+            fresh.optimizer.build(fresh.trainable_variables)
+        return fresh
 
 
 def _build_metrics(learner, placement, data):

@@ -127,6 +127,22 @@ def test_a_rate_is_chosen_by_the_training_language_alone_and_a_failed_seed_is_co
 
 
 @pytest.mark.slow
+def test_a_model_is_what_it_would_be_alone_whatever_was_learnt_before(workdir, tmp_path):
+    """Models of one rate share a program; nothing of one is left in the next, nor in what it answers."""
+    alone = Workdir(tmp_path / "alone")
+    (alone.path / "corpus").symlink_to(workdir.path / "corpus")
+    for each, seeds in ((workdir, (3, 4)), (alone, (4,))):
+        learn(each, TASKS["classification"](), epochs=5, dropout=0.3, seeds=seeds)
+    alone.close()
+    name = "topics/scratch-lr0.01-seed4"
+    ours, theirs = (each.metrics.rows(f"finetune/{name}") for each in (workdir, alone))
+    assert [row["loss"] for row in ours] == [row["loss"] for row in theirs] and len(ours) == 2
+    folder = workdir.finetuned / name / "step-00000020"
+    for file in (*folder.glob("*.safetensors"), *workdir.path.glob("predictions/topics/scratch-seed4.*")):
+        assert file.read_bytes() == (alone.path / file.relative_to(workdir.path)).read_bytes()
+
+
+@pytest.mark.slow
 def test_a_file_is_answered_as_the_examples_were(workdir, tmp_path):
     task = TASKS["classification"]()
     learn(workdir, task)
