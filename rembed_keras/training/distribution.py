@@ -96,12 +96,14 @@ def place(strategy: str, batch_size: int, jit_compile: bool = True, knob: str = 
     >>> place("one_device", batch_size=8).replicas
     1
     """
-    processes = join(strategy)
-    backend, opens = STRATEGIES[strategy]
+    processes, backend = join(strategy), keras.config.backend()
+    _, opens = STRATEGIES[strategy]
     if strategy == "one_device":
-        is_compiled = jit_compile and (keras.config.backend() == "tensorflow" or "auto")
-        return Placement(strategy, 1, opens, is_compiled, lambda batches: batches)
+        if backend == "tensorflow":
+            return Placement(strategy, 1, opens, jit_compile, replicated.feed_one)
+        return Placement(strategy, 1, opens, jit_compile and "auto", lambda batches: batches)
     opened = opens()
+    is_compiled: bool | str
     if backend == "jax":
         replicas, is_compiled, feed = opened.num_model_replicas, "auto", partial(meshes.feed, processes)
     else:

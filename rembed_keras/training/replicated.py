@@ -96,6 +96,12 @@ def workers() -> Processes:
     return Processes(index, len(tasks), here.set_config_key_value, here.get_config_key_value, is_one_lost)
 
 
+def feed_one(batches):
+    """A dataset of batches as they are, as `model.fit` takes it on one device; see `feed`."""
+    (first,) = islice(iter(batches), 1)
+    return _dataset(lambda: batches, first)
+
+
 def feed(strategy, batches):
     """A dataset that hands each replica its rows of every batch.
 
@@ -106,14 +112,12 @@ def feed(strategy, batches):
     Returns:
         A `tf.distribute.DistributedDataset`, as `model.fit` takes it: replica r of R has the r-th of R parts of rows.
     """
-    import tensorflow as tf
 
     def rows_of(batch, replica, replicas):
         return keras.tree.map_structure(lambda column: part_of(column, replica, replicas), batch)
 
     (first,) = islice(iter(batches), 1)
     part = rows_of(first, 0, strategy.num_replicas_in_sync)
-    signature = keras.tree.map_structure(lambda column: tf.TensorSpec(column.shape, column.dtype), part)
 
     def of_process(context):
         replicas = context.num_replicas_in_sync
@@ -125,6 +129,20 @@ def feed(strategy, batches):
                 for replica in own:
                     yield rows_of(batch, replica, replicas)
 
-        return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2 * count)
+        return _dataset(parts, part).prefetch(2 * count)
 
     return strategy.distribute_datasets_from_function(of_process)
+
+
+def _dataset(make, example):
+    """A `tf.data.Dataset` of what `make()` iterates over, nested arrays like those of an example.
+
+    It has nothing to tune. TensorFlow's thread that tunes would, at the end of one run in a few, sleep through its call
+    for up to a minute, and the run with it.
+    """
+    import tensorflow as tf
+
+    signature = keras.tree.map_structure(lambda column: tf.TensorSpec(column.shape, column.dtype), example)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_generator(make, output_signature=signature).with_options(options)

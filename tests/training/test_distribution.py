@@ -79,6 +79,14 @@ def test_two_replicas_with_unequal_counts_take_the_step_of_one_device(one_device
         assert_same(train(placement, micro_batches=micro_batches), one_device)
 
 
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="JAX takes batches as they are")
+def test_no_thread_tunes_a_dataset():
+    """TensorFlow's waits for up to a minute when it is told to end, about once in ten runs."""
+    dataset = place("one_device", batch_size=4).feed([make_batch()])
+    assert dataset.options().autotune.enabled is False
+    keras.tree.map_structure(np.testing.assert_array_equal, next(dataset.as_numpy_iterator()), make_batch())
+
+
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
 def test_replicas_skip_a_step_together():
     placement = place("mirrored", batch_size=4)
