@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.tables import initializer
-from rembed_keras.modeling.transformer import Sublayer, TokenDense, activation_function, pick
+from rembed_keras.modeling.transformer import Sublayer, activation_function, pick, project
 
 
 def rotate(x, positions, base=10_000.0):
@@ -75,7 +75,7 @@ class RotaryAttention(Sublayer):
         self.rotary_base = rotary_base
         self.norm = None if is_first else _norm(layer_norm_epsilon, "norm", dtype)
         self.query, self.key, self.value = (
-            TokenDense(
+            keras.layers.EinsumDense(
                 "bsd,dhk->bshk",
                 (None, num_heads, head_dim),
                 kernel_initializer=initializer(),
@@ -91,7 +91,7 @@ class RotaryAttention(Sublayer):
             self.norm.build(hidden_shape)
         for projection in (self.query, self.key, self.value):
             projection.build(hidden_shape)
-        self.merge = TokenDense(
+        self.merge = keras.layers.EinsumDense(
             "bshk,hkd->bsd",
             (None, hidden_shape[-1]),
             kernel_initializer=initializer(),
@@ -107,10 +107,11 @@ class RotaryAttention(Sublayer):
 
     def call(self, hidden, mask, positions=None, at=None, training=None):
         normed = hidden if self.norm is None else self.norm(hidden)
-        query = rotate(self.query(pick(normed, at)), pick(positions, at), self.rotary_base)  # [B, S, D] -> [B, S, H, K]
-        key = rotate(self.key(normed), positions, self.rotary_base)
-        attended = ops.dot_product_attention(query, key, self.value(normed), mask=pick(mask, at)[:, None])
-        merged = self.dropout(self.merge(attended), training=training)  # [B, S, H, K] -> [B, S, D]
+        query = project(self.query, pick(normed, at))  # [B, S, D] -> [B, S, H, K]
+        query = rotate(query, pick(positions, at), self.rotary_base)
+        key = rotate(project(self.key, normed), positions, self.rotary_base)
+        attended = ops.dot_product_attention(query, key, project(self.value, normed), mask=pick(mask, at)[:, None])
+        merged = self.dropout(project(self.merge, attended), training=training)  # [B, S, H, K] -> [B, S, D]
         return pick(hidden, at) + self.adapted(merged)
 
 

@@ -110,26 +110,29 @@ class Sublayer(keras.layers.Layer):
         return branch if self.adapter is None else self.adapter(branch)
 
 
-class TokenDense(keras.layers.EinsumDense):
-    """A dense layer of tokens, [B, S, ...] -> [B, S, ...], which takes the tokens of a batch as one row.
+def project(dense, tokens):
+    """What a dense layer makes of tokens, [B, S, ...] -> [B, S, ...].
 
     TensorFlow's gradient of its kernel is one matrix for each row, and then their sum: of one row it is one product.
-    """
 
-    def call(self, inputs, training=None):
-        if keras.config.backend() != "tensorflow":
-            return super().call(inputs, training=training)
-        outputs = super().call(ops.reshape(inputs, (1, -1, *inputs.shape[2:])), training=training)
-        return ops.reshape(outputs, (*ops.shape(inputs)[:2], *outputs.shape[2:]))
+    >>> dense = keras.layers.EinsumDense("bsd,dhk->bshk", (None, 4, 5))
+    >>> tuple(project(dense, np.ones((2, 3, 8), "float32")).shape)
+    (2, 3, 4, 5)
+    """
+    if keras.config.backend() != "tensorflow":
+        return dense(tokens)
+    made = dense(ops.reshape(tokens, (1, -1, *tokens.shape[2:])))
+    return ops.reshape(made, (*ops.shape(tokens)[:2], *made.shape[2:]))
 
 
 class Heads(keras.layers.MultiHeadAttention):
-    """Keras's attention, with dense layers of tokens."""
+    """Keras's attention of [B, S, D] under a mask [B, S, S], with `project` for its dense layers."""
 
-    def build(self, query_shape, value_shape, key_shape=None):
-        super().build(query_shape, value_shape, key_shape)
-        for dense in (self.query_dense, self.key_dense, self.value_dense, self.output_dense):
-            dense.__class__ = TokenDense  # Keras's class makes them, of its own kind, and has no way to say which
+    def call(self, query, value, attention_mask, training=None):
+        projections = ((self.query_dense, query), (self.key_dense, value), (self.value_dense, value))
+        heads = (project(dense, tokens) for dense, tokens in projections)  # [B, S, D] -> [B, S, H, K]
+        attended, _ = self._compute_attention(*heads, attention_mask=attention_mask, training=training)
+        return project(self.output_dense, attended)
 
 
 class SelfAttention(Sublayer):
