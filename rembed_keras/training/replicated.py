@@ -137,7 +137,7 @@ def feed(strategy, batches):
 def _dataset(make, example):
     """A `tf.data.Dataset` of what `make()` iterates over, nested arrays like those of an example.
 
-    It has nothing to tune. TensorFlow's thread that tunes would, at the end of one run in a few, sleep through its call
+    It has nothing to tune. TensorFlow's thread that tunes would, about once in ten runs, sleep through its call to end
     for up to a minute, and the run with it.
     """
     import tensorflow as tf
