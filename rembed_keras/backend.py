@@ -9,6 +9,13 @@ import tempfile
 from rembed_keras.errors import UserError
 
 BACKENDS = ("tensorflow", "jax")
+SETTINGS = {  # which the environment may overrule
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # oneDNN keeps its products for all threads, and takes two for one whose strides differ where a side is 1: if two
+    # threads make them at once, one product writes past the end of the other's memory. TensorFlow 2.21, without XLA,
+    # with one head or one query; nothing is lost, for TensorFlow keeps its products for each thread
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0",
+}
 
 
 @contextlib.contextmanager
@@ -21,7 +28,8 @@ def hushed():
     backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
     if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
         raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as said:

@@ -1,13 +1,17 @@
 """A small corpus of real text that the tests of data, tasks and training share."""
 
 import gzip
+import os
 import warnings
 
 import pytest
 
 from rembed_keras import cli
+from rembed_keras.backend import SETTINGS
 from rembed_keras.data import sample
 from rembed_keras.data.corpus import prepare
+
+os.environ |= SETTINGS | os.environ  # which `rembed` does for itself
 
 LINES = {"de": 300, "en": 600, "ja": 150}
 
