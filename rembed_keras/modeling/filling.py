@@ -7,6 +7,7 @@ it. The largest table of a model that spends its parameters on the output is nea
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import cache, partial
 from typing import Protocol
 
 import keras
@@ -54,20 +55,31 @@ def fill(variable, rows: Rows) -> None:
         rows: its value, of the same shape.
     """
     size = int(np.prod(variable.shape))
-    if variable.ndim < 1 or size <= PIECE or not _in_place(variable):
+    if variable.ndim < 1 or size <= PIECE or not _lives_on_one_device(variable):
         variable.assign(np.asarray(rows))
         return
     step = max(1, PIECE * variable.shape[0] // size)
     for start in range(0, variable.shape[0], step):
         stop = min(start + step, variable.shape[0])
-        # and not `value[start:stop].assign`, which reads the variable first, so that it is copied when it changes
         piece = np.asarray(rows[start:stop]).astype(variable.dtype, copy=False)
-        variable.value.scatter_nd_update(np.arange(start, stop)[:, None], piece)
+        if keras.config.backend() == "tensorflow":
+            # and not `value[start:stop].assign`, which reads the variable first, so that it is copied when it changes
+            variable.value.scatter_nd_update(np.arange(start, stop)[:, None], piece)
+        else:
+            variable.assign(_write_rows()(variable.value, piece, start).block_until_ready())  # or pieces wait in a row
 
 
-def _in_place(variable):
-    """Whether rows of it can be assigned: on TensorFlow, where it lives on one device."""
-    value = variable.value  # of several replicas it has a value each
-    return (
-        keras.config.backend() == "tensorflow" and hasattr(value, "scatter_nd_update") and not hasattr(value, "values")
-    )
+def _lives_on_one_device(variable):
+    """Whether rows of it can be assigned where they are; of several replicas it has a value each."""
+    value = variable.value
+    if keras.config.backend() == "tensorflow":
+        return hasattr(value, "scatter_nd_update") and not hasattr(value, "values")
+    return len(value.sharding.device_set) == 1
+
+
+@cache
+def _write_rows():
+    """On JAX: rows into a value, whose memory the result takes over."""
+    import jax
+
+    return jax.jit(partial(jax.lax.dynamic_update_slice_in_dim, axis=0), donate_argnums=0)
