@@ -6,8 +6,10 @@ of a finished run repeats it. Library code knows nothing of any of this.
 """
 
 import contextlib
+import importlib
 import re
 import tokenize
+import traceback
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
@@ -73,12 +75,25 @@ def _bind(recipe):
     with hushed():
         from rembed_keras import training
 
+    for module in recipe.imports.values():
+        _load(module)
     gin.clear_config(clear_constants=True)
     try:
         gin.parse_config(recipe.text())
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names in packages of others
         raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
     return training
+
+
+def _load(module):
+    """Imports what a recipe names, which may be another's, before gin does."""
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # it raises what it likes
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({place.filename}, line {place.lineno})" if Path(place.filename).is_file() else ""
+        raise UserError(f"the recipe imports {module}, which cannot be imported: {reason}{where}") from error
 
 
 def _call(function, **arguments):

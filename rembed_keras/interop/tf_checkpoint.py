@@ -5,6 +5,7 @@ any, and follows from the published width of a head, 64. Adam's slots and the st
 belongs to the pre-training head, whose names the release does not document.
 """
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -39,10 +40,8 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
         if not found:
             raise UserError(f"{prefix} has no TensorFlow checkpoint: no *.index file is there")
         prefix = found[-1].with_suffix("")
-    try:
+    with _whole(prefix):
         reader = tf.train.load_checkpoint(str(prefix))
-    except (ValueError, tf.errors.OpError) as error:
-        raise UserError(f"{prefix} is no TensorFlow checkpoint: {str(error).splitlines()[0]}") from None
     shapes = {name: shape for name, shape in reader.get_variable_to_shape_map().items() if not PASSED_OVER.search(name)}
     encoder = Encoder(**_encoder_config(shapes, prefix))
     weights = {weight.path: weight for weight in encoder.weights}
@@ -55,12 +54,27 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
         if tuple(shapes[name]) != wanted:
             raise UserError(f"{prefix}: {name} has shape {tuple(shapes[name])}, and should have {wanted}")
     for path, name in names.items():
-        weights[path].assign(reader.get_tensor(name).reshape(weights[path].shape))
+        with _whole(prefix):  # its checksum is compared now
+            value = reader.get_tensor(name)
+        weights[path].assign(value.reshape(weights[path].shape))
     unknown = sorted(shapes.keys() - set(names.values()))
     notes = ["GELU is the tanh form of the original code"]
     if unknown:
         notes.append(f"{len(unknown)} variables are no encoder's and were passed over, {unknown[0]} among them")
     return encoder, notes
+
+
+@contextlib.contextmanager
+def _whole(prefix):
+    """Tells of a checkpoint that cannot be read in one line."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
+        raise UserError(
+            f"{prefix} is no TensorFlow checkpoint that can be read: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def _encoder_config(shapes, prefix):

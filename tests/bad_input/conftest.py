@@ -33,15 +33,16 @@ def encoder(tokenizer):
 
 @pytest.fixture(scope="session")
 def models(encoder, tokenizer, tmp_path_factory):
-    """A folder with `huggingface`, `preset`, and `run`: checkpoints of pre-training and of a classifier."""
+    """A folder with `huggingface`, `preset`, `tf1`, and `run`: checkpoints of pre-training and of a classifier."""
     from rembed_keras.interop import write
-    from rembed_keras.modeling import Classifier, MaskedLM
+    from rembed_keras.modeling import Classifier, Encoder, MaskedLM
     from rembed_keras.training import checkpoints
 
     folder = tmp_path_factory.mktemp("models")
     learner = MaskedLM(encoder, 8)
     for kind in ("huggingface", "preset"):
         write(learner, str(folder / kind), kind, tokenizer.path)
+    write(Encoder(tokenizer.vocabulary_size, 1, 1, 64, 8, 4, max_sequence_length=8), str(folder / "tf1"), "tf1", None)
     for model, place in ((learner, "checkpoints"), (Classifier(encoder, 2), "finetuned/topics/pretrained-lr0.1-seed0")):
         _checkpoint(checkpoints, model, folder / "run" / place)
     about = {"kind": "Classification", "name": "topics", "labels": ["file", "table"], "sequence_length": 12}

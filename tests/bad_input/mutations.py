@@ -145,7 +145,7 @@ def _encoding(draw, content):
     how = draw(st.sampled_from(["utf-16", "utf-8-sig", "latin-1", "crlf", "cr", "gzip", "nothing", "blank", "bytes"]))
     if how in ("crlf", "cr"):
         return content.replace(b"\n", b"\r\n" if how == "crlf" else b"\r")
-    ready = {"gzip": gzip.compress(content), "nothing": b"", "blank": b" \n\t\n"}
+    ready = {"gzip": gzip.compress(content, mtime=0), "nothing": b"", "blank": b" \n\t\n"}
     if how in ready:
         return ready[how]
     if how == "bytes":

@@ -20,15 +20,22 @@ def whole(folder):
     assert (folder / "config.json").stat().st_size and (folder / "tokenizer.model").stat().st_size
 
 
-def convert(files, kind, target="preset"):
+def convert(files, kind, target="preset", *options):
     source = next(iter(files)).split("/")[0]
-    return attempt(
-        ["convert", source, "out", "--from", kind, "--to", target], files, whole=whole if target == "preset" else None
-    )
+    arguments = ["convert", source, "out", "--from", kind, "--to", target, *options]
+    return attempt(arguments, files, whole=whole if target == "preset" else None)
 
 
 def of(files, folder):
     return {name: content for name, content in files.items() if name.startswith(f"{folder}/")}
+
+
+TOKENIZER = ["--tokenizer", "preset/tokenizer.model"]
+
+
+def with_a_tokenizer(files):
+    """The checkpoint of TensorFlow 1, and the tokenizer that it lacks."""
+    return of(files, "tf1") | {name: files[name] for name in TOKENIZER[1:]}
 
 
 def spoilt(data, files, names):
@@ -44,6 +51,7 @@ def test_the_models_without_faults(files):
     assert convert(of(files, "huggingface"), "huggingface")[0] == 0
     assert convert(of(files, "preset"), "preset", "huggingface")[0] == 0
     assert convert(of(files, "run"), "run")[0] == 0
+    assert convert(with_a_tokenizer(files), "tf1", "preset", *TOKENIZER)[0] == 0
 
 
 @attempts(50)
@@ -59,6 +67,12 @@ def test_hugging_face_folders(files, data):
 @given(data=st.data())
 def test_presets(files, data):
     convert(spoilt(data, of(files, "preset"), ("config.json", "task.json", ".h5", ".model")), "preset")
+
+
+@attempts(40)
+@given(data=st.data())
+def test_checkpoints_of_tensorflow_1(files, data):
+    convert(spoilt(data, with_a_tokenizer(files), (".index", ".data-00000-of-00001")), "tf1", "preset", *TOKENIZER)
 
 
 @attempts(30)
