@@ -96,8 +96,10 @@ def run(
                 processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
             processes.leave()
     except OSError as error:
-        reason = error.strerror or str(error).splitlines()[0]
-        raise UserError(f"{error.filename or folder.path}: {reason}") from error
+        first = error.__context__ if error.strerror is None else error  # gin raises another, that has its text alone
+        if isinstance(first, OSError) and first.strerror:
+            raise UserError(f"{first.filename or folder.path}: {first.strerror}") from error
+        raise UserError(f"{folder.path}: {str(error).splitlines()[0]}") from error
     finally:
         folder.close()
 

@@ -205,7 +205,8 @@ class Board:
         try:
             yield
         except self._tf.errors.OpError as error:
-            raise OSError(errno.EIO, error.message.splitlines()[0], str(self._folder)) from None
+            reason = error.message.splitlines()[0].rpartition("; ")[2]  # before it, a node of TensorFlow's and the file
+            raise OSError(errno.EIO, reason, str(self._folder)) from None
 
 
 class NoBoard:

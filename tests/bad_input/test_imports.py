@@ -1,6 +1,7 @@
 """Recipes that import packages of their users, which may be broken, missing, or named wrongly."""
 
 import importlib
+import itertools
 import sys
 
 import pytest
@@ -16,7 +17,7 @@ from rembed_keras import training
 import plugin
 
 training.run.stages = [@plugin.write]
-training.run.workdir = "out"
+training.run.workdir = "kept"
 plugin.write.text = "made"
 """
 PLUGIN = b"""\
@@ -42,23 +43,28 @@ BROKEN = [
     b"# coding: nothing\n",
     "x = '\ud800'".encode("utf-8", "surrogatepass"),
     b"[" * 300,
-    b"class write:\n    pass",
 ]
 PACKAGES = ["plugin", "os", "", ".", "..", "-", "plugin.write", "plugin ", "plugin,os", "keras", "json", "x" * 300]
 
 
+NUMBERS = itertools.count()
+
+
 @pytest.fixture
 def here(monkeypatch):
-    """Makes packages in the folder of an attempt found, each time anew, as `python -m` and PYTHONPATH do."""
+    """Makes packages in the folder of an attempt found, as `python -m` and PYTHONPATH do."""
     monkeypatch.syspath_prepend("")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
 
 def run(recipe, plugin, *packages):
+    """An attempt; the plugin has another name each time, for gin keeps what it has seen."""
     importlib.invalidate_caches()
-    sys.modules.pop("plugin", None)
-    allowed = [word for package in packages for word in ("--allow-import", package)]
-    return attempt(["run", "recipe.gin", *allowed], {"recipe.gin": recipe, "plugin.py": plugin})
+    name = f"plugin{next(NUMBERS)}"
+    files = {"recipe.gin": recipe, f"{name}.py": plugin}
+    files = {path: content.replace(b"plugin", name.encode()) for path, content in files.items()}
+    allowed = [word for package in packages for word in ("--allow-import", package.replace("plugin", name))]
+    return attempt(["run", "recipe.gin", *allowed], files)
 
 
 @pytest.mark.usefixtures("here")
@@ -69,7 +75,11 @@ class TestImports:
     @pytest.mark.parametrize("plugin", BROKEN)
     def test_a_package_that_is_broken(self, plugin):
         code, _, said = run(RECIPE, plugin, "plugin")
-        assert code == 2 and "plugin" in said
+        assert code == 2 and said.startswith("rembed: the recipe ")
+
+    def test_a_file_that_a_stage_cannot_write(self):
+        plugin = PLUGIN.replace(b'"made.txt"', b'"none/made.txt"')
+        assert run(RECIPE, plugin, "plugin")[::2] == (2, "rembed: kept/none/made.txt: No such file or directory\n")
 
     @attempts(40)
     @given(recipe=mutated(RECIPE))

@@ -1,4 +1,5 @@
 import json
+import resource
 
 import pytest
 
@@ -29,6 +30,20 @@ def test_numbers_come_back_to_the_bit(tmp_path):
     value = 0.1 + 0.2
     log.append(row("pretrain", 1, loss=value))
     assert log.rows()[0]["loss"] == value
+
+
+def test_curves_that_cannot_be_drawn_are_told_with_their_place(tmp_path):
+    workdir = Workdir(tmp_path)
+    board = workdir.board("pretrain", [])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))  # as on a disk that is full
+    try:
+        with pytest.raises(OSError, match="File too large") as told:
+            board.draw(row("pretrain", 1) | {f"value {number}": 1.0 for number in range(1000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        workdir.close()
+    assert (told.value.strerror, told.value.filename) == ("File too large", str(tmp_path / "tensorboard/pretrain"))
 
 
 def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
