@@ -11,9 +11,10 @@ from rembed_keras.errors import UserError
 BACKENDS = ("tensorflow", "jax")
 SETTINGS = {  # which the environment may overrule
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    # oneDNN keeps its products for all threads, and takes two for one whose strides differ where a side is 1: if two
-    # threads make them at once, one product writes past the end of the other's memory. TensorFlow 2.21, without XLA,
-    # with one head or one query; nothing is lost, for TensorFlow keeps its products for each thread
+    # oneDNN keeps its programs of matrix products for all threads, and takes two for one whose strides differ where a
+    # side is 1: if two threads make them at once, one writes past the end of memory that was measured for the other.
+    # So it is in TensorFlow 2.21 without XLA, with one head or one query; TensorFlow itself keeps them for each thread,
+    # so that nothing is lost
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0",
 }
 

@@ -6,6 +6,7 @@ belongs to the pre-training head, whose names the release does not document.
 """
 
 import contextlib
+import math
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 from rembed_keras.errors import UserError
 from rembed_keras.interop.names import tf1_names, to_matrix
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.filling import blank, fill
 from rembed_keras.modeling.pretraining import encoder_of
 
 HEAD_DIM = 64
@@ -31,7 +33,7 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
         The `Encoder`, with tanh GELU as in the original code; and what should be known about it.
 
     Raises:
-        UserError: if there is no such checkpoint, or a variable is missing or has the wrong shape.
+        UserError: if there is no such checkpoint, it is damaged, or a variable is missing or has the wrong shape.
     """
     import tensorflow as tf
 
@@ -42,8 +44,14 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
         prefix = found[-1].with_suffix("")
     with _whole(prefix):
         reader = tf.train.load_checkpoint(str(prefix))
-    shapes = {name: shape for name, shape in reader.get_variable_to_shape_map().items() if not PASSED_OVER.search(name)}
-    encoder = Encoder(**_encoder_config(shapes, prefix))
+        shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    needed = sum(math.prod(shapes[name]) * dtype.size for name, dtype in dtypes.items() if dtype.is_floating)
+    there = [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-")]
+    if needed > sum(file.stat().st_size for file in there):
+        raise UserError(f"{prefix} tells of more numbers than its data files hold: they are cut short or not all there")
+    shapes = {name: shape for name, shape in shapes.items() if not PASSED_OVER.search(name)}
+    with blank():
+        encoder = Encoder(**_encoder_config(shapes, prefix))
     weights = {weight.path: weight for weight in encoder.weights}
     names = dict(tf1_names([*weights], [*range(encoder.num_layers)]))
     for path, name in names.items():
@@ -56,7 +64,7 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
     for path, name in names.items():
         with _whole(prefix):  # its checksum is compared now
             value = reader.get_tensor(name)
-        weights[path].assign(value.reshape(weights[path].shape))
+        fill(weights[path], value.reshape(weights[path].shape))
     unknown = sorted(shapes.keys() - set(names.values()))
     notes = ["GELU is the tanh form of the original code"]
     if unknown:

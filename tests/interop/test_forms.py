@@ -130,6 +130,16 @@ def test_no_checkpoint_is_told(tmp_path):
         write(random_encoder(layer_sharing="all"), str(tmp_path / "out"), "tf1", None)
 
 
+def test_a_damaged_checkpoint_is_told(tmp_path):
+    write_original(random_encoder(), tmp_path / "model.ckpt")
+    data = tmp_path / "model.ckpt.data-00000-of-00001"
+    content = data.read_bytes()
+    for spoilt, message in ((content[:-999], "cut short"), (bytes([content[0] ^ 1]) + content[1:], "Checksum")):
+        data.write_bytes(spoilt)
+        with pytest.raises(UserError, match=message):
+            read_tf1(tmp_path)
+
+
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="a SavedModel is made on TensorFlow")
 def test_a_saved_model_takes_strings(corpus, tmp_path):
     encoder = random_encoder(vocabulary_size=corpus.tokenizer.vocabulary_size)
