@@ -80,7 +80,7 @@ def _bind(recipe):
     gin.clear_config(clear_constants=True)
     try:
         gin.parse_config(recipe.text())
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # names in packages of others
+    except (AttributeError, TypeError, ValueError) as error:  # names in packages of others
         raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
     return training
 

@@ -11,7 +11,8 @@ from rembed_keras.backend import SETTINGS
 from rembed_keras.data import sample
 from rembed_keras.data.corpus import prepare
 
-os.environ |= SETTINGS | os.environ  # which `rembed` does for itself
+ONEDNN = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+os.environ.setdefault(ONEDNN, SETTINGS[ONEDNN])  # as `rembed` does
 
 LINES = {"de": 300, "en": 600, "ja": 150}
 

@@ -113,11 +113,11 @@ print(json.dumps(peak(lambda: checkpoints.restore(found))[0]))
 """
 
 
-@pytest.mark.parametrize(("backend", "words"), [("tensorflow", WORDS), ("jax", 2 * WORDS)])  # JAX's compiler is 50 MB
+@pytest.mark.parametrize(("backend", "words"), [("tensorflow", WORDS), ("jax", 3 * WORDS)])  # JAX's compiler is 50 MB
 def test_a_model_of_rembert_s_shape_loads_in_a_fifth_more_than_its_size(tmp_path, backend, words):
-    write_rembert(tmp_path / "small", words=5000, hidden=36, wide=36, output=64)
+    write_rembert(tmp_path / "small", words=100, hidden=36, wide=36, output=64)
     size = write_rembert(tmp_path / "large", words)
-    assert size > 390e6
+    assert 390e6 < size - 4 * (words - WORDS) * (INPUT + OUTPUT + 1) < 420e6
     programs = {"Hugging Face": READ, "a checkpoint": RESTORE}
     highest = {name: run(program, tmp_path, KERAS_BACKEND=backend) for name, program in programs.items()}
     shares = {name: value / size for name, value in highest.items()}

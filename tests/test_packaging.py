@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rembed_keras.backend import SETTINGS
+
 ROOT = Path(__file__).parent.parent
 LOCAL = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "tests", "notebooks")
 
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def run(*command, cwd):
     """Runs a command as a stranger would, without what this process set for its own tests."""
-    private = {"PYTHONPATH", "KERAS_BACKEND", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"}
+    private = {"PYTHONPATH", "KERAS_BACKEND", "XLA_FLAGS", *SETTINGS}
     environment = {key: value for key, value in os.environ.items() if key not in private}
     words = [str(part) for part in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)

@@ -71,10 +71,10 @@ def fill(variable, rows: Rows) -> None:
 
 def _lives_on_one_device(variable):
     """Whether rows of it can be assigned where they are; of several replicas it has a value each."""
-    value = variable.value
-    if keras.config.backend() == "tensorflow":
+    value, backend = variable.value, keras.config.backend()
+    if backend == "tensorflow":
         return hasattr(value, "scatter_nd_update") and not hasattr(value, "values")
-    return len(value.sharding.device_set) == 1
+    return backend == "jax" and len(value.sharding.device_set) == 1
 
 
 @cache

@@ -45,9 +45,8 @@ BROKEN = [
     b"[" * 300,
 ]
 PACKAGES = ["plugin", "os", "", ".", "..", "-", "plugin.write", "plugin ", "plugin,os", "keras", "json", "x" * 300]
-
-
 NUMBERS = itertools.count()
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
@@ -67,26 +66,28 @@ def run(recipe, plugin, *packages):
     return attempt(["run", "recipe.gin", *allowed], files)
 
 
-@pytest.mark.usefixtures("here")
-class TestImports:
-    def test_the_package_without_faults(self):
-        assert run(RECIPE, PLUGIN, "plugin")[0] == 0
+def test_the_package_without_faults():
+    assert run(RECIPE, PLUGIN, "plugin")[0] == 0
 
-    @pytest.mark.parametrize("plugin", BROKEN)
-    def test_a_package_that_is_broken(self, plugin):
-        code, _, said = run(RECIPE, plugin, "plugin")
-        assert code == 2 and said.startswith("rembed: the recipe ")
 
-    def test_a_file_that_a_stage_cannot_write(self):
-        plugin = PLUGIN.replace(b'"made.txt"', b'"none/made.txt"')
-        assert run(RECIPE, plugin, "plugin")[::2] == (2, "rembed: kept/none/made.txt: No such file or directory\n")
+@pytest.mark.parametrize("plugin", BROKEN)
+def test_a_package_that_is_broken(plugin):
+    code, _, said = run(RECIPE, plugin, "plugin")
+    assert code == 2 and said.startswith("rembed: the recipe ")
 
-    @attempts(40)
-    @given(recipe=mutated(RECIPE))
-    def test_a_recipe_with_faults_in_it(self, recipe):
-        run(recipe, PLUGIN, "plugin")
 
-    @attempts(30)
-    @given(packages=st.lists(st.sampled_from(PACKAGES) | st.text(max_size=9), max_size=3))
-    def test_packages_of_any_name(self, packages):
-        run(RECIPE, PLUGIN, *packages)
+def test_a_file_that_a_stage_cannot_write():
+    plugin = PLUGIN.replace(b'"made.txt"', b'"none/made.txt"')
+    assert run(RECIPE, plugin, "plugin")[::2] == (2, "rembed: kept/none/made.txt: No such file or directory\n")
+
+
+@attempts(40)
+@given(recipe=mutated(RECIPE))
+def test_a_recipe_with_faults_in_it(recipe):
+    run(recipe, PLUGIN, "plugin")
+
+
+@attempts(30)
+@given(packages=st.lists(st.sampled_from(PACKAGES) | st.text(max_size=9), max_size=3))
+def test_packages_of_any_name(packages):
+    run(RECIPE, PLUGIN, *packages)
