@@ -49,7 +49,7 @@ def mirrored():
     """The one MirroredStrategy of this process: two replicas on two halves of the CPU."""
     if not ON_TENSORFLOW:
         pytest.skip("strategies are TensorFlow's")
-    from rembed_keras.training.replicated import mirrored as strategy
+    from rembed_keras.training.distributed.replicated import mirrored as strategy
 
     return strategy()
 

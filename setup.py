@@ -22,6 +22,7 @@ RUNTIME = [
     "array-record>=0.8.6,<0.9",
     "sentencepiece>=0.2.3,<0.3",
     "click>=8.5.1,<9",
+    "lazy-loader>=0.6,<0.7",
     "rich>=15.0.0,<16",
     "numpy>=2.4.6,<2.5",
     "scikit-learn>=1.9.1,<1.10",
@@ -66,7 +67,7 @@ setup(
     packages=[*find_packages(include=["rembed_keras", "rembed_keras.*"]), "rembed_keras.gin", "rembed_keras.recipes"],
     package_dir={"rembed_keras.gin": "gin", "rembed_keras.recipes": "recipes"},
     package_data={
-        "rembed_keras": ["data/sample/**/*"],
+        "rembed_keras": ["**/*.pyi", "data/sample/**/*"],
         "rembed_keras.gin": ["**/*.gin"],
         "rembed_keras.recipes": ["**/*.gin"],
     },

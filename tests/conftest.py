@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from rembed_keras import cli
-from rembed_keras.backend import SETTINGS
+from rembed_keras.config.backend import SETTINGS
 from rembed_keras.data import sample
 from rembed_keras.data.corpus import prepare
 

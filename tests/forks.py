@@ -51,7 +51,7 @@ def start(job: Callable[[], object], said: Path, file_size: int | None = None) -
 
 
 def command(*arguments: object, **environment: str) -> Callable[[], None]:
-    """A job: `rembed` with arguments, as a user starts it; TensorFlow is imported, which `hushed` would do."""
+    """A job: `rembed` with arguments, as a user starts it; with TensorFlow imported, as `import_framework` would."""
 
     def job():
         from rembed_keras import cli

@@ -9,7 +9,7 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.training import checkpoints
+from rembed_keras.training.loop import checkpoints
 from tests.tasks import official
 
 ROOT = Path(__file__).parent.parent

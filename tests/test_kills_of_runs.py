@@ -169,10 +169,13 @@ TOKENIZER = "corpus/tokenizer.model"
 
 
 def main(folder):
-    from rembed_keras.backend import hushed
+    from rembed_keras.config.backend import import_framework
 
-    with hushed():
-        from rembed_keras import interop, training  # noqa: F401 - once for all forks
+    import_framework()
+    from rembed_keras import interop, training
+
+    for module in (interop, training):  # once for all forks
+        assert [getattr(module, name) for name in dir(module)]
     os.chdir(folder)
     Path("tiny.gin").write_text(RECIPE)
     print(json.dumps({"runs": runs(), "damage": damage(), "exports": exports()}))

@@ -29,8 +29,8 @@ JOBS = ("training", "corpus", *FORMS)
 
 def train(folder: Path):
     """Training whose step is one line of NumPy; all that it reads and writes is what real training does."""
-    from rembed_keras.training import checkpoints
-    from rembed_keras.training.workdir import Workdir, write_atomically
+    from rembed_keras.training.loop import checkpoints
+    from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
     workdir = Workdir(folder)
     found = checkpoints.latest(workdir.checkpoints)
@@ -74,7 +74,7 @@ def make_jobs(folder: Path) -> dict:
 
     from rembed_keras import interop
     from rembed_keras.data.text import read_paragraphs
-    from rembed_keras.data.tokenizer import train_tokenizer
+    from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
     from rembed_keras.modeling import Encoder, MaskedLM
 
     text, tokenizer = folder / "text", folder / "tokenizer.model"
@@ -142,7 +142,7 @@ def _is_made(name, target):
 
 def check_training(target):
     """The newest checkpoint is whole, and its numbers are those of its step."""
-    from rembed_keras.training import checkpoints
+    from rembed_keras.training.loop import checkpoints
 
     said = []
     found = checkpoints.latest(target / "checkpoints", said.append)
@@ -187,8 +187,8 @@ def fill(name, job, folder, disk):
 
 def told(job):
     """As the command line tells what went wrong; a run tells of files that cannot be written as `training.run` does."""
+    from rembed_keras.cli.exits import told_in_one_line
     from rembed_keras.errors import UserError
-    from rembed_keras.exits import told_in_one_line
 
     with told_in_one_line():
         try:

@@ -99,14 +99,14 @@ from rembed_keras.interop.huggingface import read_huggingface
 read_huggingface(folder / "small")
 highest, (model, _) = peak(lambda: read_huggingface(folder / "large"))
 import keras
-from rembed_keras.training import checkpoints
+from rembed_keras.training.loop import checkpoints
 parts = {name: checkpoints.read_arrays(owned) for name, owned in checkpoints.parts_of(model).items()}
 checkpoints.save(folder / "checkpoints", 1, parts, {"model": keras.saving.serialize_keras_object(model)})
 print(json.dumps(highest))
 """
 RESTORE = """
 from rembed_keras.interop.huggingface import read_huggingface
-from rembed_keras.training import checkpoints
+from rembed_keras.training.loop import checkpoints
 read_huggingface(folder / "small")
 found = checkpoints.latest(folder / "checkpoints")
 print(json.dumps(peak(lambda: checkpoints.restore(found))[0]))
@@ -198,9 +198,9 @@ import keras
 from rembed_keras.data import Corpus, Mixture
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training import AdamW
-from rembed_keras.training.distribution import place
-from rembed_keras.training.loop import train
-from rembed_keras.training.workdir import Workdir
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.workdir import Workdir
 
 steps = int(sys.argv[3])
 mixture = Mixture(Corpus(sys.argv[2]), batch_size=2, sequence_length=8)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rembed_keras.backend import SETTINGS
+from rembed_keras.config.backend import SETTINGS
 
 ROOT = Path(__file__).parent.parent
 LOCAL = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "tests", "notebooks")

@@ -20,8 +20,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model, write, write_served_task
 from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.tasks import Classification
-from rembed_keras.tasks.examples import Labelled, Splits
-from rembed_keras.training import checkpoints
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.training.loop import checkpoints
 
 ROOT = Path(__file__).parent.parent
 

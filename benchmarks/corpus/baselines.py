@@ -18,7 +18,7 @@ import sections
 
 from rembed_keras.tasks import ParallelText
 from rembed_keras.tasks.baselines import majority, tfidf_classifier, tfidf_similarity
-from rembed_keras.tasks.retrieval import hits_at_1
+from rembed_keras.tasks.retrieval.parallel_text import hits_at_1
 
 READERS = {"sections": sections.titles, "intents": intents.commands}
 

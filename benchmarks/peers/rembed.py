@@ -5,7 +5,7 @@ import numpy as np
 
 from benchmarks.shapes import CLIP_NORM, WEIGHT_DECAY, Shape
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
-from rembed_keras.training.optimizers import AdamW
+from rembed_keras.training.optimizers.adamw import AdamW
 
 
 def training(shape: Shape, variant: str):

@@ -1,5 +1,5 @@
 """What an encoder costs and where: accounts that need no model to be built."""
 
-from rembed_keras.analysis.ledger import Ledger, ledger
+import lazy_loader
 
-__all__ = ["Ledger", "ledger"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

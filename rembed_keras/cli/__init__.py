@@ -17,9 +17,9 @@ import click
 
 from rembed_keras import __version__
 from rembed_keras.cli import corpora
+from rembed_keras.cli.exits import told_in_one_line
 from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 from rembed_keras.errors import UserError
-from rembed_keras.exits import told_in_one_line
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -149,7 +149,7 @@ class Span(click.ParamType):
 @click.option("--out", metavar="FILE", help="Write the best as a gin recipe.")
 def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
     """Propose allocations: depth, width and E_in under a budget of kept parameters, E_out under one of all."""
-    from rembed_keras.analysis import solver
+    from rembed_keras.analysis.cost import solver
 
     try:
         widths = [int(width) for width in e_in.split(",")] if e_in else solver.INPUT_WIDTHS
@@ -179,10 +179,11 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
 @click.option("--task", metavar="NAME", help="Of a run: the model that it fine-tuned for a task, as a SavedModel.")
 def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
     """Write the model of SOURCE in another form as TARGET, a new folder."""
-    from rembed_keras.backend import hushed
+    from rembed_keras.config.backend import import_framework
 
-    with hushed():
-        from rembed_keras import interop, training
+    import_framework()
+    from rembed_keras import interop, training
+
     if task is not None:
         if (source_kind, target_kind) != ("run", "savedmodel"):
             raise UserError("--task goes with --from run --to savedmodel")
@@ -206,10 +207,11 @@ def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
 @click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must stand in the text.")
 def trim(source: str, target: str, text_dir: str, languages: str | None, min_count: int) -> None:
     """Cut the vocabulary of the preset SOURCE down to what a text uses, as the preset TARGET."""
-    from rembed_keras.backend import hushed
+    from rembed_keras.config.backend import import_framework
 
-    with hushed():
-        from rembed_keras import interop
+    import_framework()
+    from rembed_keras import interop
+
     done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
     for language, share in done.lost.items():
         click.echo(f"{language}: {share:.2%} of its tokens are of pieces that are gone")
@@ -223,11 +225,12 @@ def trim(source: str, target: str, text_dir: str, languages: str | None, min_cou
 @click.option("--pieces", required=True, metavar="FILE", help="Pieces to add, one a line, UTF-8, U+2581 for a space.")
 def extend(source: str, target: str, pieces: str) -> None:
     """Add pieces to the vocabulary of the preset SOURCE, as the preset TARGET."""
-    from rembed_keras.backend import hushed
+    from rembed_keras.config.backend import import_framework
 
-    with hushed():
-        from rembed_keras import interop
-        from rembed_keras.data.text import read_paragraphs
+    import_framework()
+    from rembed_keras import interop
+    from rembed_keras.data.text import read_paragraphs
+
     added = interop.extend(source, target, list(read_paragraphs(Path(pieces))))
     click.echo(f"{target}: {added:,} pieces more")
 
@@ -241,10 +244,11 @@ def extend(source: str, target: str, pieces: str) -> None:
 @click.option("--out", metavar="FILE", help="Write the answers there instead of printing them.")
 def predict(run_folder: str, file: str, task: str | None, text: str, pair: str, out: str | None) -> None:
     """Answer a FILE of examples with the model that RUN has fine-tuned."""
-    from rembed_keras.backend import hushed
+    from rembed_keras.config.backend import import_framework
 
-    with hushed():
-        from rembed_keras import training
+    import_framework()
+    from rembed_keras import training
+
     answerer = training.Answerer(run_folder, task)
     lines = training.lines_of(answerer.answers(answerer.read(file, text, pair)))
     if out is None:
@@ -262,7 +266,7 @@ def predict(run_folder: str, file: str, task: str | None, text: str, pair: str, 
 @click.option("--languages", is_flag=True, help="Show a row for each language too.")
 def report(runs: tuple[str, ...], against: tuple[str, ...], out: str | None, unequal: bool, languages: bool) -> None:
     """Show the scores of RUNs, folders of finished runs, and whether they differ by more than chance."""
-    from rembed_keras.analysis import report as reports
+    from rembed_keras.analysis.reports import report as reports
 
     made = reports.report(runs, against, unequal, languages)
     made.show()

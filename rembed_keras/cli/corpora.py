@@ -51,8 +51,8 @@ def prepare(
     SOURCE is a folder of <language>.txt or .txt.gz files, of .jsonl or .jsonl.gz files, or of what WikiExtractor wrote;
     or tfds:NAME/CONFIG:VERSION, a data set of tensorflow-datasets. The same command goes on where a killed one was.
     """
-    from rembed_keras.data.cleaning import Cleaning
     from rembed_keras.data.corpus import prepare as prepare_corpus
+    from rembed_keras.data.prepare.cleaning import Cleaning
 
     begun = time.monotonic()
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold)

@@ -1,7 +1,5 @@
 """Text becomes batches: tokenizer, corpus, mixture and masking, each a function of (seed, step)."""
 
-from rembed_keras.data.corpus import Corpus
-from rembed_keras.data.mixture import Mixture
-from rembed_keras.data.tokenizer import Tokenizer
+import lazy_loader
 
-__all__ = ["Corpus", "Mixture", "Tokenizer"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,16 +20,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rembed_keras.data.beam import BeamWorkers
-from rembed_keras.data.cleaning import VERDICTS, Cleaning
-from rembed_keras.data.jobs import Workers
-from rembed_keras.data.preparation import Plan, checksums, make, workshop
-from rembed_keras.data.shards import BLOCK
-from rembed_keras.data.sources import find_source
+from rembed_keras.data.json_files import read_json
+from rembed_keras.data.prepare.beam import BeamWorkers
+from rembed_keras.data.prepare.cleaning import VERDICTS, Cleaning
+from rembed_keras.data.prepare.jobs import Workers
+from rembed_keras.data.prepare.preparation import Plan, checksums, make, workshop
+from rembed_keras.data.prepare.shards import BLOCK
+from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.data.text import sha256
-from rembed_keras.data.tokenizer import Tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.json_files import read_json
 
 FORMATS = (1, 2)  # that can be read; in the first a language is one file of its own
 DTYPES = ("<u2", "<u4")  # of tokens

@@ -15,17 +15,17 @@ from pathlib import Path
 import keras
 from safetensors import SafetensorError
 
-from rembed_keras.data.tokenizer import Tokenizer
+from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.interop.huggingface_export import write_huggingface
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1, write_tf1
-from rembed_keras.json_files import read_json
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.configuration import OURS, check_names
-from rembed_keras.modeling.pretraining import PretrainingModel, encoder_of
+from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 
 TOKENIZER = "tokenizer.model"  # what presets call it
 THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")

@@ -12,14 +12,14 @@ from typing import Any
 import keras
 import numpy as np
 
+from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.names import FAMILIES, is_kernel, to_matrix, torch_names
 from rembed_keras.interop.tensors import Tensors
-from rembed_keras.json_files import read_json
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.filling import blank, fill
-from rembed_keras.modeling.tables import initializer
-from rembed_keras.sizes import check_sizes, groups_of_layers
+from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.sizes import check_sizes, groups_of_layers
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 

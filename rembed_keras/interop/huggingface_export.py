@@ -11,7 +11,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface import groups_of
 from rembed_keras.interop.names import FAMILIES, is_kernel, to_matrix, torch_names
 from rembed_keras.modeling import MaskedLM
-from rembed_keras.modeling.pretraining import encoder_of
+from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
 SPECIAL_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.pretraining import encoder_of
+from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 
 def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:

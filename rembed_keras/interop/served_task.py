@@ -5,7 +5,7 @@ from pathlib import Path
 
 import keras
 
-from rembed_keras.data.tokenizer import Tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Regressor
 

@@ -17,7 +17,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.names import tf1_names, to_matrix
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.filling import blank, fill
-from rembed_keras.modeling.pretraining import encoder_of
+from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 HEAD_DIM = 64
 PASSED_OVER = re.compile(r"adam_[mv]|AdamWeightDecay|global_step|output_embedding|cls/")

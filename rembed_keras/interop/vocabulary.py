@@ -13,12 +13,12 @@ import keras
 import numpy as np
 
 from rembed_keras.data.text import read_paragraphs, text_files
-from rembed_keras.data.tokenizer import Tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.convert import TOKENIZER, read_preset, write_preset, written_whole
 from rembed_keras.interop.spm import read_model, write_model
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.pretraining import encoder_of
+from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 NORMAL = 1  # SentencePiece's type of pieces that are text
 TABLES = ("embeddings/token/embeddings", "decoupled/table/embeddings", "gdes/difference/embeddings")

@@ -12,11 +12,11 @@ import keras
 import keras_hub
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.embeddings import InputEmbedding, document_positions
-from rembed_keras.modeling.stack import BLOCKS, SHARING, ScalarMix, make_blocks
-from rembed_keras.modeling.tables import initializer
-from rembed_keras.modeling.transformer import ACTIVATIONS, attention_mask, pick
-from rembed_keras.sizes import check_sizes, groups_of_layers, layers_to_keep
+from rembed_keras.modeling.blocks.post_norm import ACTIVATIONS, attention_mask, pick
+from rembed_keras.modeling.blocks.stack import BLOCKS, SHARING, ScalarMix, make_blocks
+from rembed_keras.modeling.layers.embeddings import InputEmbedding, document_positions
+from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.sizes import check_sizes, groups_of_layers, layers_to_keep
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from rembed_keras.data.corpus import prepare
-from rembed_keras.data.tokenizer import train_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 
 WORDS = ["save", "open", "the", "a", "table", "file", "window", "of", "and", "with", "name", "new", "old", "all", "in"]
 
@@ -36,7 +36,7 @@ def models(encoder, tokenizer, tmp_path_factory):
     """A folder with `huggingface`, `preset`, `tf1`, and `run`: checkpoints of pre-training and of a classifier."""
     from rembed_keras.interop import write
     from rembed_keras.modeling import Classifier, Encoder, MaskedLM
-    from rembed_keras.training import checkpoints
+    from rembed_keras.training.loop import checkpoints
 
     folder = tmp_path_factory.mktemp("models")
     learner = MaskedLM(encoder, 8)

@@ -6,13 +6,13 @@ import pytest
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from rembed_keras.data.tokenizer import Tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.tasks.encoding import encode
+from rembed_keras.tasks.kinds.encoding import encode
 from tests.forward import forward
 
 tf = pytest.importorskip("tensorflow", reason="forms of TensorFlow's")

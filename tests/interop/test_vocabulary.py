@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from rembed_keras.data import sample
-from rembed_keras.data.tokenizer import SPACE, Tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import SPACE, Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import extend, trim, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
-from rembed_keras.tasks.encoding import encode
+from rembed_keras.tasks.kinds.encoding import encode
 from tests.forward import forward
 
 

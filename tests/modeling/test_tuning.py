@@ -8,7 +8,7 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
-from rembed_keras.modeling.adapters import BottleneckAdapter, merge_lora
+from rembed_keras.modeling.layers.adapters import BottleneckAdapter, merge_lora
 from rembed_keras.modeling.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.modeling.ways import (
     Adapters,

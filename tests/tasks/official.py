@@ -2,9 +2,9 @@
 
 import json
 
-from tests.tasks import test_glue, test_xtreme
-from tests.tasks.test_superglue import BOOLQ, CB, COPA, RTE, WIC, multirc, query, record, wsc
-from tests.tasks.test_xtreme import LABELS, LANGUAGES, TAGS, put, put_question_tasks, put_rows, put_words
+from tests.tasks.suites import test_glue, test_xtreme
+from tests.tasks.suites.test_superglue import BOOLQ, CB, COPA, RTE, WIC, multirc, query, record, wsc
+from tests.tasks.suites.test_xtreme import LABELS, LANGUAGES, TAGS, put, put_question_tasks, put_rows, put_words
 
 OTHER_LABELS = {
     "QNLI": "1\tWhat?\tThat.\tnot_entailment",

@@ -8,13 +8,14 @@ import os
 import sys
 
 from rembed_keras import config
-from rembed_keras.backend import hushed
+from rembed_keras.config.backend import import_framework
 from rembed_keras.errors import UserError
 
 
 def main() -> int:
-    with hushed():
-        import keras
+    import_framework()
+    import keras
+
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf
 

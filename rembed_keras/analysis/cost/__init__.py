@@ -1,0 +1,1 @@
+"""What a model costs: the ledger, its entries, and the solver that spends a budget."""

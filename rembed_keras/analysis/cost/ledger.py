@@ -1,0 +1,186 @@
+"""The account of a model: what is paid during pre-training, what of it is kept, and what is dropped.
+
+Everything is counted in closed form from the sizes, so the account of a model of any size is had at once and without
+building it; tests hold it against what Keras counts. The paper counts otherwise, leaving out what hardly matters (the
+pooler, the head's transform and bias, a projection between equal widths); both ways are given. Source: Chung et al.
+2021, tables 1 to 6.
+"""
+
+from dataclasses import dataclass
+
+from rembed_keras.analysis.cost.entries import (
+    Entry,
+    decoder_entries,
+    detection_entries,
+    encoder_entries,
+    head_entries,
+)
+from rembed_keras.modeling.sizes import check_sizes, generator_config
+
+BYTES = 4  # of a float32 number
+SLOTS = 2  # numbers that AdamW remembers of each parameter
+MASK_RATE = 0.15
+BACKWARD = 2  # products of a backward pass for each of the forward pass
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The account of a model, in parameters, FLOPs and bytes; see `ledger`.
+
+    Attributes:
+        entries: the lines.
+        sequence_length: S, at which FLOPs were counted.
+    """
+
+    entries: tuple[Entry, ...]
+    sequence_length: int
+
+    def _sum(self, field, is_kept=None):
+        return sum(getattr(entry, field) for entry in self.entries if is_kept in (None, entry.is_kept))
+
+    def _columns(self, field, factor=1):
+        kept, dropped = factor * self._sum(field, is_kept=True), factor * self._sum(field, is_kept=False)
+        return {"kept": kept, "dropped": dropped, "total": kept + dropped}
+
+    @property
+    def kept(self) -> int:
+        """Parameters of the encoder, exactly."""
+        return self._sum("parameters", is_kept=True)
+
+    @property
+    def dropped(self) -> int:
+        """Parameters that exist only during pre-training, exactly."""
+        return self._sum("parameters", is_kept=False)
+
+    @property
+    def total(self) -> int:
+        """Parameters during pre-training."""
+        return self.kept + self.dropped
+
+    @property
+    def paper_kept(self) -> int:
+        """Parameters at fine-tuning as the paper counts them."""
+        return self._sum("in_paper", is_kept=True)
+
+    @property
+    def paper_total(self) -> int:
+        """Parameters during pre-training as the paper counts them."""
+        return self._sum("in_paper")
+
+    @property
+    def flops(self) -> dict[str, int]:
+        """FLOPs of a forward pass per token of input: "kept", "dropped" and "total"."""
+        return self._columns("flops")
+
+    @property
+    def training_flops(self) -> dict[str, int]:
+        """FLOPs of a step of pre-training per token of input, forward and backward, of what the loss needs."""
+        every, spared = self._columns("flops", 1 + BACKWARD), self._columns("spared", 1 + BACKWARD)
+        return {name: every[name] - spared[name] for name in every}
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Bytes of the parameters in float32: "kept", "dropped" and "total"."""
+        return self._columns("parameters", BYTES)
+
+    @property
+    def optimizer_bytes(self) -> dict[str, int]:
+        """Bytes of AdamW's two slots in float32: "kept", "dropped" and "total"."""
+        return self._columns("trained", SLOTS * BYTES)
+
+    @property
+    def activation_bytes(self) -> dict[str, int]:
+        """Bytes that a backward pass needs of the forward pass, per token of input in float32; see `parts`."""
+        return self._columns("activations", BYTES)
+
+    def to_json(self) -> dict:
+        """All of it as what JSON can say."""
+        return {
+            "kept": self.kept,
+            "dropped": self.dropped,
+            "total": self.total,
+            "paper_kept": self.paper_kept,
+            "paper_total": self.paper_total,
+            "flops_per_token": self.flops,
+            "training_flops_per_token": self.training_flops,
+            "bytes": self.bytes,
+            "optimizer_bytes": self.optimizer_bytes,
+            "activation_bytes_per_token": self.activation_bytes,
+            "sequence_length": self.sequence_length,
+            "parts": {
+                entry.name: {"parameters": entry.parameters, "flops_per_token": entry.flops, "kept": entry.is_kept}
+                for entry in self.entries
+            },
+        }
+
+    def table(self):
+        """The account as a `rich.table.Table`."""
+        from rich.table import Table
+
+        shown = Table(title="What is kept and what is dropped")
+        for column in ("", "kept", "dropped", "of all"):
+            shown.add_column(column, justify="left" if not column else "right")
+        for entry in self.entries:
+            cells = (f"{entry.parameters:,}", "") if entry.is_kept else ("", f"{entry.parameters:,}")
+            shown.add_row(entry.name, *cells, f"{entry.parameters / self.total:.1%}")
+        shown.add_section()
+        shown.add_row("parameters", f"{self.kept:,}", f"{self.dropped:,}", f"{self.total:,}")
+        paper_dropped = self.paper_total - self.paper_kept
+        shown.add_row("  as the paper counts", f"{self.paper_kept:,}", f"{paper_dropped:,}", f"{self.paper_total:,}")
+        rows = {
+            "forward FLOPs per token": self.flops,
+            "training FLOPs per token": self.training_flops,
+            "bytes in float32": self.bytes,
+            "bytes of AdamW's slots": self.optimizer_bytes,
+            "activation bytes per token": self.activation_bytes,
+        }
+        for name, columns in rows.items():
+            shown.add_row(name, *(f"{columns[column]:,}" for column in ("kept", "dropped", "total")))
+        return shown
+
+
+def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float = MASK_RATE) -> Ledger:
+    """Accounts for a model.
+
+    Args:
+        model_or_config: a `MaskedLM` or a model of another objective, an `Encoder`, or the configuration of one: a dict
+            of the encoder's arguments, or of the model's with those under "encoder".
+        sequence_length: S at which FLOPs are counted; the longest the encoder takes by default. Every token is taken
+            to attend to S tokens, so rows that are packed with short documents are counted too dear, as is done there.
+        mask_rate: share of the tokens that reach the head, at its highest where it changes.
+
+    Returns:
+        The account.
+
+    Raises:
+        KeyError: for a configuration that lacks a size.
+        UserError: for a size that is none.
+
+    >>> base = {"vocabulary_size": 120_000, "num_layers": 12, "num_heads": 12, "hidden_dim": 768,
+    ...         "intermediate_dim": 3072, "input_embedding_dim": 128}
+    >>> account = ledger({"encoder": base, "output_embedding_dim": 768, "coupling": "decoupled"})
+    >>> account.paper_kept // 10**6, account.paper_total // 10**6
+    (100, 192)
+    """
+    config = model_or_config.get_config() if hasattr(model_or_config, "get_config") else model_or_config
+    encoder = config.get("encoder", config)
+    encoder = encoder.get("config", encoder)  # as Keras serialises an object
+    check_sizes({key: value for key, value in config.items() if key != "encoder"})
+    check_sizes(encoder)
+    length = sequence_length or encoder.get("max_sequence_length", 512)
+    if "encoder" not in config:
+        return Ledger(tuple(encoder_entries(encoder, length)), length)
+    is_late = "decoder_layers" in config
+    seen = 1 - mask_rate if is_late else 1.0
+    read = 1.0 if is_late or "generator_scale" in config else mask_rate  # else the head alone reads the last block
+    entries = encoder_entries(encoder, length, config.get("kept_layers"), config.get("keep", "bottom"), seen, read)
+    arguments = (config["output_embedding_dim"], config.get("coupling", "decoupled"), config.get("output_cutoffs", ()))
+    if "generator_scale" in config:
+        generator = generator_config(encoder, config["generator_layers"], config["generator_scale"])
+        head = head_entries(generator, *arguments, mask_rate)
+        entries += detection_entries(encoder, generator, head, config["sharing"] == "embeddings", length)
+    else:
+        if is_late:
+            entries += decoder_entries(encoder, config["decoder_layers"], length, mask_rate)
+        entries += head_entries(encoder, *arguments, mask_rate)
+    return Ledger(tuple(entries), length)

@@ -1,0 +1,1 @@
+"""Reports on finished runs: scores, averages, significance, tables and figures."""

@@ -1,0 +1,184 @@
+"""A report on finished runs: what they scored, what they cost, and whether they differ by more than chance.
+
+It tells a reader as much about what is not known as about what is: failed trainings are counted beside the mean that
+they are not in, p-values are adjusted for how many there are, a difference that is not found stands beside the
+smallest that would have been, and runs that keep unequal numbers of parameters are not compared unless one asks for it.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+
+from rembed_keras.analysis.reports.comparison import MEAN, DifferenceRow, ScoreRow, compare, groups, judge, score_rows
+from rembed_keras.analysis.reports.results import Run, read_run
+from rembed_keras.analysis.reports.score_plots import draw_scores
+from rembed_keras.analysis.reports.score_tables import differences_table, runs_table, scores_table
+from rembed_keras.analysis.reports.suites import suite_averages
+from rembed_keras.analysis.reports.tables import Table, csv_text
+from rembed_keras.errors import UserError
+
+WIDTH = 120  # columns where there is no terminal
+SAME_BUDGET = 1.05  # the larger number of kept parameters over the smaller
+ABOUT_SCORES = (
+    "Scores are means over seeds ± their sample standard deviation. Failed trainings are counted and not averaged."
+)
+ABOUT_DIFFERENCES = (
+    "Differences are means over the seeds that both runs have. With examples and several seeds they are tested over "
+    "both; without examples over seeds alone, and hold for these examples; with one seed over examples alone, and hold "
+    "for these models, not for others of their recipes. Two are told apart where p is below 0.05 after Holm's "
+    "procedure over all comparisons of tasks or, apart from these, of single languages. Intervals are not adjusted. "
+    "Visible is the smallest true difference that p, not adjusted, would show with a chance of 80 %; n is how many "
+    "examples are known one by one."
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report; see `report`.
+
+    Attributes:
+        runs: the runs, then those that they are compared with.
+        scores: a row for each task, run and system, baselines too.
+        differences: a row for each task, run and run that it is compared with.
+        notes: what to know when reading the tables.
+    """
+
+    runs: Sequence[Run]
+    scores: Sequence[ScoreRow]
+    differences: Sequence[DifferenceRow]
+    notes: Sequence[str]
+
+    def tables(self) -> list[Table]:
+        """Tables of the runs, the scores and, if any are compared, the differences."""
+        tables = [runs_table(self.runs), scores_table(self.scores)]
+        return [*tables, differences_table(self.differences)] if self.differences else tables
+
+    def show(self) -> None:
+        """Prints the tables."""
+        from rich.console import Console
+
+        console = Console(width=None if sys.stdout.isatty() else WIDTH)
+        for table in self.tables():
+            console.print(table.rich())
+        for note in self.notes:
+            console.print(note, markup=False, highlight=False)
+
+    def write(self, folder: str | Path) -> None:
+        """Writes `report.md`, `report.tex`, `report.png`, `scores.csv` and, if runs are compared, `differences.csv`.
+
+        Raises:
+            UserError: if the folder cannot be written.
+        """
+        folder = Path(folder)
+        tables = self.tables()
+        latex = [r"% needs \usepackage{booktabs}", *(table.latex() for table in tables)]
+        texts = {
+            "report.md": "\n\n".join([*(table.markdown() for table in tables), *self.notes]),
+            "report.tex": "\n\n".join([*latex, *("% " + note for note in self.notes)]),
+            "scores.csv": csv_text(self.scores, ScoreRow).rstrip("\n"),
+        }
+        if self.differences:
+            texts["differences.csv"] = csv_text(self.differences, DifferenceRow).rstrip("\n")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in texts.items():
+                (folder / name).write_text(text + "\n", encoding="utf-8")
+            draw_scores(folder / "report.png", self.scores, self.differences)
+        except OSError as error:
+            raise UserError(f"--out {folder} cannot be written: {error.strerror}") from None
+
+
+def report(
+    runs: Sequence[str | Path], against: Sequence[str | Path] = (), unequal: bool = False, languages: bool = False
+) -> Report:
+    """Reports on runs.
+
+    Args:
+        runs: their folders.
+        against: folders of runs that each of them is compared with.
+        unequal: whether to compare runs whose encoders keep numbers of parameters that differ by more than 5 %.
+        languages: whether to show each language below the mean of all.
+
+    Raises:
+        UserError: for folders that cannot be read, and for runs that cannot be compared: of unequal budgets, without a
+            ledger, or tested on other examples or languages.
+    """
+    folders = [Path(path) for path in (*runs, *against)]
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise UserError("a run is named twice: name each folder once")
+    names = [folder.resolve().name for folder in folders]
+    names = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
+    read = [read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    for one, other in combinations(read, 2):
+        _check_sizes(one, other)
+    pairs = [*product(read[: len(runs)], read[len(runs) :])]
+    notes = [ABOUT_SCORES]
+    for run, other in pairs:
+        notes += _check_budgets(run, other, unequal)
+    scores = [
+        row
+        for run in read
+        for measure, sizes in run.sizes.items()
+        for language, names in groups(sizes, languages).items()
+        for row in score_rows(run, measure, names, language)
+    ]
+    averages = suite_averages(read[: len(runs)])
+    notes += [f"{suite}, {system}: {100 * value:.1f} % on average." for (suite, system), value in averages.items()]
+    differences = _differences(pairs, languages)
+    if differences:
+        notes.append(ABOUT_DIFFERENCES)
+    return Report(read, _in_order(scores), _in_order(differences), notes)
+
+
+def _in_order(rows):
+    """By task, the mean of languages first."""
+    order = [*dict.fromkeys((row.task, row.metric) for row in rows)]
+    return sorted(rows, key=lambda row: (order.index((row.task, row.metric)), row.language != MEAN, row.language))
+
+
+def _differences(pairs, languages):
+    """Judged rows of what both runs of a pair have; rows of tasks are one family, rows of their languages another."""
+    tasks: list[DifferenceRow] = []
+    details: list[DifferenceRow] = []
+    for run, other in pairs:
+        shared = [
+            (measure, system)
+            for measure in run.values
+            for system in run.systems(measure)
+            if system in other.systems(measure)
+        ]
+        if not shared:
+            raise UserError(f"{run.path} and {other.path} have no task in common: there is nothing to compare")
+        for measure, system in shared:
+            if run.sizes[measure].keys() != other.sizes[measure].keys():
+                raise UserError(f"{run.path} and {other.path} were scored on {measure.task} in different languages")
+            of_task, *of_languages = (
+                compare(run, other, measure, system, names, language)
+                for language, names in groups(run.sizes[measure], languages).items()
+            )
+            tasks.append(of_task)
+            details += of_languages
+    return [*judge(tasks), *judge(details)]
+
+
+def _check_sizes(run, other):
+    for measure, sizes in run.sizes.items():
+        for language, n in sizes.items():
+            others = other.sizes.get(measure, {}).get(language, n)
+            if n != others:
+                where = f"{measure.task} in {language}"
+                raise UserError(f"{run.path} has {where} on {n:,} examples and {other.path} on {others:,}")
+
+
+def _check_budgets(run, other, unequal):
+    for each in (run, other):
+        if each.kept is None:
+            raise UserError(f"{each.path} has no ledger.json: what it keeps is not known, so it cannot be compared")
+    if max(run.kept, other.kept) <= SAME_BUDGET * min(run.kept, other.kept):
+        return []
+    found = f"{run.path} keeps {run.kept:,} parameters and {other.path} {other.kept:,}"
+    if not unequal:
+        raise UserError(f"{found}: of unequal budgets a difference says little; compare them anyway with --unequal")
+    return [f"Unequal budgets: {found}."]

@@ -1,0 +1,101 @@
+"""A figure of scores with their spread over seeds and, where runs are compared, of differences with their intervals."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rembed_keras.analysis.reports.comparison import NOT_TOLD_APART, DifferenceRow, ScoreRow
+from rembed_keras.analysis.reports.results import BASELINES
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by the colour-blind too
+MARKS = dict(zip(BASELINES, "|x+34_12", strict=True))
+ROW = 0.42  # inches
+
+
+def draw_scores(path: Path, scores: Sequence[ScoreRow], differences: Sequence[DifferenceRow]) -> None:
+    """Draws scores, and beside them differences if there are any, into a PNG file.
+
+    Args:
+        path: the file.
+        scores: a point each; baselines are grey.
+        differences: an interval each, filled where the two are told apart.
+    """
+    from matplotlib.figure import Figure  # without pyplot: no display, no global state
+
+    places = {place: index for index, place in enumerate(dict.fromkeys(_place(row) for row in scores))}
+    shared = {metric for _, metric, _ in places}
+    labels = [_label(place, len(shared) > 1) for place in places]
+    figure = Figure(figsize=(11 if differences else 7, 1.6 + ROW * len(places) * _rows(scores)), layout="constrained")
+    axes = figure.subplots(1, 2 if differences else 1, sharey=True, squeeze=False)[0]
+    for each in axes:
+        each.set_yticks(range(len(places)), labels)
+        each.set_ylim(len(places) - 0.5, -0.5)
+        each.grid(axis="x", alpha=0.3)
+        each.spines[["top", "right"]].set_visible(False)
+        for edge in range(1, len(places)):
+            each.axhline(edge - 0.5, color="0.9", linewidth=0.8, zorder=0)
+    _draw_scores(axes[0], scores, places)
+    axes[0].set_xlabel(f"{shared.pop() if len(shared) == 1 else 'score'}, %; bars: standard deviation over seeds")
+    if differences:
+        _draw_differences(axes[1], differences, places)
+        axes[1].set_xlabel("difference in points; bars: 95 % interval")
+    figure.savefig(path, dpi=150, format="png")
+
+
+def _place(row):
+    return row.task, row.metric, row.language
+
+
+def _label(place, with_metric):
+    task, metric, language = place
+    return "\n".join(part for part in (task, metric if with_metric else "", language) if part)
+
+
+def _rows(scores):
+    return max(1.0, 0.6 * len({(row.run, row.system) for row in scores if row.system not in BASELINES}))
+
+
+def _shifts(names):
+    """Where in the row of a place each name stands."""
+    return {name: 0.6 * ((index + 0.5) / len(names) - 0.5) for index, name in enumerate(names)}
+
+
+def _draw_scores(axes, scores, places):
+    systems = [*dict.fromkeys((row.run, row.system) for row in scores if row.system not in BASELINES)]
+    several = len({system for _, system in systems}) > 1
+    shifts, runs = _shifts(systems), [*dict.fromkeys(row.run for row in scores)]
+    for index, name in enumerate(systems):
+        rows = [row for row in scores if (row.run, row.system) == name]
+        axes.errorbar(
+            [100 * row.mean for row in rows],
+            [places[_place(row)] + shifts[name] for row in rows],
+            xerr=[100 * row.std for row in rows],
+            fmt="o",
+            capsize=3,
+            color=COLOURS[index % len(COLOURS)],
+            label=" ".join(name) if several else name[0],
+        )
+    for system in dict.fromkeys(row.system for row in scores if row.system in BASELINES):
+        rows = [row for row in scores if row.system == system]
+        lanes = [shifts.get((row.run, systems[0][1]), 0) if len(runs) > 1 and systems else 0 for row in rows]
+        heights = [places[_place(row)] + lane for row, lane in zip(rows, lanes, strict=True)]
+        axes.scatter([100 * row.mean for row in rows], heights, marker=MARKS[system], color="0.45", label=system)
+    named = sorted(zip(*axes.get_legend_handles_labels(), strict=True), key=lambda pair: pair[1] in BASELINES)
+    axes.legend(*zip(*named, strict=True), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+
+
+def _draw_differences(axes, differences, places):
+    pairs = [*dict.fromkeys((row.run, row.against, row.system) for row in differences)]
+    several = len({system for *_, system in pairs}) > 1
+    shifts = _shifts(pairs)
+    axes.axvline(0, color="0.3", linewidth=1)
+    for index, pair in enumerate(pairs):
+        colour = COLOURS[index % len(COLOURS)]
+        for row in differences:
+            if (row.run, row.against, row.system) == pair and row.difference == row.difference:
+                height = places[_place(row)] + shifts[pair]
+                axes.plot([100 * row.low, 100 * row.high], [height, height], color=colour)
+                filling = "white" if row.verdict == NOT_TOLD_APART else colour
+                axes.plot(100 * row.difference, height, "o", color=colour, markerfacecolor=filling)
+        label = f"{pair[0]} - {pair[1]}" + (f", {pair[2]}" if several else "")
+        axes.plot([], [], "o-", color=colour, label=label)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, title="filled: told apart")

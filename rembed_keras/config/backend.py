@@ -1,0 +1,53 @@
+"""The backend that Keras runs on, imported without the messages it prints."""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import tempfile
+
+from rembed_keras.errors import UserError
+
+BACKENDS = ("tensorflow", "jax")
+SETTINGS = {  # which the environment may overrule
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # oneDNN keeps its programs of matrix products for all threads, and takes two for one whose strides differ where a
+    # side is 1: if two threads make them at once, one writes past the end of memory that was measured for the other.
+    # So it is in TensorFlow 2.21 without XLA, with one head or one query; TensorFlow itself keeps them for each thread,
+    # so that nothing is lost
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0",
+}
+
+
+def import_framework() -> None:
+    """Imports Keras on its backend; what they print meanwhile is suppressed, unless the import fails.
+
+    Raises:
+        UserError: for a KERAS_BACKEND that this package does not run on.
+    """
+    backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
+    if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
+        raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    with _suppressed_stderr():
+        importlib.import_module("keras_hub")
+
+
+@contextlib.contextmanager
+def _suppressed_stderr():
+    """Shows what is written to stderr, by C code too, only if the block fails."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(stderr, said.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

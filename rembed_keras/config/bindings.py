@@ -1,0 +1,162 @@
+"""What a recipe binds, and what one binding may say: names that are there, and nothing that a recipe has no use for.
+
+A recipe may come from a stranger. It can name functions and classes of this package, parts of models and of learning
+that Keras and keras-hub have, and what is in packages that the user trusts; nothing else of theirs, such as a function
+of a module that one of their modules has imported.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rembed_keras.config.signatures import is_ours, names_in, signature
+from rembed_keras.errors import UserError, did_you_mean, shortened
+
+# what owns variables must be built inside a strategy's scope, by the stage that opens it
+OWNERS = ("rembed_keras.modeling.", "rembed_keras.training.AdamW", "keras.layers.", "keras.optimizers.", "keras_hub.")
+OWN_NOTHING = ("keras.optimizers.schedules.", "rembed_keras.modeling.ways.")
+# what a recipe may name of others' packages: parts of models and of learning, and nothing that reads or writes files
+OTHERS = re.compile(
+    r"keras\.activations\.(?!deserialize$|serialize$|get$)[a-z]\w*"
+    r"|keras\.(constraints|initializers|losses|metrics|optimizers|optimizers\.schedules|regularizers)\.[A-Z]\w*"
+    r"|keras\.layers\.(?!Lambda$|TFSMLayer$|TorchModuleWrapper$|JaxLayer$|FlaxLayer$)[A-Z]\w*"
+    r"|keras_hub\.layers\.[A-Z]\w*"
+)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """`@scope/module.name`, or with `()` what calling it gives.
+
+    Attributes:
+        scope: scopes from outside in, joined by "/"; empty if none.
+        selector: as it is written, for example "modeling.Encoder".
+        target: the dotted path it stands for.
+        is_call: whether it is called.
+    """
+
+    scope: str
+    selector: str
+    target: str
+    is_call: bool
+
+    def __repr__(self):
+        return f"@{self.scope}{'/' * bool(self.scope)}{self.selector}{'()' * self.is_call}"
+
+
+@dataclass(frozen=True)
+class Macro:
+    """`%NAME`."""
+
+    name: str
+
+    def __repr__(self):
+        return f"%{self.name}"
+
+
+@dataclass(frozen=True)
+class Binding:
+    """`scope/module.name.parameter = value`, or `NAME = value` for a macro.
+
+    Attributes:
+        scope: as in `Reference`.
+        selector: as it is written; of a macro, its name.
+        target: the dotted path; of a macro, empty.
+        parameter: the parameter's name; of a macro, empty.
+        value: literals, `Reference` and `Macro`, perhaps in lists, tuples and dicts.
+        place: where it stands, "file:line".
+        comment: what its line says of it after "#".
+    """
+
+    scope: str
+    selector: str
+    target: str
+    parameter: str
+    value: object
+    place: str
+    comment: str = ""
+
+    @property
+    def key(self) -> str:
+        """What is bound, as it is written."""
+        prefix = f"{self.scope}/" if self.scope else ""
+        return f"{prefix}{self.selector}.{self.parameter}" if self.parameter else f"{prefix}{self.selector}"
+
+    def text(self) -> str:
+        """The binding as gin reads it."""
+        return f"{self.key} = {self.value!r}" + (f"  # {self.comment}" if self.comment else "")
+
+
+def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
+    """Judges the names and values of one binding.
+
+    Args:
+        binding: the binding.
+        trusted: packages beside this one of which it may name anything.
+
+    Raises:
+        UserError: if there is no such function or class in this package, it has no such parameter, what owns variables
+            is called instead of referred to, a name in another package is none that a recipe may use, or a value is
+            none that a recipe can say.
+    """
+    for value in _literals_in(binding.value):
+        if isinstance(value, bytes | complex) or value is ... or (isinstance(value, str) and not _is_text(value)):
+            raise UserError(f"{binding.place}: {binding.key} is {shortened(value)}, which is no number and no text")
+    for reference in _references_in(binding.value):
+        if reference.is_call and reference.target.startswith(OWNERS) and not reference.target.startswith(OWN_NOTHING):
+            raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
+    for target, selector in _targets(binding):
+        if not is_ours(target):
+            if target.split(".")[0] not in trusted and not OTHERS.fullmatch(target):
+                top = target.split(".")[0]
+                raise UserError(
+                    f"{binding.place}: a recipe may not name {target}; if you trust it, add --allow-import {top}"
+                )
+            continue
+        known = signature(target)
+        if known is None:
+            module, _, name = target.rpartition(".")
+            raise UserError(f"{binding.place}: there is no {selector}{did_you_mean(name, names_in(module))}")
+        if target == binding.target and binding.parameter and binding.parameter not in known.parameters:
+            meant = did_you_mean(binding.parameter, known.parameters)
+            raise UserError(f"{binding.place}: {selector} has no parameter {binding.parameter}{meant}")
+
+
+def _targets(binding):
+    """Yields (target, selector) of what a binding binds and refers to."""
+    if binding.parameter:
+        yield binding.target, binding.selector
+    for reference in _references_in(binding.value):
+        yield reference.target, reference.selector
+
+
+def _references_in(value) -> Iterator[Reference]:
+    """Yields the references that a value is made of, macros left aside."""
+    if isinstance(value, Reference):
+        yield value
+    for item in items_of(value):
+        yield from _references_in(item)
+
+
+def _literals_in(value) -> Iterator:
+    """Yields the numbers and texts that a value is made of."""
+    items = items_of(value)
+    if not items:
+        yield value
+    for item in items:
+        yield from _literals_in(item)
+
+
+def _is_text(value):
+    """Whether a file can be named or written with it."""
+    try:
+        return "\0" not in value and bool(value.encode("utf-8") or not value)
+    except UnicodeEncodeError:
+        return False
+
+
+def items_of(value):
+    """What a list, tuple or dict holds."""
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    return list(value) if isinstance(value, list | tuple) else []

@@ -1,0 +1,292 @@
+"""From a gin file to a run: the only module that imports gin.
+
+gin's own parser reads the files; `recipe` judges what they say together; then gin binds it and calls the root,
+`training.run`. In between the recipe is one flat text, which is also what a run's folder keeps: running `config.gin`
+of a finished run repeats it. Library code knows nothing of any of this.
+"""
+
+import contextlib
+import importlib
+import re
+import tokenize
+import traceback
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+
+import gin
+from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
+
+from rembed_keras.config.accounts import PRETRAIN, account
+from rembed_keras.config.backend import import_framework
+from rembed_keras.config.bindings import Binding, Macro, Reference, check_binding
+from rembed_keras.config.recipe import ROOT, Recipe
+from rembed_keras.errors import UserError, did_you_mean
+
+PACKAGE = Path(__file__).parent.parent
+ADMITTED = ("rembed_keras", "keras", "keras_hub")
+FEATURE = "__gin__.dynamic_registration"
+COMMAND_LINE = "command line"
+PREPARE = "rembed_keras.training.prepare"
+UNBOUND = re.compile(  # what gin adds to the TypeError of a call that lacks arguments
+    r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
+    re.DOTALL,
+)
+
+
+def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = ()) -> Recipe:
+    """Reads a recipe and what it includes, then the bindings of the command line; imports and builds nothing.
+
+    Args:
+        path: the gin file; looked for here, then among the recipes of this package.
+        bindings: `KNOB=VALUE` or `module.name.parameter=VALUE`; a value that is no gin literal is a string.
+        allow_import: further packages that the recipe may import: a recipe is code that imports modules.
+
+    Returns:
+        The recipe, judged.
+
+    Raises:
+        UserError: for a file that is missing or malformed, an import that is not admitted, an unknown name, or a
+            binding, macro or scope that nothing uses.
+    """
+    recipe = Recipe(tuple(allow_import))
+    admitted = (*ADMITTED, *allow_import)
+    _read(_find(path, None), recipe, admitted, ())
+    for text in bindings:
+        _override(text, recipe)
+    recipe.check()
+    return recipe
+
+
+def run(recipe: Recipe) -> None:
+    """Runs a recipe's stages on its workdir.
+
+    Raises:
+        UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
+    """
+    training = _bind(recipe)
+    _, _, name = ROOT.rpartition(".")
+    record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
+    _call(getattr(training, name), record=record)
+
+
+def _bind(recipe):
+    """Gives a recipe to gin, and returns the module of the stages."""
+    import_framework()
+    from rembed_keras import training
+
+    for module in recipe.imports.values():
+        _load(module)
+    gin.clear_config(clear_constants=True)
+    try:
+        gin.parse_config(recipe.text())
+    except (AttributeError, TypeError, ValueError) as error:  # names in packages of others
+        raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
+    return training
+
+
+def _load(module):
+    """Imports what a recipe names, which may be another's, before gin does."""
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # it raises what it likes
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({place.filename}, line {place.lineno})" if Path(place.filename).is_file() else ""
+        raise UserError(f"the recipe imports {module}, which cannot be imported: {reason}{where}") from error
+
+
+def _call(function, **arguments):
+    """Calls a function with what is bound to it."""
+    try:
+        return gin.get_configurable(function)(**arguments)
+    except TypeError as error:
+        missing = UNBOUND.search(str(error))
+        if missing is None:
+            raise
+        raise UserError(f"{missing['name']} has no {missing['arguments']}: bind it in the recipe") from error
+
+
+def budget(recipe: Recipe):
+    """What a recipe's pre-training will read, a `training.Budget`; prepares the text if that was not done.
+
+    Raises:
+        UserError: if the recipe pre-trains nothing, and as `training.budget` does.
+    """
+    stage = _pretraining(recipe)
+    whole = recipe.arguments(Reference("", "training.run", ROOT, False))
+    prepares = [each for each in whole.get("stages") or () if each.target.startswith(PREPARE)]
+    own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
+    own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
+    for name, value in own.items():
+        _override(f"training.budget.{name}={value}", recipe)
+    return _call(_bind(recipe).budget)
+
+
+def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
+    """Times some steps of a recipe's pre-training, in a workdir of its own, instead of running its stages.
+
+    Raises:
+        UserError: if the recipe pre-trains nothing, and as the stages do.
+    """
+    stage = _pretraining(recipe)
+    own = {
+        "run.workdir": repr(workdir),
+        "run.stages": "[@training.prepare, @training.benchmark]",
+        "benchmark.pretrain": "@training.pretrain",
+        "benchmark.mixture": repr(stage["mixture"]),
+        "benchmark.steps": str(steps),
+    }
+    for name, value in own.items():
+        _override(f"training.{name}={value}", recipe)
+    run(recipe)
+
+
+def _pretraining(recipe):
+    stage = recipe.arguments(PRETRAIN)
+    if not isinstance(stage.get("mixture"), Reference):
+        raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")
+    return stage
+
+
+class _Delegate(ParserDelegate):
+    """Makes gin's parser produce our references and macros."""
+
+    def __init__(self, imports):
+        self.imports = imports
+
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        *scope, selector = scoped_configurable_name.split("/")
+        return Reference("/".join(scope), selector, _target(selector, self.imports), evaluate)
+
+    def macro(self, macro_name):
+        return Macro(macro_name)
+
+
+def _target(selector, imports):
+    """The dotted path that a selector stands for, by the imports of its file."""
+    first, dot, rest = selector.partition(".")
+    if first not in imports:
+        raise UserError(f"{first} in {selector} is not imported{did_you_mean(first, imports)}")
+    return imports[first] + dot + rest
+
+
+def _find(name: str, included_from: Path | None) -> Path:
+    folders = [Path(), PACKAGE.parent, PACKAGE]
+    if included_from is not None:
+        folders.insert(0, included_from.parent)
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):  # what can be the name of no file
+            if (folder / name).is_file():
+                return folder / name
+    known = [str(path.relative_to(folder)) for folder in folders[-2:] for path in folder.glob("recipes/**/*.gin")]
+    where = f"{included_from} includes {name}, which" if included_from else f"recipe {name}"
+    raise UserError(f"{where} is not there{did_you_mean(name, known)}")
+
+
+def _read(path: Path, recipe: Recipe, admitted: Sequence[str], trail: tuple[Path, ...]) -> None:
+    """Adds a file's bindings to a recipe, those of the files that it includes where it includes them."""
+    if path.resolve() in trail:
+        raise UserError(f"{path} includes itself")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    if "\0" in text:
+        raise UserError(f"{path} is not gin: it has a NUL byte")
+    imports: dict[str, str] = {}
+    comments = _comments(text)
+    for statement in _statements(text, path, _Delegate(imports)):
+        place = f"{path}:{statement.location.line_num}"
+        if isinstance(statement, IncludeStatement):
+            _read(_find(statement.filename, path), recipe, admitted, (*trail, path.resolve()))
+        elif isinstance(statement, ImportStatement):
+            _import(statement, place, imports, recipe, admitted)
+        elif isinstance(statement, BindingStatement):
+            recipe.add(_binding(statement, place, imports, comments.get(statement.location.line_num, "")))
+
+
+def _statements(text, path, delegate) -> Iterator:
+    """Yields gin's statements, its complaints as ours."""
+    source = StringIO(text)
+    source.name = str(path)
+    try:
+        yield from ConfigParser(source, delegate)
+    except (SyntaxError, tokenize.TokenError) as error:
+        message, line = (
+            (error.msg, error.lineno) if isinstance(error, SyntaxError) else (error.args[0], error.args[1][0])
+        )
+        raise UserError(f"{path}:{line or '?'} is not gin: {message}") from None
+    except (RecursionError, MemoryError):
+        raise UserError(f"{path} is not gin: brackets in brackets are too many") from None
+    except TypeError:  # gin makes a dict of whatever stands before the colons
+        raise UserError(f"{path} is not gin: a list or dict is a key of a dict") from None
+
+
+def _comments(text):
+    """What stands after "#" on lines that also have something else."""
+    pairs = ((number, line.partition("  # ")) for number, line in enumerate(text.split("\n"), start=1))
+    return {number: after.strip() for number, (before, _, after) in pairs if before.strip() and after}
+
+
+def _import(statement, place, imports, recipe, admitted):
+    if statement.module == FEATURE:
+        return
+    top = statement.module.split(".")[0]
+    if top not in admitted:
+        raise UserError(f"{place}: a recipe may not import {top}; if you trust it, add --allow-import {top}")
+    name = statement.bound_name()
+    module = statement.module if statement.is_from or statement.alias else top
+    if recipe.imports.setdefault(name, module) != module:
+        raise UserError(f"{place}: {name} is {recipe.imports[name]} in another file: import {module} under a name")
+    imports[name] = module
+
+
+def _binding(statement, place, imports, comment):
+    target = ""
+    try:
+        if statement.arg_name:
+            target = _target(statement.selector, imports)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+    return Binding(statement.scope, statement.selector, target, statement.arg_name, statement.value, place, comment)
+
+
+def _override(text: str, recipe: Recipe) -> None:
+    """Adds a binding of the command line."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not (equals and key):
+        raise UserError(f"{text!r} on the command line is not KNOB=VALUE")
+    try:
+        statements = list(_statements(f"{key} = 0\n", Path(COMMAND_LINE), _Delegate(recipe.imports)))
+    except UserError:
+        raise UserError(f"{key!r} on the command line is no name of a knob") from None
+    found = _binding(statements[0], COMMAND_LINE, recipe.imports, "")
+    binding = Binding(**(vars(found) | {"value": _value(value.strip(), recipe.imports)}))
+    if not binding.parameter:
+        if binding.key not in recipe.macros:
+            raise UserError(f"the recipe has no knob {binding.key}{did_you_mean(binding.key, recipe.macros)}")
+        _check_type(binding, recipe.macros[binding.key].value)
+    check_binding(binding, recipe.trusted)
+    recipe.add(binding)
+
+
+def _value(text: str, imports):
+    """A value of the command line: a gin literal, reference or macro; anything else is a string."""
+    try:
+        (statement,) = ConfigParser(f"x = {text}\n", _Delegate(imports))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, tokenize.TokenError):
+        return text
+    return statement.value
+
+
+def _check_type(binding, declared):
+    """A knob keeps the type that it was declared with, but a whole number may stand for any number."""
+    kinds = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+    given = binding.value
+    if type(declared) not in kinds or type(given) not in kinds or type(given) is type(declared):
+        return
+    if type(declared) is float and type(given) is int:
+        return
+    raise UserError(f"{binding.key} is {given!r}; it must be {kinds[type(declared)]}, as in the recipe: {declared!r}")

@@ -1,0 +1,1 @@
+"""Shards become batches, as a function of (seed, step)."""

@@ -1,0 +1,175 @@
+"""Batches as a function of (seed, step): languages are drawn, rows cut, tokens hidden.
+
+There is no shuffle buffer and no state. Row i of the whole run belongs to a language by arithmetic on the weights, and
+is a slice of that language's stream of tokens; where the slices begin changes with every pass over the language, and
+their order is a permutation by seed and pass. Where the weights change with a step, each language goes on where it was.
+Packing is for free: a slice holds whatever documents fall into it, and `padding_mask` numbers them, so that tokens
+attend within their own document only. Batch k can be had without those before it, which is all that resuming needs.
+Random access and reading ahead are Grain's; whose turn it is and in which order slices come is `order`'s, which places
+a whole batch at once.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import grain
+import numpy as np
+
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.pipeline.masking import mask_rows
+from rembed_keras.data.pipeline.order import Shares, key, shuffled
+from rembed_keras.errors import UserError
+
+
+class Phase(NamedTuple):
+    """Steps that share their weights: the first of them, whose turns their rows are, and the rows that were before."""
+
+    first_step: int
+    shares: Shares
+    before: np.ndarray
+
+
+class Mixture:
+    """Pre-training batches of a corpus.
+
+    Args:
+        corpus: the prepared corpus.
+        batch_size: B, rows a batch.
+        sequence_length: S, tokens a row.
+        seed: of the order of rows, the cuts and the masks.
+        alpha: a language's share of the rows is its number of tokens to the power of alpha: 1 as they are, 0 all
+            equal; or such exponents by the step from which they hold, the first from step 0. A language's rows are
+            counted over all of the run, so whatever alpha is, it goes on with its next row: none comes again or is
+            left out within a pass.
+        mask_rate: share of a row's tokens that are predicted; or such shares by the step from which they hold, the
+            first from step 0. Slots are those of the highest share throughout; a step leaves what it needs not empty.
+        whole_word: whether whole words are hidden; see `masking.mask_rows`.
+
+    Attributes:
+        languages: names, in the order of `language_ids`.
+        weights: each language's share of the rows in the end, float64, in the same order.
+        num_predictions: P, predicted positions a row.
+
+    Raises:
+        UserError: for a size, rate or exponent that makes no sense, or a language shorter than a row.
+
+    Source: Conneau & Lample 2019, section 3.1, for alpha.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        batch_size: int,
+        sequence_length: int,
+        seed: int = 0,
+        alpha: float | Mapping[int, float] = 0.5,
+        mask_rate: float | Mapping[int, float] = 0.15,
+        whole_word: bool = False,
+    ):
+        _check(corpus, batch_size, sequence_length, alpha, mask_rate)
+        self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
+        self.seed, self.whole_word = seed, whole_word
+        self.languages = corpus.languages
+        rates = _by_step(mask_rate)
+        self._counts = [(step, max(1, round(rates[step] * sequence_length))) for step in sorted(rates)]
+        self.num_predictions = max(count for _, count in self._counts)
+        sizes = np.array([corpus.num_tokens[language] for language in self.languages], np.int64)
+        self._slices = sizes // sequence_length
+        self._phases: list[Phase] = []
+        for step, exponent in sorted(_by_step(alpha).items()):
+            self.weights = sizes**exponent / np.sum(sizes**exponent)
+            before = self.rows(step) if self._phases else np.zeros(len(sizes), np.int64)
+            self._phases.append(Phase(step, Shares(self.weights), before))
+
+    def __getitem__(self, step: int):
+        """The batch of a step, from 0.
+
+        Returns:
+            `(x, y, sample_weight)`. `x` is a dict of int32 arrays: `token_ids`, `segment_ids` and `padding_mask`
+            [B, S], the last numbering the documents of a row from 1; `mask_positions` [B, P]; `language_ids` [B].
+            `y` int32 [B, P] are the hidden ids and `sample_weight` float32 [B, P] is 0 for slots without one.
+        """
+        languages, tokens = self._rows(step)
+        tokenizer = self.corpus.tokenizer
+        rng = np.random.default_rng((self.seed, step))
+        count = [count for first, count in self._counts if first <= step][-1]
+        masked = mask_rows(tokens, count, rng, tokenizer, self.whole_word)
+        empty = ((0, 0), (0, self.num_predictions - count))
+        slots = (masked[name] for name in ("mask_positions", "mask_ids", "mask_weights"))
+        positions, ids, weights = (np.pad(slot, empty) for slot in slots) if empty[1][1] else slots
+        begins = tokens == tokenizer.cls_id
+        begins[:, 0] = True  # a row may begin in the middle of a document
+        x = {
+            "token_ids": masked["token_ids"],
+            "segment_ids": np.zeros_like(masked["token_ids"]),
+            "padding_mask": np.cumsum(begins, axis=1, dtype=np.int32),
+            "mask_positions": positions,
+            "language_ids": languages.astype(np.int32),
+        }
+        return x, ids, weights
+
+    def _rows(self, step):
+        """Languages [B] and tokens [B, S]: a random order of a language's slices for every pass, and other cuts."""
+        phase = self._phase(step)
+        languages, nth = phase.shares(np.arange(self.batch_size) + (step - phase.first_step) * self.batch_size)
+        nth += phase.before[languages]
+        slices = self._slices[languages]
+        passes, places = np.divmod(nth, slices)
+        length, keys = self.sequence_length, key(self.seed, languages, passes)
+        starts = (keys % np.uint64(length)).astype(np.int64) + shuffled(places, slices, keys) * length
+        tokens = np.empty((self.batch_size, length), np.int32)
+        for row, (language, start) in enumerate(zip(languages.tolist(), starts.tolist(), strict=True)):
+            tokens[row] = self.corpus.tokens(self.languages[language], start, length)
+        return languages, tokens
+
+    def rows(self, steps: int) -> np.ndarray:
+        """How many rows each language has in the first so many steps, int64, in the order of `languages`."""
+        phase = self._phase(steps)
+        return phase.before + phase.shares.totals((steps - phase.first_step) * self.batch_size)
+
+    def _phase(self, step):
+        """The phase that a step is in."""
+        return [phase for phase in self._phases if phase.first_step <= step][-1]
+
+    def batches(self, first_step: int, last_step: int) -> grain.IterDataset:
+        """The batches of steps `first_step` up to `last_step`, read ahead by threads, as `model.fit` takes them."""
+        steps = grain.MapDataset.range(first_step, last_step).map(self.__getitem__)
+        return steps.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8))
+
+    @property
+    def unigram_entropy(self) -> float:
+        """Nats a prediction costs one who knows how often each piece is predicted, and nothing else."""
+        is_text = ~self.corpus.tokenizer.is_special
+        shares = np.zeros(len(is_text))
+        for language, weight in zip(self.languages, self.weights, strict=True):
+            counts = self.corpus.unigram_counts(language) * is_text
+            shares += weight * counts / counts.sum()
+        shares = shares[shares > 0]
+        return float(-np.sum(shares * np.log(shares)))
+
+
+def _by_step(value):
+    """Rates or exponents by the step from which they hold."""
+    return value if isinstance(value, Mapping) else {0: value}
+
+
+def _check(corpus, batch_size, sequence_length, alpha, mask_rate):
+    for knob, value, least in (("BATCH_SIZE", batch_size, 1), ("SEQUENCE_LENGTH", sequence_length, 8)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UserError(f"{knob} is {value!r}; it must be a whole number of at least {least}")
+    for name, given, noun in (("alpha", alpha, "an exponent"), ("mask_rate", mask_rate, "a share")):
+        steps = _by_step(given)
+        if 0 not in steps or not all(isinstance(step, int) and step >= 0 for step in steps):
+            raise UserError(f"{name} is {given!r}; it must say {noun} from step 0 on, as in {{0: 0.3, 1000: 0.15}}")
+    for exponent in _by_step(alpha).values():
+        if not isinstance(exponent, int | float) or not 0 <= exponent <= 1:
+            raise UserError(f"alpha is {exponent!r}; it must be between 0, all languages equal, and 1, as they are")
+    for rate in _by_step(mask_rate).values():
+        if not isinstance(rate, int | float) or not 0 < rate < 1:
+            raise UserError(f"mask_rate is {rate!r}; it must be over 0 and under 1")
+    short = [language for language in corpus.languages if corpus.num_tokens[language] < sequence_length]
+    if short:
+        raise UserError(
+            f"corpus {corpus.path}: {short[0]} has {corpus.num_tokens[short[0]]} tokens, fewer than a row of "
+            f"SEQUENCE_LENGTH {sequence_length}: add text or remove the language"
+        )

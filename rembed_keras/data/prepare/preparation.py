@@ -1,0 +1,249 @@
+"""How a corpus is made of text, in stages that each leave what they made beside the corpus's place.
+
+Text is read once to see how much there is and what goes, once for the tokenizer to learn from, and once to be
+tokenized; reading costs little beside the rest. All of it is done by part, in as many processes as there are cores. A
+stage skips what is there already, so a preparation that was killed goes on where it was, and ends in the same bytes.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rembed_keras.data.prepare import shards, survey
+from rembed_keras.data.prepare.cleaning import VERDICTS, Cleaning
+from rembed_keras.data.prepare.jobs import WorkerLostError, Workers
+from rembed_keras.data.prepare.sources import Source
+from rembed_keras.data.text import sha256
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer, train_tokenizer
+from rembed_keras.errors import UserError
+
+FORMAT = 2
+SAMPLE_BYTES = 24_000_000  # of text that a tokenizer learns from
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a corpus is made of, and how.
+
+    Attributes:
+        source: the text.
+        settings: of the tokenizer and the cleaning, as the manifest tells them.
+        tokenizer: a SentencePiece model to use; None to train one by the settings.
+        cleaning: what becomes of text before it is tokenized.
+        shard_bytes: bytes of text a file of tokens.
+    """
+
+    source: Source
+    settings: dict[str, object]
+    tokenizer: Path | None
+    cleaning: Cleaning
+    shard_bytes: int
+
+
+def checksums(source: Source, workers: Workers) -> dict[str, dict[str, str]]:
+    """What a manifest says of a source: names and checksums of its files, versions of its data sets."""
+    jobs = [(path.stat().st_size, (path,)) for path in source.files.values()]
+    sums = workers.run("checksums", sha256, jobs)
+    files = {
+        name: {"file": path.name, "sha256": checksum}
+        for (name, path), checksum in zip(source.files.items(), sums, strict=True)
+    }
+    return files | {name: dict(facts) for name, facts in source.facts.items()}
+
+
+def workshop(out_dir: Path) -> Path:
+    """The folder in which a corpus is made."""
+    return out_dir.with_name(f".{out_dir.name}.writing")
+
+
+def make(plan: Plan, out_dir: Path, sources: dict[str, dict[str, str]], workers: Workers) -> None:
+    """Makes a corpus, or goes on making it.
+
+    Args:
+        plan: what of, and how.
+        out_dir: the corpus's folder; an empty one may be there.
+        sources: what the manifest is to say of the source.
+        workers: who does it.
+
+    Raises:
+        UserError: for text or a tokenizer that cannot be used, or a folder that cannot be written or is in use; what
+            was made so far is removed then, but for the last case.
+    """
+    place = workshop(out_dir)
+    made_of = {"format": FORMAT, "settings": plan.settings, "sources": sources}
+    try:
+        with _held(place, made_of | {"shard_bytes": plan.shard_bytes}):
+            _Making(plan, place, workers).write(made_of)
+            if out_dir.exists():
+                out_dir.rmdir()
+            os.rename(place / "corpus", out_dir)
+            shutil.rmtree(place)
+    except OSError as error:
+        shutil.rmtree(place, ignore_errors=True)
+        raise UserError(f"{out_dir} cannot be written: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _held(place: Path, plan: dict) -> Iterator[None]:
+    """Holds the folder in which a corpus is made, with what was made there by the same plan and nothing else."""
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"another process is making {place}: wait for it, or choose another folder") from None
+        path, text = place / "plan.json", json.dumps(plan, sort_keys=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            for folder in ("notes", "corpus"):
+                shutil.rmtree(place / folder, ignore_errors=True)
+            survey.write_whole(path, text.encode())
+        for folder in ("notes", "corpus"):
+            (place / folder).mkdir(exist_ok=True)
+        try:
+            yield
+        except WorkerLostError:
+            raise
+        except UserError:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+
+
+class _Making:
+    """The stages, one after another."""
+
+    def __init__(self, plan: Plan, place: Path, workers: Workers):
+        self.plan, self.workers = plan, workers
+        self.parts = plan.source.parts
+        self.notes, self.corpus = place / "notes", place / "corpus"
+        self.model = self.corpus / "tokenizer.model"
+
+    def write(self, made_of) -> None:
+        """Makes everything up to the manifest."""
+        counts = self._survey()
+        self._make_tokenizer(counts)
+        self._for_all("tokens", shards.write_part, self._shard_arguments())
+        languages = self._languages(counts)
+        (self.corpus / "manifest.json").unlink(missing_ok=True)  # of a process that was killed here
+        made = sorted(self.corpus.iterdir())
+        checked = self.workers.run("checksums", sha256, [(1, (path,)) for path in made])
+        manifest = made_of | {
+            "dtype": shards.token_type(Tokenizer(self.model)).str,
+            "block": shards.BLOCK,
+            "languages": languages,
+            "files": {path.name: checksum for path, checksum in zip(made, checked, strict=True)},
+        }
+        text = json.dumps(manifest, indent=1, ensure_ascii=False)
+        (self.corpus / "manifest.json").write_text(text, encoding="utf-8")
+
+    def _for_all(self, what, function, arguments) -> list:
+        """Calls a function for every part."""
+        jobs = [(part.size, (part, self.notes, *arguments)) for part in self.parts]
+        return self.workers.run(what, function, jobs)
+
+    def _shard_arguments(self):
+        threads = self.workers.threads(len(self.parts))
+        return self.corpus, self.plan.cleaning, self.model, self.plan.shard_bytes, threads
+
+    def _survey(self) -> list[dict[str, dict[str, int]]]:
+        """What stays of each part."""
+        cleaning = self.plan.cleaning
+        self._for_all("reading", survey.survey, (cleaning, self.plan.shard_bytes))
+        totals = [survey.totals_of(part, self.notes) for part in self.parts]
+        languages = sorted({language for total in totals for language in total})
+        for language, where in self.plan.source.expected.items():
+            if language not in languages:
+                raise UserError(f"{where} has no text: remove it or add some")
+        if not languages:
+            raise UserError("the source has no text")
+        if cleaning.compares:
+            self.workers.compare(self.parts, languages, self.notes, cleaning)
+        counts = [survey.count(part, self.notes, cleaning) for part in self.parts]
+        for language in languages:
+            if not sum(count.get(language, {}).get("paragraphs", 0) for count in counts):
+                raise UserError(f"nothing stays of {language} when text is cleaned: remove it, or clean less")
+        self._refuse_like_names()
+        return counts
+
+    def _refuse_like_names(self):
+        names: set[str] = set()
+        for part in self.parts:
+            for name in shards.shard_names(part, self.notes):
+                if name in names:
+                    raise UserError(f"two files of tokens would be called {name}: rename one of the files of text")
+                names.add(name)
+
+    def _make_tokenizer(self, counts) -> None:
+        if self.model.exists():
+            return
+        writing = self.notes / "tokenizer.writing"
+        if self.plan.tokenizer is not None:
+            shutil.copyfile(self.plan.tokenizer, writing)
+        else:
+            known = ("vocabulary_size", "byte_fallback", "normalization")
+            settings = {name: self.plan.settings[name] for name in known if name in self.plan.settings}
+            self.workers.apart(_learn_pieces, [*self._sample(counts)], writing, settings)
+        writing.replace(self.model)
+
+    def _sample(self, counts) -> Iterator[str]:
+        """Every n-th paragraph of each language, so many that large languages do not drown small ones."""
+        sizes: dict[str, int] = {}
+        for count in counts:
+            for language, each in count.items():
+                sizes[language] = sizes.get(language, 0) + each["bytes"]
+        total = sum(size**0.5 for size in sizes.values())
+        nth = {name: max(1, round(size / (SAMPLE_BYTES * size**0.5 / total))) for name, size in sizes.items()}
+        jobs = []
+        for part, before in zip(self.parts, self._paragraphs_before(counts), strict=True):
+            steps = {language: (number, nth[language]) for language, number in before.items()}
+            jobs.append((part.size, (part, self.notes, self.plan.cleaning, steps)))
+        samples = self.workers.run("sample", survey.every_nth, jobs)
+        for language in sorted(sizes):
+            for sample in samples:
+                yield from sample.get(language, ())
+
+    def _paragraphs_before(self, counts):
+        """Of each part's languages, how many paragraphs stay in the parts before."""
+        before: dict[str, int] = {}
+        for count in counts:
+            yield {language: before.get(language, 0) for language in count}
+            for language, each in count.items():
+                before[language] = before.get(language, 0) + each["paragraphs"]
+
+    def _languages(self, counts) -> dict[str, dict]:
+        """What the manifest says of each language, with the counts of pieces, which are written."""
+        names = sorted({language for count in counts for language in count})
+        size = Tokenizer(self.model).vocabulary_size
+        pieces = {name: np.zeros(size, np.int64) for name in names}
+        found: dict[str, dict] = {name: {"paragraphs": 0, "tokens": 0, "shards": []} for name in names}
+        for part in self.parts:
+            for shard in shards.shard_names(part, self.notes):
+                note = shards.read_note(self.notes, shard)
+                if note is None:
+                    continue
+                shards.add_counts(self.notes, shard, pieces)
+                for language, own in note.items():
+                    entry = {
+                        "file": f"{shard}.array_record",
+                        "first_block": own["first_block"],
+                        "tokens": own["tokens"],
+                    }
+                    found[language]["shards"].append(entry)
+                    found[language]["paragraphs"] += own["paragraphs"]
+                    found[language]["tokens"] += own["tokens"]
+        if self.plan.cleaning.judges:
+            for language, entry in found.items():
+                each = [count[language] for count in counts if language in count]
+                entry["verdicts"] = {verdict: sum(one[verdict] for one in each) for verdict in VERDICTS}
+        np.save(self.corpus / "counts.npy", np.stack([pieces[name] for name in names]))
+        return found
+
+
+def _learn_pieces(lines, path, settings):
+    train_tokenizer(lines, path, **settings)

@@ -1,0 +1,214 @@
+"""Where text comes from: paragraphs and their languages, in an order that never changes.
+
+A source is a list of parts, and a part yields `(language, paragraph)`. Parts are what processes share out among
+themselves, so a long file is several parts and many short ones are one; the text of a language is that of the parts,
+one after another. A line of text is a paragraph everywhere: in a text file, and in the text of a JSON document.
+"""
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol
+
+from rembed_keras.data.prepare import dataset_text
+from rembed_keras.data.text import first_line, read_exact_lines, text_files
+from rembed_keras.errors import UserError
+
+JSON_LINES = re.compile(r"\.jsonl(\.gz)?$")
+EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its files
+LANGUAGE_KEYS = ("language", "lang")
+
+
+class Part(Protocol):
+    """What one process reads at a time."""
+
+    @property
+    def name(self) -> str:
+        """A name for files, unlike those of all other parts."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, or about as many: for shares of work, not for results."""
+
+    def read(self) -> Iterator[tuple[str, str]]:
+        """Yields languages and their paragraphs, stripped and not empty."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """All text of a corpus.
+
+    Attributes:
+        parts: in the order of their text.
+        files: what they read, by the names that a manifest gives them.
+        facts: what a manifest says of text that is in no file.
+        expected: languages that must have text, and where it should be.
+    """
+
+    parts: Sequence[Part]
+    files: Mapping[str, Path] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    expected: Mapping[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The lines of a file that begin from byte `start` up to `end`; of an archive, all.
+
+    Attributes:
+        language: of text that does not say its own.
+    """
+
+    path: Path
+    language: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """Pieces of files, and how they are read; see `Part`."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    reader: Callable[[Piece], Iterator[tuple[str, str]]]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(piece.end - piece.start for piece in self.pieces)
+
+    def read(self) -> Iterator[tuple[str, str]]:
+        """Yields languages and their paragraphs."""
+        for piece in self.pieces:
+            yield from self.reader(piece)
+
+
+def find_source(name: str | Path, part_bytes: int) -> Source:
+    """The source of a name.
+
+    Args:
+        name: a folder of text: `<language>.txt` or `.txt.gz` files; or of JSON lines, `.jsonl` or `.jsonl.gz`, with
+            `text` and perhaps `language` or `lang` in each, whose language is otherwise that of their folder in this
+            one (`de/0001.jsonl`) or of their own name (`de.jsonl`); or of what WikiExtractor wrote, `de/AA/wiki_00`,
+            or `AA/wiki_00` in a folder named by its language. Or `tfds:` and names of tensorflow-datasets with their
+            versions, separated by commas; see `dataset_text`.
+        part_bytes: about how much a part is to have, of what can be divided: an archive cannot.
+
+    Raises:
+        UserError: for a source that is not there, or has no text or text in several forms.
+    """
+    if str(name).startswith(dataset_text.PREFIX):
+        parts, facts = dataset_text.dataset_parts(str(name))
+        return Source(parts, facts=facts)
+    folder = Path(name)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder of text")
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    relative = {path: path.relative_to(folder).as_posix() for path in paths}
+    documents = [path for path in paths if JSON_LINES.search(relative[path])]
+    extracts = [path for path in paths if EXTRACT.search(relative[path])]
+    if documents and (extracts or any(path.name.endswith((".txt", ".txt.gz")) for path in paths)):
+        raise UserError(f"{folder} has .jsonl files and others: keep text of one form in a folder")
+    if documents:
+        pieces = [piece for path in documents for piece in _cut(path, _home(relative[path], folder), part_bytes)]
+        return Source(_parts(pieces, read_json_lines, part_bytes), {relative[path]: path for path in documents})
+    if extracts:
+        pieces = [Piece(path, _home(relative[path], folder), 0, path.stat().st_size) for path in extracts]
+        return Source(_parts(pieces, read_extract, part_bytes), {relative[path]: path for path in extracts})
+    files = text_files(folder)
+    pieces = [piece for language, path in files.items() for piece in _cut(path, language, part_bytes)]
+    return Source(_parts(pieces, read_text, part_bytes), files, expected=files)
+
+
+def _home(relative, folder):
+    """The language of a file by its place."""
+    first, slash, _ = relative.partition("/")
+    if not slash:
+        return first.partition(".")[0]
+    return folder.resolve().name if EXTRACT.match(relative) else first
+
+
+def _cut(path, language, part_bytes):
+    """Yields the pieces of a file of lines."""
+    size = path.stat().st_size
+    length = size if path.suffix == ".gz" else part_bytes
+    for start in range(0, max(size, 1), max(length, 1)):
+        yield Piece(path, language, start, min(size, start + length))
+
+
+def _parts(pieces, reader, part_bytes):
+    """Parts of the pieces of each language, in order of languages, none much larger than it should be."""
+    parts = []
+    for language, own in groupby(sorted(pieces, key=lambda piece: piece.language), lambda piece: piece.language):
+        groups: list[list[Piece]] = []
+        free = 0
+        for piece in own:
+            size = piece.end - piece.start
+            if not groups or size > free:
+                groups.append([])
+                free = part_bytes
+            groups[-1].append(piece)
+            free -= size
+        names = [language] if len(groups) == 1 else [f"{language}-{number:05}" for number in range(len(groups))]
+        parts += [FilePart(name, tuple(group), reader) for name, group in zip(names, groups, strict=True)]
+    return parts
+
+
+def read_text(piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yields the paragraphs of a piece of a text file."""
+    whole = piece.path.suffix == ".gz"
+    lines = read_exact_lines(piece.path, start=piece.start, end=None if whole else piece.end)
+    return ((piece.language, line) for line in map(str.strip, lines) if line)
+
+
+def read_json_lines(piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yields the paragraphs of the JSON documents of a piece."""
+    whole = piece.path.suffix == ".gz"
+    lines = read_exact_lines(piece.path, start=piece.start, end=None if whole else piece.end)
+    for number, line in enumerate(lines):
+        if line.strip():
+            try:
+                language, text = _document(line, piece.language)
+            except ValueError as error:
+                where = f"{piece.path}, line {first_line(piece.path, piece.start) + number}"
+                raise UserError(f"{where} is no JSON document: {error}") from None
+            yield from ((language, paragraph) for paragraph in paragraphs(text))
+
+
+def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yields the paragraphs of a file of WikiExtractor's, JSON lines or `<doc>` blocks; a block's title is one too."""
+    lines = read_exact_lines(piece.path)
+    if next((line for line in read_exact_lines(piece.path) if line.strip()), "").startswith("{"):
+        yield from read_json_lines(piece)
+        return
+    for line in lines:
+        if not line.startswith(("<doc ", "</doc>")):
+            yield from ((piece.language, paragraph) for paragraph in paragraphs(html.unescape(line)))
+
+
+def _document(line, language):
+    """Language and text of a JSON document."""
+    document = json.loads(line)
+    if not isinstance(document, dict) or not isinstance(document.get("text"), str):
+        raise ValueError('it must be an object with a string "text"')
+    own = next((document[key] for key in LANGUAGE_KEYS if document.get(key) is not None), language)
+    if not isinstance(own, str) or not own.strip():
+        raise ValueError(f"its language is {own!r}, which is no name")
+    return own, document["text"]
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    r"""Yields the lines of a text, stripped, that are not empty.
+
+    A surrogate without its other half, which JSON can spell but no UTF-8 file can hold, becomes U+FFFD.
+
+    >>> list(paragraphs("One.\n\n Two\ud800. \n"))
+    ['One.', 'Two\ufffd.']
+    """
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return (line for line in map(str.strip, whole.split("\n")) if line)

@@ -1,0 +1,1 @@
+"""Transformer blocks: one file a kind, and the stack that shares weights between them."""

@@ -1,0 +1,1 @@
+"""Task heads: classification, regression, tagging and span extraction on one encoder."""

@@ -1,0 +1,1 @@
+"""Layers that encoders and heads are made of: tables, embeddings, couplings, adapters."""

@@ -1,0 +1,109 @@
+"""What the output embedding has to do with the input embedding: the decision that the paper is about.
+
+Each way is a layer of one method, `scoring`, which says what the head's features are multiplied with. None of them
+holds more than the variables that the way adds, and those are dropped after pre-training with the head.
+"""
+
+import keras
+from keras import ops
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.layers.tables import LookupTable, make_table
+
+
+class Coupled(keras.layers.Layer):
+    """One table for both ends, as in BERT; with a width under the encoder's, as in ALBERT.
+
+    Args:
+        token_table: the encoder's; its width is the head's too.
+        embedding_dim: E_out; must be E_in.
+        cutoffs: must be empty: bands are those of the input.
+        dtype: dtype or policy of the layer.
+    """
+
+    def __init__(self, token_table, embedding_dim, cutoffs=(), dtype=None):
+        super().__init__(name="coupled", dtype=dtype)
+        _check_one_width("coupled", token_table, embedding_dim, cutoffs)
+        self.token_table = token_table
+
+    def build(self, features_shape):
+        pass
+
+    def scoring(self, features):
+        """Pairs of features and rows; see `LookupTable.scoring`."""
+        return self.token_table.scoring(features)
+
+
+class Decoupled(keras.layers.Layer):
+    """Two tables of any two widths, as in RemBERT.
+
+    Args:
+        token_table: the encoder's; only its number of rows is used.
+        embedding_dim: E_out, any width.
+        cutoffs: where the output's own bands begin; none by default.
+        dtype: dtype or policy of the layer.
+    """
+
+    def __init__(self, token_table, embedding_dim, cutoffs=(), dtype=None):
+        super().__init__(name="decoupled", dtype=dtype)
+        self.table = make_table(token_table.input_dim, embedding_dim, cutoffs, name="table", dtype=dtype)
+
+    def build(self, features_shape):
+        self.table.build()
+
+    def scoring(self, features):
+        """Pairs of features and rows; see `LookupTable.scoring`."""
+        return self.table.scoring(features)
+
+
+class GradientDisentangled(keras.layers.Layer):
+    """The encoder's table, untouched by the output's gradient, plus a table of differences that starts at zero.
+
+    What scoring wants of a word's vector and what reading wants pull in different directions; here each pulls at its
+    own table, and the output still begins where the input is.
+
+    Args:
+        token_table: the encoder's; its width is the head's too.
+        embedding_dim: E_out; must be E_in.
+        cutoffs: must be empty.
+        dtype: dtype or policy of the layer.
+
+    Source: He et al. 2021 (DeBERTaV3), section 3.2, where generator and discriminator take the place of output and
+    input.
+    """
+
+    def __init__(self, token_table, embedding_dim, cutoffs=(), dtype=None):
+        super().__init__(name="gdes", dtype=dtype)
+        _check_one_width("gdes", token_table, embedding_dim, cutoffs)
+        if not isinstance(token_table, LookupTable):
+            raise UserError("coupling 'gdes' needs an input embedding without cutoffs")
+        self.token_table = token_table
+        self.difference = LookupTable(
+            token_table.input_dim, embedding_dim, embeddings_initializer="zeros", name="difference", dtype=dtype
+        )
+
+    def build(self, features_shape):
+        self.difference.build()
+
+    def scoring(self, features):
+        """Pairs of features and rows; see `LookupTable.scoring`."""
+        ((_, shared),) = self.token_table.scoring(features)
+        ((_, own),) = self.difference.scoring(features)
+        return [(features, ops.stop_gradient(shared) + own)]
+
+
+COUPLINGS: dict[str, type[Coupled | Decoupled | GradientDisentangled]] = {
+    "coupled": Coupled,
+    "decoupled": Decoupled,
+    "gdes": GradientDisentangled,
+}
+
+
+def _check_one_width(name, token_table, embedding_dim, cutoffs):
+    if embedding_dim != token_table.output_dim:
+        raise UserError(
+            f"coupling {name!r} shares one table of one width, but output_embedding_dim is {embedding_dim} "
+            f"and input_embedding_dim {token_table.output_dim}"
+        )
+    if cutoffs:
+        raise UserError(f"coupling {name!r} scores with the input's bands: give output_cutoffs to 'decoupled' only")

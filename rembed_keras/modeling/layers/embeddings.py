@@ -1,0 +1,148 @@
+"""The two ends of the vocabulary: what a token looks up on the way in, what it is compared with on the way out.
+
+These tables are where multilingual encoders spend most of their parameters, and the paper's whole point is that the
+two need not be one. The input side is summed and normalised at its own width E_in, before any projection, so that a
+narrow table costs V x E_in and nothing else. The output side is a table of any width E_out with a bias per word, or,
+when coupled, a view of the input table. Source: Chung et al. 2021, sections 2 and 3 and footnote 3.
+"""
+
+import keras
+from keras import ops
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.layers.couplings import COUPLINGS
+from rembed_keras.modeling.layers.tables import LookupTable, make_table
+from rembed_keras.modeling.objectives.vocabulary_loss import score_words, vocabulary_losses
+
+
+def document_positions(padding_mask):
+    """Position of each token within its own document, from the documents' numbers.
+
+    Args:
+        padding_mask: int or bool [B, S]; 0 for padding, documents of a packed row numbered 1, 2, 3, ... from the left.
+
+    Returns:
+        int [B, S]: a token's index in the row less the lengths of the documents before its own. With an ordinary
+        0/1 mask that is simply the index.
+
+    >>> np.asarray(document_positions(np.array([[1, 1, 2, 2, 2, 0]]))).tolist()
+    [[0, 1, 0, 1, 2, 5]]
+    """
+    padding_mask = ops.cast(padding_mask, "int32")
+    own, other = padding_mask[:, :, None], padding_mask[:, None, :]
+    before = ops.logical_and(other > 0, other < own)  # [B, S, S]
+    index = ops.cumsum(ops.ones_like(padding_mask, dtype="int32"), axis=1) - 1
+    return index - ops.sum(ops.cast(before, "int32"), axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class InputEmbedding(keras.layers.Layer):
+    """Token, segment and position embeddings, summed and normalised at width E_in.
+
+    Args:
+        vocabulary_size: rows of the token table, V.
+        embedding_dim: E_in.
+        max_sequence_length: rows of the position table; 0 for no such table, where blocks know positions themselves.
+        num_segments: rows of the segment table; 0 for no such table, and segment ids are then ignored.
+        dropout: rate applied after the norm.
+        layer_norm_epsilon: the norm's epsilon.
+        cutoffs: where the token table's bands begin; none by default. See `BandedTable`.
+        has_bias: whether the norm has one.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+
+    Call arguments: `token_ids`, `segment_ids`, `padding_mask`, each int [B, S]. Returns [B, S, E_in].
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        embedding_dim,
+        max_sequence_length=512,
+        num_segments=2,
+        dropout=0.0,
+        layer_norm_epsilon=1e-12,
+        cutoffs=(),
+        has_bias=True,
+        name=None,
+        dtype=None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.token = make_table(vocabulary_size, embedding_dim, cutoffs, name="token", dtype=dtype)
+        self.position: LookupTable | None = None
+        self.segment: LookupTable | None = None
+        if max_sequence_length:
+            self.position = LookupTable(max_sequence_length, embedding_dim, name="position", dtype=dtype)
+        if num_segments:
+            self.segment = LookupTable(num_segments, embedding_dim, name="segment", dtype=dtype)
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, center=has_bias, name="norm", dtype=dtype
+        )
+        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+
+    def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
+        for table in (self.token, self.position, self.segment):
+            if table is not None:
+                table.build(token_ids_shape)
+        self.norm.build((*token_ids_shape, self.token.output_dim))
+
+    def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
+        return (*token_ids_shape, self.token.output_dim)
+
+    def call(self, token_ids, segment_ids, padding_mask, training=None):
+        embedded = self.token(token_ids)  # [B, S] -> [B, S, E_in]
+        if self.segment is not None:
+            embedded = embedded + self.segment(segment_ids)
+        if self.position is not None:
+            embedded = embedded + self.position(document_positions(padding_mask))
+        return self.dropout(self.norm(embedded), training=training)
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class OutputEmbedding(keras.layers.Layer):
+    """Scores every word of the vocabulary: features times the rows of a coupling, plus a bias per word.
+
+    Args:
+        token_table: the encoder's token table.
+        embedding_dim: E_out.
+        coupling: "decoupled", "coupled" or "gdes"; see `couplings`.
+        cutoffs: where the bands of an output table of its own begin; none by default.
+        name: the layer's name.
+        dtype: dtype or policy of the layer; logits are float32 whatever it is.
+
+    Call argument: features [..., E_out]. Returns logits [..., V] in float32.
+
+    >>> tuple(OutputEmbedding(LookupTable(10, 2), 4)(np.zeros((2, 3, 4), "float32")).shape)
+    (2, 3, 10)
+    """
+
+    def __init__(self, token_table, embedding_dim, coupling="decoupled", cutoffs=(), name=None, dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        if coupling not in COUPLINGS:
+            raise UserError(f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}")
+        self.vocabulary_size = token_table.input_dim
+        self.coupling = COUPLINGS[coupling](token_table, embedding_dim, cutoffs, dtype=dtype)
+
+    def build(self, input_shape):
+        self.coupling.build(input_shape)
+        self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
+
+    def compute_output_spec(self, features):
+        return keras.KerasTensor((*features.shape[:-1], self.vocabulary_size), dtype="float32")
+
+    def call(self, features):
+        return score_words(self.coupling.scoring(features), self.bias)  # [..., E_out] -> [..., V]
+
+    def losses(self, features, targets, weights, chunk_size, training=None):
+        """Losses of features [..., E_out] for words int [...], of which no more than a chunk's logits exist at a time.
+
+        Returns:
+            The sum of the losses weighted by `weights` [...], the losses [...] and hits [...]; see `vocabulary_losses`.
+        """
+        shape = ops.shape(targets)
+        flat = ops.reshape(features, (-1, features.shape[-1]))  # [..., E_out] -> [N, E_out]
+        targets, weights = ops.reshape(targets, (-1,)), ops.reshape(weights, (-1,))
+        total, *others = vocabulary_losses(
+            self.coupling.scoring(flat), self.bias, targets, weights, chunk_size, differentiable=bool(training)
+        )
+        return total, *(ops.reshape(each, shape) for each in others)

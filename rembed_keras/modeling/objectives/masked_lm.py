@@ -1,0 +1,70 @@
+"""The objective of BERT and RemBERT: words are hidden, the encoder reads what is left, and a head names the words."""
+
+import keras
+
+from rembed_keras.modeling.objectives.pretraining import WordPrediction, make_head, with_mask_positions
+from rembed_keras.modeling.sizes import layers_to_keep
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class MaskedLM(WordPrediction):
+    """Masked-language-model pre-training of an encoder, with an output embedding of any width.
+
+    Args:
+        encoder: an `Encoder`; what is kept.
+        output_embedding_dim: E_out, the width of the output table; dropped after pre-training.
+        coupling: "decoupled" gives the output a table of its own; "coupled" shares the encoder's token table; "gdes"
+            shares it without its gradient and adds a table of differences. The last two need E_out = E_in.
+        output_cutoffs: ids at which narrower bands of a decoupled output table begin; none by default.
+        kept_layers: how many blocks `drop_heads` keeps; all by default. The others exist in pre-training only.
+        keep: which blocks stay then: "bottom", "top", "alternate" or "symmetric".
+        loss_chunk: how many predictions are scored at a time in training, so that no more than [loss_chunk, V] logits
+            exist; more take more memory, fewer more time.
+        micro_batches: parts of a batch that are trained on one after the other before the optimizer steps: activations
+            of one part exist at a time, and the step is the same. Rows of a batch must be a multiple.
+        name: the model's name.
+
+    Inputs as the encoder's and `mask_positions` int [B, P]; `predict` gives logits [B, P, V]. `fit` takes `y` int
+    [B, P], the hidden tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction. The loss is the
+    model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
+
+    Raises:
+        ValueError: for an unknown coupling, widths that a coupling cannot share, or more layers to keep than there are.
+
+    Source: Chung et al. 2021, sections 3 and 4.
+
+    >>> from rembed_keras.modeling import Encoder
+    >>> encoder = Encoder(100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
+    >>> model = MaskedLM(encoder, output_embedding_dim=32)
+    >>> model.drop_heads(num_layers=1).num_layers
+    1
+    """
+
+    def __init__(
+        self,
+        encoder,
+        output_embedding_dim,
+        coupling="decoupled",
+        output_cutoffs=(),
+        kept_layers=None,
+        keep="bottom",
+        loss_chunk=512,
+        micro_batches=1,
+        name="masked_lm",
+    ):
+        if kept_layers is not None:
+            layers_to_keep(encoder.num_layers, kept_layers, keep)
+        head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
+        arguments = {
+            "output_embedding_dim": output_embedding_dim,
+            "coupling": coupling,
+            "output_cutoffs": [*output_cutoffs],
+            "kept_layers": kept_layers,
+            "keep": keep,
+        }
+        hidden = encoder(encoder.input)["sequence_output"]
+        inputs = with_mask_positions(encoder.input)
+        super().__init__(encoder, head, inputs, hidden, loss_chunk, micro_batches, arguments, name)
+
+    def hidden_at_predictions(self, inputs, training=None):
+        return self.encoder.encode_at(inputs, inputs["mask_positions"], training=training)

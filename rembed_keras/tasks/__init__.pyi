@@ -1,0 +1,11 @@
+from .formats.datasets import labelled_dataset as labelled_dataset
+from .formats.files import labelled_files as labelled_files
+from .formats.files import labelled_folder as labelled_folder
+from .formats.files import question_files as question_files
+from .formats.files import tagged_files as tagged_files
+from .kinds.classification import Candidates as Candidates
+from .kinds.classification import Classification as Classification
+from .kinds.classification import Regression as Regression
+from .kinds.spans import QuestionAnswering as QuestionAnswering
+from .kinds.tagging import Tagging as Tagging
+from .retrieval.parallel_text import ParallelText as ParallelText

@@ -1,0 +1,1 @@
+"""Formats that labelled text comes in."""

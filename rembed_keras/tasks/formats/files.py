@@ -1,0 +1,243 @@
+"""A user's own files as a task, described in a recipe and nowhere else.
+
+Train on one file, score on others, one a language. They are given by language, or all at once by a path in which
+`{language}` stands for what differs: `data/test.{language}.tsv`.
+"""
+
+import glob
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from rembed_keras.data.text import read_lines
+from rembed_keras.errors import UserError
+from rembed_keras.tasks.formats.readers import read_conll, read_jsonl, read_squad, read_table
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+
+# a file by language, or a path with {language} in it
+Paths = Mapping[str, str | Path] | str | Path
+
+AnyExample = TypeVar("AnyExample")
+
+HEADER = "text\tlabel"
+PLACEHOLDER = "{language}"
+
+
+def labelled_files(
+    train: str | Path,
+    dev: Paths | None = None,
+    test: Paths | None = None,
+    text: str = "text",
+    pair: str | None = None,
+    label: str = "label",
+    id: str | None = None,  # noqa: A002
+    delimiter: str | None = None,
+    numeric: bool = False,
+    train_size: int | None = None,
+) -> Splits:
+    """Texts, or pairs of texts, with labels, in tables or JSON lines; what a file is, its name says.
+
+    Args:
+        train: the file to learn, `.tsv`, `.csv` or `.jsonl`, all also with `.gz` at the end.
+        dev: files to choose settings by.
+        test: files to be scored on; labels may be missing in them.
+        text: name of the column with the first text.
+        pair: that of the second text; None if there is none.
+        label: that of the label.
+        id: that of the examples' names; by default they are numbered from 0.
+        delimiter: what is between the cells of a table, where the file's name does not say it.
+        numeric: whether labels are numbers to be predicted, and not names.
+        train_size: how many training examples to use, the first ones of the file; all by default.
+
+    Returns:
+        Examples of `Labelled`.
+
+    Raises:
+        UserError: for a file that is missing or malformed, one label in all training data, a label that was never
+            trained, or a train_size that is not to be had.
+    """
+
+    def read(path, hidden):
+        if Path(str(path).removesuffix(".gz")).suffix == ".jsonl":
+            return read_jsonl(path, text, pair, label, id, numeric, hidden=hidden)
+        return read_table(path, text, pair, label, id, delimiter, numeric, hidden=hidden)
+
+    examples = _first(read(train, hidden=False), train_size, str(train))
+    parts: list[dict[str, list[Labelled]]] = []
+    labels = None if numeric else _labels(examples, str(train))
+    for paths, hidden in ((_by_language(dev), False), (_by_language(test), True)):
+        parts.append({language: read(path, hidden) for language, path in paths.items()})
+        for language, path in paths.items():
+            _check_trained(parts[-1][language], labels, path)
+    return Splits(examples, *parts)
+
+
+def tagged_files(
+    train: str | Path,
+    dev: Paths | None = None,
+    test: Paths | None = None,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    separator: str | None = None,
+    train_size: int | None = None,
+) -> Splits:
+    """Sentences of words with tags, in files of the CoNLL kind; see `read_conll`.
+
+    Args:
+        train: the file to learn.
+        dev: files to choose settings by.
+        test: files to be scored on; tags may be missing in them.
+        word_column: where the word is, from 0; by default 0, in CoNLL-U 1.
+        tag_column: where its tag is; by default the last, in CoNLL-U 3.
+        separator: what is between columns; by default tabs if there are any, else spaces.
+        train_size: how many sentences of the training file to use, the first ones; all by default.
+
+    Returns:
+        Examples of `Tagged`.
+
+    Raises:
+        UserError: for a file that is missing or malformed, or a train_size that is not to be had.
+    """
+
+    def read(path, hidden=False):
+        return read_conll(path, word_column, tag_column, separator, hidden)
+
+    return Splits(
+        _first(read(train), train_size, str(train)),
+        {language: read(path) for language, path in _by_language(dev).items()},
+        {language: read(path, hidden=True) for language, path in _by_language(test).items()},
+    )
+
+
+def question_files(
+    train: str | Path, dev: Paths | None = None, test: Paths | None = None, train_size: int | None = None
+) -> Splits:
+    """Questions that a passage answers, in files of SQuAD's format; see `read_squad`.
+
+    Args:
+        train: the file to learn.
+        dev: files to choose settings by.
+        test: files to be scored on; answers may be missing in them.
+        train_size: how many questions of the training file to use, the first ones; all by default.
+
+    Returns:
+        Examples of `Question`.
+
+    Raises:
+        UserError: for a file that is missing or malformed, a question without an answer elsewhere than in a test, or a
+            train_size that is not to be had.
+    """
+
+    def read(path):
+        questions = read_squad(path)
+        unanswered = next((question.id for question in questions if not question.answers), None)
+        if unanswered is not None:
+            raise UserError(
+                f"{path}, question {unanswered!r} has no answer: leave out what the passage does not answer"
+            )
+        return questions
+
+    return Splits(
+        _first(read(train), train_size, str(train)),
+        {language: read(path) for language, path in _by_language(dev).items()},
+        {language: read_squad(path) for language, path in _by_language(test).items()},
+    )
+
+
+def labelled_folder(folder: str | Path, train_language: str = "en", train_size: int | None = None) -> Splits:
+    """A folder of `train.<language>.tsv`, `dev.<language>.tsv` and `test.<language>.tsv`, or `.tsv.gz`.
+
+    Each begins with the line `text<TAB>label`. Spaces around a text are taken away, tabs in it are kept.
+
+    Args:
+        folder: the folder.
+        train_language: the language that is trained on; of development files its own alone is read.
+        train_size: how many training examples to use, the first ones of the file; all by default.
+
+    Returns:
+        Examples of `Labelled`.
+
+    Raises:
+        UserError: for a file that is missing or malformed, one label in all training data, a label that was never
+            trained, or a train_size that is not to be had.
+    """
+    folder = Path(folder)
+    languages = sorted({path.name.split(".")[1] for path in folder.glob("test.*.tsv*")})
+    train_path, dev_path = (_file_of(folder, split, train_language) for split in ("train", "dev"))
+    train = _first(_read_labelled(train_path), train_size, f"task {folder}")
+    labels = _labels(train, f"task {folder}")
+    if not languages:
+        raise UserError(f"task {folder} has no test.<language>.tsv file")
+    parts = [{train_language: dev_path}, {language: _file_of(folder, "test", language) for language in languages}]
+    read = [{language: _read_labelled(path) for language, path in paths.items()} for paths in parts]
+    for paths, examples in zip(parts, read, strict=True):
+        for language, path in paths.items():
+            _check_trained(examples[language], labels, path)
+    return Splits(train, *read)
+
+
+def _file_of(folder, split, language):
+    for ending in ("tsv.gz", "tsv"):
+        path = folder / f"{split}.{language}.{ending}"
+        if path.exists():
+            return path
+    raise UserError(f"task {folder} has no {split}.{language}.tsv file")
+
+
+def _read_labelled(path):
+    lines = read_lines(path)
+    if next(lines, None) != HEADER:
+        raise UserError(f"{path}, line 1 must be text<TAB>label")
+    examples = []
+    for number, line in enumerate(lines, start=2):
+        text, tab, label = line.rpartition("\t")
+        if not (text and tab and label):
+            raise UserError(f"{path}, line {number} is not text<TAB>label")
+        examples.append(Labelled(str(number - 2), text, label=label))
+    if not examples:
+        raise UserError(f"{path} has no examples")
+    return examples
+
+
+def _by_language(paths: Paths | None) -> dict[str, Path]:
+    """Files by language, in the order of the languages' names where they are found by a pattern."""
+    if paths is None:
+        return {}
+    if isinstance(paths, Mapping):
+        return {language: Path(path) for language, path in paths.items()}
+    pattern = Path(paths).as_posix()
+    before, *rest = pattern.split(PLACEHOLDER)
+    if not rest:
+        raise UserError(f"{paths}: which language is it? Give a path by language, or one with {PLACEHOLDER} in it")
+    shape = re.compile("(?P<language>[^/]+)".join([re.escape(before), "(?P=language)".join(map(re.escape, rest))]))
+    found = {}
+    for path in glob.glob("*".join(map(glob.escape, [before, *rest]))):  # noqa: PTH207 - absolute patterns too
+        match = shape.fullmatch(Path(path).as_posix())
+        if match:
+            found[match["language"]] = Path(path)
+    if not found:
+        raise UserError(f"no file is called {paths}, whatever the language")
+    return dict(sorted(found.items()))
+
+
+def _first(examples: list[AnyExample], train_size: int | None, place: str) -> list[AnyExample]:
+    if train_size is None:
+        return examples
+    if isinstance(train_size, bool) or not isinstance(train_size, int) or not 0 < train_size <= len(examples):
+        raise UserError(f"train_size is {train_size!r}; {place} has {len(examples)} examples")
+    return examples[:train_size]
+
+
+def _labels(examples: Sequence[Labelled], place: str):
+    labels = {example.label for example in examples}
+    if len(labels) < 2:
+        raise UserError(f"{place}: the training data has one label; there must be two or more")
+    return labels | {None}
+
+
+def _check_trained(examples, labels, path):
+    """Nothing to check where labels are numbers, and given as None."""
+    strange = next((example.label for example in examples if labels and example.label not in labels), None)
+    if strange is not None:
+        raise UserError(f"{path}: label {strange!r} is not in the training data")

@@ -1,0 +1,95 @@
+"""Files of lines, rows and JSON objects, read as they are.
+
+A line ends at a line feed, with or without a carriage return before it, and nowhere else: U+2028, U+0085 and their
+like are part of a text, and so are spaces and quotes. Every file may be compressed, with `.gz` at the end of its name.
+What is wrong with one is told with its name and line.
+"""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rembed_keras.data.json_files import parse_json
+from rembed_keras.data.text import read_exact_lines
+from rembed_keras.errors import UserError, did_you_mean
+
+DELIMITERS = {".tsv": "\t", ".csv": ","}
+KINDS = {str: "a text", int: "a whole number", list: "an array", dict: "an object"}
+
+
+def read_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yields the rows of a table that are not blank, each as the number of its first line, from 1, and its cells.
+
+    Where tabs are between the cells, quotes are letters like others. Where something else is, a cell may stand in
+    quotes and hold the delimiter or several lines, and a quote in it is written twice.
+
+    Args:
+        path: the file.
+        delimiter: what is between cells; by default what the file's name says, `.tsv` or `.csv`.
+
+    Raises:
+        UserError: for a name that does not say it, quotes without an end, and all that `read_exact_lines` refuses.
+    """
+    path = Path(path)
+    delimiter = delimiter or DELIMITERS.get(Path(path.name.removesuffix(".gz")).suffix)
+    if delimiter is None or len(delimiter) != 1:
+        raise UserError(f"{path}: the name ends in neither .tsv nor .csv: give the one letter between cells, delimiter")
+    if delimiter == "\t":
+        for number, line in enumerate(read_exact_lines(path), start=1):
+            if line:
+                yield number, line.split("\t")
+        return
+    reader, done = csv.reader(read_exact_lines(path, keep_ends=True), delimiter=delimiter, strict=True), 0
+    try:
+        for cells in reader:
+            if cells:
+                yield done + 1, cells
+            done = reader.line_num
+    except csv.Error as error:
+        raise UserError(f"{path}, line {done + 1} is not CSV: {error}") from None
+
+
+def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the objects of a file of JSON lines, each with the number of its line, from 1; blank lines are left out.
+
+    Raises:
+        UserError: for a line that is not an object, and all that `read_exact_lines` refuses.
+    """
+    for number, line in enumerate(read_exact_lines(path), start=1):
+        if not line.strip():
+            continue
+        if line.lstrip().startswith("["):
+            raise UserError(
+                f"{path}, line {number} begins a JSON array: write its objects one a line, without brackets"
+            )
+        value = parse_json(line, f"{path}, line {number}")
+        if not isinstance(value, dict):
+            raise UserError(f"{path}, line {number} is not a JSON object, but {line.strip()[:40]}")
+        yield number, value
+
+
+def field(row: Any, key: str, kind: type, place: object) -> Any:
+    """A value of a JSON object.
+
+    Args:
+        row: the object.
+        key: the value's name.
+        kind: its type: str, int, list or dict.
+        place: where the object stands, to begin a message with.
+
+    Raises:
+        UserError: for a value that is not there, or of another type.
+
+    >>> field({"text": 7}, "text", str, "pairs.jsonl, line 3")
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: pairs.jsonl, line 3: text is 7, not a text
+    """
+    if not isinstance(row, dict):
+        raise UserError(f"{place} is not an object with {key}")
+    if key not in row:
+        raise UserError(f"{place} has no {key}{did_you_mean(key, row)}")
+    value = row[key]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        raise UserError(f"{place}: {key} is {str(value)[:40]}, not {KINDS[kind]}")
+    return value

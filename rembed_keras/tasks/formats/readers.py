@@ -1,0 +1,258 @@
+"""Labelled text in the formats that it usually comes in: tables, JSON lines, CoNLL and SQuAD.
+
+They are read whole, as lists of examples; how lines are read is said in `rembed_keras.tasks.lines`.
+"""
+
+import math
+import re
+import warnings
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rembed_keras.data.json_files import parse_json
+from rembed_keras.data.text import read_exact_lines
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.tasks.formats.lines import field, read_objects, read_rows
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
+
+INDEX = re.compile(r"[0-9]+([-.][0-9]+)?")  # of a word, a multi-word token or an empty node in CoNLL-U
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a row are what."""
+
+    text: str
+    pair: str | None
+    label: str | None
+    id: str | None
+    numeric: bool
+    labels: Collection[str] | None
+    hidden: bool
+
+    def example(self, row: Mapping[str, Any], position: int, place: str) -> Labelled:
+        name: Any = position
+        if self.id is not None:
+            name = row.get(self.id)
+            if not isinstance(name, int):
+                name = field(row, self.id, str, place)
+        text = field(row, self.text, str, place)
+        pair = None if self.pair is None else field(row, self.pair, str, place)
+        return Labelled(str(name), text, pair, self._label(row, place))
+
+    def _label(self, row, place):
+        if self.label is None:
+            return None
+        value = row.get(self.label)
+        if value is None or value == "":
+            if self.hidden:
+                return None
+            hint = "" if self.label in row else did_you_mean(self.label, row)
+            raise UserError(f"{place} has no {self.label}{hint}")
+        if self.numeric:
+            return self._number(value, place)
+        if isinstance(value, bool | int):
+            value = str(value).lower()
+        if not isinstance(value, str):
+            raise UserError(
+                f"{place}: {self.label} is {value!r}, not a name; say numeric=True if numbers are predicted"
+            )
+        if self.labels is not None and value not in self.labels:
+            raise UserError(f"{place}: {self.label} is {value!r}, none of {', '.join(self.labels)}")
+        return value
+
+    def _number(self, value, place):
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise UserError(f"{place}: {self.label} is {value!r}, not a number")
+        return number
+
+
+def read_table(
+    path: str | Path,
+    text: str = "text",
+    pair: str | None = None,
+    label: str | None = "label",
+    id: str | None = None,  # noqa: A002
+    delimiter: str | None = None,
+    numeric: bool = False,
+    labels: Collection[str] | None = None,
+    hidden: bool = False,
+    skip_broken: bool = False,
+) -> list[Labelled]:
+    """Texts and labels of a table whose first line names its columns; see `read_rows`. A text may be empty.
+
+    Args:
+        path: a file, `.tsv` or `.csv`.
+        text: name of the column with the first text.
+        pair: that of the second text; None if there is none.
+        label: that of the label; None leaves all labels hidden.
+        id: that of the examples' names; by default they are numbered from 0.
+        delimiter: what is between cells, where the file's name does not say it.
+        numeric: whether labels are numbers to be predicted, and not names.
+        labels: the names that a label may have; any by default.
+        hidden: whether the column of labels, or one of its cells, may be missing: the label is None then.
+        skip_broken: whether a row with more or fewer cells than the first line, or without a label, is left out, and
+            counted in a warning.
+
+    Raises:
+        UserError: for a missing column, another number of cells, no example, or a label that is not allowed.
+    """
+    columns = _Columns(text, pair, label, id, numeric, labels, hidden)
+    rows = read_rows(path, delimiter)
+    _, header = next(rows, (0, []))
+    if not header:
+        raise UserError(f"{path} is empty; its first line should name the columns")
+    wanted = {name for name in (text, pair, id, None if hidden else label) if name is not None}
+    for name in sorted(wanted):
+        if header.count(name) != 1:
+            fault = f"no column {name}{did_you_mean(name, header)}" if name not in header else f"two columns {name}"
+            raise UserError(f"{path}, line 1 has {fault}")
+    examples: list[Labelled] = []
+    broken: list[int] = []
+    for number, cells in rows:
+        row = dict(zip(header, cells, strict=False))
+        if skip_broken and (len(cells) != len(header) or (label and not hidden and not row[label])):
+            broken.append(number)
+            continue
+        if len(cells) != len(header):
+            raise UserError(f"{path}, line {number} has {len(cells)} cells, and the first line {len(header)}")
+        examples.append(columns.example(row, len(examples), f"{path}, line {number}"))
+    if not examples:
+        raise UserError(f"{path} has no examples")
+    if broken:
+        warnings.warn(f"{path}: {len(broken)} broken rows left out, the first in line {broken[0]}", stacklevel=2)
+    return examples
+
+
+def read_jsonl(
+    path: str | Path,
+    text: str = "text",
+    pair: str | None = None,
+    label: str | None = "label",
+    id: str | None = None,  # noqa: A002
+    numeric: bool = False,
+    labels: Collection[str] | None = None,
+    hidden: bool = False,
+) -> list[Labelled]:
+    """Texts and labels of a file with a JSON object a line, with the arguments of `read_table`.
+
+    A label that is `true`, `false` or a whole number is taken as its name, unless `numeric`; `null` is a missing one.
+
+    Raises:
+        UserError: for a line that is not a JSON object, a missing value, a text that is not a string, no example, or a
+            label that is not allowed.
+    """
+    columns = _Columns(text, pair, label, id, numeric, labels, hidden)
+    examples = [columns.example(row, i, f"{path}, line {n}") for i, (n, row) in enumerate(read_objects(path))]
+    if not examples:
+        raise UserError(f"{path} has no examples")
+    return examples
+
+
+def read_conll(
+    path: str | Path,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    separator: str | None = None,
+    hidden: bool = False,
+) -> list[Tagged]:
+    """Sentences of a file with a word a line and a blank line after every sentence.
+
+    Left out are lines of -DOCSTART- and comments: lines before a sentence's first word that begin with # and have
+    another number of columns than words have, so that # can be a word. A file of ten columns whose first are numbers is
+    CoNLL-U: multi-word tokens (1-2) and empty nodes (1.1) are left out, their words are not.
+
+    Args:
+        path: the file.
+        word_column: where the word is, from 0, or from the end -1; by default 0, in CoNLL-U 1.
+        tag_column: where its tag is; by default -1, in CoNLL-U 3, the universal part of speech.
+        separator: what is between columns; by default tabs if the first word's line has one, else spaces.
+        hidden: whether tags may be missing: a file whose lines are words alone has none then.
+
+    Returns:
+        Sentences, numbered from 0; none is empty.
+
+    Raises:
+        UserError: for lines with other numbers of columns, a column that is not there, a word or tag that is empty, or
+            no sentence.
+    """
+    lines = list(enumerate(read_exact_lines(path), start=1))
+    first = next((line for _, line in lines if line.strip(" \t") and not line.startswith(("#", "-DOCSTART-"))), None)
+    if first is None:
+        raise UserError(f"{path} has no words")
+    separator = separator or ("\t" if "\t" in first else " ")
+    width = len(_cells(first, separator))
+    is_conllu = width == 10 and INDEX.fullmatch(_cells(first, separator)[0]) is not None
+    word_column = word_column if word_column is not None else int(is_conllu)
+    tag_column = tag_column if tag_column is not None else 3 if is_conllu else -1
+    has_tags = width > 1 or not hidden
+    sentences: list[list[tuple[str, str]]] = [[]]
+    for number, line in lines:
+        cells = _cells(line, separator)
+        if not line.strip(" \t"):
+            sentences.append([])
+        elif cells[0] == "-DOCSTART-" or (not sentences[-1] and line.startswith("#") and len(cells) != width):
+            continue
+        elif len(cells) != width:
+            raise UserError(f"{path}, line {number} has {len(cells)} columns, and the first word's line {width}")
+        elif not is_conllu or cells[0].isdecimal():
+            place = f"{path}, line {number}"
+            tag = _column(cells, tag_column, place, "tag") if has_tags else ""
+            sentences[-1].append((_column(cells, word_column, place, "word"), tag))
+    return [
+        Tagged(str(i), tuple(word for word, _ in words), tuple(tag for _, tag in words) if has_tags else None)
+        for i, words in enumerate(filter(None, sentences))
+    ]
+
+
+def _cells(line, separator):
+    """Columns of a line; several spaces are as good as one."""
+    return re.split(" +", line.strip(" ")) if separator == " " else line.split(separator)
+
+
+def _column(cells, column, place, kind):
+    if not -len(cells) <= column < len(cells) or (kind == "tag" and len(cells) == 1):
+        raise UserError(f"{place} has no column {column} with a {kind}")
+    if not cells[column]:
+        raise UserError(f"{place} has an empty {kind}")
+    return cells[column]
+
+
+def read_squad(path: str | Path) -> list[Question]:
+    """Questions of a file in the format of SQuAD: articles of paragraphs, each a context with questions.
+
+    Raises:
+        UserError: for a file that is not JSON, a missing value, an id that comes twice, no question, or an answer that
+            does not stand in its context where it should begin.
+    """
+    content = parse_json("".join(read_exact_lines(path, keep_ends=True)), path)
+    questions: dict[str, Question] = {}
+    for i, article in enumerate(field(content, "data", list, path), start=1):
+        for j, paragraph in enumerate(field(article, "paragraphs", list, f"{path}, article {i}"), start=1):
+            place = f"{path}, article {i}, paragraph {j}"
+            context = field(paragraph, "context", str, place)
+            for row in field(paragraph, "qas", list, place):
+                name = field(row, "id", str, place)
+                if name in questions:
+                    raise UserError(f"{place}: there is another question {name!r} before this")
+                questions[name] = _question(name, row, context, f"{place}, question {name!r}")
+    if not questions:
+        raise UserError(f"{path} has no questions")
+    return list(questions.values())
+
+
+def _question(name, row, context, place):
+    answers, starts = [], []
+    for answer in field(row, "answers", list, place) if "answers" in row else []:
+        text, start = field(answer, "text", str, place), field(answer, "answer_start", int, place)
+        if not text or start < 0 or not context.startswith(text, start):
+            raise UserError(f"{place}: answer {text!r} does not stand at character {start} of its context")
+        answers.append(text)
+        starts.append(start)
+    return Question(name, field(row, "question", str, place), context, tuple(answers), tuple(starts))

@@ -1,0 +1,1 @@
+"""Kinds of tasks: how examples become inputs, and outputs become answers."""

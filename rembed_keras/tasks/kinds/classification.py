@@ -1,0 +1,211 @@
+"""Labels and numbers for texts and pairs of texts, and the choice among candidates.
+
+Where a question has several possible answers, as in MultiRC, COPA and ReCoRD, each candidate is an example of its own
+that is true or false, and the most probable one of a question is its answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier, Regressor
+from rembed_keras.tasks import answers as texts_of_answers
+from rembed_keras.tasks import metrics as official
+from rembed_keras.tasks.baselines import tfidf_classifier
+from rembed_keras.tasks.kinds.encoding import encode_pairs
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.tasks.kinds.task import Task
+
+
+class Classification(Task):
+    """One of several labels for a text or a pair.
+
+    Args:
+        name: as in `Task`.
+        splits: examples of `Labelled`, with names of labels.
+        metrics: as in `Task`; of ids of labels.
+        labels: names in the order of their ids; those of the training examples, sorted, by default.
+        train_language: as in `Task`.
+        part: as in `Task`.
+
+    Attributes:
+        labels: names; a label's id is its place.
+
+    Raises:
+        UserError: if there are fewer than two labels, one that was never trained, or one that is unknown.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        splits: Splits | None,
+        metrics: Mapping[str, Callable] | None = None,
+        labels: Sequence[str] | None = None,
+        train_language: str = "en",
+        part: str = "test",
+    ):
+        super().__init__(name, splits, metrics or {"accuracy": official.accuracy}, train_language, part)
+        trained = {example.label for example in self.splits.train}
+        self.labels = sorted(trained) if labels is None else list(labels)
+        if len(self.labels) < 2:
+            raise UserError(f"task {name}: the training data has one label; there must be two or more")
+        self.check_labels(trained, self.labels, lambda example: () if example.label is None else (example.label,))
+        self._ids = {label: number for number, label in enumerate(self.labels)}
+
+    def gold(self, example):
+        return example.label
+
+    def make_model(self, encoder, dropout):
+        return Classifier(encoder, len(self.labels), dropout)
+
+    def encode(self, examples, tokenizer, sequence_length, num_segments=2):
+        known = all(example.label is not None for example in examples)
+        targets = np.array([self._ids[example.label] for example in examples], np.int32) if known else None
+        return encode_pairs(examples, tokenizer, sequence_length, targets, num_segments)
+
+    def answers(self, examples, encoded, outputs):
+        return [self.labels[number] for number in np.argmax(outputs, axis=-1)]
+
+    def score(self, examples, answers, language):
+        gold, guesses = (
+            np.array([self._ids[label] for label in labels]) for labels in ([e.label for e in examples], answers)
+        )
+        return {name: float(metric(gold, guesses)) for name, metric in self.metrics.items()}
+
+    def baselines(self):
+        labels = [self._ids[example.label] for example in self.splits.train]
+        most = self.labels[np.bincount(labels).argmax()]
+        linear = tfidf_classifier([joined(example) for example in self.splits.train], np.array(labels))
+        return {
+            "tfidf": lambda examples: [self.labels[i] for i in linear.predict([joined(e) for e in examples])],
+            "majority": lambda examples: [most] * len(examples),
+        }
+
+    def description(self):
+        return super().description() | {"labels": self.labels}
+
+
+class Regression(Task):
+    """A number for a text or a pair.
+
+    Args:
+        name: as in `Task`.
+        splits: examples of `Labelled`, with numbers as labels.
+        metrics: as in `Task`; Pearson's and Spearman's correlation by default.
+        train_language: as in `Task`.
+        part: as in `Task`.
+    """
+
+    learns = ()
+
+    def __init__(
+        self,
+        name: str,
+        splits: Splits | None,
+        metrics: Mapping[str, Callable] | None = None,
+        train_language: str = "en",
+        part: str = "test",
+    ):
+        both = {"pearson": official.pearson, "spearman": official.spearman}
+        super().__init__(name, splits, metrics or both, train_language, part)
+        labels = [example.label for example in self.splits.train]
+        self._width = (max(labels) - min(labels) if labels else 0.0) or 1.0  # of the labels' range
+
+    def gold(self, example):
+        return example.label
+
+    def make_model(self, encoder, dropout):
+        return Regressor(encoder, dropout)
+
+    def encode(self, examples, tokenizer, sequence_length, num_segments=2):
+        known = all(example.label is not None for example in examples)
+        targets = np.array([example.label for example in examples], np.float32) if known else None
+        return encode_pairs(examples, tokenizer, sequence_length, targets, num_segments)
+
+    def answers(self, examples, encoded, outputs):
+        return [float(number) for number in outputs]
+
+    def correct(self, example, answer):
+        """One less the distance, in the widths of the training labels' range; 0 at least."""
+        return max(0.0, 1.0 - abs(example.label - answer) / self._width)
+
+    def baselines(self):
+        mean = float(np.mean([example.label for example in self.splits.train]))
+        return {"mean": lambda examples: [mean] * len(examples)}
+
+
+class Candidates(Classification):
+    """Candidates that are "true" or "false", several to a question; the most probable one answers it.
+
+    Args:
+        name: as in `Task`.
+        splits: examples of `Labelled` with `group`, and where answers are texts with `answer`.
+        scoring: "choice", accuracy of the candidate that is chosen (COPA); "each", F1 over all candidates and the share
+            of questions with no mistake (MultiRC); "text", exact match and F1 of the chosen text (ReCoRD).
+        train_language: as in `Task`.
+        part: as in `Task`.
+
+    Raises:
+        UserError: for an unknown scoring.
+    """
+
+    def __init__(
+        self, name: str, splits: Splits | None, scoring: str = "choice", train_language: str = "en", part: str = "test"
+    ):
+        if scoring not in ("choice", "each", "text"):
+            raise UserError(f"task {name}: scoring is {scoring!r}; it can be choice, each or text")
+        super().__init__(name, splits, None, ("false", "true"), train_language, part)
+        self.scoring = scoring
+
+    @property
+    def metric_names(self):
+        return {"choice": ["accuracy"], "each": ["f1a", "exact_match"], "text": ["exact_match", "f1"]}[self.scoring]
+
+    def description(self):
+        return Task.description(self) | {"scoring": self.scoring}
+
+    def answers(self, examples, encoded, outputs):
+        margin = outputs[:, 1] - outputs[:, 0]
+        if self.scoring == "each":
+            return ["true" if each > 0 else "false" for each in margin]
+        best = {examples[i].group: i for i in np.argsort(margin, kind="stable")}
+        return ["true" if best[example.group] == i else "false" for i, example in enumerate(examples)]
+
+    def score(self, examples, answers, language):
+        gold, guesses = (
+            [int(label == "true") for label in labels] for labels in ([e.label for e in examples], answers)
+        )
+        groups = [example.group for example in examples]
+        if self.scoring == "each":
+            exact = official.exact_match_by_question(groups, gold, guesses)
+            return {"f1a": official.binary_f1(gold, guesses), "exact_match": exact}
+        chosen = {group: i for i, group in enumerate(groups) if guesses[i]}
+        if self.scoring == "choice":
+            return {"accuracy": float(np.mean([gold[i] for i in chosen.values()]))}
+        right: dict = {group: [] for group in chosen}
+        for example in examples:
+            if example.label == "true":
+                right[example.group].append(example.answer)
+        said = [examples[i].answer for i in chosen.values()]
+        return texts_of_answers.squad_scores(said, list(right.values()))
+
+    def baselines(self):
+        linear = super().baselines()["tfidf"]
+        first = {"first": _firsts}
+        return first | ({"tfidf": linear} if self.scoring == "each" else {})
+
+
+def _firsts(examples: Sequence[Labelled]):
+    """The first candidate of every question is true."""
+    seen: set = set()
+    answers = []
+    for example in examples:
+        answers.append("false" if example.group in seen else "true")
+        seen.add(example.group)
+    return answers
+
+
+def joined(example: Labelled) -> str:
+    """A text, or both of a pair in a row, as linear models read it."""
+    return example.text if example.pair is None else f"{example.text} {example.pair}"

@@ -1,0 +1,148 @@
+"""Examples as the encoder's inputs, and an encoder's answers for many of them.
+
+Everything has one shape: rows are padded to the sequence length and the last batch to the batch size, so that a
+compiled model is compiled once. What does not fit in a row is counted, so that it can be told beside a score.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.tasks.kinds.examples import Labelled
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Examples as N rows of one length. Every example has a row, in the order of the examples; some have several.
+
+    Attributes:
+        inputs: `token_ids`, `segment_ids`, `padding_mask`: int32 [N, S].
+        targets: what a model is to say, [N, ...] as its head takes it; None where it is hidden.
+        weights: float32 [N, S], 1 where a token's target counts and 0 elsewhere; None where rows have one target each.
+        rows: int32 [N], the number of the example that a row belongs to.
+        truncated: how many examples lost tokens because they did not fit.
+        lost: how many tokens they lost together.
+    """
+
+    inputs: dict[str, np.ndarray]
+    targets: np.ndarray | None
+    weights: np.ndarray | None
+    rows: np.ndarray
+    truncated: int
+    lost: int
+
+
+def encode(texts: Sequence[str], tokenizer: Tokenizer, sequence_length: int) -> dict[str, np.ndarray]:
+    """`[CLS] text [SEP]` of each text, cut or padded.
+
+    Args:
+        texts: B texts.
+        tokenizer: the encoder's.
+        sequence_length: S; of a longer text the beginning is kept.
+
+    Returns:
+        `token_ids`, `segment_ids`, `padding_mask`: int32 [B, S].
+    """
+    kept = [ids[: sequence_length - 2] for ids in tokenizer.encode_batch(list(texts))]
+    return fill_rows(kept, [None] * len(kept), tokenizer, sequence_length)
+
+
+def encode_pairs(
+    examples: Sequence[Labelled],
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    targets: np.ndarray | None = None,
+    num_segments: int = 2,
+) -> Encoded:
+    """`[CLS] text [SEP]` or `[CLS] text [SEP] pair [SEP]` of each example, a row each.
+
+    Of a text that is too long the beginning is kept. A pair that is too long loses tokens from the end of whichever
+    text is longer at that moment, of the second if they are equal.
+
+    Args:
+        examples: N texts or pairs, or some of both.
+        tokenizer: the encoder's.
+        sequence_length: S, 5 or more.
+        targets: labels int [N] or numbers float [N]; None where they are hidden.
+        num_segments: 2 for segment 0 up to the first [SEP] and 1 after it; 1 for an encoder that knows segment 0 only.
+
+    Raises:
+        UserError: for a sequence length under 5.
+
+    Source: Devlin et al. 2019, section 3; the way of cutting is that of BERT's release.
+    """
+    if sequence_length < 5:
+        raise UserError(f"the sequence length is {sequence_length}; a pair of texts needs 5 or more")
+    firsts = tokenizer.encode_batch([example.text for example in examples])
+    pairs = iter(tokenizer.encode_batch([example.pair for example in examples if example.pair is not None]))
+    seconds = [None if example.pair is None else next(pairs) for example in examples]
+    excess = np.zeros(len(examples), np.int64)
+    for i, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+        room = sequence_length - (2 if second is None else 3)
+        excess[i] = max(0, len(first) + len(second or ()) - room)
+        second_room = 0 if second is None else max(room // 2, room - len(first))
+        if second is not None:
+            seconds[i] = second[:second_room]
+        firsts[i] = first[: room - min(second_room, len(second or ()))]
+    return Encoded(
+        inputs=fill_rows(firsts, seconds, tokenizer, sequence_length, num_segments),
+        targets=targets,
+        weights=None,
+        rows=np.arange(len(examples), dtype=np.int32),
+        truncated=int((excess > 0).sum()),
+        lost=int(excess.sum()),
+    )
+
+
+def fill_rows(
+    firsts: Sequence[Sequence[int]],
+    seconds: Sequence[Sequence[int] | None],
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    num_segments: int = 2,
+) -> dict[str, np.ndarray]:
+    """`[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]` of ids that fit, padded.
+
+    Args:
+        firsts: N rows of ids.
+        seconds: N rows of ids; None for a row without a second text.
+        tokenizer: says what the special pieces are.
+        sequence_length: S.
+        num_segments: as in `encode_pairs`.
+
+    Returns:
+        `token_ids`, `segment_ids`, `padding_mask`: int32 [N, S].
+    """
+    token_ids = np.full((len(firsts), sequence_length), tokenizer.pad_id, np.int32)
+    segment_ids, padding_mask = np.zeros_like(token_ids), np.zeros_like(token_ids)
+    for i, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+        row = [tokenizer.cls_id, *first, tokenizer.sep_id]
+        if second is not None:
+            segment_ids[i, len(row) : len(row) + len(second) + 1] = num_segments > 1
+            row += [*second, tokenizer.sep_id]
+        token_ids[i, : len(row)] = row
+        padding_mask[i, : len(row)] = 1
+    return {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
+
+
+def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int = 64):
+    """What a model says about every row, as NumPy arrays.
+
+    Args:
+        model: a Keras model.
+        inputs: arrays [N, ...] by input name.
+        batch_size: rows at a time; the last batch is filled with copies of the last row.
+
+    Returns:
+        The model's outputs, [N, ...] each.
+    """
+    size = len(next(iter(inputs.values())))
+    outputs = []
+    for start in range(0, size, batch_size):  # to make `Model.predict` its pipeline costs a dozen batches
+        rows = np.arange(start, start + batch_size).clip(max=size - 1)
+        outputs.append(model.predict_on_batch({key: value[rows] for key, value in inputs.items()}))
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[:size], *outputs)

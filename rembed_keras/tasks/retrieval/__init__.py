@@ -1,0 +1,1 @@
+"""Bitext retrieval: sentences and their translations."""

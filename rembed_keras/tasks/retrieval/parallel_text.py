@@ -1,0 +1,114 @@
+"""Finding a sentence's translation among others: what an encoder knows of languages before any fine-tuning.
+
+A sentence is the mean over its tokens, [CLS] and [SEP] left out, of the middle layers; from every vector its
+language's mean is taken, which is the same as moving the queries by the mean difference of the two languages, and the
+nearest by Euclidean distance is the answer. Source: Chung et al. 2021, appendix A.9.
+"""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from rembed_keras.data.text import read_lines, text_files
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.tasks.kinds.encoding import encode, predict
+
+
+class ParallelText:
+    """Sentences of many languages, parallel by line.
+
+    Args:
+        folder: folder of `<language>.txt` or `.txt.gz` of as many lines each; an empty line is a missing translation.
+        pivot: the language that the others are paired with.
+
+    Attributes:
+        name: the folder's name.
+        lines: sentences by language.
+
+    Raises:
+        UserError: for files of different length, or no file of the pivot.
+    """
+
+    def __init__(self, folder: str | Path, pivot: str = "en"):
+        self.name, self.pivot = Path(folder).name, pivot
+        files = text_files(folder)
+        if pivot not in files:
+            raise UserError(f"{folder} has no {pivot}.txt, which the other languages are paired with")
+        self.lines = {language: list(read_lines(path)) for language, path in files.items()}
+        size = len(self.lines[pivot])
+        for language, lines in self.lines.items():
+            if len(lines) != size:
+                raise UserError(f"{files[language]} has {len(lines)} lines and {files[pivot]} {size}: they must agree")
+
+    @property
+    def languages(self) -> list[str]:
+        """All languages but the pivot."""
+        return [language for language in self.lines if language != self.pivot]
+
+    def pairs(self, language: str) -> np.ndarray:
+        """Numbers of the lines that both the pivot and a language have."""
+        both = zip(self.lines[self.pivot], self.lines[language], strict=True)
+        return np.array([i for i, (ours, theirs) in enumerate(both) if ours and theirs], np.int64)
+
+
+def sentence_encoder(encoder) -> keras.Model:
+    """A model that gives one vector a sentence: the mean of the middle layers over its tokens.
+
+    Args:
+        encoder: an `Encoder` of L layers; layer L/2 is the middle, or the two around it.
+
+    Returns:
+        A model with the encoder's inputs and `[CLS] ... [SEP]` rows in mind, output [B, D].
+    """
+    inputs = encoder.input
+    states = encoder(inputs)["hidden_states"]
+    middle = {encoder.num_layers // 2, (encoder.num_layers + 1) // 2}
+    mean = sum(states[layer] for layer in middle) / len(middle)  # L + 1 times [B, S, D] -> [B, S, D]
+    inside = keras.ops.cast(keras.ops.not_equal(inputs["padding_mask"], 0), "float32")
+    # the first token is [CLS]; the last one, whose right neighbour is padding or nothing, is [SEP]
+    has_next = keras.ops.pad(inside[:, 1:], ((0, 0), (0, 1)))
+    is_first = keras.ops.cast(keras.ops.equal(keras.ops.cumsum(inside, axis=1), 1.0), "float32") * inside
+    weights = inside * has_next * (1.0 - is_first)
+    total = keras.ops.sum(mean * weights[:, :, None], axis=1)  # [B, S, D] -> [B, D]
+    return keras.Model(inputs, total / keras.ops.maximum(keras.ops.sum(weights, axis=1, keepdims=True), 1.0))
+
+
+def embed(
+    sentences: keras.Model, text: ParallelText, tokenizer: Tokenizer, sequence_length: int
+) -> dict[str, np.ndarray]:
+    """Vectors [lines, D] of every sentence, by language; those of empty lines mean nothing.
+
+    Args:
+        sentences: a `sentence_encoder`.
+        text: the sentences.
+        tokenizer: the encoder's.
+        sequence_length: S, tokens that are read of a sentence.
+    """
+    everything = [line for lines in text.lines.values() for line in lines]
+    vectors = predict(sentences, encode(everything, tokenizer, sequence_length))
+    return dict(zip(text.lines, np.split(vectors, len(text.lines)), strict=True))
+
+
+def precision_at_1(queries: np.ndarray, candidates: np.ndarray) -> tuple[float, float]:
+    """How often the nearest vector is that of the translation, from queries to candidates and back.
+
+    Args:
+        queries: float [N, D], row i a translation of row i of the candidates.
+        candidates: float [N, D].
+    """
+    ours = (queries - queries.mean(axis=0)).astype(np.float64)
+    theirs = (candidates - candidates.mean(axis=0)).astype(np.float64)
+    distance = np.sum(ours**2, axis=1)[:, None] + np.sum(theirs**2, axis=1)[None] - 2 * ours @ theirs.T
+    return hits_at_1(-distance)
+
+
+def hits_at_1(similarity: np.ndarray) -> tuple[float, float]:
+    """Share of rows, and of columns, of a similarity [N, N] whose diagonal is largest; a tie counts for what chance
+    would make of it."""
+    shares = []
+    for matrix in (similarity, similarity.T):
+        best = matrix == matrix.max(axis=1, keepdims=True)
+        shares.append(float(np.mean(np.diagonal(best) / best.sum(axis=1))))
+    return shares[0], shares[1]

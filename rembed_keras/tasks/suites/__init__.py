@@ -1,0 +1,1 @@
+"""GLUE, SuperGLUE and XTREME: readers and submissions."""

@@ -1,0 +1,170 @@
+"""What GLUE and SuperGLUE want to be handed in: one file a test, to be put into one archive.
+
+Sources: the FAQ of gluebenchmark.com and super.gluebenchmark.com, and the writers of nyu-mll/jiant.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.tasks.kinds.examples import Labelled
+from rembed_keras.tasks.suites import glue, superglue
+
+# by task and part of its tests: the file's name, and the names that labels have
+GLUE_FILES: dict[tuple[str, str], tuple[str, Sequence[str]]] = {
+    ("cola", "en"): ("CoLA.tsv", glue.BINARY),
+    ("sst2", "en"): ("SST-2.tsv", glue.BINARY),
+    ("mrpc", "en"): ("MRPC.tsv", glue.BINARY),
+    ("stsb", "en"): ("STS-B.tsv", ()),
+    ("qqp", "en"): ("QQP.tsv", glue.BINARY),
+    ("mnli", "en"): ("MNLI-m.tsv", glue.THREE_WAY),
+    ("mnli", "mismatched"): ("MNLI-mm.tsv", glue.THREE_WAY),
+    ("mnli", "diagnostic"): ("AX.tsv", glue.THREE_WAY),
+    ("qnli", "en"): ("QNLI.tsv", glue.ENTAILMENT),
+    ("rte", "en"): ("RTE.tsv", glue.ENTAILMENT),
+    ("wnli", "en"): ("WNLI.tsv", glue.BINARY),
+}
+SUPERGLUE_FILES: dict[tuple[str, str], tuple[str, Sequence[str]]] = {
+    ("boolq", "en"): ("BoolQ.jsonl", superglue.TRUTH),
+    ("cb", "en"): ("CB.jsonl", superglue.THREE_WAY),
+    ("copa", "en"): ("COPA.jsonl", superglue.TRUTH),
+    ("multirc", "en"): ("MultiRC.jsonl", superglue.TRUTH),
+    ("record", "en"): ("ReCoRD.jsonl", superglue.TRUTH),
+    ("rte", "en"): ("RTE.jsonl", superglue.ENTAILMENT),
+    ("rte", "AX-b"): ("AX-b.jsonl", superglue.ENTAILMENT),
+    ("rte", "AX-g"): ("AX-g.jsonl", superglue.ENTAILMENT),
+    ("wic", "en"): ("WiC.jsonl", superglue.TRUTH),
+    ("wsc", "en"): ("WSC.jsonl", superglue.TRUTH),
+}
+
+
+def write_glue(
+    folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str | float], part: str = "en"
+) -> Path:
+    """Writes a file of GLUE's: a line an example, its index and the prediction.
+
+    Args:
+        folder: where to write; it is made if it is not there.
+        task: "cola", "mnli" and so on: the name of the function in `rembed_keras.tasks.glue`.
+        examples: N examples, a part of the task's tests.
+        answers: N labels; for "stsb" numbers, which are cut to 0 to 5 and written with three decimals.
+        part: the part, for MNLI also "mismatched" and "diagnostic".
+
+    Returns:
+        The file, such as `CoLA.tsv`, `MNLI-m.tsv`, `MNLI-mm.tsv` or `AX.tsv`.
+
+    Raises:
+        UserError: for a task or part that is unknown.
+        ValueError: for other numbers of answers than of examples, or an answer that is no label of the task.
+    """
+    name, labels = _file(GLUE_FILES, task, part)
+    _check(examples, answers, labels)
+    if not labels:
+        scores = [float(answer) for answer in answers]
+        if not all(map(math.isfinite, scores)):
+            raise ValueError("a score that is not finite cannot be handed in")
+        answers = [f"{min(max(score, 0.0), glue.HIGHEST_SCORE):.3f}" for score in scores]
+    rows = [f"{example.id}\t{answer}" for example, answer in zip(examples, answers, strict=True)]
+    return _write(folder, name, ["index\tprediction", *rows])
+
+
+def write_superglue(
+    folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str], part: str = "en"
+) -> Path:
+    """Writes a file of SuperGLUE's: a line of JSON an example, or a passage in MultiRC.
+
+    Args:
+        folder: where to write; it is made if it is not there.
+        task: "boolq", "rte" and so on: the name of the function in `rembed_keras.tasks.superglue`.
+        examples: N examples, a part of the task's tests.
+        answers: N labels. In COPA and ReCoRD the one candidate of every question that is chosen is "true".
+        part: the part, for RTE also "AX-b" and "AX-g".
+
+    Returns:
+        The file, such as `BoolQ.jsonl`.
+
+    Raises:
+        UserError: for a task or part that is unknown.
+        ValueError: for other numbers of answers than of examples, an answer that is no label of the task, or a question
+            of COPA or ReCoRD without exactly one "true".
+    """
+    name, labels = _file(SUPERGLUE_FILES, task, part)
+    _check(examples, answers, labels)
+    rows = SUPERGLUE_ROWS.get(task, _as_they_are)(examples, answers)
+    return _write(folder, name, [json.dumps(row) for row in rows])
+
+
+def _as_they_are(examples, answers):
+    return [{"idx": int(example.id), "label": answer} for example, answer in zip(examples, answers, strict=True)]
+
+
+def _capitalized(examples, answers):
+    return _as_they_are(examples, [answer.capitalize() for answer in answers])
+
+
+def _copa_rows(examples, answers):
+    numbers = {group: example.id.rpartition("-")[2] for group, example in _chosen(examples, answers).items()}
+    return [{"idx": int(group), "label": int(number)} for group, number in numbers.items()]
+
+
+def _record_rows(examples, answers):
+    return [{"idx": int(group), "label": example.answer} for group, example in _chosen(examples, answers).items()]
+
+
+def _multirc_rows(examples, answers):
+    passages: dict[int, dict[int, list]] = {}
+    for example, answer in zip(examples, answers, strict=True):
+        passage, question, number = map(int, example.id.split("-"))
+        questions = passages.setdefault(passage, {})
+        questions.setdefault(question, []).append({"idx": number, "label": int(answer == "true")})
+    return [
+        {
+            "idx": passage,
+            "passage": {"questions": [{"idx": number, "answers": each} for number, each in questions.items()]},
+        }
+        for passage, questions in passages.items()
+    ]
+
+
+def _chosen(examples, answers):
+    """The candidate of each question that was called true."""
+    chosen: dict[str, Labelled | None] = dict.fromkeys(example.group for example in examples)
+    for example, answer in zip(examples, answers, strict=True):
+        if answer == "true":
+            if chosen[example.group] is not None:
+                raise ValueError(f"question {example.group} has two candidates that are true")
+            chosen[example.group] = example
+    missing = next((group for group, example in chosen.items() if example is None), None)
+    if missing is not None:
+        raise ValueError(f"question {missing} has no candidate that is true")
+    return chosen
+
+
+# rows of the tasks whose labels are not handed in as they are
+SUPERGLUE_ROWS = {"copa": _copa_rows, "multirc": _multirc_rows, "record": _record_rows, "wsc": _capitalized}
+
+
+def _file(files, task, part):
+    parts = {known: file for (name, known), file in files.items() if name == task}
+    if not parts:
+        raise UserError(f"no file is handed in for {task}{did_you_mean(task, [name for name, _ in files])}")
+    if part not in parts:
+        raise UserError(f"{task} has no test {part}, but {', '.join(parts)}")
+    return parts[part]
+
+
+def _check(examples, answers, labels):
+    if len(examples) != len(answers):
+        raise ValueError(f"{len(answers)} answers were given to {len(examples)} examples")
+    strange = next((answer for answer in answers if labels and answer not in labels), None)
+    if strange is not None:
+        raise ValueError(f"{strange!r} is none of {', '.join(labels)}")
+
+
+def _write(folder, name, lines):
+    path = Path(folder) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    return path

@@ -1,0 +1,182 @@
+"""What XTREME wants to be handed in: a folder for every task, and in it a file of answers for every language.
+
+Answers stand by line, in the order of the test file, and those to questions by id. What would fail in XTREME's
+`evaluate.py`, or be counted wrong without a word, is refused. Source: google-research/xtreme, its README and
+`mock_test_data/predictions`.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
+from rembed_keras.tasks.retrieval.bitext import Bitext
+from rembed_keras.tasks.suites.xtreme import LABELS, LANGUAGES, TAGS
+
+QUESTIONS = ("xquad", "mlqa", "tydiqa")
+
+
+def write_labels(
+    folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str], language: str
+) -> Path:
+    """Writes a file of XNLI's or PAWS-X's: a label a line.
+
+    Args:
+        folder: where to write; it is made if it is not there.
+        task: "xnli" or "pawsx".
+        examples: N examples, the test of a language.
+        answers: N labels.
+        language: the language.
+
+    Returns:
+        The file, such as `xnli/test-de.tsv` in the folder.
+
+    Raises:
+        UserError: for another task, or a language that it has not.
+        ValueError: for other numbers of answers than of examples, or an answer that is no label of the task.
+    """
+    path = _path(folder, task, language, LABELS)
+    _check_size(examples, answers)
+    _check_known(answers, LABELS[task])
+    return _write(path, _lines(answers))
+
+
+def write_tags(
+    folder: str | Path, task: str, examples: Sequence[Tagged], answers: Sequence[Sequence[str]], language: str
+) -> Path:
+    """Writes a file of UD-POS's or PAN-X's: a tag a line, and an empty line between sentences.
+
+    Args:
+        folder: where to write; it is made if it is not there.
+        task: "udpos" or "panx".
+        examples: N sentences, the test of a language.
+        answers: for each a tag a word.
+        language: the language.
+
+    Returns:
+        The file, such as `panx/test-de.tsv` in the folder.
+
+    Raises:
+        UserError: for another task, or a language that it has not.
+        ValueError: for other numbers of sentences, or of tags than of words, or a tag that the task has not.
+    """
+    path = _path(folder, task, language, TAGS)
+    _check_size(examples, answers)
+    for sentence, tags in zip(examples, answers, strict=True):
+        if len(sentence.words) != len(tags):
+            raise ValueError(f"sentence {sentence.id} has {len(sentence.words)} words and {len(tags)} predicted tags")
+        _check_known(tags, TAGS[task])
+    return _write(path, "\n".join(_lines(tags) for tags in answers))
+
+
+def write_answers(
+    folder: str | Path, task: str, examples: Sequence[Question], answers: Sequence[str], language: str
+) -> Path:
+    """Writes a file of XQuAD's, MLQA's or TyDiQA's: one JSON object of answers by the questions' ids.
+
+    Args:
+        folder: where to write; it is made if it is not there.
+        task: "xquad", "mlqa" or "tydiqa".
+        examples: N questions, the test of a language.
+        answers: N answers; "" for none.
+        language: the language.
+
+    Returns:
+        The file, such as `mlqa/test-de.json` in the folder.
+
+    Raises:
+        UserError: for another task, or a language that it has not.
+        ValueError: for other numbers of answers than of questions.
+    """
+    path = _path(folder, task, language, QUESTIONS)
+    _check_size(examples, answers)
+    by_id = {question.id: answer for question, answer in zip(examples, answers, strict=True)}
+    return _write(path, json.dumps(by_id, indent=1) + "\n")
+
+
+def write_bucc(folder: str | Path, pairs: Iterable[tuple[str, str]], language: str) -> Path:
+    """Writes a file of BUCC's: a pair of ids a line, the other language's first.
+
+    Args:
+        folder: where to write; it is made if it is not there.
+        pairs: those of a language that are believed, as `bucc_pairs` gives them.
+        language: the language beside English.
+
+    Returns:
+        The file, such as `bucc2018/test-de.tsv` in the folder.
+
+    Raises:
+        UserError: for a language that BUCC has not.
+    """
+    path = _path(folder, "bucc2018", language, LANGUAGES)
+    return _write(path, _lines(f"{other}\t{english}" for other, english in pairs))
+
+
+def write_tatoeba(folder: str | Path, bitext: Bitext, rows: Sequence[int], language: str) -> Path:
+    """Writes a file of Tatoeba's: for every English sentence the row of its translation.
+
+    Args:
+        folder: where to write; it is made if it is not there.
+        bitext: the N English sentences and M others of a language.
+        rows: N rows of the others, from 0, as `tatoeba_rows` gives them.
+        language: the language beside English.
+
+    Returns:
+        The file, such as `tatoeba/test-de.tsv` in the folder.
+
+    Raises:
+        UserError: for a language that Tatoeba has not.
+        ValueError: for other numbers of rows than of sentences, or a row under 0 or from M.
+    """
+    path = _path(folder, "tatoeba", language, LANGUAGES)
+    _check_size(bitext.english, rows)
+    _check_known(rows, range(len(bitext.others)))
+    return _write(path, _lines(int(row) for row in rows))
+
+
+def missing_files(folder: str | Path, tasks: Iterable[str] = tuple(LANGUAGES)) -> list[str]:
+    """Files that a submission still lacks: XTREME scores a task only in all of its languages.
+
+    Args:
+        folder: the submission.
+        tasks: the tasks that it should have, names of `LANGUAGES`; all nine by default.
+
+    >>> missing_files("nowhere", ["bucc2018"])
+    ['bucc2018/test-de.tsv', 'bucc2018/test-fr.tsv', 'bucc2018/test-ru.tsv', 'bucc2018/test-zh.tsv']
+    """
+    wanted = [_name(task, language) for task in tasks for language in LANGUAGES[task]]
+    return [name for name in wanted if not (Path(folder) / name).is_file()]
+
+
+def _name(task, language):
+    return f"{task}/test-{language}.{'json' if task in QUESTIONS else 'tsv'}"
+
+
+def _path(folder, task, language, tasks):
+    if task not in tasks:
+        raise UserError(f"{task!r} is none of {', '.join(tasks)}{did_you_mean(task, tasks)}")
+    if language not in LANGUAGES[task]:
+        raise UserError(f"XTREME's {task} has no language {language!r}, but {' '.join(LANGUAGES[task])}")
+    return Path(folder) / _name(task, language)
+
+
+def _check_size(examples, answers):
+    if len(examples) != len(answers):
+        raise ValueError(f"{len(answers)} answers were given to {len(examples)} examples")
+
+
+def _check_known(answers, known):
+    strange = next((answer for answer in answers if answer not in known), None)
+    if strange is not None:
+        raise ValueError(f"{strange!r} is none of {', '.join(map(str, known[:20]))}")
+
+
+def _lines(items):
+    return "".join(f"{item}\n" for item in items)
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path

@@ -1,0 +1,1 @@
+"""Where steps are computed: strategies of TensorFlow, meshes of JAX, several processes."""

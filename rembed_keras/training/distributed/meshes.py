@@ -1,0 +1,166 @@
+"""Distributions of JAX: one program over all devices, with arrays that are spread over them.
+
+`data_parallel` spreads the rows of batches. `model_parallel` spreads the rows of the tables of words too, input and
+output, with their optimizer slots, over the same devices: this is where a multilingual encoder has its parameters, and
+only a lookup and a product touch them. The blocks between them see their own rows of the batch alone, so no device
+computes what another one does.
+"""
+
+import os
+import re
+from functools import lru_cache, partial
+from typing import Any
+
+import keras
+import numpy as np
+
+from rembed_keras.errors import UserError
+from rembed_keras.training.distributed.processes import Processes, part_of
+
+TABLE = re.compile(r"(^|/)(token|table|difference|band_\d+)/embeddings$")
+PATIENCE = 60_000  # milliseconds of one try
+COORDINATORS = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "JAX_COORDINATOR_ADDRESS")
+
+
+@lru_cache
+def workers() -> Processes:
+    """The processes that work together: connected when this returns, if the environment names their coordinator.
+
+    KERAS_DISTRIBUTION_JOB_ADDRESSES is `host:port` of the first process; KERAS_DISTRIBUTION_NUM_PROCESSES and
+    KERAS_DISTRIBUTION_PROCESS_ID say how many there are and which this is. Where JAX finds such things out by itself,
+    as under SLURM, JAX_COORDINATOR_ADDRESS is enough.
+
+    Raises:
+        UserError: if they cannot be connected.
+    """
+    if not any(os.environ.get(name) for name in COORDINATORS):
+        return Processes()
+    from jax._src import distributed  # the store has no public name
+
+    try:
+        keras.distribution.initialize()
+    except (ValueError, TypeError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"processes cannot be connected ({reason}): set KERAS_DISTRIBUTION_JOB_ADDRESSES to host:port of the "
+            "first, KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID, from 0"
+        ) from None
+    state = distributed.global_state
+    store: Any = state.client
+
+    def get(key):
+        import jax
+
+        while True:
+            try:
+                return store.blocking_key_value_get(key, PATIENCE)
+            except jax.errors.JaxRuntimeError as error:
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    raise
+
+    return Processes(state.process_id, state.num_processes, store.key_value_set, get)
+
+
+def data_parallel():
+    """Every device has all variables and its rows of each batch."""
+    return keras.distribution.DataParallel(devices=keras.distribution.list_devices(), auto_shard_dataset=False)
+
+
+def model_parallel():
+    """Every device has its rows of each batch and of each table of words, and all other variables."""
+    return TableParallel(keras.distribution.list_devices())
+
+
+class TableParallel(keras.distribution.ModelParallel):
+    """Batches and tables of words are spread over all devices by their rows.
+
+    Where the devices are more than can share the rows of a table evenly, it is spread over as many as can, several
+    times: over 4 of 8 if V is a multiple of 4 and not of 8.
+
+    Args:
+        devices: names of devices, as `keras.distribution.list_devices` gives them.
+    """
+
+    def __init__(self, devices):
+        sizes = _prime_factors(len(devices))
+        names = [f"part_{i}" for i in range(len(sizes))]
+        mesh = keras.distribution.DeviceMesh(sizes, names, devices)
+        layouts = keras.distribution.LayoutMap(mesh)
+        super().__init__(layout_map=layouts, batch_dim_name=names[0], auto_shard_dataset=False)
+
+    @property
+    def num_model_replicas(self):
+        """How many parts a batch has."""
+        return self.device_mesh.devices.size
+
+    def get_data_layout(self, data_shape):
+        """Rows over all devices."""
+        return RowLayout(self.device_mesh, self.device_mesh.axis_names, len(data_shape))
+
+    def get_variable_layout(self, variable):
+        """Rows of tables over as many devices as can share them evenly; everything else whole on each."""
+        if getattr(variable, "_layout", None) is not None:
+            return variable._layout
+        axes: list[str] = []
+        parts = 1
+        if TABLE.search(variable.path):
+            for name, size in zip(self.device_mesh.axis_names, self.device_mesh.shape, strict=True):
+                if variable.shape[0] % (parts * size) == 0:
+                    axes, parts = [*axes, name], parts * size
+        return RowLayout(self.device_mesh, axes, len(variable.shape))
+
+
+class RowLayout(keras.distribution.TensorLayout):
+    """The first dimension of an array over several axes of a mesh at once, which Keras's own layouts cannot say.
+
+    Args:
+        mesh: the `keras.distribution.DeviceMesh`.
+        axes: names of axes of the mesh; with none every device has the whole array.
+        rank: how many dimensions the array has.
+    """
+
+    def __init__(self, mesh, axes, rank):
+        super().__init__([None] * rank, mesh)
+        self._rows = tuple(axes)
+
+    @property
+    def backend_layout(self):
+        """The same as JAX says it."""
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        return NamedSharding(
+            self.device_mesh.backend_mesh, PartitionSpec(self._rows) if self._rows else PartitionSpec()
+        )
+
+
+def feed(processes: Processes, batches):
+    """The rows of each global batch that the devices of this process take: all, if it is the only one.
+
+    Args:
+        processes: who works together.
+        batches: a `grain.IterDataset` of batches, nested arrays [B, ...].
+    """
+    if processes.count == 1:
+        return batches
+    own = partial(part_of, part=processes.index, parts=processes.count)
+    return batches.map(partial(keras.tree.map_structure, own))
+
+
+def whole(value) -> np.ndarray:
+    """The value of an array that may be spread over devices of several processes, which must all ask for it."""
+    if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
+        return keras.ops.convert_to_numpy(value)
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(value, tiled=True)
+
+
+def _prime_factors(number):
+    """The prime factors of a number, rising; a one for one."""
+    factors, divisor = [], 2
+    while number > 1:
+        while number % divisor == 0:
+            factors.append(divisor)
+            number //= divisor
+        divisor += 1
+    return factors or [1]

@@ -1,0 +1,292 @@
+"""Checkpoints that a killed run can trust.
+
+One folder a step, `step-00001000/`, with the encoder, the head and the optimizer in files of their own, so that the
+head is dropped by not being loaded. `state.json` holds what is neither (the step, the model's configuration, the
+generators of random numbers, running means) and a checksum of every file beside it. A folder is written under a
+temporary name, flushed to disk and renamed: it is there whole or not at all, and one that was damaged later is named
+and passed over. Arrays are safetensors: no code runs on loading.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.json_files import parse_json
+from rembed_keras.data.text import sha256
+from rembed_keras.errors import UserError
+from rembed_keras.interop.tensors import Tensors
+from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.configuration import made
+from rembed_keras.modeling.filling import Rows, blank, fill
+from rembed_keras.training.distributed.meshes import whole
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was found whole.
+
+    Attributes:
+        path: its folder.
+        step: the steps taken when it was written.
+        state: what belongs to no file: "running", states of random generators and running means; "model", the
+            configuration of the model.
+    """
+
+    path: Path
+    step: int
+    state: dict
+
+    def arrays(self, part: str) -> Tensors:
+        """Arrays of "encoder", "head" or "optimizer", by variable path; each is read where it is asked for."""
+        return Tensors(self.path / f"{part}.safetensors")
+
+
+def save(
+    folder: Path,
+    step: int,
+    parts: dict[str, dict[str, np.ndarray]],
+    state: dict,
+    keep: int = 2,
+    keep_every: int | None = None,
+    every: int = 1,
+) -> Path:
+    """Writes a checkpoint whole, then removes old ones.
+
+    Args:
+        folder: the folder of checkpoints.
+        step: the steps taken so far.
+        parts: arrays by variable path, for each of "encoder", "head" and "optimizer".
+        state: what is neither, as JSON can say it; see `Checkpoint`.
+        keep: how many of the newest checkpoints stay.
+        keep_every: checkpoints of these steps, and their multiples, stay too.
+        every: steps between checkpoints; one of another step, which training that was asked to stop has left, does not
+            stay once there is a newer one.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        UserError: if it cannot be written; nothing of it is left then, and older checkpoints stay.
+    """
+    target = folder / f"step-{step:08d}"
+    writing = folder / f".writing-{target.name}"
+    _remove_stale(folder)
+    try:
+        writing.mkdir(parents=True)
+        _write(writing, step, parts, state)
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(writing, target)
+        _flush(folder)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"checkpoint {target} cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)
+    tidy(folder, step, keep, keep_every, every)
+    return target
+
+
+def tidy(folder: Path, step: int, keep: int = 2, keep_every: int | None = None, every: int = 1) -> None:
+    """Removes what does not stay beside a step's checkpoint, and what a process that was killed has left.
+
+    Args:
+        folder: the folder of checkpoints.
+        step: of the newest checkpoint that is whole; newer ones are damaged, or they would have been used.
+        keep: as in `save`.
+        keep_every: as in `save`.
+        every: as in `save`.
+    """
+    there = {int(path.name.removeprefix("step-")): path for path in folder.glob("step-*")}
+    regular = sorted(number for number in there if number == step or (number < step and number % every == 0))
+    stay = {*regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
+    _remove_stale(folder)
+    for number in there.keys() - stay:
+        there[number].rename(folder / f".writing-{there[number].name}")  # there whole or not at all
+    _remove_stale(folder)
+
+
+def _remove_stale(folder):
+    for stale in folder.glob(".writing-*"):
+        shutil.rmtree(stale)
+
+
+def _write(folder, step, parts, state):
+    """Writes the files of a checkpoint and flushes them to disk."""
+    checksums = {}
+    for part, arrays in parts.items():
+        save_file(arrays, folder / f"{part}.safetensors")
+        checksums[f"{part}.safetensors"] = sha256(folder / f"{part}.safetensors")
+    record = {"step": step, "state": state, "sha256": checksums}
+    (folder / "state.json").write_text(json.dumps(record, indent=1))
+    for file in (*folder.iterdir(), folder):
+        _flush(file)
+
+
+def latest(folder: Path, warn=print) -> Checkpoint | None:
+    """The newest checkpoint that is whole; None if there never was one. See `newest_first`.
+
+    Raises:
+        UserError: if there are checkpoints and all are damaged: to begin anew is not for us to decide.
+    """
+    found = next(newest_first(folder, warn), None)
+    if found is None and any(folder.glob("step-*")):
+        raise UserError(f"{folder} has no checkpoint that is whole: bring one back, or remove the folder to begin anew")
+    return found
+
+
+def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
+    """Yields the checkpoints that are whole; damaged ones are named and passed over.
+
+    Args:
+        folder: the folder of checkpoints; it need not exist.
+        warn: called with one line for each damaged checkpoint.
+    """
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            record = parse_json((path / "state.json").read_text(encoding="utf-8"), path)
+            digests = {path / Path(name).name: digest for name, digest in record["sha256"].items()}
+            damaged = [file.name for file, digest in digests.items() if sha256(file) != digest]
+            if not (isinstance(record["step"], int) and isinstance(record["state"], dict)):
+                damaged = ["state.json"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            damaged = ["state.json"]
+        if not damaged:
+            yield Checkpoint(path, record["step"], record["state"])
+        else:
+            warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")
+
+
+def read(variable) -> np.ndarray:
+    """A variable's value; where it is spread over several processes, all of them must ask for it."""
+    return np.asarray(whole(keras.ops.copy(variable.value)), order="C")
+
+
+def read_arrays(variables) -> dict[str, np.ndarray]:
+    """Values of variables by their paths."""
+    arrays = {variable.path: read(variable) for variable in variables}
+    assert len(arrays) == len(variables), "two variables of one path cannot be told apart in a file"
+    return arrays
+
+
+def assign_arrays(variables, arrays: Mapping[str, Rows], source: Path) -> None:
+    """Gives variables the values of a file, after all names and shapes were found to agree.
+
+    Args:
+        variables: Keras variables.
+        arrays: values by variable path; what no variable asks for is left aside.
+        source: where the arrays came from, for messages.
+
+    Raises:
+        UserError: naming the first variable that is missing or has another shape; nothing was changed then.
+    """
+    for variable in variables:
+        if variable.path not in arrays:
+            raise UserError(f"{source} has no {variable.path}: it is of another model")
+        found, wanted = tuple(arrays[variable.path].shape), tuple(variable.shape)
+        if found != wanted:
+            raise UserError(f"{source}: {variable.path} has shape {found}, the recipe's {wanted}")
+    for variable in variables:
+        fill(variable, arrays[variable.path])
+
+
+def load_parts(model, found: Checkpoint) -> None:
+    """Gives a model the encoder and the head of a checkpoint.
+
+    Raises:
+        UserError: if it is a checkpoint of another model.
+    """
+    for part, owned in parts_of(model).items():
+        assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
+
+
+def restore(found: Checkpoint) -> keras.Model:
+    """The model of a checkpoint, made anew from its configuration.
+
+    Raises:
+        UserError: if its files are not of that model.
+    """
+    with blank():
+        model = _made(found, found.state.get("model"), keras.Model)
+    load_parts(model, found)
+    return model
+
+
+def _made(found, config, kind):
+    """What a part of a checkpoint's configuration describes, no larger than the files beside it."""
+    try:
+        sizes = config["config"]
+        whole = sizes if "output_embedding_dim" in sizes else sizes.get("encoder", sizes)
+        if ledger(whole).total > sum(file.stat().st_size for file in found.path.glob("*.safetensors")):
+            raise UserError("it tells of a larger model than its files hold")
+        return made(config, kind)
+    except UserError as error:
+        raise UserError(f"checkpoint {found.path}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise UserError(f"checkpoint {found.path}: state.json describes no model") from None
+
+
+def load_kept(encoder, found: Checkpoint) -> None:
+    """Gives an encoder the weights that a checkpoint's model keeps: without its head, and without layers that it cuts.
+
+    Raises:
+        UserError: if the encoder is another than the one that is kept; nothing was changed then.
+    """
+    source = found.path / "encoder.safetensors"
+    with blank():
+        kept = kept_encoder(found)
+    if kept.num_layers != encoder.num_layers:
+        raise UserError(f"{source} keeps {kept.num_layers} layers; the encoder of this stage has {encoder.num_layers}")
+    paths = [weight.path for weight in kept.weights]  # of layers that are kept, as they are called in the file
+    del kept
+    arrays, pairs = found.arrays("encoder"), zip(encoder.weights, paths, strict=False)
+    assign_arrays(encoder.weights, {wanted.path: arrays[path] for wanted, path in pairs if path in arrays}, source)
+
+
+def kept_encoder(found: Checkpoint):
+    """The encoder that a checkpoint's model keeps, made anew with initial weights."""
+    model = found.state.get("model")
+    config = model.get("config") if isinstance(model, dict) else None
+    config = config if isinstance(config, dict) else {}
+    whole = _made(found, config.get("encoder"), Encoder)
+    return whole.with_layers(config.get("kept_layers") or whole.num_layers, config.get("keep", "bottom"))
+
+
+def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:
+    """The newest pre-trained model of a run, and the file of its tokenizer if the run has one of its own.
+
+    Args:
+        folder: the run's WORKDIR.
+
+    Raises:
+        UserError: if it has no checkpoint.
+    """
+    found = latest(Path(folder) / "checkpoints")
+    if found is None:
+        raise UserError(f"{folder} has no checkpoints: it is not the folder of a run that pre-trained")
+    corpus = Path(folder) / "corpus"
+    return restore(found), Corpus(corpus).tokenizer.path if corpus.exists() else None
+
+
+def parts_of(model) -> dict[str, list]:
+    """A model's weights by the file that they are saved in: its encoder's are kept, the others are a head's."""
+    kept = {id(weight) for weight in model.encoder.weights}
+    head = [weight for weight in model.weights if id(weight) not in kept]
+    return {"encoder": model.encoder.weights, "head": head}
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,186 @@
+"""One loop for everything that learns: pre-training and fine-tuning differ in what they learn, not in how.
+
+Data is a function of the step and a checkpoint holds all that a step changes, so training that was killed and started
+again takes the steps it would have taken, to the bit.
+"""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+
+from rembed_keras.errors import UserError
+from rembed_keras.interruption import Interrupted, stopping_between_steps
+from rembed_keras.training.distributed.strategies import Placement
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
+from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
+from rembed_keras.training.loop.workdir import Workdir
+
+
+def train(
+    learner,
+    data: Callable,
+    placement: Placement,
+    workdir: Workdir,
+    folder: Path,
+    run: str,
+    steps: int,
+    tokens_per_step: float,
+    checkpoint_every: int,
+    log_every: int,
+    keep_checkpoints: int = 2,
+    keep_checkpoint_every: int | None = None,
+    coordinates: Callable | None = None,
+) -> None:
+    """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
+
+    On SIGTERM or SIGINT the step is finished and saved.
+
+    Args:
+        learner: a model of ours, which has an `encoder`, compiled with an optimizer of `training.optimizers` that
+            was built in the strategy's scope.
+        data: gives the global batches of steps `first` up to `last`, a `grain.IterDataset`.
+        placement: where the learner was built.
+        workdir: whose log and curves the run is written to.
+        folder: the folder of the run's checkpoints.
+        run: the run's name in the log: its stage, and after a slash which model of the stage.
+        steps: steps of the whole run.
+        tokens_per_step: tokens of a batch, padding not counted.
+        checkpoint_every: steps between checkpoints; there is one at the end in any case.
+        log_every: steps between rows of the log; there is one at the end in any case.
+        keep_checkpoints: how many of the newest checkpoints stay on disk.
+        keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too.
+        coordinates: says of a step, from 1, and its batch how to have that batch again; None keeps nothing of a step
+            that diverged.
+
+    Raises:
+        UserError: for checkpoints of another model.
+        DivergedError: for a gradient or loss that is no longer a number.
+        Interrupted: if it was asked to stop.
+    """
+    saves = _Saves(learner, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
+    first_step = saves.first_step
+    check_folder(placement, folder, first_step)
+    saves.load(run, steps)
+    if first_step >= steps:
+        return
+    clock = StepClock(first_step, steps, tokens_per_step)
+    progress = ProgressLine(clock, run)
+    shows = [progress] if workdir.is_chief else []
+    seeds = Seeds(seeds_of(learner))
+    board = workdir.board(run, workdir.metrics.rewind(run, first_step))
+    asked: list[int] = []
+
+    def resume():
+        saves.resume()
+        seeds.begin(clock.step)
+
+    def save(step):
+        guard.look()
+        saves.save(step)
+
+    def keep(step):
+        if coordinates is None:
+            return ""
+        (batch,) = data(step - 1, step)
+        states = seeds.before(step, clock.step)
+        target = workdir.diverged / run if workdir.is_chief else None
+        return keep_step(target, step, learner, states, batch, coordinates(step, batch))
+
+    def must_stop():
+        """Whether any process was asked to; several of them agree on it when a row is due."""
+        if placement.processes.count == 1 or clock.is_due(log_every):
+            asked.extend(itertools.chain(*placement.processes.exchange(signals[:1])))
+        return bool(asked)
+
+    guard = DivergenceGuard(clock, run, log_every, keep)
+    recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
+    with stopping_between_steps(lambda: clock.step > first_step) as signals:
+        checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop)
+        try:
+            with placement.scope():
+                learner.fit(
+                    placement.feed(data(first_step, steps)),
+                    steps_per_epoch=steps - first_step,
+                    shuffle=False,
+                    verbose=0,
+                    callbacks=[clock, guard, recorder, checkpointer, *shows],
+                )
+        finally:
+            progress.bar.stop()
+    if asked or signals:
+        _stop(placement.processes, asked, signals, f"{run} is saved at step {clock.step} of {steps}")
+
+
+def _stop(processes, asked, signals, done):
+    """Ends a training that was asked to stop, after all processes that agreed on it have saved."""
+    if asked:
+        processes.exchange(None)
+        processes.leave()
+    raise Interrupted((asked or signals)[0], done)
+
+
+class _Saves:
+    """The checkpoints of one training: what is found, given back and written.
+
+    Attributes:
+        first_step: steps that were taken before.
+    """
+
+    def __init__(self, learner, workdir, folder, keep, keep_every, every):
+        self.learner, self.folder = learner, folder
+        self.is_chief = workdir.is_chief
+        self.policy = (keep, keep_every, every)
+        self.found = checkpoints.latest(folder)
+        self.first_step = self.found.step if self.found else 0
+
+    def load(self, run, steps):
+        """Gives the learner what the newest checkpoint has, if there is one, and says so."""
+        if self.found is None:
+            return
+        found, optimizer = self.found, self.learner.optimizer
+        checkpoints.load_parts(self.learner, found)
+        checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors")
+        if self.is_chief:
+            checkpoints.tidy(self.folder, found.step, *self.policy)
+            how = "resuming from" if found.step < steps else "done,"
+            print(f"{run}: {how} {found.path}", flush=True)
+
+    def resume(self):
+        """Gives the learner what `fit` resets at its start."""
+        if self.found:
+            for variable, value in zip(_running(self.learner), self.found.state["running"], strict=True):
+                variable.assign(value)
+
+    def save(self, step):
+        """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes."""
+        learner = self.learner
+        running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
+        state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
+        owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
+        if self.is_chief:
+            checkpoints.save(self.folder, step, parts, state, *self.policy)
+
+
+def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
+    """Finds out whether all processes see the same checkpoints.
+
+    Raises:
+        UserError: if they do not.
+    """
+    steps = placement.processes.exchange(first_step)
+    if len({*steps}) > 1:
+        placement.processes.leave()
+        raise UserError(
+            f"processes see checkpoints of steps {steps} in {folder}: WORKDIR must be a folder that all machines share"
+        )
+
+
+def _running(learner):
+    """What a step changes besides those: states of random generators, and means of the open interval."""
+    weights = {id(weight) for weight in learner.weights}
+    running = {id(variable): variable for variable in (*learner.variables, *learner.metrics_variables)}
+    return [variable for key, variable in running.items() if key not in weights]

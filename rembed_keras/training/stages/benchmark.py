@@ -1,0 +1,127 @@
+"""How fast a recipe is on this machine: a few steps of the real thing, and what they are held against.
+
+What is timed is `pretrain` itself, with the recipe's data, model, optimizer and log, so that nothing flatters. Beside
+it stand what bounds it: how fast batches come when nobody waits for them, and how fast this machine multiplies
+matrices.
+"""
+
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import keras
+import numpy as np
+from keras import ops
+from rich.console import Console
+from rich.table import Table
+
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.errors import UserError
+from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
+
+DEPTH = 4  # products in a row, so that moving the first operand to a device hardly counts
+REPEATS = 4
+LONG = 0.1  # seconds
+BATCHES = 300  # that are read
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+
+
+@together
+def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: int = 20) -> None:
+    """Times a recipe's pre-training, and writes `workdir/benchmark.json`.
+
+    Args:
+        workdir: a folder with a prepared corpus; a fresh one, for it is trained in.
+        pretrain: the stage to time.
+        mixture: makes the `Mixture` of a `Corpus`; the stage's.
+        steps: how many steps are timed, after one that compiles.
+
+    Raises:
+        UserError: for fewer than 2 steps.
+    """
+    if steps < 2:
+        raise UserError(f"--steps is {steps}; at least 2 are needed")
+    batches = mixture(Corpus(workdir.corpus))
+    tokens = batches.batch_size * batches.sequence_length
+    reading = _reading_rate(batches) * tokens
+    begun = time.perf_counter()
+    pretrain(workdir, steps=1 + steps, log_every=1, checkpoint_every=1 + steps)
+    seconds = time.perf_counter() - begun
+    if not workdir.is_chief:
+        return
+    rates = [row["tokens_per_second"] for row in workdir.metrics.rows("pretrain")[1:]]
+    training = statistics.median(rates)
+    report = {
+        "training_tokens_per_second": training,
+        "slowest_step_tokens_per_second": min(rates),
+        "fastest_step_tokens_per_second": max(rates),
+        "reading_tokens_per_second": reading,
+        "seconds_until_first_step": seconds - sum(tokens / rate for rate in rates),
+        "peak_host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT,
+        "product_flops_per_second": product_rate(),
+    }
+    account = workdir.path / "ledger.json"
+    if account.exists():
+        flops = json.loads(account.read_text(encoding="utf-8"))["training_flops_per_token"]["total"]
+        report["training_flops_per_second"] = flops * training
+        report["share_of_products"] = flops * training / report["product_flops_per_second"]
+    write_atomically(workdir.path / "benchmark.json", json.dumps(report, indent=1))
+    Console().print(_table(report))
+
+
+def product_rate(sides: Sequence[int] = (1024, 2048, 4096, 8192)) -> float:
+    """FLOPs a second of products of square matrices in Keras's default dtype, compiled, at the best of some sizes.
+
+    Larger ones are tried until the machine is busy for LONG with one, which no size would fill better.
+
+    >>> product_rate(sides=[128]) > 1e8
+    True
+    """
+    best = seconds = 0.0
+    for side in sides:
+        if seconds > LONG:
+            break
+        inputs = keras.Input((side,))
+        hidden = inputs
+        for _ in range(DEPTH):
+            hidden = keras.layers.Dense(side, use_bias=False)(hidden)
+        model = keras.Model(inputs, ops.sum(hidden, axis=-1))
+        model.compile(jit_compile=True)
+        left = np.ones((side, side), "float32")
+        for _ in range(1 + REPEATS):
+            begun = time.perf_counter()
+            model.predict_on_batch(left)
+            seconds = time.perf_counter() - begun
+            best = max(best, DEPTH * 2 * side**3 / seconds)
+    return best
+
+
+def _reading_rate(batches):
+    """Batches a second that come when nobody waits for them."""
+    stream = iter(batches.batches(0, 1 + BATCHES))
+    next(stream)
+    begun = time.perf_counter()
+    count = sum(1 for _ in islice(stream, BATCHES))
+    return count / (time.perf_counter() - begun)
+
+
+def _table(report):
+    shown = Table(title="This recipe on this machine", show_header=False)
+    shown.add_column()
+    shown.add_column(justify="right")
+    shown.add_row("training, tokens/s", f"{report['training_tokens_per_second']:,.0f}")
+    slowest, fastest = (report[f"{which}_step_tokens_per_second"] for which in ("slowest", "fastest"))
+    shown.add_row("  slowest and fastest step", f"{slowest:,.0f} – {fastest:,.0f}")
+    shown.add_row("batches alone, tokens/s", f"{report['reading_tokens_per_second']:,.0f}")
+    shown.add_row("until the first step was taken, s", f"{report['seconds_until_first_step']:.1f}")
+    shown.add_row("peak memory of the process, GB", f"{report['peak_host_bytes'] / 1e9:.2f}")
+    shown.add_row("matrix products, GFLOP/s", f"{report['product_flops_per_second'] / 1e9:,.0f}")
+    if "share_of_products" in report:
+        shown.add_row("training, GFLOP/s", f"{report['training_flops_per_second'] / 1e9:,.0f}")
+        shown.add_row("  as a share of products", f"{report['share_of_products']:.0%}")
+    return shown

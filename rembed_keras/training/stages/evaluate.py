@@ -1,0 +1,177 @@
+"""Scores of fine-tuned encoders, beside what is had for nothing."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.console import Console
+
+from rembed_keras.analysis.reports.report import report
+from rembed_keras.errors import UserError
+from rembed_keras.tasks.kinds.encoding import predict
+from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.stages.finetune import folder_of, has_failed
+from rembed_keras.training.stages.origin import STARTS, Origin
+
+BATCH_SIZE = 64
+
+
+def evaluate(
+    workdir: Workdir,
+    task: Task,
+    encoder: Callable | None = None,
+    pretrained: str | None = None,
+    sequence_length: int = 64,
+    learning_rates: Sequence[float] = (1e-4,),
+    starts: Sequence[str] = STARTS,
+    seeds: Sequence[int] = (0,),
+    jit_compile: bool = True,
+) -> None:
+    """Scores fine-tuned models in every language, beside the task's baselines.
+
+    Of several learning rates the one whose models do best on the development data of the training language is scored;
+    no other language has a say in it. What each model answered is in `predictions/`.
+
+    Args:
+        workdir: the run's folder, with the fine-tuned models.
+        task: the task, as in `finetune`.
+        encoder: as in `finetune`.
+        pretrained: as in `finetune`.
+        sequence_length: S, as in `finetune`.
+        learning_rates: as in `finetune`.
+        starts: the starts to score.
+        seeds: the seeds to score.
+        jit_compile: whether to use XLA where it works.
+
+    Raises:
+        UserError: for a model that was not fine-tuned, or several learning rates and no data to choose by.
+    """
+    origin = Origin(workdir.path, encoder, pretrained)
+    asked = Asked(workdir, task, origin, sequence_length, jit_compile)
+    scores, chosen = [], {}
+    for start in starts:
+        rate = chosen[start] = _choose(asked, start, learning_rates, seeds)
+        for seed in seeds:
+            model = asked.model(start, rate, seed)
+            for language, examples in task.scored.items():
+                answers = None if model is None else asked.answers(model, language, examples)
+                scores += _record(asked, start, seed, language, examples, answers)
+    write_atomically(workdir.finetuned / task.name / "chosen.json", json.dumps(chosen))
+    baselines = task.baselines()
+    for system, answer in baselines.items():
+        for language, examples in task.scored.items():
+            scores += _record(asked, system, None, language, examples, answer(examples))
+    publish(workdir, scores, [*starts, *baselines], task.train_language, origin.languages)
+
+
+def tabulate(workdir: Workdir) -> None:
+    """Shows all scores of a run in one table, and writes it to `report/` in the forms of `rembed report`."""
+    made = report([workdir.path])
+    made.show()
+    made.write(workdir.path / "report")
+
+
+class Asked:
+    """A task, its encoded examples, and the models that are asked.
+
+    Args:
+        workdir: the run's folder, with the fine-tuned models.
+        task: the task.
+        origin: where their encoders came from.
+        sequence_length: S.
+        jit_compile: whether to use XLA where it works.
+    """
+
+    def __init__(self, workdir, task, origin, sequence_length, jit_compile=True):
+        self.workdir, self.task, self.origin, self.sequence_length = workdir, task, origin, sequence_length
+        self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
+        self._encoded = {}
+        self._model: Any = None
+        self._of: Any = None  # the configuration in its checkpoint
+
+    def model(self, start, rate, seed):
+        """A fine-tuned model, until the next is asked for; None if its training failed."""
+        folder = folder_of(self.workdir, self.task, start, rate, seed)
+        if has_failed(folder):
+            return None
+        found = checkpoints.latest(folder)
+        if found is None:
+            raise UserError(f"{folder} is missing: run finetune first")
+        if self._model is not None and found.state.get("model") == self._of:
+            checkpoints.load_parts(self._model, found)  # whose program is compiled
+            return self._model
+        keras.backend.clear_session(free_memory=False)
+        self._model, self._of = checkpoints.restore(found), found.state["model"]
+        self._model.compile(jit_compile=self._jit_compile)
+        return self._model
+
+    def answers(self, model, part, examples):
+        """What a model says to examples, which have a name so that they are encoded once."""
+        if part not in self._encoded:
+            self._encoded[part] = self.task.encode(
+                examples, self.origin.tokenizer, self.sequence_length, self.origin.num_segments
+            )
+        encoded = self._encoded[part]
+        return self.task.answers(examples, encoded, predict(model, encoded.inputs, BATCH_SIZE))
+
+
+def _choose(asked, start, learning_rates, seeds):
+    """The learning rate to score."""
+    if len(learning_rates) == 1:
+        return learning_rates[0]
+    task = asked.task
+    language = task.train_language
+    examples = [example for example in task.splits.dev.get(language, ()) if task.gold(example) is not None]
+    if not examples:
+        raise UserError(f"task {task.name} has no dev examples of {language} to choose a learning rate by: name one")
+    found: dict[float, list[float]] = {}
+    for rate in learning_rates:
+        found[rate] = []
+        for seed in seeds:
+            model = asked.model(start, rate, seed)
+            value = 0.0  # failed
+            if model is not None:
+                value = next(iter(task.score(examples, asked.answers(model, "dev", examples), language).values()))
+            found[rate].append(value)
+    chosen = max(found, key=lambda rate: float(np.mean(found[rate])))
+    shown = ", ".join(f"{rate:g}: {np.mean(values):.3f}" for rate, values in found.items())
+    print(f"evaluate/{task.name}: {start} takes learning rate {chosen:g}, by {language} dev data ({shown})", flush=True)
+    return chosen
+
+
+def _record(asked, system, seed, language, examples, answers):
+    """Scores of one system in one language, after its answers are written down; None are those of a failed one."""
+    task = asked.task
+    if answers is None:
+        return [Score(task.name, language, metric, None, seed, len(examples), system) for metric in task.metric_names]
+    rows = [
+        {"id": example.id, "answer": answer, "correct": task.correct(example, answer)}
+        for example, answer in zip(examples, answers, strict=True)
+    ]
+    path = predictions_of(asked.workdir, task.name, system, seed, language)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    values = task.score(examples, answers, language)
+    return [Score(task.name, language, metric, value, seed, len(examples), system) for metric, value in values.items()]
+
+
+def predictions_of(workdir: Workdir, task: str, system: str, seed: int | None, language: str) -> Path:
+    """The file of a system's answers in a language: one JSON object an example, with `id`, `answer`, `correct`."""
+    return workdir.path / "predictions" / task / f"{system}-seed{seed}.{language}.jsonl"
+
+
+def publish(
+    workdir: Workdir, scores: Sequence[Score], systems: Sequence[str], source: str, seen: Sequence[str]
+) -> None:
+    """Replaces a task's scores in the run's file, and shows them; see `scores.table`."""
+    task = scores[0].task
+    others = [score for score in read_scores(workdir.scores) if score.task != task]
+    write_atomically(workdir.scores, dump_scores([*others, *scores]))
+    Console().print(table(scores, task, systems, source, seen))

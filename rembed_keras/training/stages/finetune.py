@@ -1,0 +1,194 @@
+"""Fine-tuning: the encoder alone is loaded, a task's head is put on it, both learn the task in one language.
+
+The pre-training head is dropped by not being loaded. Beside every fine-tuned encoder stands one of the same shape that
+starts from its random initial weights: what pre-training was worth is the difference.
+"""
+
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.errors import DivergedError
+from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
+from rembed_keras.modeling.ways import Way
+from rembed_keras.tasks.kinds.task import Task, batches
+from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
+from rembed_keras.training.stages.origin import STARTS, Origin
+
+
+@together
+def finetune(
+    workdir: Workdir,
+    optimizer: Callable,
+    task: Task,
+    encoder: Callable | None = None,
+    pretrained: str | None = None,
+    sequence_length: int = 64,
+    batch_size: int = 32,
+    epochs: int = 3,
+    learning_rates: Sequence[float] = (1e-4,),
+    ways: Sequence[Way] = (),
+    warmup_share: float = 0.1,
+    dropout: float = 0.1,
+    starts: Sequence[str] = STARTS,
+    seeds: Sequence[int] = (0,),
+    log_every: int = 50,
+    strategy: str = "one_device",
+    jit_compile: bool = True,
+) -> None:
+    """Fine-tunes one model for each start, learning rate and seed; each is resumed, or left alone if it is done.
+
+    A training whose loss is no longer a number counts as failed, which is told with the scores; the others go on.
+
+    Args:
+        workdir: the run's folder.
+        optimizer: makes the optimizer of a learning rate.
+        task: what to learn.
+        encoder: makes the `Encoder`; None to make what `pretrained` holds.
+        pretrained: the folder of another run, a preset or a Hugging Face model to start from; by default the run's own
+            newest checkpoint.
+        sequence_length: S, tokens that are read of an example.
+        batch_size: B.
+        epochs: passes over the training data.
+        learning_rates: the highest; it rises from 0 and falls to 0 linearly. `evaluate` chooses among several.
+        ways: what trains, or is added and trains, for example `modeling.Lora()`; everything by default.
+        warmup_share: share of the steps that it rises.
+        dropout: rate before the head.
+        starts: "pretrained" for the pre-trained encoder, "scratch" for one as initialised.
+        seeds: of the head's initial weights, of dropout and of the order; one model each.
+        log_every: steps between rows of the log.
+        strategy: where the model lives; see `distribution.place`.
+        jit_compile: whether to use XLA where it works.
+
+    Raises:
+        UserError: for a start that is unknown, or no pre-trained encoder to start from.
+    """
+    origin = Origin(workdir.path, encoder, pretrained)
+    encoded = task.encode(task.splits.train, origin.tokenizer, sequence_length, origin.num_segments)
+    if encoded.truncated and workdir.is_chief:
+        share = encoded.truncated / len(task.splits.train)
+        print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
+    if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
+        write_atomically(workdir.path / "ledger.json", json.dumps(ledger(origin.fresh()).to_json(), indent=1))
+    steps = math.ceil(epochs * len(encoded.rows) / batch_size)
+    placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
+    learners = _Learners(task, origin, optimizer, ways, dropout, placement, (round(warmup_share * steps), steps))
+    for rate, start, seed in itertools.product(learning_rates, starts, seeds):
+        folder = folder_of(workdir, task, start, rate, seed)
+        if has_failed(folder):
+            continue
+        learner = learners.begin(start, rate, seed)
+        if workdir.is_chief:
+            _account(workdir, task, tuned(learner))
+        data = batches(encoded, batch_size, seed)
+        _build_metrics(learner, placement, data)
+        try:
+            train(
+                learner,
+                lambda first, last, data=data: data.slice(slice(first, last)).to_iter_dataset(),
+                placement,
+                workdir,
+                folder,
+                run=f"finetune/{folder.relative_to(workdir.finetuned).as_posix()}",
+                steps=steps,
+                tokens_per_step=float((encoded.inputs["padding_mask"] > 0).mean(axis=0).sum()) * batch_size,
+                checkpoint_every=max(steps, 1),
+                log_every=log_every,
+                keep_checkpoints=1,
+            )
+        except DivergedError as error:
+            if workdir.is_chief:
+                folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(folder / "failed.json", json.dumps({"reason": str(error)}))
+                print(f"{error}; it counts as failed", flush=True)
+    if not workdir.is_chief:
+        return
+    (workdir.finetuned / task.name).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(origin.tokenizer.path, workdir.finetuned / task.name / "tokenizer.model")
+    about = task.description() | {"sequence_length": sequence_length, "tokenizer_sha256": origin.tokenizer.sha256}
+    write_atomically(workdir.finetuned / task.name / "task.json", json.dumps(about, indent=1, ensure_ascii=False))
+
+
+def folder_of(workdir: Workdir, task: Task, start: str, rate: float, seed: int) -> Path:
+    """Where the checkpoints of a fine-tuned model are."""
+    return workdir.finetuned / task.name / f"{start}-lr{rate:g}-seed{seed}"
+
+
+def has_failed(folder: Path) -> bool:
+    """Whether a model's training ended in a loss that is no number."""
+    return (folder / "failed.json").exists()
+
+
+class _Learners:
+    """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
+
+    def __init__(self, task, origin, optimizer, ways, dropout, placement, schedule):
+        self.task, self.origin, self.optimizer, self.ways = task, origin, optimizer, ways
+        self.dropout, self.placement, self.schedule = dropout, placement, schedule
+        self._learner: Any = None
+        self._rate: float | None = None
+
+    def begin(self, start, rate, seed):
+        """A compiled model that has learned nothing of the task yet, until the next is asked for."""
+        fresh = self._fresh(start, rate, seed)
+        if rate != self._rate:
+            self._learner, self._rate = fresh, rate
+            return fresh
+        ours, theirs = ([*model.variables, *model.optimizer.variables] for model in (self._learner, fresh))
+        for variable, value in zip(ours, theirs, strict=True):
+            variable.assign(checkpoints.read(value))
+        return self._learner
+
+    def _fresh(self, start, rate, seed):
+        keras.backend.clear_session(free_memory=False)
+        keras.utils.set_random_seed(seed)
+        with self.placement.scope():
+            fresh = self.task.make_model(self.origin.fresh(), self.dropout)
+        self.origin.start(fresh.encoder, start)
+        with self.placement.scope():  # a way may add layers
+            tune(fresh, self.ways)
+            shares = learning_rate_multipliers(fresh, self.ways)
+            fresh.compile(
+                optimizer=self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares),
+                weighted_metrics=list(self.task.learns),
+                jit_compile=self.placement.jit_compile,
+            )
+            fresh.optimizer.build(fresh.trainable_variables)
+        return fresh
+
+
+def _build_metrics(learner, placement, data):
+    """Makes the metrics' variables where Keras leaves that to the first step, which TensorFlow then traces twice."""
+    if keras.config.backend() != "tensorflow" or placement.name != "one_device":
+        return
+    row = keras.tree.map_structure(lambda column: column[:1], data[0])
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(row)
+    learner.compute_metrics(x, y, learner(x), sample_weight)
+    learner.reset_metrics()
+
+
+def _account(workdir, task, cost):
+    """Writes into the ledger what a task costs besides the encoder that all tasks share, and tells it once."""
+    path = workdir.path / "ledger.json"
+    account = json.loads(path.read_text(encoding="utf-8"))
+    of_task = {"trainable": cost.trainable, "stored": cost.stored, "total": cost.total}
+    if account.setdefault("tasks", {}).get(task.name) != of_task:
+        account["tasks"][task.name] = of_task
+        write_atomically(path, json.dumps(account, indent=1))
+        print(
+            f"finetune/{task.name}: {cost.trainable:,} of {cost.total:,} parameters are trained, {cost.stored:,} are "
+            "the task's own",
+            flush=True,
+        )

@@ -1,0 +1,187 @@
+"""Answers of a fine-tuned model to a user's own file, a few examples at a time."""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError, did_you_mean, shortened
+from rembed_keras.interop import write_served_task, written_whole
+from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
+from rembed_keras.tasks.formats.lines import field, read_objects, read_rows
+from rembed_keras.tasks.formats.readers import read_conll, read_squad
+from rembed_keras.tasks.kinds.encoding import predict
+from rembed_keras.tasks.kinds.examples import Labelled
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop import checkpoints
+
+KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
+CHUNK = 512  # examples that are held at a time
+BATCH_SIZE = 64
+LONGEST = 2**20  # tokens of an example, where no table of positions says it
+
+
+class Answerer:
+    """A fine-tuned model and all that it needs to answer.
+
+    Args:
+        run: the folder of a run that fine-tuned.
+        task: the task's name; the run's only one by default.
+
+    Raises:
+        UserError: if there is no such task, several to choose from, or a model that was not trained to its end.
+    """
+
+    def __init__(self, run: str | Path, task: str | None = None):
+        folder = _task_folder(Path(run), task)
+        about = read_json(folder / "task.json")
+        kind, self.sequence_length = about.pop("kind", None), about.pop("sequence_length", None)
+        learnt_with = about.pop("tokenizer_sha256", None)
+        if kind not in [*KINDS]:
+            raise UserError(
+                f"{folder} is a task of kind {shortened(kind)}; what can answer a file is {', '.join(KINDS)}"
+            )
+        try:
+            self.task = KINDS[kind](splits=None, **about)
+        except (TypeError, AttributeError):
+            raise UserError(f"{folder / 'task.json'} describes no task: fine-tune again") from None
+        self.tokenizer = Tokenizer(folder / "tokenizer.model")
+        if learnt_with not in (None, self.tokenizer.sha256):
+            raise UserError(
+                f"{self.tokenizer.path} is not the tokenizer that the task was learnt with: run finetune again"
+            )
+        self.model = checkpoints.restore(_checkpoint(folder))
+        self._check(folder / "task.json")
+        self.model.compile(jit_compile=place("one_device", BATCH_SIZE).jit_compile)
+        self._num_segments = self.model.encoder.get_config()["num_segments"]
+
+    def _check(self, path):
+        """Judges whether the task, the tokenizer and the model belong together."""
+        config, length = self.model.encoder.get_config(), self.sequence_length
+        labels = getattr(self.task, "labels", getattr(self.task, "tags", None))
+        longest = config["max_sequence_length"] if config["block"] == "bert" else LONGEST
+        if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= longest:
+            raise UserError(f"{path}: sequence_length is {shortened(length)}, which the model cannot read")
+        if labels is not None and not all(isinstance(label, str) for label in labels):
+            raise UserError(f"{path}: labels are {shortened(labels)}, not texts")
+        if labels is not None and len(labels) != self.model.output_shape[-1]:
+            raise UserError(f"{path} has {len(labels)} labels and the model {self.model.output_shape[-1]}")
+        if self.tokenizer.vocabulary_size > config["vocabulary_size"]:
+            raise UserError(f"{path}: the tokenizer beside it has more pieces than the model has rows")
+
+    def answers(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yields each example with its answer."""
+        for chunk in _chunks(examples):
+            encoded = self.task.encode(chunk, self.tokenizer, self.sequence_length, self._num_segments)
+            outputs = predict(self.model, encoded.inputs, BATCH_SIZE)
+            yield from zip(chunk, self.task.answers(chunk, encoded, outputs), strict=True)
+
+    def export(self, target: str | Path) -> None:
+        """Writes a SavedModel that takes strings; see `interop.write_served_task`.
+
+        Raises:
+            UserError: if it is there already, or the task gives no labels or numbers.
+        """
+        labels = getattr(self.task, "labels", ())
+        with written_whole(Path(target)) as folder:
+            write_served_task(self.model, folder, self.tokenizer, self.sequence_length, labels)
+
+    def read(self, file: str | Path, text: str = "text", pair: str = "pair") -> Iterable[Any]:
+        """Examples of a user's file: JSON lines or a table for labels, CoNLL for tags, SQuAD's JSON for questions.
+
+        Args:
+            file: the file; what it is, its name says: `.jsonl`, `.tsv`, `.csv`, all also with `.gz`.
+            text: the column of the text.
+            pair: the column of the second text, if the file has it.
+
+        Raises:
+            UserError: naming file and line, for what cannot be read.
+        """
+        if isinstance(self.task, Tagging):
+            return read_conll(file)
+        if isinstance(self.task, QuestionAnswering):
+            return read_squad(file)
+        return _texts(Path(file), text, pair)
+
+
+def lines_of(answered: Iterable[tuple[Any, Any]]) -> Iterator[str]:
+    """What is printed of each answer: JSON for texts and questions, a word and its tag a line for sentences."""
+    for example, answer in answered:
+        if hasattr(example, "words"):
+            yield "".join(f"{word}\t{tag}\n" for word, tag in zip(example.words, answer, strict=True)) + "\n"
+        else:
+            yield json.dumps({"id": example.id, "answer": answer}, ensure_ascii=False) + "\n"
+
+
+def _chunks(examples) -> Iterator[Sequence[Any]]:
+    examples = iter(examples)
+    while chunk := tuple(itertools.islice(examples, CHUNK)):
+        yield chunk
+
+
+def _texts(path, text, pair):
+    """Yields texts of JSON lines or of a table with a header, one by one."""
+    if path.name.removesuffix(".gz").endswith(".jsonl"):
+        for number, row in read_objects(path):
+            place = f"{path}, line {number}"
+            second = field(row, pair, str, place) if pair in row else None
+            yield Labelled(str(row.get("id", number)), field(row, text, str, place), second)
+        return
+    rows = read_rows(path)
+    _, header = next(rows, (1, []))
+    if text not in header:
+        raise UserError(f"{path}, line 1 has no column {text}{did_you_mean(text, header)}")
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise UserError(f"{path}, line {number} has {len(cells)} columns and line 1 has {len(header)}")
+        row = dict(zip(header, cells, strict=True))
+        yield Labelled(row.get("id", str(number)), row[text], row.get(pair))
+
+
+def _task_folder(run, task):
+    folders = {
+        path.parent.relative_to(run / "finetuned").as_posix(): path.parent
+        for path in run.glob("finetuned/**/task.json")
+    }
+    if not folders:
+        raise UserError(f"{run} has no fine-tuned model: it is not the folder of a run that fine-tuned")
+    if task is None and len(folders) > 1:
+        raise UserError(f"{run} has learnt {', '.join(sorted(folders))}: say which, with --task")
+    if task is not None and task not in folders:
+        raise UserError(f"{run} has not learnt {task}{did_you_mean(task, folders)}")
+    return folders[task] if task is not None else next(iter(folders.values()))
+
+
+def _checkpoint(folder):
+    """The model of the lowest seed that started pre-trained, at the learning rate that was chosen."""
+    chosen = folder / "chosen.json"
+    rates = read_json(chosen) if chosen.exists() else {}
+    for path in sorted(folder.iterdir(), key=lambda path: (not path.name.startswith("pretrained"), path.name)):
+        start, _, rest = path.name.partition("-lr")
+        is_chosen = start not in rates or rest.startswith(f"{rates[start]:g}-seed")
+        found = checkpoints.latest(path) if path.is_dir() and is_chosen else None
+        if found is not None:
+            return found
+    raise UserError(f"{folder} has no model that was trained to its end")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes lines to a file that is there whole or not at all.
+
+    Raises:
+        UserError: if it is there already or cannot be written.
+    """
+    if path.exists():
+        raise UserError(f"{path} is there already: remove it or choose another file")
+    writing = path.with_name(f".{path.name}.writing")
+    try:
+        with open(writing, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+        writing.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        writing.unlink(missing_ok=True)

@@ -1,0 +1,59 @@
+"""The stage that makes the corpus of a run from text."""
+
+import time
+from typing import Literal
+
+from rembed_keras.data.corpus import prepare as prepare_corpus
+from rembed_keras.data.prepare.cleaning import Cleaning
+from rembed_keras.training.loop.workdir import Workdir
+
+
+def prepare(
+    workdir: Workdir,
+    text_dir: str,
+    vocabulary_size: int = 8000,
+    tokenizer: str | None = None,
+    byte_fallback: bool = False,
+    normalization: str = "nmt_nfkc",
+    unicode_form: Literal["NFC", "NFKC"] | None = None,
+    deduplicate: bool = False,
+    near_duplicates: float | None = None,
+    language_threshold: float | None = None,
+    shard_megabytes: float = 64,
+    processes: int | None = None,
+) -> None:
+    """Prepares `workdir/corpus`, or finds that it is there.
+
+    Args:
+        workdir: the run's folder.
+        text_dir: folder of `<language>.txt` or `.txt.gz`, UTF-8, one paragraph a line; or another source of text, see
+            `data.sources.find_source`.
+        vocabulary_size: V of the tokenizer that is trained.
+        tokenizer: a SentencePiece model to use instead of training one.
+        byte_fallback: whether a trained tokenizer spells rare characters as bytes, instead of [UNK].
+        normalization: what a trained tokenizer does to text first; see `data.tokenizer.train_tokenizer`.
+        unicode_form: "NFC" or "NFKC" to bring text into that form first; see `data.cleaning.Cleaning` for this and the
+            next three.
+        deduplicate: whether of equal paragraphs of a language the first alone stays.
+        near_duplicates: how like an earlier paragraph one must be to go, up to 1; None to keep all.
+        language_threshold: how likely of another language one must be to go, up to 1; None to keep all.
+        shard_megabytes: of text a file of tokens; the tokens are the same whatever it is.
+        processes: how many at once; one for each core by default.
+
+    Raises:
+        UserError: for text or a tokenizer that cannot be used.
+    """
+    begun = time.monotonic()
+    cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold)
+    corpus = prepare_corpus(
+        text_dir,
+        workdir.corpus,
+        vocabulary_size,
+        tokenizer,
+        byte_fallback,
+        normalization,
+        cleaning,
+        shard_megabytes,
+        processes,
+    )
+    corpus.show("corpus", time.monotonic() - begun)

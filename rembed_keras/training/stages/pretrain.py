@@ -1,0 +1,113 @@
+"""The stage that pays: an encoder and a head that will be dropped learn from text."""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.sizes import check_counts
+from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.workdir import Workdir
+
+
+@together
+def pretrain(
+    workdir: Workdir,
+    encoder: Callable,
+    model: Callable,
+    optimizer: Callable,
+    mixture: Callable,
+    steps: int,
+    corpus: str | None = None,
+    checkpoint_every: int = 1000,
+    log_every: int = 100,
+    keep_checkpoints: int = 2,
+    keep_checkpoint_every: int | None = None,
+    strategy: str = "one_device",
+    jit_compile: bool = True,
+    seed: int = 0,
+) -> None:
+    """Pre-trains until `steps`, from the newest checkpoint if there is one.
+
+    Args:
+        workdir: the run's folder; checkpoints and the log go there.
+        encoder: makes the `Encoder`.
+        model: makes the pre-training model of an encoder, for example `MaskedLM`.
+        optimizer: makes the optimizer.
+        mixture: makes the `Mixture` of a `Corpus`.
+        steps: steps of the whole run.
+        corpus: folder that `rembed prepare` wrote; the workdir's own by default.
+        checkpoint_every: steps between checkpoints.
+        log_every: steps between rows of the log.
+        keep_checkpoints: how many of the newest checkpoints stay on disk.
+        keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too, for `trace_retrieval`.
+        strategy: where the model lives; see `distribution.place`.
+        jit_compile: whether to use XLA where it works.
+        seed: of the initial weights and of dropout; the data has a seed of its own.
+
+    Raises:
+        UserError: for a corpus that is missing or does not fit the model, or checkpoints of another model.
+    """
+    check_counts({"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every})
+    batches = mixture(Corpus(corpus or workdir.corpus))
+    placement = place(strategy, batches.batch_size, jit_compile)
+    keras.utils.set_random_seed(seed)
+    with placement.scope():
+        learner = model(encoder())
+        learner.track_groups(batches.languages)
+        learner.compile(optimizer=optimizer(), jit_compile=placement.jit_compile)
+        learner.optimizer.build(learner.trainable_variables)
+    _check_fit(batches, learner.encoder)
+    try:
+        train(
+            learner,
+            batches.batches,
+            placement,
+            workdir,
+            workdir.checkpoints,
+            run="pretrain",
+            steps=steps,
+            tokens_per_step=batches.batch_size * batches.sequence_length,
+            checkpoint_every=checkpoint_every,
+            log_every=log_every,
+            keep_checkpoints=keep_checkpoints,
+            keep_checkpoint_every=keep_checkpoint_every,
+            coordinates=lambda step, batch: _coordinates(batches, step, batch),
+        )
+    except Exception:
+        if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs
+            raise batches.corpus.damage from None
+        raise
+    if not workdir.is_chief:
+        return
+    last = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None][-1]
+    entropy = batches.unigram_entropy
+    loss = last.get("generator_loss", last["loss"])  # where the loss is that of more than predictions
+    print(
+        f"pretrain: the loss ended at {loss:.2f} nats a prediction; knowing the frequencies of word pieces alone costs "
+        f"{entropy:.2f}, {entropy - loss:.2f} more",
+        flush=True,
+    )
+
+
+def _coordinates(batches, step, batch):
+    """How to have a batch again: `Mixture(corpus, ..., seed=seed)[step]`."""
+    counts = np.bincount(batch[0]["language_ids"], minlength=len(batches.languages))
+    rows = {language: int(count) for language, count in zip(batches.languages, counts, strict=True) if count}
+    return {"seed": batches.seed, "step": step - 1, "rows": rows}
+
+
+def _check_fit(batches, encoder):
+    config = encoder.get_config()
+    pieces, rows = batches.corpus.tokenizer.vocabulary_size, config["vocabulary_size"]
+    if pieces > rows:
+        raise UserError(f"the corpus has {pieces} word pieces and the model vocabulary_size {rows}: they must agree")
+    if batches.sequence_length > config["max_sequence_length"]:
+        raise UserError(
+            f"SEQUENCE_LENGTH is {batches.sequence_length}; the model's max_sequence_length is "
+            f"{config['max_sequence_length']}"
+        )

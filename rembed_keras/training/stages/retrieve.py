@@ -1,0 +1,119 @@
+"""What an encoder knows of languages before any fine-tuning: it finds translations, or does not."""
+
+import json
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+
+from rembed_keras.analysis.reports.plots import draw_curves
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.tasks.baselines import tfidf_similarity
+from rembed_keras.tasks.retrieval.parallel_text import ParallelText, embed, hits_at_1, precision_at_1, sentence_encoder
+from rembed_keras.tasks.scores import Score
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.stages.evaluate import publish
+from rembed_keras.training.stages.origin import Origin
+
+
+def retrieve(
+    workdir: Workdir,
+    texts: Sequence[ParallelText],
+    encoder: Callable | None = None,
+    pretrained: str | None = None,
+    sequence_length: int = 64,
+    seed: int = 0,
+) -> None:
+    """Scores how well translations are found, after pre-training and before, beside TF-IDF and chance.
+
+    Args:
+        workdir: the run's folder.
+        texts: the parallel texts.
+        encoder: as in `finetune`.
+        pretrained: as in `finetune`.
+        sequence_length: S, tokens that are read of a sentence.
+        seed: of the weights before pre-training, as in `pretrain`.
+
+    Raises:
+        UserError: if there is no pre-trained encoder.
+    """
+    origin = Origin(workdir.path, encoder, pretrained)
+    sentences = {}
+    for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
+        keras.utils.set_random_seed(seed)
+        probed = origin.fresh()
+        origin.start(probed, start)
+        sentences[system] = sentence_encoder(probed)
+    for text in texts:
+        scores: list[Score] = []
+        for system, model in sentences.items():
+            found = _precisions(model, text, origin.tokenizer, sequence_length)
+            for language in text.languages:
+                scores += _both_ways(text, language, found[language], seed, system)
+        for language in text.languages:
+            rows = text.pairs(language)
+            ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
+            scores += _both_ways(text, language, hits_at_1(tfidf_similarity(ours, theirs)), None, "tfidf")
+            scores += _both_ways(text, language, (1 / len(rows),) * 2, None, "chance")
+        publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot, origin.languages)
+
+
+def trace_retrieval(
+    workdir: Workdir,
+    encoder: Callable,
+    texts: Sequence[ParallelText],
+    sequence_length: int = 64,
+    seed: int = 0,
+) -> None:
+    """Scores every checkpoint that is kept, and draws `retrieval.png`: translations found against tokens read.
+
+    Args:
+        workdir: the run's folder; see `pretrain`'s `keep_checkpoint_every`.
+        encoder: makes the `Encoder`.
+        texts: the parallel texts.
+        sequence_length: S, tokens that are read of a sentence.
+        seed: of the weights before pre-training, as in `pretrain`.
+    """
+    corpus = Corpus(workdir.corpus)
+    rows = workdir.metrics.rows("pretrain")
+    tokens_per_step = rows[-1]["tokens"] / rows[-1]["step"] if rows else 0
+    keras.utils.set_random_seed(seed)
+    probed = encoder()
+    sentences = sentence_encoder(probed)
+    points = []
+    curves: dict[str, list[tuple[float, float]]] = {text.name: [] for text in texts}
+    for found in (None, *reversed([*checkpoints.newest_first(workdir.checkpoints)])):
+        if found:
+            checkpoints.load_kept(probed, found)
+        step = found.step if found else 0
+        tokens = int(step * tokens_per_step)
+        for text in texts:
+            precisions = _precisions(sentences, text, corpus.tokenizer, sequence_length)
+            mean = float(np.mean([precisions[name] for name in text.languages if name in corpus.languages]))
+            points.append({"text": text.name, "step": step, "tokens": tokens, "P@1": mean})
+            curves[text.name].append((tokens / 1e6, 100 * mean))
+    write_atomically(workdir.path / "retrieval.json", json.dumps(points, indent=1))
+    draw_curves(
+        workdir.path / "retrieval.png",
+        curves,
+        x="million tokens read in pre-training",
+        y="translations found, in % (P@1, languages read)",
+    )
+    print(f"retrieval against tokens: {workdir.path / 'retrieval.png'}", flush=True)
+
+
+def _precisions(sentences, text, tokenizer, sequence_length):
+    """P@1 from and into the pivot, by language."""
+    vectors = embed(sentences, text, tokenizer, sequence_length)
+    found = {}
+    for language in text.languages:
+        rows = text.pairs(language)
+        found[language] = precision_at_1(vectors[text.pivot][rows], vectors[language][rows])
+    return found
+
+
+def _both_ways(text, language, found, seed, system):
+    n = len(text.pairs(language))
+    ways = zip((f"P@1 from {text.pivot}", f"P@1 into {text.pivot}"), found, strict=True)
+    return [Score(f"retrieval/{text.name}", language, metric, value, seed, n, system) for metric, value in ways]

@@ -1,0 +1,173 @@
+"""A run: stages one after another on one workdir, and a record of how it was made.
+
+Everything a run did can be read from its folder and repeated from it: the resolved recipe before the first step, the
+operative one after the last, the account, and the versions of what it ran on. A folder belongs to one recipe; the same
+command on it again goes on where it stopped, under the same strategy or another: a recipe says what is computed, and
+`STRATEGY` where.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rich.console import Console
+
+from rembed_keras.analysis.cost.ledger import Ledger
+from rembed_keras.errors import UserError
+from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.training.distributed.processes import is_together
+from rembed_keras.training.distributed.strategies import join
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
+
+WATCHED = (
+    "keras",
+    "tensorflow",
+    "jax",
+    "keras-hub",
+    "gin-config",
+    "grain",
+    "sentencepiece",
+    "numpy",
+    "safetensors",
+)
+WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir"} | {
+    f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
+}
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run keeps about itself; `config` hands it down.
+
+    Attributes:
+        config: the resolved recipe, a gin text that can be run again.
+        operative: gives, after the stages, the gin text of what they really used.
+        ledger: the account of the model, an `analysis.ledger.Ledger`; None for a recipe without a model.
+    """
+
+    config: str
+    operative: Callable[[], str]
+    ledger: Ledger | None = None
+
+
+def run(
+    stages: Sequence[Callable],
+    workdir: str,
+    record: RunRecord,
+    tasks: Sequence[Task] = (),
+    strategy: str = "one_device",
+) -> None:
+    """Runs stages in turn; on a workdir that was interrupted each goes on where it stopped.
+
+    Args:
+        stages: functions that take the `Workdir`.
+        workdir: path of the run's folder.
+        record: what the folder keeps about the run.
+        tasks: tasks of later stages; naming them here reads their files, and finds what is wrong with them, before the
+            first stage.
+        strategy: of the stages that train; see `distribution.place`. If it is one of several processes, all train, the
+            first of them alone writes and does the other stages, and the others end when it does.
+
+    Raises:
+        UserError: if the folder is of another recipe, in use, or cannot be written.
+        Interrupted: if it was asked to stop.
+        Abandoned: if one of several processes is gone.
+    """
+    processes = join(strategy)
+    texts = {"recipe": f"```\n{record.config}\n```"}
+    if record.ledger is not None:
+        texts["ledger"] = f"```json\n{json.dumps(record.ledger.to_json(), indent=1)}\n```"
+    folder = processes.by_chief(lambda: Workdir(workdir, texts))
+    if not processes.is_chief:
+        folder = Workdir(workdir, texts, is_chief=False)
+    try:
+        with processes.in_need_of_each_other():
+            if processes.by_chief(lambda: _begin(folder, record)):
+                begun = time.monotonic()
+                for stage in stages:
+                    if is_together(stage):
+                        stage(folder)
+                    processes.by_chief(partial(_complete, folder, stage, record))
+                processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
+            processes.leave()
+    except OSError as error:
+        first = error.__context__ if error.strerror is None else error  # gin raises another, that has its text alone
+        if isinstance(first, OSError) and first.strerror:
+            raise UserError(f"{first.filename or folder.path}: {first.strerror}") from error
+        raise UserError(f"{folder.path}: {str(error).splitlines()[0]}") from error
+    finally:
+        folder.close()
+
+
+def _begin(folder, record):
+    """Whether there is anything to do; if so, the record is written."""
+    _refuse_another_recipe(folder, record.config)
+    if (folder.path / "finished.json").exists():
+        print(f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again.")
+        return False
+    _write_record(folder, record)
+    print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
+    return True
+
+
+def _complete(folder, stage, record):
+    """Does a stage that is the chief's alone, and notes what was used so far."""
+    if not is_together(stage):
+        stage(folder)
+    write_atomically(folder.path / "operative_config.gin", record.operative())
+
+
+def _finish(folder, record, seconds):
+    if record.ledger is not None:
+        Console().print(record.ledger.table())
+    write_atomically(folder.path / "finished.json", json.dumps({"seconds_of_last_process": round(seconds, 1)}))
+
+
+def _write_record(folder, record):
+    write_atomically(folder.path / "config.gin", record.config)
+    write_atomically(folder.path / "environment.json", json.dumps(_environment(), indent=1))
+    if record.ledger is not None:
+        write_atomically(folder.path / "ledger.json", json.dumps(record.ledger.to_json(), indent=1))
+
+
+def _refuse_another_recipe(folder, config):
+    path = folder.path / "config.gin"
+    learnt = (folder.checkpoints, folder.finetuned, folder.path / "finished.json")
+    if not path.exists() or not any(part.exists() for part in learnt):
+        return  # a mistake that was found before anything was learnt may be mended
+    there, here = (_bindings(text) for text in (path.read_text(encoding="utf-8"), config))
+    for key in sorted(there.keys() | here.keys()):
+        if there.get(key) != here.get(key):
+            raise UserError(
+                f"WORKDIR {folder.path} is of another recipe: {key} is {there.get(key, 'absent')} there and "
+                f"{here.get(key, 'absent')} here; choose another WORKDIR"
+            )
+
+
+def _bindings(text):
+    """Bindings of a resolved recipe by name, without comments, and without those that say where it is computed."""
+    lines = (line.partition("  # ")[0].partition(" = ") for line in text.splitlines() if " = " in line)
+    return {key: value for key, _, value in lines if key not in WHERE}
+
+
+def _environment():
+    import keras
+
+    versions = {}
+    for package in WATCHED:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "backend": keras.config.backend(),
+        "versions": versions,
+    }

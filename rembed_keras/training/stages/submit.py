@@ -1,0 +1,116 @@
+"""Answers to tests whose answers are hidden, as their owners want them handed in, and translations that are mined."""
+
+import json
+from collections.abc import Callable, Sequence
+
+import keras
+from rich.console import Console
+
+from rembed_keras.tasks.kinds.encoding import encode, predict
+from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.tasks.retrieval import bitext
+from rembed_keras.tasks.retrieval.parallel_text import sentence_encoder
+from rembed_keras.tasks.scores import Score
+from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
+from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.stages.evaluate import Asked, publish
+from rembed_keras.training.stages.origin import Origin
+
+
+def submit(
+    workdir: Workdir,
+    task: Task,
+    write: Callable,
+    encoder: Callable | None = None,
+    pretrained: str | None = None,
+    sequence_length: int = 64,
+    seeds: Sequence[int] = (0,),
+    start: str = "pretrained",
+) -> None:
+    """Writes the answers to every part of the test into `submission/`, by the first model that did not fail.
+
+    Of several learning rates the one that `evaluate` chose is taken.
+
+    Args:
+        workdir: the run's folder, after `evaluate`.
+        task: the task, as in `finetune`.
+        write: writes the answers to one part: `write(folder, task's name, examples, answers, part)`.
+        encoder: as in `finetune`.
+        pretrained: as in `finetune`.
+        sequence_length: S, as in `finetune`.
+        seeds: seeds to choose from, in order.
+        start: which start to hand in.
+    """
+    asked = Asked(workdir, task, Origin(workdir.path, encoder, pretrained), sequence_length)
+    chosen = json.loads((workdir.finetuned / task.name / "chosen.json").read_text(encoding="utf-8"))
+    models = (asked.model(start, chosen[start], seed) for seed in seeds)
+    model = next((each for each in models if each is not None), None)
+    if model is None:
+        print(f"submit/{task.name}: every model has failed; nothing is handed in", flush=True)
+        return
+    for part, examples in task.splits.test.items():
+        answers = asked.answers(model, f"test/{part}", examples)
+        print(
+            f"submit/{task.name}: {write(workdir.path / 'submission', task.name, examples, answers, part)}", flush=True
+        )
+
+
+def mine(
+    workdir: Workdir,
+    name: str,
+    texts: bitext.BitextSplits,
+    encoder: Callable | None = None,
+    pretrained: str | None = None,
+    sequence_length: int = 64,
+    start: str = "pretrained",
+) -> None:
+    """Finds translations by the nearest mean-pooled sentences, without fine-tuning: BUCC's and Tatoeba's.
+
+    Where a development set is there, as in BUCC, pairs are believed above the threshold that suits it best; else every
+    English sentence is asked for its translation, as in Tatoeba. Tests whose translations are hidden are handed in.
+
+    Args:
+        workdir: the run's folder.
+        name: what scores call the task.
+        texts: the sentences, by language.
+        encoder: as in `finetune`.
+        pretrained: as in `finetune`.
+        sequence_length: S, tokens that are read of a sentence.
+        start: "pretrained", or "scratch" for an untrained encoder.
+    """
+    origin = Origin(workdir.path, encoder, pretrained)
+    probed = origin.fresh()
+    origin.start(probed, start)
+    model = sentence_encoder(probed)
+    dev, test = (_vectors(model, origin.tokenizer, part, sequence_length) for part in (texts.dev, texts.test))
+    thresholds = bitext.bucc_thresholds(texts.dev, dev) if texts.dev else None
+    open_tests = {language: each for language, each in texts.test.items() if each.gold is not None}
+    hidden = {language: each for language, each in texts.test.items() if each.gold is None}
+    folder = workdir.path / "submission"
+    if thresholds is not None:
+        scored = bitext.bucc_scores(open_tests or texts.dev, test if open_tests else dev, thresholds)
+        for language, pairs in bitext.bucc_pairs(hidden, test, thresholds).items():
+            write_bucc(folder, pairs, language)
+    else:
+        scored = bitext.tatoeba_scores(open_tests, test)
+        for language, rows in bitext.tatoeba_rows(hidden, test).items():
+            write_tatoeba(folder, hidden[language], rows, language)
+    sizes = {language: len(each.english) for language, each in (open_tests or texts.dev).items()}
+    scores = [
+        Score(name, language, metric, value, None, sizes[language], start)
+        for language, values in scored.items()
+        for metric, value in values.items()
+    ]
+    if scores:
+        publish(workdir, scores, [start], "en", origin.languages or list(sizes))
+    if hidden:
+        Console().print(f"mine/{name}: {len(hidden)} tests are hidden; what is handed in is in {folder}")
+
+
+def _vectors(model: keras.Model, tokenizer, texts, sequence_length):
+    """Vectors (English [N, D], others [M, D]) by language."""
+    sides = {language: (each.english, each.others) for language, each in texts.items()}
+    return {
+        language: tuple(predict(model, encode(list(side.values()), tokenizer, sequence_length)) for side in both)
+        for language, both in sides.items()
+    }

@@ -1,0 +1,130 @@
+import json
+import subprocess
+import sys
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from rembed_keras import cli
+from rembed_keras.analysis import ledger
+from rembed_keras.analysis.cost import solver
+from rembed_keras.errors import UserError
+
+
+def test_the_published_model_is_found_at_its_own_budget():
+    best = solver.solve(575_920_384, 250_300, total=994_591_804, input_widths=[256])[0]
+    encoder = best.model["encoder"]
+    assert [encoder[key] for key in ("num_layers", "hidden_dim", "num_heads")] == [32, 1152, 18]
+    assert best.model["output_embedding_dim"] == 1664
+    assert best.account.total == 994_591_804
+
+
+def test_budgets_and_spans_are_kept_to_and_nothing_more_would_fit():
+    kept, total = 278_000_000, 559_000_000
+    found = solver.solve(kept, 250_002, total, aspect=(25, 60))
+    assert len(found) > 10
+    for one in found:
+        encoder = one.model["encoder"]
+        assert one.account.kept <= kept and one.account.total <= total and 25 <= one.aspect <= 60
+        deeper = ledger(one.model | {"encoder": encoder | {"num_layers": encoder["num_layers"] + 1}})
+        assert deeper.kept > kept or encoder["hidden_dim"] / (encoder["num_layers"] + 1) < 25
+        wider = ledger(one.model | {"output_embedding_dim": one.model["output_embedding_dim"] + 64})
+        assert wider.total > total or one.model["output_embedding_dim"] == 4096
+    assert [one.penalty for one in found] == sorted(one.penalty for one in found)
+
+
+def test_no_proposal_has_all_of_another_and_more():
+    for one, other in combinations(solver.solve(100_000_000, 120_000), 2):
+        sizes = [
+            np.array([each.model["encoder"][key] for key in ("num_layers", "hidden_dim", "input_embedding_dim")])
+            for each in (one, other)
+        ]
+        assert (sizes[0] > sizes[1]).any() and (sizes[1] > sizes[0]).any()
+
+
+@pytest.mark.parametrize("block", ["bert", "modern"])
+def test_a_latency_is_a_bound_on_flops(block):
+    rate = 5e10
+    found = solver.solve(
+        278_000_000, 250_002, max_latency=1000, flops_per_second=rate, sequence_length=128, block=block
+    )
+    for one in found:
+        flops = ledger(one.model, 128).flops["kept"] * 128
+        assert one.latency == pytest.approx(flops / rate * 1e3) and one.latency <= 1000
+    freely = solver.solve(278_000_000, 250_002, sequence_length=128, block=block)
+    assert max(one.account.flops["kept"] for one in freely) > max(one.account.flops["kept"] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kept": 3_000_000}, "nothing fits in 3,000,000 parameters with 250,002 words: the least is 16,141,440"),
+        ({"kept": 278_000_000, "total": 10_000_000}, "raise --total from 10,000,000 to 32,395,858"),
+        ({"kept": 278_000_000, "max_latency": 1, "flops_per_second": 1e9}, "raise --max-latency"),
+        ({"kept": 278_000_000, "aspect": (30.0, 30.001), "input_widths": [64]}, "371,311,872, 32 layers of width 960"),
+        ({"kept": 278_000_000, "aspect": (9000.0, 9001.0)}, "no depth and width have an aspect of 9000..9001"),
+    ],
+)
+def test_what_cannot_be_had_is_told_with_the_nearest_that_can(arguments, message):
+    with pytest.raises(UserError, match=message):
+        solver.solve(vocabulary_size=250_002, **arguments)
+
+
+def test_the_nearest_budget_that_is_named_is_enough_and_one_less_is_not():
+    assert solver.solve(16_141_440, 250_002, total=10**9)
+    with pytest.raises(UserError, match="16,141,440"):
+        solver.solve(16_141_439, 250_002, total=10**9)
+    assert solver.solve(278_000_000, 250_002, total=32_395_858)
+    with pytest.raises(UserError, match="32,395,858"):
+        solver.solve(278_000_000, 250_002, total=32_395_857)
+
+
+def run(arguments, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["rembed", *map(str, arguments)])
+    cli.main()
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("block", ["bert", "modern"])
+def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "model.gin"
+    command = ["solve", "--kept", "278M", "--vocabulary", "250002", "--block", block, "--e-in", "128,256", "--out", out]
+    assert "Allocations, the best first" in run(command, capsys, monkeypatch)
+    best = solver.solve(278_000_000, 250_002, input_widths=[128, 256], block=block)[0]
+    seen = json.loads(run(["inspect", out, "--json"], capsys, monkeypatch))["ledger"]
+    assert (seen["kept"], seen["total"]) == (best.account.kept, best.account.total)
+    assert f"# {best.account.kept:,} parameters kept" in out.read_text()
+    with pytest.raises(SystemExit) as exit_:
+        run(command, capsys, monkeypatch)
+    assert exit_.value.code == 2 and "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kept", "278Q"], "'278Q' is no number of parameters such as 278M"),
+        (["--kept", "1M", "--aspect", "60..25"], "'60..25' is no span such as 25..60"),
+        (["--kept", "1M", "--e-in", "a"], "--e-in is 'a'; it must be widths such as 128,256"),
+        (["--kept", "3M"], "the least is 16,141,440"),
+    ],
+)
+def test_mistakes_cost_one_line(arguments, message, capsys, monkeypatch):
+    with pytest.raises(SystemExit) as exit_:
+        run(["solve", "--vocabulary", "250002", *arguments], capsys, monkeypatch)
+    err = capsys.readouterr().err
+    assert exit_.value.code == 2 and message in err and err.count("\n") == 1
+
+
+def test_solving_and_inspecting_load_no_framework():
+    code = (
+        "import sys; from rembed_keras import cli;"
+        "sys.argv = ['rembed', 'solve', '--kept', '50M', '--vocabulary', '9k']; cli.main();"
+        " print([m for m in ('tensorflow', 'keras', 'jax') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
+def test_the_rate_is_that_of_a_product():
+    assert 1e8 < solver.matmul_rate(256, 2) < 1e14

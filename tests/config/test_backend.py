@@ -1,0 +1,32 @@
+"""What the backend is told before it is imported."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PRODUCTS = """
+import threading
+from rembed_keras.config.backend import import_framework
+import_framework()
+import tensorflow as tf
+for _ in range(2):
+    thread = threading.Thread(target=tf.einsum, args=("bij,bjk->bik", tf.ones((2, 1, 8)), tf.ones((2, 8, 8))))
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize("overruled", [False, True])
+def test_threads_share_no_products_of_onednn(overruled):
+    environment = os.environ | {"ONEDNN_VERBOSE": "all", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024"}
+    if not overruled:
+        del environment["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]
+    said = subprocess.run(
+        [sys.executable, "-c", PRODUCTS], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    made, shared = said.count("primitive,create:cache_miss"), said.count("primitive,create:cache_hit")
+    if not made:
+        pytest.skip("this build of TensorFlow has no oneDNN")
+    assert (made, shared) == ((1, 1) if overruled else (2, 0))

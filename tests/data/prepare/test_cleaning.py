@@ -1,0 +1,128 @@
+"""Cleaning, against slower ways of finding the same."""
+
+import unicodedata
+
+import numpy as np
+import pytest
+
+from rembed_keras.data.corpus import prepare
+from rembed_keras.data.prepare import survey
+from rembed_keras.data.prepare.cleaning import SHINGLE, Cleaning, band_keys, bands, foreign, knows
+from rembed_keras.errors import UserError
+
+pytest.importorskip("rensa", reason="needs the extra: pip install 'rembed-keras[clean]'")
+pytest.importorskip("py3langid", reason="needs the extra: pip install 'rembed-keras[clean]'")
+
+GERMAN = "Die Zeile mit dem Titel steht immer oben auf der Seite und wird beim Drucken wiederholt."
+
+
+def decoded(corpus, language):
+    """The paragraphs of a language, from its tokens."""
+    tokens = corpus.tokens(language, 0, corpus.num_tokens[language])
+    documents = np.split(tokens, np.flatnonzero(tokens == corpus.tokenizer.sep_id) + 1)[:-1]
+    return [corpus.tokenizer.decode(document) for document in documents]
+
+
+def write(folder, **texts):
+    folder.mkdir()
+    for language, lines in texts.items():
+        (folder / f"{language}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def shingles(text):
+    text = " ".join(text.casefold().split())
+    return {text[i : i + SHINGLE] for i in range(max(1, len(text) - SHINGLE + 1))}
+
+
+def jaccard(one, other):
+    return len(shingles(one) & shingles(other)) / len(shingles(one) | shingles(other))
+
+
+def test_repetitions_go_within_a_language_over_all_shards_in_any_order_of_work(corpus, text_dir, tmp_path, monkeypatch):
+    lines = (text_dir / "en.txt").read_text(encoding="utf-8").splitlines()
+    repeated = [*lines[:200], *lines[50:150], "caf\u00e9 au lait", *lines[190:300], "cafe\u0301 au lait", lines[0]]
+    folder = write(tmp_path / "text", en=repeated, de=lines[:60])
+    monkeypatch.setattr(survey, "COMPARED", 100)  # in several turns
+    cleaning = Cleaning(unicode_form="NFC", deduplicate=True)
+    made = prepare(folder, tmp_path / "a", tokenizer=corpus.tokenizer.path, cleaning=cleaning, shard_megabytes=0.003)
+    assert len(made.manifest["languages"]["en"]["shards"]) > 3
+    first = list(dict.fromkeys(unicodedata.normalize("NFC", line.strip()) for line in repeated))
+    clean = prepare(write(tmp_path / "first", en=first, de=lines[:60]), tmp_path / "b", tokenizer=corpus.tokenizer.path)
+    for language in ("en", "de"):
+        assert made.num_tokens[language] == clean.num_tokens[language]
+        size = made.num_tokens[language]
+        np.testing.assert_array_equal(made.tokens(language, 0, size), clean.tokens(language, 0, size))
+    counted = made.manifest["languages"]["en"]["verdicts"]
+    assert counted["kept"] == len(first) == made.manifest["languages"]["en"]["paragraphs"]
+    assert counted["kept"] + counted["repeated"] == len(repeated)
+    assert made.manifest["settings"]["unicode_form"] == "NFC"
+    with pytest.raises(UserError, match="other text or settings"):
+        prepare(folder, tmp_path / "a", tokenizer=corpus.tokenizer.path)
+
+
+def test_bands_meet_as_often_as_they_should():
+    """Pairs of known likeness, against the formula that the cut was chosen by."""
+    count, rows = bands(0.7)
+    rng = np.random.default_rng(0)
+    words = [f"{number:05d}" for number in rng.permutation(90_000)[:60_000]]
+    for shared, at_least, at_most in ((100, 1.0, 1.0), (90, 0.9, 1.0), (60, 0.0, 0.25)):
+        met, likenesses = [], []
+        for pair in range(60):
+            own = words[pair * 200 : pair * 200 + 200]
+            one, other = " ".join(own[:100]), " ".join([*own[:shared], *own[100 : 200 - shared]])
+            keys = band_keys([one, other], 0.7)
+            assert keys.shape == (2, count)
+            met.append(bool((keys[0] == keys[1]).any()))
+            likenesses.append(jaccard(one, other))
+        chance = np.mean([1 - (1 - likeness**rows) ** count for likeness in likenesses])
+        assert np.mean(met) == pytest.approx(chance, abs=0.17)  # 60 draws: over 2.6 standard deviations
+        assert at_least <= np.mean(met) <= at_most
+
+
+def test_near_repetitions_go_and_unlike_text_stays(corpus, text_dir, tmp_path):
+    lines = [line for line in (text_dir / "en.txt").read_text(encoding="utf-8").splitlines() if len(line) > 120]
+    unlike = [line for i, line in enumerate(lines[:120]) if all(jaccard(line, other) < 0.3 for other in lines[:i])]
+    assert len(unlike) > 20
+    alike = [f"{line} now" for line in unlike]
+    folder = write(tmp_path / "text", en=[*unlike, *alike])
+    cleaning = Cleaning(near_duplicates=0.7)
+    made = prepare(folder, tmp_path / "out", tokenizer=corpus.tokenizer.path, cleaning=cleaning)
+    kept = decoded(made, "en")
+    assert len(kept) == made.manifest["languages"]["en"]["verdicts"]["kept"]
+    plain = prepare(write(tmp_path / "unlike", en=unlike), tmp_path / "plain", tokenizer=corpus.tokenizer.path)
+    assert kept[: len(unlike)] == decoded(plain, "en")
+    assert len(kept) <= len(unlike) * 1.05
+
+
+def test_paragraphs_of_another_language_go_and_unknown_languages_pass(corpus, text_dir, tmp_path):
+    english = [line for line in (text_dir / "en.txt").read_text(encoding="utf-8").splitlines() if len(line) > 80][:40]
+    folder = write(tmp_path / "text", **{"en-GB": [*english, GERMAN, "OK"], "tlh": [GERMAN, *english[:2]]})
+    cleaning = Cleaning(language_threshold=0.8)
+    made = prepare(folder, tmp_path / "out", tokenizer=corpus.tokenizer.path, cleaning=cleaning)
+    verdicts = made.verdicts
+    assert verdicts["en-GB"]["of another language"] == 1 and verdicts["en-GB"]["kept"] == 41
+    assert verdicts["tlh"] == {"kept": 3, "of another language": 0, "repeated": 0, "nearly repeated": 0}
+    assert not knows("tlh") and knows("no")
+    assert foreign("nb-NO", "Tittelen st\u00e5r alltid \u00f8verst p\u00e5 siden, og den blir skrevet ut igjen.") < 0.5
+    assert GERMAN not in decoded(made, "en-GB")
+
+
+def test_nothing_left_is_told(corpus, tmp_path):
+    folder = write(tmp_path / "text", en=["The quick brown fox jumps."], ja=[GERMAN])
+    with pytest.raises(UserError, match="nothing stays of ja"):
+        prepare(folder, tmp_path / "out", tokenizer=corpus.tokenizer.path, cleaning=Cleaning(language_threshold=0.5))
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"unicode_form": "NFX"}, "unicode_form is 'NFX'; it must be one of NFC, NFKC"),
+        ({"near_duplicates": 1.5}, "near_duplicates is 1.5; it must be over 0 and at most 1"),
+        ({"language_threshold": 0}, "language_threshold is 0; it must be over 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(settings, message):
+    with pytest.raises(UserError, match=message):
+        Cleaning(**settings)

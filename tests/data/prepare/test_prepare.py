@@ -1,0 +1,157 @@
+"""Preparing at scale: several processes and shards, kills, and what is used again."""
+
+import gzip
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rembed_keras.data.corpus import Corpus, prepare
+from rembed_keras.data.prepare import jobs
+from rembed_keras.data.prepare.preparation import workshop
+from rembed_keras.data.text import read_exact_lines
+from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
+from rembed_keras.errors import UserError
+
+ROOT = Path(__file__).parents[3]
+SHARD = 0.008  # megabytes
+PREPARE = (
+    "import sys; from rembed_keras.data import jobs; jobs.LEAST = 10_000\n"
+    "from rembed_keras.data.corpus import prepare\n"
+    f"prepare(*sys.argv[1:3], tokenizer=sys.argv[3], shard_megabytes={SHARD}, processes=2)"
+)
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def mixed_dir(text_dir, tmp_path_factory):
+    """The shared text, one language of it an archive."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for path in text_dir.iterdir():
+        shutil.copy(path, folder)
+    (folder / "de.txt.gz").write_bytes(gzip.compress((folder / "de.txt").read_bytes()))
+    (folder / "de.txt").unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sharded(mixed_dir, corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded") / "corpus"
+    return prepare(mixed_dir, folder, tokenizer=corpus.tokenizer.path, shard_megabytes=SHARD)
+
+
+@pytest.mark.parametrize("language", ["de", "en", "ja"])
+def test_shards_hold_the_same_stream_as_one_file(sharded, corpus, language):
+    shards = sharded.manifest["languages"][language]["shards"]
+    assert len({shard["file"] for shard in shards}) == len(shards) >= 2
+    size = corpus.num_tokens[language]
+    assert sharded.num_tokens[language] == size == sum(shard["tokens"] for shard in shards)
+    np.testing.assert_array_equal(sharded.tokens(language, 0, size), corpus.tokens(language, 0, size))
+    seam = shards[0]["tokens"]
+    for start, count in ((seam - 3, 7), (seam, 5), (size - 4, 9), (5 * size + seam - 1, 2)):
+        np.testing.assert_array_equal(sharded.tokens(language, start, count), corpus.tokens(language, start, count))
+    np.testing.assert_array_equal(sharded.unigram_counts(language), corpus.unigram_counts(language))
+
+
+def test_a_killed_preparation_goes_on_and_ends_in_the_same_bytes(sharded, mixed_dir, corpus, tmp_path):
+    command = [sys.executable, "-c", PREPARE, mixed_dir, tmp_path / "corpus", corpus.tokenizer.path]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+    made = workshop(tmp_path / "corpus") / "corpus"
+    while process.poll() is None and len(list(made.glob("*.array_record"))) < 3:
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "corpus").exists()
+    before = {path: path.stat().st_mtime_ns for path in made.glob("*.array_record")}
+    assert len(before) >= 3
+    noted = {name for name in before if (made.parent / "notes" / f"{name.stem}.shard.json").exists()}
+    subprocess.run(command, env=environment, check=True)
+    after = {path: (tmp_path / "corpus" / path.name).stat().st_mtime_ns for path in noted}
+    assert after == {path: before[path] for path in noted}
+    assert digests(tmp_path / "corpus") == digests(sharded.path)
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    Corpus(tmp_path / "corpus").verify()
+
+
+def test_what_was_begun_with_other_settings_is_not_used(sharded, mixed_dir, corpus, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rembed_keras.data.prepare.shards.add_counts", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(mixed_dir, tmp_path / "corpus", vocabulary_size=700)
+    assert (workshop(tmp_path / "corpus") / "corpus" / "tokenizer.model").exists()
+    prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path, shard_megabytes=SHARD)
+    assert digests(tmp_path / "corpus") == digests(sharded.path)
+
+
+def test_two_processes_do_not_make_one_corpus(mixed_dir, corpus, tmp_path, monkeypatch):
+    def again(*_):
+        prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path)
+
+    monkeypatch.setattr("rembed_keras.data.prepare.shards.add_counts", again)
+    with pytest.raises(UserError, match="another process is making"):
+        again()
+
+
+def test_a_lost_process_is_told_and_its_work_stays(mixed_dir, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "LEAST", 10_000)
+    monkeypatch.setattr("rembed_keras.data.prepare.shards.write_part", die)
+    with pytest.raises(jobs.WorkerLostError):
+        prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path, processes=2)
+    jobs.shut_down()
+    assert (workshop(tmp_path / "corpus") / "corpus" / "tokenizer.model").exists()
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_pieces_are_learnt_in_a_process_that_gives_its_memory_back():
+    """Where text is much; in it a mistake is told as if it were made here, and its end as that of any process."""
+    many, one = jobs.Workers(2, 20_000_000), jobs.Workers(1, 20_000_000)
+    assert one.apart(os.getpid) == os.getpid() != many.apart(os.getpid)
+    with pytest.raises(UserError, match="normalization is 'none'"):
+        many.apart(train_tokenizer, [], "unwritten.model", 99, False, "none")
+    with pytest.raises(jobs.WorkerLostError):
+        many.apart(die)
+
+
+def test_a_corpus_of_the_first_layout_is_read(corpus, text_dir, tmp_path):
+    """As versions before shards wrote it: a file for each language, and no list of shards."""
+    shutil.copytree(corpus.path, tmp_path / "old")
+    manifest = json.loads((tmp_path / "old" / "manifest.json").read_text(encoding="utf-8"))
+    manifest["format"] = 1
+    for entry in manifest["languages"].values():
+        (shard,) = entry.pop("shards")
+        entry["file"] = shard["file"]
+    (tmp_path / "old" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    old = prepare(text_dir, tmp_path / "old", vocabulary_size=900)
+    assert old.manifest["format"] == 1
+    np.testing.assert_array_equal(old.tokens("ja", 4000, 500), corpus.tokens("ja", 4000, 500))
+
+
+def test_byte_ranges_of_a_file_are_its_lines_each_once(tmp_path):
+    data = "\ufeffeins\r\nzw\u00f6lf\n\n\nvier und\n".encode() + b"ende"
+    (tmp_path / "x.txt").write_bytes(data)
+    whole = list(read_exact_lines(tmp_path / "x.txt"))
+    for cut in range(len(data) + 1):
+        parts = [read_exact_lines(tmp_path / "x.txt", start=a, end=b) for a, b in ((0, cut), (cut, len(data)))]
+        assert list(itertools.chain(*parts)) == whole, cut
+    (tmp_path / "x.txt").write_bytes(b"a\nb\nc\n\xff\n")
+    with pytest.raises(UserError, match="line 4 is not UTF-8"):
+        list(read_exact_lines(tmp_path / "x.txt", start=3, end=9))

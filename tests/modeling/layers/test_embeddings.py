@@ -1,0 +1,56 @@
+import keras
+import numpy as np
+
+from rembed_keras.modeling.layers.embeddings import LookupTable, OutputEmbedding, document_positions
+
+
+def step_of_sgd(model, x, y):
+    """Gradient of the mean squared error, read off one step of plain gradient descent at rate 1."""
+    before = [weight.numpy() for weight in model.trainable_weights]
+    model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse")
+    model.fit(x, y, batch_size=len(x), shuffle=False, verbose=0)
+    return [old - weight.numpy() for old, weight in zip(before, model.trainable_weights, strict=True)]
+
+
+def test_rows_of_a_word_that_occurs_twice_are_one_gradient_row():
+    inputs = keras.Input((4,), dtype="int32")
+    table = LookupTable(6, 3)
+    model = keras.Model(inputs, table(inputs))
+    ids = np.array([[1, 2, 1, 1], [2, 0, 1, 5]])
+    target = np.random.default_rng(0).normal(size=(2, 4, 3))
+    expected = np.zeros((6, 3))
+    error = 2 * (table.embeddings.numpy()[ids] - target) / target.size
+    np.add.at(expected, ids, error)
+    np.testing.assert_allclose(step_of_sgd(model, ids, target)[0], expected, atol=1e-6)
+
+
+def test_adam_squares_the_sum_of_a_words_gradients():
+    inputs = keras.Input((2,), dtype="int32")
+    table = LookupTable(3, 1, embeddings_initializer="zeros")
+    model = keras.Model(inputs, table(inputs))
+    optimizer = keras.optimizers.Adam(1e-3)
+    model.compile(optimizer=optimizer, loss=keras.losses.MeanSquaredError(reduction="sum"))
+    model.fit(np.array([[1, 1]]), -np.ones((1, 2, 1)), verbose=0)
+    second_moment = next(variable for variable in optimizer.variables if "velocity" in variable.path)
+    # each occurrence has gradient 2: (2 + 2)^2, not 2^2 + 2^2, times 1 - beta_2
+    np.testing.assert_allclose(second_moment.numpy()[1, 0], 16 * 1e-3, rtol=1e-4)
+
+
+def test_positions_restart_in_each_document_and_never_in_a_plain_mask():
+    masks = np.array([[1, 1, 2, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1, 1, 1]])
+    expected = [[0, 1, 0, 1, 2, 0, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7]]
+    assert np.asarray(document_positions(masks)).tolist() == expected
+
+
+def test_output_embedding_scores_every_word():
+    layer = OutputEmbedding(LookupTable(7, 2), 4)
+    features = np.random.default_rng(1).normal(size=(2, 3, 4)).astype("float32")
+    logits = np.asarray(layer(features))
+    np.testing.assert_allclose(
+        logits, features @ layer.coupling.table.embeddings.numpy().T + layer.bias.numpy(), atol=1e-6
+    )
+
+
+def test_logits_are_float32_under_bfloat16():
+    layer = OutputEmbedding(LookupTable(7, 2), 4, dtype="mixed_bfloat16")
+    assert keras.backend.standardize_dtype(layer(np.ones((1, 4))).dtype) == "float32"

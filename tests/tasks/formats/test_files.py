@@ -1,0 +1,154 @@
+import gzip
+import json
+
+import pytest
+
+from rembed_keras.data import sample
+from rembed_keras.errors import UserError
+from rembed_keras.tasks.formats.files import labelled_files, labelled_folder, question_files, tagged_files
+from rembed_keras.tasks.kinds.examples import Labelled
+
+GOOD = {
+    "train.en.tsv": "text\tlabel\nred apple\tfruit\ngreen leek\tvegetable\n",
+    "dev.en.tsv": "text\tlabel\nold apple\tfruit\n",
+    "test.de.tsv": "text\tlabel\nroter\tApfel\tfruit\n",
+}
+
+
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_folder_becomes_a_task(tmp_path):
+    (tmp_path / "test.fr.tsv.gz").write_bytes(gzip.compress(b"text\tlabel\npoireau\tvegetable\n"))
+    splits = labelled_folder(write(tmp_path, GOOD))
+    assert splits.train == [Labelled("0", "red apple", label="fruit"), Labelled("1", "green leek", label="vegetable")]
+    assert splits.dev == {"en": [Labelled("0", "old apple", label="fruit")]}
+    assert splits.test == {
+        "de": [Labelled("0", "roter\tApfel", label="fruit")],
+        "fr": [Labelled("0", "poireau", label="vegetable")],
+    }
+
+
+@pytest.mark.parametrize("size", [3, 0, -1, True, 1.0])
+def test_only_examples_that_are_there_can_be_asked_for(size, tmp_path):
+    write(tmp_path, GOOD)
+    with pytest.raises(UserError, match=rf"train_size is {size}; task .* has 2 examples"):
+        labelled_folder(tmp_path, train_size=size)
+    with pytest.raises(UserError, match=rf"train_size is {size}; .*train\.en\.tsv has 2 examples"):
+        labelled_files(tmp_path / "train.en.tsv", train_size=size)
+
+
+MISTAKES = {
+    r"has no train\.en\.tsv": {"train.en.tsv": None},
+    r"has no test\.<language>\.tsv": {"test.de.tsv": None},
+    r"dev\.en\.tsv, line 1 must be text<TAB>label": {"dev.en.tsv": "apple\tfruit\n"},
+    r"train\.en\.tsv, line 3 is not text<TAB>label": {"train.en.tsv": "text\tlabel\na\tfruit\nleek\n"},
+    r"test\.de\.tsv: label 'stone' is not in the training data": {"test.de.tsv": "text\tlabel\nKiesel\tstone\n"},
+    r"has one label": {"train.en.tsv": "text\tlabel\na\tfruit\n"},
+    r"dev\.en\.tsv has no examples": {"dev.en.tsv": "text\tlabel\n"},
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_in_a_folder_are_named(message, tmp_path):
+    files = {name: text for name, text in (GOOD | MISTAKES[message]).items() if text is not None}
+    with pytest.raises(UserError, match=message):
+        labelled_folder(write(tmp_path, files))
+
+
+def test_the_splits_of_the_embedded_task_are_apart():
+    splits = labelled_folder(sample.topics_folder())
+    assert len({example.label for example in splits.train}) == 8 and len(splits.test) == 25
+    held_out = {example.text for part in (*splits.test.values(), splits.dev["en"]) for example in part}
+    assert not held_out & {example.text for example in splits.train}
+    assert not {e.text for e in splits.dev["en"]} & {e.text for e in splits.test["en"]}
+
+
+def test_labelled_files_of_several_kinds(tmp_path):
+    write(
+        tmp_path,
+        {
+            "train.csv": 'a,b,y\n"x, y",z,no\nu,"v\nw",yes\n',
+            "dev.tsv": "a\tb\ty\nx\tz\tno\n",
+            "test/en.jsonl": json.dumps({"a": "x", "b": "z"}) + "\n",
+            "test/sw.jsonl": json.dumps({"a": "x", "b": "z", "y": "yes"}) + "\n",
+            "test/.hidden.jsonl": "",
+        },
+    )
+    splits = labelled_files(
+        tmp_path / "train.csv", {"en": tmp_path / "dev.tsv"}, f"{tmp_path}/test/{{language}}.jsonl", "a", "b", "y"
+    )
+    assert splits.train == [Labelled("0", "x, y", "z", "no"), Labelled("1", "u", "v\nw", "yes")]
+    assert splits.dev == {"en": [Labelled("0", "x", "z", "no")]}
+    assert list(splits.test) == ["en", "sw"]
+    assert [splits.test[language][0].label for language in ("en", "sw")] == [None, "yes"]
+
+
+def test_labels_may_be_numbers(tmp_path):
+    write(tmp_path, {"train.tsv": "text\tlabel\na\t1\n", "en.tsv": "text\tlabel\na\t2.5\n"})
+    splits = labelled_files(tmp_path / "train.tsv", test={"en": tmp_path / "en.tsv"}, numeric=True)
+    assert (splits.train[0].label, splits.test["en"][0].label) == (1.0, 2.5)
+    with pytest.raises(UserError, match=r"train\.tsv: the training data has one label"):
+        labelled_files(tmp_path / "train.tsv")
+
+
+def test_labels_were_trained_and_are_hidden_in_tests_alone(tmp_path):
+    write(tmp_path, GOOD | {"bare.tsv": "text\nx\n", "stone.tsv": "text\tlabel\nx\tstone\n"})
+    train, bare, stone = (tmp_path / name for name in ("train.en.tsv", "bare.tsv", "stone.tsv"))
+    assert labelled_files(train, test={"en": bare}).test["en"][0].label is None
+    with pytest.raises(UserError, match=r"bare\.tsv, line 1 has no column label"):
+        labelled_files(train, dev={"en": bare})
+    write(tmp_path, {"both.tsv": "text\tlabel\nx\t\ny\tstone\n"})
+    with pytest.raises(UserError, match=r"both\.tsv: label 'stone' is not in the training data"):
+        labelled_files(train, test={"en": tmp_path / "both.tsv"})
+    for part in ("dev", "test"):
+        with pytest.raises(UserError, match=r"stone\.tsv: label 'stone' is not in the training data"):
+            labelled_files(train, **{part: {"en": stone}})
+
+
+def test_the_language_is_what_differs_between_paths(tmp_path):
+    words = "a\tX\n"
+    files = [
+        "en/test.en.tsv",
+        "de/test.de.tsv",
+        "de/test.fr.tsv",
+        "de/test.de.tsv.gz",
+        "zh-TW/test.zh-TW.tsv",
+        "ja/test.ko.tsv",
+    ]
+    folder = write(tmp_path / "a[1]*", dict.fromkeys(files, words))
+    found = tagged_files(folder / files[0], test=folder / "{language}" / "test.{language}.tsv").test
+    assert list(found) == ["de", "en", "zh-TW"]
+    with pytest.raises(UserError, match="no file is called"):
+        tagged_files(folder / files[0], test=f"{folder}/x.{{language}}.tsv")
+    with pytest.raises(UserError, match=r"which language is it\? .* one with \{language\} in it"):
+        tagged_files(folder / files[0], dev=folder / files[1])
+
+
+def test_tagged_files(tmp_path):
+    write(tmp_path, {"train": "a X 1\n\nb Y 2\n", "de": "c X 3\n", "sw": "d\n"})
+    test = {"de": tmp_path / "de", "sw": tmp_path / "sw"}
+    splits = tagged_files(tmp_path / "train", {"de": tmp_path / "de"}, test, tag_column=1, train_size=1)
+    assert [(e.words, e.tags) for e in splits.train] == [(("a",), ("X",))]
+    assert splits.dev["de"][0].tags == ("X",) and splits.test["sw"][0].tags is None
+    with pytest.raises(UserError, match="line 1 has no column 1 with a tag"):
+        tagged_files(tmp_path / "train", {"sw": tmp_path / "sw"}, tag_column=1)
+
+
+def test_question_files(tmp_path):
+    def squad(answers):
+        qas = [{"id": "q", "question": "?", "answers": answers}]
+        return json.dumps({"data": [{"paragraphs": [{"context": "ab", "qas": qas}]}]})
+
+    answer = [{"text": "b", "answer_start": 1}]
+    write(tmp_path, {"train.json": squad(answer), "test.xx.json": squad([])})
+    train, test = tmp_path / "train.json", tmp_path / "test.{language}.json"
+    splits = question_files(train, {"en": train}, test)
+    assert splits.train == splits.dev["en"] and splits.train[0].starts == (1,)
+    assert splits.test["xx"][0].answers == ()
+    with pytest.raises(UserError, match=r"test\.xx\.json, question 'q' has no answer"):
+        question_files(train, dev=test)

@@ -1,0 +1,201 @@
+import json
+
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.tasks.formats.readers import read_conll, read_jsonl, read_squad, read_table
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
+
+
+@pytest.fixture
+def write(tmp_path):
+    def file(name, text):
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        return tmp_path / name
+
+    return file
+
+
+def test_a_table_by_the_names_of_its_columns(write):
+    path = write("a.tsv", "\ufeffno\ta\tb\ty\r\nx1\t\"lone\tquote\u2028s \tyes\r\nx2\t\t'\tno\r\n")
+    assert read_table(path, "a", "b", "y", "no") == [
+        Labelled("x1", '"lone', "quote\u2028s ", "yes"),
+        Labelled("x2", "", "'", "no"),  # an empty text is a text
+    ]
+    assert read_table(path, "b", label=None)[1] == Labelled("1", "'")
+
+
+def test_labels_of_tables(write):
+    path = write("a.tsv", "text\tlabel\nx\t2.5\ny\t-1e-1\n")
+    assert [example.label for example in read_table(path, numeric=True)] == [2.5, -0.1]
+    assert [example.label for example in read_table(path)] == ["2.5", "-1e-1"]
+    with pytest.raises(UserError, match=r"a\.tsv, line 3: label is '-1e-1', none of 2\.5, 3"):
+        read_table(path, labels=("2.5", "3"))
+    part = write("b.tsv", "text\tlabel\nx\t\ny\tgood\n")
+    assert [example.label for example in read_table(part, hidden=True)] == [None, "good"]
+    assert read_table(write("c.tsv", "text\nx\n"), hidden=True) == [Labelled("0", "x")]
+
+
+BAD_TABLES = {
+    r"t\.tsv, line 3 has 3 cells, and the first line 2": "text\tlabel\na\tb\na\tb\tc\n",
+    r"t\.tsv, line 2 has 1 cells": "text\tlabel\na\n",
+    r"t\.tsv is empty": "",
+    r"t\.tsv has no examples": "text\tlabel\n\n",
+    r"t\.tsv, line 1 has no column text; did you mean texts": "texts\tlabel\na\tb\n",
+    r"t\.tsv, line 1 has two columns text": "text\ttext\tlabel\na\tb\tc\n",
+    r"t\.tsv, line 2 has no label": "text\tlabel\na\t\n",
+}
+
+
+@pytest.mark.parametrize("message", BAD_TABLES)
+def test_bad_tables_are_named(message, write):
+    with pytest.raises(UserError, match=message):
+        read_table(write("t.tsv", BAD_TABLES[message]))
+
+
+@pytest.mark.parametrize("value", ["x", "nan", "inf", "1,5"])
+def test_what_is_no_number_is_named(value, write):
+    with pytest.raises(UserError, match=rf"t\.tsv, line 2: label is '{value}', not a number"):
+        read_table(write("t.tsv", f"text\tlabel\na\t{value}\n"), numeric=True)
+
+
+def test_broken_rows_are_left_out_and_counted(write):
+    path = write("t.tsv", "text\tlabel\na\t0\nb\nc\t\nd\t1\t2\ne\t1\n")
+    with pytest.warns(UserWarning, match=r"t\.tsv: 3 broken rows left out, the first in line 3"):
+        assert [(e.id, e.text) for e in read_table(path, skip_broken=True)] == [("0", "a"), ("1", "e")]
+
+
+def test_json_lines(write):
+    rows = [
+        {"text": " a\u2028", "pair": "", "label": True, "n": 7, "more": []},
+        {"text": "b", "pair": "c", "label": 0, "n": "eight"},
+    ]
+    path = write("a.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows))
+    assert read_jsonl(path, pair="pair", id="n") == [
+        Labelled("7", " a\u2028", "", "true"),
+        Labelled("eight", "b", "c", "0"),
+    ]
+    assert read_jsonl(write("b.jsonl", '{"text": "a", "label": 3}\n'), numeric=True)[0].label == 3.0
+
+
+BAD_LINES = {
+    "text is 3, not a text": '{"text": 3, "label": "a"}',
+    "line 1 has no label; did you mean labels": '{"text": "a", "labels": "b"}',
+    "line 1 has no label$": '{"text": "a", "label": null}',
+    "label is 0.5, not a name; say numeric=True": '{"text": "a", "label": 0.5}',
+    r"label is \['b'\], not a name": '{"text": "a", "label": ["b"]}',
+    "begins a JSON array": '[{"text": "a", "label": "b"}]',
+    "has no examples": "",
+}
+
+
+@pytest.mark.parametrize("message", BAD_LINES)
+def test_bad_json_lines_are_named(message, write):
+    with pytest.raises(UserError, match=message):
+        read_jsonl(write("a.jsonl", BAD_LINES[message] + "\n"))
+
+
+def test_conll_2003(write):
+    text = "-DOCSTART- -X- O O\n\n# NN O B-X\nEU NNP I-NP B-ORG\r\n\n\n \nrejects  VBZ I-VP O \n"
+    assert read_conll(write("a.txt", text)) == [
+        Tagged("0", ("#", "EU"), ("B-X", "B-ORG")),
+        Tagged("1", ("rejects",), ("O",)),
+    ]
+    assert read_conll(write("a.txt", text), tag_column=1)[1].tags == ("VBZ",)
+
+
+def test_tabs_keep_spaces_in_words_and_comments_have_other_columns(write):
+    text = "# a comment\n10\u00a0000\tNUM\n\u2028\tX\n#\tSYM\n\n# id 4\tx\ty\nNew York\tPROPN"
+    assert read_conll(write("a.tsv", text)) == [
+        Tagged("0", ("10\u00a0000", "\u2028", "#"), ("NUM", "X", "SYM")),
+        Tagged("1", ("New York",), ("PROPN",)),
+    ]
+
+
+def conllu(*rows):
+    return "".join("\t".join([index, word, "_", tag, "XPOS", *"_____"]) + "\n" for index, word, tag in rows)
+
+
+def test_conllu_counts_words_and_not_what_they_are_written_in(write):
+    text = (
+        "# sent_id = 1\n# text = du pain\n"
+        + conllu(("1-2", "du", "_"), ("1", "de", "ADP"), ("2", "le", "DET"), ("2.1", "gap", "VERB"), ("3", "#", "SYM"))
+        + "\n"
+    )
+    path = write("a.conllu", text)
+    assert read_conll(path) == [Tagged("0", ("de", "le", "#"), ("ADP", "DET", "SYM"))]
+    assert read_conll(path, tag_column=4)[0].tags == ("XPOS",) * 3
+
+
+def test_hidden_tags(write):
+    path = write("a.tsv", "one\ntwo\n\nthree\n")
+    assert read_conll(path, hidden=True) == [Tagged("0", ("one", "two")), Tagged("1", ("three",))]
+    with pytest.raises(UserError, match=r"a\.tsv, line 1 has no column -1 with a tag"):
+        read_conll(path)
+
+
+BAD_CONLL = {
+    r"a\.tsv, line 3 has 3 columns, and the first word's line 2": "a\tX\n\nb\tX\tY\n",
+    r"a\.tsv, line 2 has 1 columns": "a\tX\n#no comment\n",
+    r"a\.tsv, line 2 has an empty word": "a\tX\n\tX\n",
+    r"a\.tsv, line 2 has an empty tag": "a\tX\nb\t\n",
+    r"a\.tsv has no words": "# nothing\n\n-DOCSTART- O\n",
+}
+
+
+@pytest.mark.parametrize("message", BAD_CONLL)
+def test_bad_conll_is_named(message, write):
+    with pytest.raises(UserError, match=message):
+        read_conll(write("a.tsv", BAD_CONLL[message]))
+
+
+def test_a_column_that_is_not_there_is_named(write):
+    with pytest.raises(UserError, match=r"line 1 has no column 2 with a tag"):
+        read_conll(write("a.tsv", "a\tX\n"), tag_column=2)
+
+
+def squad(**changes):
+    answer = {"text": "Mond", "answer_start": 6} | changes
+    question = {"id": "q1", "question": "Was?", "answers": [answer, {"text": "M", "answer_start": 6}]}
+    bare = {"id": "q2", "question": "Wie?", "is_impossible": True, "plausible_answers": [answer]}
+    return {
+        "version": "1.1",
+        "data": [{"title": "T", "paragraphs": [{"context": "𝔇er\u2028: Mond", "qas": [question, bare]}]}],
+    }
+
+
+def test_squad_counts_code_points(write):
+    content = squad()
+    assert content["data"][0]["paragraphs"][0]["context"].index("Mond") == 6
+    assert read_squad(write("a.json", "\ufeff" + json.dumps(content, ensure_ascii=False))) == [
+        Question("q1", "Was?", "𝔇er\u2028: Mond", ("Mond", "M"), (6, 6)),
+        Question("q2", "Wie?", "𝔇er\u2028: Mond"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answer_start": 7}, "answer 'Mond' does not stand at character 7 of its context"),
+        ({"answer_start": -4}, "answer .Mond. does not stand at character -4"),
+        ({"answer_start": "6"}, "answer_start is 6, not a whole number"),
+        ({"text": ""}, "answer '' does not stand"),
+    ],
+)
+def test_answers_stand_where_they_should(changes, message, write):
+    with pytest.raises(UserError, match=rf"a\.json, article 1, paragraph 1, question 'q1': {message}"):
+        read_squad(write("a.json", json.dumps(squad(**changes))))
+
+
+def test_bad_squad_is_named(write):
+    content = squad()
+    content["data"][0]["paragraphs"] *= 2
+    for text, message in {
+        json.dumps(content): "article 1, paragraph 2: there is another question 'q1'",
+        '{\n"data": [': r"a\.json is not JSON: .* line 2",
+        '{"dada": []}': r"a\.json has no data; did you mean dada",
+        '{"data": []}': "has no questions",
+        "[]": "is not an object with data",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            read_squad(write("a.json", text))

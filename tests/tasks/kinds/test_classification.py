@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from rembed_keras.data import sample
+from rembed_keras.errors import UserError
+from rembed_keras.tasks import Candidates, Classification, Regression, labelled_folder
+from rembed_keras.tasks.kinds.encoding import Encoded, encode
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.tasks.kinds.task import batches
+
+
+def text(number, label, group=None, answer=None):
+    return Labelled(str(number), f"text {number}", None, label, group, answer)
+
+
+def splits(*test, train=("a", "b", "b")):
+    return Splits([text(i, label) for i, label in enumerate(train)], {}, {"en": list(test)})
+
+
+def test_labels_are_those_of_training_in_order_and_the_largest_logit_says_which():
+    task = Classification("t", splits(text(0, "b"), text(1, "a"), text(2, "b")))
+    assert task.labels == ["a", "b"]
+    answers = task.answers(task.scored["en"], None, np.array([[0.1, 0.3], [0.0, 0.2], [0.4, 0.5]]))
+    assert answers == ["b", "b", "b"]
+    assert task.score(task.scored["en"], answers, "en") == {"accuracy": pytest.approx(2 / 3)}
+    assert [task.correct(*pair) for pair in zip(task.scored["en"], answers, strict=True)] == [1.0, 0.0, 1.0]
+    assert task.baselines()["majority"](task.scored["en"]) == ["b"] * 3
+
+
+def test_what_is_hidden_is_not_scored():
+    task = Classification("t", splits(text(0, "b"), text(1, None)))
+    assert [example.id for example in task.scored["en"]] == ["0"]
+
+
+QUESTIONS = [
+    *(text(f"q-{i}", label, "q", answer) for i, (label, answer) in enumerate([("true", "Rome"), ("false", "Paris")])),
+    *(text(f"r-{i}", label, "r", answer) for i, (label, answer) in enumerate([("false", "Ann"), ("true", "the Bob")])),
+]
+LOGITS = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, -3.0], [0.0, -1.0]])  # Paris is wrong; Bob is right, though under 0
+
+
+@pytest.mark.parametrize(
+    ("scoring", "said", "scores"),
+    [
+        ("choice", ["false", "true", "false", "true"], {"accuracy": 0.5}),
+        ("each", ["true", "true", "false", "false"], {"f1a": 0.5, "exact_match": 0.0}),
+        ("text", ["false", "true", "false", "true"], {"exact_match": 0.5, "f1": 0.5}),
+    ],
+)
+def test_candidates_are_judged_alone_or_by_question(scoring, said, scores):
+    task = Candidates("t", splits(*QUESTIONS, train=("true", "false")), scoring)
+    answers = task.answers(QUESTIONS, None, LOGITS)
+    assert answers == said
+    assert task.score(QUESTIONS, answers, "en") == pytest.approx(scores)
+    assert set(scores) == set(task.metric_names)
+    assert task.baselines()["first"](QUESTIONS) == ["true", "false", "true", "false"]
+
+
+def test_numbers_are_as_right_as_they_are_near():
+    task = Regression("t", splits(text(0, 3.0), train=(1.0, 5.0)))
+    assert task.answers(task.scored["en"], None, np.array([2.0])) == [2.0]
+    assert task.correct(task.scored["en"][0], 2.0) == 0.75
+    assert task.baselines()["mean"](task.scored["en"]) == [3.0]
+
+
+MISTAKES = {
+    "the training data has one label": (splits(text(0, "a"), train=("a",)), {}),
+    "example 7: label 'c' is not in the training data": (splits(text(7, "c")), {}),
+    "no training example has the label 'c'": (splits(text(0, "a")), {"labels": ("a", "b", "c")}),
+    "part is 'train'; it can be test or dev": (splits(text(0, "a")), {"part": "train"}),
+    "has no dev examples of any language": (splits(text(0, "a")), {"part": "dev"}),
+    "has no test examples of en": (splits(text(0, None)), {}),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_named(message):
+    examples, changes = MISTAKES[message]
+    with pytest.raises(UserError, match=message):
+        Classification("t", examples, **changes)
+
+
+def test_training_order_is_a_permutation_for_each_pass():
+    rows = np.arange(10)
+    data = batches(Encoded({"token_ids": rows[:, None]}, rows, None, rows, 0, 0), 4, seed=1)
+    seen = np.concatenate([data[step][1] for step in range(10)])
+    for one_pass in np.split(seen, 4):
+        assert sorted(one_pass) == list(range(10))
+    assert len({tuple(one_pass) for one_pass in np.split(seen, 4)}) == 4
+    np.testing.assert_array_equal(data[7][0]["token_ids"][:, 0], data[7][1])
+
+
+def test_encoding_cuts_and_pads(corpus):
+    inputs = encode(["save", "the document " * 50], corpus.tokenizer, 12)
+    short, long = inputs["token_ids"]
+    ids = corpus.tokenizer.encode("save")
+    assert short.tolist() == [2, *ids, 3] + [0] * (10 - len(ids))
+    assert long[0] == 2 and long[-1] == 3 and (long[1:-1] > 4).all()
+    np.testing.assert_array_equal(inputs["padding_mask"], (inputs["token_ids"] != 0).astype(int))
+
+
+def test_the_embedded_task_is_learnable_and_its_splits_are_apart():
+    task = Classification("topics", labelled_folder(sample.topics_folder(), train_size=2000))
+    assert len(task.labels) == 8 and len(task.scored) == 25
+    trained = {example.text for example in task.splits.train}
+    assert not trained & {example.text for examples in task.scored.values() for example in examples}
+    assert not {example.text for example in task.splits.dev["en"]} & {example.text for example in task.scored["en"]}
+    systems = {name: answer(task.scored["en"]) for name, answer in task.baselines().items()}
+    scores = {name: task.score(task.scored["en"], answers, "en")["accuracy"] for name, answers in systems.items()}
+    assert scores["tfidf"] > scores["majority"] + 0.15

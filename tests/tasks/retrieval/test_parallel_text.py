@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from rembed_keras.data import sample
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder
+from rembed_keras.tasks import ParallelText
+from rembed_keras.tasks.baselines import tfidf_similarity
+from rembed_keras.tasks.kinds.encoding import encode
+from rembed_keras.tasks.retrieval.parallel_text import embed, hits_at_1, precision_at_1, sentence_encoder
+from tests.forward import forward
+
+
+def test_the_nearest_is_found_after_moving_both_means_together():
+    rng = np.random.default_rng(0)
+    ours = rng.normal(size=(60, 5))
+    theirs = ours + rng.normal(size=5) * 10 + 0.5 * rng.normal(size=(60, 5))
+    moved = ours + (theirs - ours).mean(axis=0)
+    distance = cdist(moved, theirs)
+    expected = (distance.argmin(axis=1) == np.arange(60)).mean(), (distance.argmin(axis=0) == np.arange(60)).mean()
+    assert precision_at_1(ours, theirs) == pytest.approx(expected)
+    assert 0.3 < expected[0] < 0.99
+
+
+def test_a_tie_counts_for_what_chance_would_make_of_it():
+    assert hits_at_1(np.zeros((4, 4))) == (0.25, 0.25)
+    assert hits_at_1(np.eye(4)) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_a_sentence_is_the_mean_of_its_own_tokens(corpus, layers):
+    encoder = Encoder(900, layers, 2, 16, 32, 8, max_sequence_length=16)
+    texts = ["save the document", "a", "the file is saved in the folder that you chose before this one was made"]
+    inputs = encode(texts, corpus.tokenizer, 16)
+    states = [np.asarray(state) for state in encoder(inputs)["hidden_states"]]
+    middle = states[1] if layers == 2 else (states[1] + states[2]) / 2
+    vectors = forward(sentence_encoder(encoder), inputs)
+    for i in range(3):
+        length = inputs["padding_mask"][i].sum()
+        np.testing.assert_allclose(vectors[i], middle[i, 1 : length - 1].mean(axis=0), atol=1e-5)
+
+
+def test_parallel_files_are_paired_by_line(corpus, tmp_path):
+    (tmp_path / "en.txt").write_text("one\ntwo\n\nfour\n")
+    (tmp_path / "de.txt").write_text("eins\n\ndrei\nvier\n")
+    text = ParallelText(tmp_path)
+    assert text.languages == ["de"]
+    assert text.pairs("de").tolist() == [0, 3]
+    vectors = embed(sentence_encoder(Encoder(900, 2, 2, 16, 32, 8)), text, corpus.tokenizer, 16)
+    assert {language: rows.shape for language, rows in vectors.items()} == {"de": (4, 16), "en": (4, 16)}
+
+
+def test_files_that_cannot_be_paired_are_named(tmp_path):
+    (tmp_path / "de.txt").write_text("eins\n")
+    with pytest.raises(UserError, match=r"has no en\.txt"):
+        ParallelText(tmp_path)
+    (tmp_path / "en.txt").write_text("one\ntwo\n")
+    with pytest.raises(UserError, match=r"de\.txt has 1 lines and .*en\.txt 2"):
+        ParallelText(tmp_path)
+
+
+@pytest.mark.parametrize(("folder", "languages"), [(sample.help_folder(), 23), (sample.declarations_folder(), 54)])
+def test_the_embedded_text_is_parallel(folder, languages):
+    text = ParallelText(folder)
+    assert len(text.languages) == languages
+    rows = text.pairs("es")
+    ours, theirs = ([text.lines[name][i] for i in rows] for name in ("en", "es"))
+    assert min(hits_at_1(tfidf_similarity(ours, theirs))) > 0.5  # related languages share words, if lines agree

@@ -1,0 +1,197 @@
+"""One recipe, the same curve, wherever it is computed, and however often it moves while it is under way.
+
+The published recipe with a small model is run by real processes on devices of this machine: rows of the log must agree
+with those of one device within 1e-5 of each number, in float32. No dropout: replicas of TensorFlow draw masks of their
+own. Rows of the log and checkpoints lie apart, so a run that moves takes running means along.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from rembed_keras import config
+
+ROOT = Path(__file__).parents[3]
+STEPS, LOG_EVERY, CHECKPOINT_EVERY = 8, 2, 3
+SMALL = [
+    "VOCABULARY_SIZE=900",  # a multiple of 4, not of 8: tables of 8 devices are spread over 4, twice
+    "INPUT_EMBEDDING_DIM=8",
+    "OUTPUT_EMBEDDING_DIM=12",
+    "NUM_LAYERS=1",
+    "modeling.Encoder.num_heads=2",
+    "modeling.Encoder.hidden_dim=16",
+    "modeling.Encoder.intermediate_dim=32",
+    "SEQUENCE_LENGTH=16",
+    "BATCH_SIZE=8",
+    "LEARNING_RATE=1e-2",
+    "WARMUP_STEPS=2",
+    f"STEPS={STEPS}",
+    f"LOG_EVERY={LOG_EVERY}",
+    f"CHECKPOINT_EVERY={CHECKPOINT_EVERY}",
+    "training.pretrain.keep_checkpoints=9",
+]
+
+
+class Runs:
+    """Folders of runs of one recipe."""
+
+    def __init__(self, folder, corpus, text_dir):
+        self.folder, self.corpus, self.text_dir = folder, corpus, text_dir
+
+    def command(self, name, strategy):
+        """The command of a run, by which it is begun or goes on."""
+        workdir = self.folder / name
+        if not workdir.exists():
+            workdir.mkdir()
+            shutil.copytree(self.corpus.path, workdir / "corpus")
+        return [
+            "recipes/rembert.gin",
+            *SMALL,
+            f"STRATEGY={strategy}",
+            f"WORKDIR={workdir}",
+            f"TEXT_DIR={self.text_dir}",
+        ]
+
+    def killed(self, name, step):
+        """A copy of a run as it was when it had its checkpoint of a step, and had logged more since."""
+        copy = f"{name}_from_{step}"
+        shutil.copytree(self.folder / name, self.folder / copy)
+        for path in (self.folder / copy / "checkpoints").iterdir():
+            if int(path.name.removeprefix("step-")) > step:
+                shutil.rmtree(path)
+        (self.folder / copy / "finished.json").unlink()
+        return copy
+
+    def rows(self, name):
+        return [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
+
+    def weights(self, name):
+        """All arrays of the last checkpoint."""
+        folder = self.folder / name / "checkpoints" / f"step-{STEPS:08d}"
+        return {file.name + path: each for file in folder.glob("*.safe*") for path, each in load_file(file).items()}
+
+    def assert_same(self, name, reference):
+        ours, theirs = self.rows(name), self.rows(reference)
+        assert [row["step"] for row in ours] == [row["step"] for row in theirs] == [2, 4, 6, 8]
+        for one, two in zip(ours, theirs, strict=True):
+            assert one.keys() == two.keys() >= {"loss", "accuracy", "loss/de", "grad_norm"}
+            values = [
+                {k: v for k, v in row.items() if isinstance(v, float) and "second" not in k} for row in (one, two)
+            ]
+            assert values[0] == pytest.approx(values[1], rel=1e-5)
+        for path, value in self.weights(name).items():
+            np.testing.assert_allclose(value, self.weights(reference)[path], rtol=1e-3, atol=1e-5, err_msg=path)
+
+
+def run(commands, environment):
+    """Runs recipes one after the other in a process of its own; gives what it said."""
+    environment = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": str(ROOT)} | environment
+    command = [sys.executable, "-m", "tests.training.recipe_runs", json.dumps(commands)]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def free_ports(count):
+    """Ports of this machine that nobody uses."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def run_two(commands, environments):
+    """Runs the same recipes in two processes that work together; gives what each said."""
+    with ThreadPoolExecutor() as pool:
+        return [*pool.map(run, [commands] * 2, environments)]
+
+
+def assert_one_wrote(runs, name, said):
+    others = [line for line in said[1].splitlines() if "peer ranks" not in line]  # of Gloo, whose lines may mix
+    assert "pretrain 8/8" in said[0] and not others
+    (drawn,) = (runs.folder / name / "tensorboard" / "pretrain").iterdir()  # a file a writer
+    assert drawn.is_file()
+
+
+def assert_survived(runs):
+    """The run `workers`, by two processes: one of them is killed, then one is asked to stop, then both go on.
+
+    Of two others the first is killed while the second waits for nothing, and looks for itself.
+    """
+    command = json.dumps(runs.command("workers", "multi_worker"))
+    words = [sys.executable, "-m", "tests.training.worker_lives", str(runs.folder), command]
+    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stderr[-2000:]}\n{[file.read_text() for file in runs.folder.glob('*.txt')]}"
+    said = [[(runs.folder / f"life{i}_worker{j}.txt").read_text() for j in range(2)] for i in range(3)]
+    assert json.loads(done.stdout.splitlines()[-1]) == [[75, -9], [75, 75], [0, 0], [-9, 75]], said
+    last = [[words.strip().splitlines()[-1] for words in life if words.strip()] for life in said[:2]]
+    gone = "rembed: stopped because another process is gone: start all again; the same command goes on"
+    assert last[0] == [gone]
+    assert (runs.folder / "waiting_worker1.txt").read_text().strip().splitlines()[-1] == gone
+    assert len({*last[1]}) == 1, last
+    assert last[1][0].startswith("rembed: stopped by SIGTERM; pretrain is saved at step "), last
+    assert_one_wrote(runs, "workers", said[2])
+
+
+@pytest.fixture
+def runs(tmp_path, corpus, text_dir):
+    return Runs(tmp_path, corpus, text_dir)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="once is enough")
+def test_tensorflow_takes_the_same_steps_on_one_two_and_four_devices_and_in_two_processes(runs, mirrored):
+    assert_survived(runs)
+    to_four = runs.killed("workers", 3)
+    commands = [runs.command("one", "one_device"), runs.command(to_four, "mirrored")]
+    said = run(commands, {"KERAS_BACKEND": "tensorflow", "CPU_DEVICES": "4"})
+    assert said.count("pretrain: resuming from") == 1
+    from_four, from_one = runs.killed(to_four, 6), runs.killed("one", 3)
+    for name, strategy in ((from_four, "one_device"), (from_one, "mirrored")):
+        recipe, *bindings = runs.command(name, strategy)
+        config.run(config.load(recipe, bindings))
+    for name in ("workers", to_four, from_four, from_one):
+        runs.assert_same(name, "one")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="once is enough")
+def test_jax_takes_the_same_steps_on_one_and_eight_devices_and_in_two_processes(runs):
+    (port,) = free_ports(1)
+    two = [
+        {
+            "KERAS_BACKEND": "jax",
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0",
+            "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
+            "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
+            "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
+        }
+        for index in range(2)
+    ]
+    said = run_two([runs.command("processes", "model_parallel")], two)
+    assert_one_wrote(runs, "processes", said)
+    moved = runs.killed("processes", 3)
+    eight = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"}
+    commands = [
+        runs.command("one", "one_device"),
+        runs.command(moved, "data_parallel"),
+        runs.command("model", "model_parallel"),
+    ]
+    said = run(commands, eight | {"KERAS_BACKEND": "jax"})
+    assert said.count("pretrain: resuming from") == 1
+    for name in ("processes", moved, "model"):
+        runs.assert_same(name, "one")

@@ -1,0 +1,96 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.training.loop import checkpoints
+
+ARRAYS = {"a/kernel": np.arange(6, dtype="float32").reshape(2, 3), "a/count": np.array(3, "int32")}
+
+
+def save(folder, step, **options):
+    return checkpoints.save(
+        folder, step, {"encoder": ARRAYS, "head": {}, "optimizer": {}}, {"running": [[1, 2]]}, **options
+    )
+
+
+def steps(folder):
+    return sorted(int(path.name[5:]) for path in folder.glob("step-*"))
+
+
+def test_what_was_saved_comes_back(tmp_path):
+    save(tmp_path, 7)
+    found = checkpoints.latest(tmp_path)
+    assert (found.step, found.state) == (7, {"running": [[1, 2]]})
+    for path, array in found.arrays("encoder").items():
+        np.testing.assert_array_equal(array, ARRAYS[path])
+        assert array.dtype == ARRAYS[path].dtype and array.shape == ARRAYS[path].shape
+
+
+def test_the_newest_stay_and_those_of_certain_steps(tmp_path):
+    for step in range(1, 11):
+        save(tmp_path, step, keep=2, keep_every=4)
+    assert steps(tmp_path) == [4, 8, 9, 10]
+    assert [found.step for found in checkpoints.newest_first(tmp_path)] == [10, 9, 8, 4]
+
+
+@pytest.mark.parametrize("harm", ["flip a bit", "cut short", "lose a file", "lose the state", "garble the state"])
+def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm):
+    save(tmp_path, 1)
+    newest = save(tmp_path, 2)
+    weights, state = newest / "encoder.safetensors", newest / "state.json"
+    data = bytearray(weights.read_bytes())
+    if harm == "flip a bit":
+        data[-1] ^= 1
+        weights.write_bytes(data)
+    elif harm == "cut short":
+        weights.write_bytes(data[:-4])
+    elif harm == "lose a file":
+        weights.unlink()
+    elif harm == "lose the state":
+        state.unlink()
+    else:
+        state.write_text("{")
+    said = []
+    assert checkpoints.latest(tmp_path, said.append).step == 1
+    assert len(said) == 1 and f"checkpoint {newest} is passed over" in said[0]
+
+
+def test_where_all_are_damaged_nothing_begins_anew(tmp_path):
+    assert checkpoints.latest(tmp_path) is None
+    (save(tmp_path, 1) / "encoder.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="has no checkpoint that is whole: bring one back, or remove the folder"):
+        checkpoints.latest(tmp_path, [].append)
+
+
+def test_what_a_stop_left_and_what_is_newer_but_damaged_goes_with_the_next(tmp_path):
+    for step in (5, 10, 15):
+        save(tmp_path, step, keep=3, every=5)
+    (tmp_path / "step-00000015/state.json").unlink()
+    save(tmp_path, 12, keep=3, every=5)
+    assert steps(tmp_path) == [5, 10, 12]
+    save(tmp_path, 15, keep=3, every=5)
+    assert steps(tmp_path) == [5, 10, 15]
+
+
+def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes_away(tmp_path):
+    left = tmp_path / ".writing-step-00000009"
+    left.mkdir()
+    (left / "state.json").write_text(json.dumps({"step": 9, "state": {}, "sha256": {}}))
+    assert checkpoints.latest(tmp_path) is None
+    save(tmp_path, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_arrays_of_another_model_change_nothing(tmp_path):
+    layer = keras.layers.Dense(3, name="a")
+    layer.build((None, 2))
+    before = layer.kernel.numpy().copy() if hasattr(layer.kernel, "numpy") else np.asarray(layer.kernel.value)
+    with pytest.raises(UserError, match=r"enc\.safetensors has no a/bias: it is of another model"):
+        checkpoints.assign_arrays(layer.weights, ARRAYS, tmp_path / "enc.safetensors")
+    wrong = {"a/kernel": np.zeros((2, 4)), "a/bias": np.zeros(3)}
+    with pytest.raises(UserError, match=r"a/kernel has shape \(2, 4\), the recipe's \(2, 3\)"):
+        checkpoints.assign_arrays(layer.weights, wrong, tmp_path / "enc.safetensors")
+    np.testing.assert_array_equal(checkpoints.read(layer.kernel), before)

@@ -1,0 +1,169 @@
+"""Steps that go wrong, and training that is asked to stop: nothing is lost, and nothing else is touched."""
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.errors import DivergedError, UserError
+from rembed_keras.interruption import Interrupted
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.training import AdamW, pretrain, replay
+from rembed_keras.training.loop.workdir import Workdir
+
+STEPS = 14
+POISON = 0  # padding, of which packed rows have none
+
+
+def fragile(encoder):
+    """A model that fails on rows in which a certain piece stands."""
+    (table,) = encoder.token_embedding.weights
+    values = np.array(keras.ops.convert_to_numpy(table.value))
+    values[POISON] = math.inf
+    table.assign(values)
+    return MaskedLM(encoder, 8)
+
+
+class Poisoned(Mixture):
+    """Batches of which some have a row that a `fragile` model fails on."""
+
+    bad: tuple[int, ...] = ()
+
+    def __getitem__(self, step):
+        x, y, weights = super().__getitem__(step)
+        x["token_ids"][:, 0] = 2
+        if step + 1 in self.bad:
+            x["token_ids"][1, 0] = POISON
+        return x, y, weights
+
+
+def learn(folder, corpus, bad=(), **settings):
+    """Pre-trains from the newest checkpoint in a folder."""
+    workdir = Workdir(folder)
+    skip = settings.pop("skip_nonfinite", 0)
+
+    def mixture(of):
+        made = Poisoned(of, batch_size=4, sequence_length=16, seed=3)
+        made.bad = bad
+        return made
+
+    try:
+        pretrain(
+            workdir,
+            lambda: Encoder(900, 1, 2, 8, 16, 8, max_sequence_length=16, dropout=0.2),
+            fragile,
+            lambda: AdamW(1e-2, skip_nonfinite=skip),
+            mixture,
+            corpus=str(corpus.path),
+            **{"steps": STEPS, "log_every": 3, "checkpoint_every": 5, "jit_compile": False} | settings,
+        )
+    finally:
+        workdir.close()
+
+
+def log(folder):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+
+
+def files_of(folder, step):
+    path = folder / f"checkpoints/step-{step:08d}"
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+@pytest.fixture
+def jumping(monkeypatch):
+    """A clock that is set forth and back by days whenever it is read."""
+    now, reads = time.time, iter(range(10**9))
+    monkeypatch.setattr("time.time", lambda: now() + 86400 * (-1) ** next(reads) * (next(reads) % 5))
+
+
+def terminate_when(is_time):
+    """Sends SIGTERM to this very process, from a thread, once something is true."""
+
+    def wait():
+        while not is_time():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_graphs")  # a step's own part of it, in a graph, is in test_distribution.py
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
+def test_skipped_steps_stops_and_a_clock_that_jumps_change_nothing_else(corpus, tmp_path, jumping):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    learn(whole, corpus, bad=(4, 9), skip_nonfinite=2)
+    rows = log(whole)
+    assert [row["step"] for row in rows] == [3, 6, 9, 12, 14]
+    assert [row["skipped_steps"] for row in rows] == [0, 1, 2, 2, 2]
+    assert [row["grad_norm"] is None for row in rows] == [False, False, True, False, False]
+    assert all(4 < row["loss"] < 9 for row in rows)  # each interval has steps that are numbers
+    rates = [json.loads(line)["tokens_per_second"] for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert all(10 < rate < 1e7 for rate in rates), rates
+
+    before = signal.getsignal(signal.SIGTERM)
+    for logged in (1, 3):
+        terminate_when(lambda logged=logged: (stopped / "metrics.jsonl").exists() and len(log(stopped)) >= logged)
+        with pytest.raises(
+            Interrupted, match=rf"SIGTERM; pretrain is saved at step \d+ of {STEPS}; the same"
+        ) as caught:
+            learn(stopped, corpus, bad=(4, 9), skip_nonfinite=2)
+        assert caught.value.code == 75
+    assert signal.getsignal(signal.SIGTERM) == before
+    learn(stopped, corpus, bad=(4, 9), skip_nonfinite=2)
+    assert log(stopped) == rows
+    for step in (10, STEPS):  # what a stop has saved in between is gone
+        assert files_of(stopped, step) == files_of(whole, step)
+    assert len(list((stopped / "checkpoints").iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_a_step_that_diverges_is_kept_and_can_be_taken_again(corpus, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(DivergedError) as caught:
+        learn(folder, corpus, bad=(8,), log_every=10, checkpoint_every=7)
+    kept = folder / "diverged/pretrain/step-00000007"
+    line = str(caught.value)
+    assert line.startswith("the gradient of pretrain is no number at step 8: lower the learning rate")
+    assert "its batch is seed 3, step 7, rows {'de': " in line and f"replay('{kept}')" in line
+    assert log(folder) == []
+    # what was before the step is what the checkpoint of that moment, written before, says
+    saved = folder / "checkpoints/step-00000007"
+    for part in ("encoder", "head", "optimizer"):
+        ours, theirs = (load_file(path / f"{part}.safetensors") for path in (kept, saved))
+        assert ours.keys() == theirs.keys()
+        for name in ours.keys() - {"adamw/gradient_norm"}:
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    states = [json.loads((path / "state.json").read_text())["state"] for path in (kept, saved)]
+    assert states[0]["seeds"] and all(seed in states[1]["running"] for seed in states[0]["seeds"])
+    again = Poisoned(corpus, batch_size=4, sequence_length=16, seed=3)
+    again.bad = (8,)
+    x, y, weights = again[7]
+    with np.load(kept / "batch.npz") as batch:
+        np.testing.assert_array_equal(batch["y"], y)
+        np.testing.assert_array_equal(batch["w"], weights)
+        for key, value in x.items():
+            np.testing.assert_array_equal(batch[f"x/{key}"], value)
+    told = replay(kept)
+    assert not math.isfinite(told["gradient_norm"])
+    with np.load(kept / "batch.npz") as batch:  # and without what is wrong with it, it is a step like others
+        arrays = dict(batch)
+    arrays["x/token_ids"][1, 0] = 2
+    np.savez(kept / "batch.npz", **arrays)
+    assert math.isfinite(replay(kept)["gradient_norm"])
+    record = json.loads((kept / "state.json").read_text())
+    rate = {"module": "keras.layers", "class_name": "Lambda", "config": {}, "registered_name": None}
+    record["state"]["optimizer"]["config"]["learning_rate"] = rate
+    (kept / "state.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"'Lambda' of 'keras\.layers', which no model of ours"):
+        replay(kept)

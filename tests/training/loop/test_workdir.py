@@ -1,0 +1,107 @@
+import json
+import resource
+
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.training.loop.workdir import MetricsLog, Workdir, write_atomically
+from rembed_keras.training.stages.run import RunRecord, run
+
+
+def row(run, step, **values):
+    return {"stage": run.split("/")[0], "run": run, "step": step} | values
+
+
+def test_a_log_is_rewound_to_a_step_of_one_run(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    rows = [row("pretrain", 1), row("pretrain", 2), row("finetune/a", 2), row("pretrain", 3)]
+    for each in rows:
+        log.append(each)
+    with open(log.path, "a") as file:
+        file.write('{"stage": "pretrain", "run": "pret')  # what a kill leaves
+    assert log.rows() == rows
+    assert log.rewind("pretrain", 1) == rows[:1]
+    assert log.rows() == [rows[0], rows[2]]
+    assert log.path.read_text().endswith("}\n")
+
+
+def test_numbers_come_back_to_the_bit(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    value = 0.1 + 0.2
+    log.append(row("pretrain", 1, loss=value))
+    assert log.rows()[0]["loss"] == value
+
+
+def test_curves_that_cannot_be_drawn_are_told_with_their_place(tmp_path):
+    workdir = Workdir(tmp_path)
+    board = workdir.board("pretrain", [])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))  # as on a disk that is full
+    try:
+        with pytest.raises(OSError, match="File too large") as told:
+            board.draw(row("pretrain", 1) | {f"value {number}": 1.0 for number in range(1000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        workdir.close()
+    assert (told.value.strerror, told.value.filename) == ("File too large", str(tmp_path / "tensorboard/pretrain"))
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
+    held = Workdir(tmp_path / "run")
+    with pytest.raises(UserError, match="is in use by another process"):
+        Workdir(tmp_path / "run")
+    held.close()
+    Workdir(tmp_path / "run").close()
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "x.json"
+    write_atomically(path, "before")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, "after")
+    assert path.read_text() == "before"
+
+
+RECORD = RunRecord("STEPS = 3  # batches\nWORKDIR = 'a'\n", lambda: "operative", None)
+
+
+def test_a_run_keeps_a_record_and_is_done_once(tmp_path, capsys):
+    done = []
+    folder = str(tmp_path / "run")
+    run([done.append], folder, RECORD)
+    assert len(done) == 1
+    assert json.loads((tmp_path / "run/environment.json").read_text())["versions"]["keras"]
+    assert (tmp_path / "run/operative_config.gin").read_text() == "operative"
+    assert capsys.readouterr().out.startswith(f"tensorboard --logdir {folder}/tensorboard\n")
+    run([done.append], folder, RECORD)
+    assert len(done) == 1 and "is finished; nothing to do" in capsys.readouterr().out
+
+
+def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
+    def fail(workdir):
+        (workdir.checkpoints / "step-00000001").mkdir(parents=True, exist_ok=True)
+        raise OSError(28, "No space left on device", "checkpoints/x")
+
+    folder = str(tmp_path / "run")
+    with pytest.raises(UserError, match="checkpoints/x: No space left on device"):
+        run([fail], folder, RECORD)
+    with pytest.raises(UserError, match="is of another recipe: STEPS is 3 there and 4 here"):
+        run([], folder, RunRecord("STEPS = 4  # batches\n", str, None))
+    run([], folder, RunRecord("STEPS = 3  # other words\nWORKDIR = 'b'\n", str, None))
+    assert (tmp_path / "run/finished.json").exists()
+
+
+def test_a_mistake_may_be_mended_before_anything_is_learnt(tmp_path):
+    def fail(workdir):
+        raise UserError("the loss of pretrain is nan at step 5: lower the learning rate")
+
+    folder = str(tmp_path / "run")
+    with pytest.raises(UserError, match="lower the learning rate"):
+        run([fail], folder, RunRecord("LEARNING_RATE = 1e9\n", str, None))
+    run([], folder, RunRecord("LEARNING_RATE = 0.001\n", str, None))
+    assert (tmp_path / "run/config.gin").read_text() == "LEARNING_RATE = 0.001\n"

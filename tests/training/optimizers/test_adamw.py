@@ -1,0 +1,94 @@
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.training.optimizers.adamw import AdamW, WarmupLinearDecay
+
+
+def reference_step(value, gradients, rate, decay, clip_norm, steps):
+    """AdamW in float64 on a list of arrays; `decay` per array."""
+    first = [np.zeros_like(v) for v in value]
+    second = [np.zeros_like(v) for v in value]
+    for t in range(1, steps + 1):
+        norm = np.sqrt(sum((g**2).sum() for g in gradients))
+        scale = min(1.0, clip_norm / (norm + 1e-6))
+        for i, gradient in enumerate(gradients):
+            g = gradient * scale
+            value[i] = value[i] - rate * decay[i] * value[i]
+            first[i] = 0.9 * first[i] + 0.1 * g
+            second[i] = 0.999 * second[i] + 0.001 * g**2
+            corrected = rate * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+            value[i] = value[i] - corrected * first[i] / (np.sqrt(second[i]) + 1e-6)
+    return value
+
+
+@pytest.mark.parametrize("clip_norm", [0.5, 1e6])
+def test_steps_equal_a_reference_in_float64(clip_norm):
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(3, 2)), rng.normal(size=(2,)), rng.normal(size=(2,))]
+    gradients = [rng.normal(size=value.shape) for value in values]
+    variables = [keras.Variable(v, name=n) for v, n in zip(values, ("kernel", "bias", "gamma"), strict=True)]
+    optimizer = AdamW(learning_rate=0.1, weight_decay=0.2, clip_norm=clip_norm)
+    for _ in range(3):
+        optimizer.apply([keras.ops.convert_to_tensor(g, "float32") for g in gradients], variables)
+    expected = reference_step(values, gradients, 0.1, (0.2, 0.0, 0.0), clip_norm, 3)
+    for variable, value in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, atol=1e-5)
+    norm = np.sqrt(sum((g**2).sum() for g in gradients))
+    assert np.isclose(float(optimizer.gradient_norm.numpy()), norm, rtol=1e-5)
+
+
+def test_the_optimizer_comes_back_from_its_config():
+    optimizer = AdamW(learning_rate=WarmupLinearDecay(1e-3, 10, 100), clip_norm=0.7)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
+    assert again.get_config() == optimizer.get_config()
+    assert again.clip_norm == 0.7
+
+
+def test_warm_up_may_be_absent_or_longer_than_the_run():
+    assert float(WarmupLinearDecay(2.0, 0, 10)(0)) == 2.0
+    assert [float(WarmupLinearDecay(1.0, 100, 10)(step)) for step in (0, 10)] == pytest.approx([0.0, 0.1])
+    with pytest.raises(UserError, match="cannot warm up for -1 of 10 steps"):
+        WarmupLinearDecay(1.0, -1, 10)
+
+
+def test_clipping_at_nothing_is_a_mistake():
+    with pytest.raises(ValueError, match="clip_norm is 0"):
+        AdamW(clip_norm=0)
+
+
+def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_all():
+    values = [np.array([1.0, -0.0, -2.0], "float32"), np.array([0.5], "float32")]
+    gradient = [keras.ops.convert_to_tensor(np.full(value.shape, 0.1, "float32")) for value in values]
+    bad = [keras.ops.convert_to_tensor(np.array([0.1, np.inf, 0.1], "float32")), gradient[1]]
+    variables = [keras.Variable(value, name=name) for value, name in zip(values, ("kernel", "bias"), strict=True)]
+    optimizer = AdamW(learning_rate=0.1, weight_decay=0.2, skip_nonfinite=1)
+
+    def state():
+        own = [variable for variable in optimizer.variables if variable.path.endswith(("momentum", "velocity"))]
+        assert len(own) == 4
+        return [np.asarray(keras.ops.convert_to_numpy(variable.value)).tobytes() for variable in (*variables, *own)]
+
+    def told():
+        names = ("iterations", "skipped_steps", "diverged_step")
+        return [int(keras.ops.convert_to_numpy(getattr(optimizer, name).value)) for name in names]
+
+    optimizer.build(variables)
+    optimizer.apply(bad)
+    first = state()
+    assert first[:2] == [value.tobytes() for value in values]  # the sign of zero too
+    assert told() == [1, 1, 0]
+    optimizer.apply(gradient)
+    moved = state()
+    assert all(ours != theirs for ours, theirs in zip(moved[:2], first[:2], strict=True)) and told() == [2, 1, 0]
+    optimizer.apply(bad)
+    assert state() == moved and told() == [3, 2, 3]
+    optimizer.apply(gradient)  # a step that is taken after training diverged
+    assert state() == moved and told() == [4, 2, 3]
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True])
+def test_how_many_steps_may_be_skipped_is_a_number(value):
+    with pytest.raises(UserError, match="it must be a number of steps, 0 for none"):
+        AdamW(skip_nonfinite=value)

@@ -1,0 +1,62 @@
+"""What a run will read, against a count of what it reads."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from rembed_keras import cli
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.training import Budget
+
+RECIPE = """\
+from __gin__ import dynamic_registration
+from rembed_keras import training
+include "gin/models/tiny.gin"
+include "gin/objectives/masked_lm.gin"
+include "gin/optimizers/adamw.gin"
+include "gin/runtime/pretrain.gin"
+include "gin/data/folder.gin"
+VOCABULARY_SIZE = 900
+training.run.stages = [@training.prepare, @training.pretrain]
+"""
+
+
+def test_it_counts_what_batches_hold(corpus):
+    batches = Mixture(corpus, 8, 32, alpha={0: 0.7, 13: 0.2})
+    shown = Budget(batches, 40).to_json()
+    rows = np.bincount(np.concatenate([batches[step][0]["language_ids"] for step in range(40)]))
+    for language, count in zip(corpus.languages, rows, strict=True):
+        entry = shown["languages"][language]
+        assert entry["read"] == count * 32
+        assert entry["epochs"] == pytest.approx(count * 32 / corpus.num_tokens[language])
+        assert entry["share_of_read"] == pytest.approx(count / 320)
+    assert shown["all"]["read"] == 40 * 8 * 32
+    assert shown["all"]["tokens"] == sum(corpus.num_tokens.values())
+
+
+def test_the_command_prepares_text_and_builds_no_model(text_dir, tmp_path, monkeypatch, capsys):
+    (tmp_path / "recipe.gin").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+
+    def never(*_, **__):
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr("keras.Model.__init__", never)
+    knobs = [f"TEXT_DIR={text_dir}", "STEPS=50", "BATCH_SIZE=4", "SEQUENCE_LENGTH=16", "WORKDIR=run"]
+
+    def typed(*arguments):
+        monkeypatch.setattr(sys, "argv", ["rembed", "budget", "recipe.gin", *knobs, *arguments])
+        cli.main()
+        return capsys.readouterr().out
+
+    shown = json.loads(typed("--json").partition("\n")[2])
+    assert list(shown["languages"]) == ["de", "en", "ja"] and shown["all"]["read"] == 50 * 4 * 16
+    assert [path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")] == ["corpus"]
+    table = typed("ALPHA={0: 1.0, 25: 0.0}")
+    assert "50 x 4 x 16" in table and "corpus:" not in table  # the text is there
+    assert table.index("│ en") < table.index("│ de") < table.index("│ all")
+    with pytest.raises(SystemExit):
+        typed("STEPS=0")
+    assert capsys.readouterr().err == "rembed: STEPS is 0; it must be a positive whole number\n"

@@ -1,0 +1,197 @@
+"""Every kind of task is learnt, scored, and answers a file, by the stages that recipes run."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder
+from rembed_keras.tasks import Candidates, Classification, QuestionAnswering, Regression, Tagging
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
+from rembed_keras.tasks.scores import read_scores
+from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
+from rembed_keras.training.loop.workdir import Workdir
+from tests.forward import forward
+
+WORDS = ("save", "open", "table", "file")
+
+
+def labelled(count, numeric=False):
+    """Texts whose first word decides."""
+    texts = [(WORDS[i % 2], WORDS[2 + i // 2 % 2]) for i in range(count)]
+    label = {"save": 1.0, "open": 4.0} if numeric else {"save": "yes", "open": "no"}
+    return [Labelled(str(i), f"{first} the {last}", last, label[first]) for i, (first, last) in enumerate(texts)]
+
+
+def candidates(count):
+    pairs = [(question, word) for question in range(count) for word in ("save", "open")]
+    return [
+        Labelled(f"{q}-{word}", f"{word} the file", None, "true" if word == "save" else "false", str(q), word)
+        for q, word in pairs
+    ]
+
+
+def tagged(count):
+    return [Tagged(str(i), (WORDS[i % 2], "the", "file"), ("B-X" if i % 2 else "O", "O", "O")) for i in range(count)]
+
+
+def questions(count):
+    contexts = [f"the {WORDS[2 + i % 2]} and the end" for i in range(count)]
+    return [Question(str(i), "what?", text, (text.split()[1],), (4,)) for i, text in enumerate(contexts)]
+
+
+def splits(make, *arguments):
+    return Splits(
+        make(32, *arguments), {"en": make(8, *arguments)}, {"de": make(6, *arguments), "en": make(8, *arguments)}
+    )
+
+
+TASKS = {
+    "classification": lambda: Classification("topics", splits(labelled)),
+    "regression": lambda: Regression("alike", splits(labelled, True)),
+    "choice": lambda: Candidates("choice", splits(candidates), "choice"),
+    "tagging": lambda: Tagging("names", splits(tagged)),
+    "questions": lambda: QuestionAnswering("answers", splits(questions)),
+}
+
+
+@pytest.fixture
+def workdir(corpus, tmp_path):
+    made = Workdir(tmp_path / "run")
+    (made.path / "corpus").symlink_to(corpus.path)
+    yield made
+    made.close()
+
+
+def make_encoder():
+    return Encoder(900, 1, 2, 24, 32, 12, max_sequence_length=32, dropout=0.0)
+
+
+def optimizer(learning_rate, multipliers):
+    return AdamW(learning_rate, multipliers=multipliers)
+
+
+def learn(workdir, task, **changes):
+    settings = {
+        "jit_compile": False,
+        "sequence_length": 24,
+        "starts": ("scratch",),
+        "learning_rates": (1e-2,),
+        "encoder": make_encoder,
+    }
+    how = {"batch_size": 8, "epochs": 40, "dropout": 0.0, "log_every": 10}
+    finetune(workdir, optimizer, task, **(settings | how | changes))
+    evaluate(
+        workdir, task, **(settings | {key: value for key, value in changes.items() if key in settings | {"seeds": 0}})
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_task_of_every_kind_is_learnt_and_beats_what_needs_no_encoder(kind, workdir):
+    task = TASKS[kind]()
+    learn(workdir, task)
+    scores = read_scores(workdir.scores)
+    assert {score.language for score in scores} == {"de", "en"}
+    assert {score.metric for score in scores if score.system == "scratch"} == set(task.metric_names)
+    # no ranks of numbers that differ agree wholly with those of labels that are equal
+    learnt = [score.value for score in scores if score.system == "scratch" and score.metric != "spearman"]
+    assert min(learnt) > 0.95
+    assert {score.system for score in scores} == {"scratch", *task.baselines()}
+    for score in scores:
+        rows = [
+            json.loads(line)
+            for line in (
+                workdir.path / f"predictions/{task.name}/{score.system}-seed{score.seed}.{score.language}.jsonl"
+            )
+            .read_text()
+            .splitlines()
+        ]
+        assert [row["id"] for row in rows] == [example.id for example in task.scored[score.language]]
+        if score.metric == "accuracy" and kind == "classification":
+            assert np.mean([row["correct"] for row in rows]) == pytest.approx(score.value)
+
+
+@pytest.mark.slow
+def test_a_rate_is_chosen_by_the_training_language_alone_and_a_failed_seed_is_counted(workdir, capsys):
+    task = TASKS["classification"]()
+    rates = (1e-9, 1e-2)
+    learn(workdir, task, learning_rates=rates)
+    assert json.loads((workdir.finetuned / "topics/chosen.json").read_text()) == {"scratch": 1e-2}
+    assert "takes learning rate 0.01, by en dev data" in capsys.readouterr().out
+    learn(workdir, Classification("broken", splits(labelled)), learning_rates=(1e30,), seeds=(0, 1))
+    broken = [score for score in read_scores(workdir.scores) if score.task == "broken" and score.system == "scratch"]
+    assert len(broken) == 4 and all(score.value is None for score in broken)
+    assert "2 of 2 failed" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_model_is_what_it_would_be_alone_whatever_was_learnt_before(workdir, tmp_path):
+    """Models of one rate share a program; nothing of one is left in the next, nor in what it answers."""
+    alone = Workdir(tmp_path / "alone")
+    (alone.path / "corpus").symlink_to(workdir.path / "corpus")
+    for each, seeds in ((workdir, (3, 4)), (alone, (4,))):
+        learn(each, TASKS["classification"](), epochs=5, dropout=0.3, seeds=seeds)
+    alone.close()
+    name = "topics/scratch-lr0.01-seed4"
+    ours, theirs = (each.metrics.rows(f"finetune/{name}") for each in (workdir, alone))
+    assert [row["loss"] for row in ours] == [row["loss"] for row in theirs] and len(ours) == 2
+    folder = workdir.finetuned / name / "step-00000020"
+    for file in (*folder.glob("*.safetensors"), *workdir.path.glob("predictions/topics/scratch-seed4.*")):
+        assert file.read_bytes() == (alone.path / file.relative_to(workdir.path)).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_file_is_answered_as_the_examples_were(workdir, tmp_path):
+    task = TASKS["classification"]()
+    learn(workdir, task)
+    (tmp_path / "mine.tsv").write_text("id\ttext\tpair\na\tsave the table\ttable\nb\topen the file\tfile\n")
+    (tmp_path / "mine.jsonl").write_text('{"text": "open the file", "pair": "file"}\n')
+    answerer = Answerer(workdir.path)
+    lines = [json.loads(line) for line in lines_of(answerer.answers(answerer.read(tmp_path / "mine.tsv")))]
+    assert lines == [{"id": "a", "answer": "yes"}, {"id": "b", "answer": "no"}]
+    (line,) = lines_of(answerer.answers(answerer.read(tmp_path / "mine.jsonl")))
+    assert json.loads(line) == {"id": "1", "answer": "no"}
+    check_served(answerer, tmp_path)
+    with pytest.raises(UserError, match="has no column words"):
+        list(answerer.read(tmp_path / "mine.tsv", text="words"))
+    with pytest.raises(UserError, match=r"has not learnt topic; did you mean topics\?"):
+        Answerer(workdir.path, "topic")
+
+
+def check_served(answerer, tmp_path):
+    """The SavedModel says what the answerer says, of long texts too."""
+    import tensorflow as tf
+
+    answerer.export(tmp_path / "served")
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    firsts = ["open the file", "save " * 40, "open the table and the file"]
+    seconds = ["file", "the table " * 30, "table " * 40]
+    encoded = answerer.task.encode(
+        [Labelled(str(i), *texts) for i, texts in enumerate(zip(firsts, seconds, strict=True))], answerer.tokenizer, 24
+    )
+    expected = forward(answerer.model, encoded.inputs)
+    found = served.signatures["pairs"](texts=tf.constant(firsts), pairs=tf.constant(seconds))
+    np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(expected), atol=1e-5)
+    names = [label.decode() for label in found["labels"].numpy()]
+    assert names == answerer.task.answers([None] * 3, encoded, expected)
+    alone = answerer.task.encode([Labelled("0", text) for text in firsts], answerer.tokenizer, 24)
+    found = served.signatures["serving_default"](texts=tf.constant(firsts))["probabilities"]
+    np.testing.assert_allclose(found, tf.nn.softmax(forward(answerer.model, alone.inputs)), atol=1e-5)
+
+
+def test_settings_that_make_no_sense_are_named(workdir):
+    task = TASKS["classification"]()
+    with pytest.raises(UserError, match="fine-tuning needs an encoder"):
+        finetune(workdir, optimizer, task)
+    with pytest.raises(UserError, match="has no pre-trained encoder: run pretrain first"):
+        finetune(workdir, optimizer, task, make_encoder, sequence_length=24, jit_compile=False)
+    with pytest.raises(UserError, match="part is 'train'"):
+        Classification("x", splits(labelled), part="train")
+    hidden = Splits(labelled(4), {}, {"en": [Labelled("0", "save")]})
+    with pytest.raises(UserError, match="has no test examples of en"):
+        Classification("x", hidden)
+    strange = Splits(labelled(4), {}, {"en": [Labelled("7", "save", None, "maybe")]})
+    with pytest.raises(UserError, match="test of en, example 7: label 'maybe' is not in the training data"):
+        Classification("x", strange)
