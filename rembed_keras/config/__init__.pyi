@@ -1,5 +1,5 @@
 from .accounts import account as account
-from .parse import benchmark as benchmark
-from .parse import budget as budget
+from .bind import benchmark as benchmark
+from .bind import budget as budget
+from .bind import run as run
 from .parse import load as load
-from .parse import run as run

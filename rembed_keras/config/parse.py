@@ -1,37 +1,26 @@
-"""From a gin file to a run: the only module that imports gin.
+"""From gin files and the command line to a checked recipe.
 
-gin's own parser reads the files; `recipe` judges what they say together; then gin binds it and calls the root,
-`training.run`. In between the recipe is one flat text, which is also what a run's folder keeps: running `config.gin`
-of a finished run repeats it. Library code knows nothing of any of this.
+gin's own parser reads the files, and `recipe` checks what they say together; `bind` hands it to gin. In between the
+recipe is one flat text, which is also what a run's folder keeps: running `config.gin` of a finished run repeats it.
+Library code knows nothing of any of this.
 """
 
 import contextlib
-import importlib
-import re
 import tokenize
-import traceback
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 
-import gin
 from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
 
-from rembed_keras.config.accounts import PRETRAIN, account
-from rembed_keras.config.backend import import_framework
 from rembed_keras.config.bindings import Binding, Macro, Reference, check_binding
-from rembed_keras.config.recipe import ROOT, Recipe
+from rembed_keras.config.recipe import Recipe
 from rembed_keras.errors import UserError, did_you_mean
 
 PACKAGE = Path(__file__).parent.parent
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
-PREPARE = "rembed_keras.training.prepare"
-UNBOUND = re.compile(  # what gin adds to the TypeError of a call that lacks arguments
-    r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
-    re.DOTALL,
-)
 
 
 def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = ()) -> Recipe:
@@ -43,7 +32,7 @@ def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = 
         allow_import: further packages that the recipe may import: a recipe is code that imports modules.
 
     Returns:
-        The recipe, judged.
+        The checked recipe.
 
     Raises:
         UserError: for a file that is missing or malformed, an import that is not admitted, an unknown name, or a
@@ -53,100 +42,9 @@ def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = 
     admitted = (*ADMITTED, *allow_import)
     _read(_find(path, None), recipe, admitted, ())
     for text in bindings:
-        _override(text, recipe)
+        override(text, recipe)
     recipe.check()
     return recipe
-
-
-def run(recipe: Recipe) -> None:
-    """Runs a recipe's stages on its workdir.
-
-    Raises:
-        UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
-    """
-    training = _bind(recipe)
-    _, _, name = ROOT.rpartition(".")
-    record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
-    _call(getattr(training, name), record=record)
-
-
-def _bind(recipe):
-    """Gives a recipe to gin, and returns the module of the stages."""
-    import_framework()
-    from rembed_keras import training
-
-    for module in recipe.imports.values():
-        _load(module)
-    gin.clear_config(clear_constants=True)
-    try:
-        gin.parse_config(recipe.text())
-    except (AttributeError, TypeError, ValueError) as error:  # names in packages of others
-        raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
-    return training
-
-
-def _load(module):
-    """Imports what a recipe names, which may be another's, before gin does."""
-    try:
-        importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # it raises what it likes
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f" ({place.filename}, line {place.lineno})" if Path(place.filename).is_file() else ""
-        raise UserError(f"the recipe imports {module}, which cannot be imported: {reason}{where}") from error
-
-
-def _call(function, **arguments):
-    """Calls a function with what is bound to it."""
-    try:
-        return gin.get_configurable(function)(**arguments)
-    except TypeError as error:
-        missing = UNBOUND.search(str(error))
-        if missing is None:
-            raise
-        raise UserError(f"{missing['name']} has no {missing['arguments']}: bind it in the recipe") from error
-
-
-def budget(recipe: Recipe):
-    """What a recipe's pre-training will read, a `training.Budget`; prepares the text if that was not done.
-
-    Raises:
-        UserError: if the recipe pre-trains nothing, and as `training.budget` does.
-    """
-    stage = _pretraining(recipe)
-    whole = recipe.arguments(Reference("", "training.run", ROOT, False))
-    prepares = [each for each in whole.get("stages") or () if each.target.startswith(PREPARE)]
-    own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
-    own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
-    for name, value in own.items():
-        _override(f"training.budget.{name}={value}", recipe)
-    return _call(_bind(recipe).budget)
-
-
-def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
-    """Times some steps of a recipe's pre-training, in a workdir of its own, instead of running its stages.
-
-    Raises:
-        UserError: if the recipe pre-trains nothing, and as the stages do.
-    """
-    stage = _pretraining(recipe)
-    own = {
-        "run.workdir": repr(workdir),
-        "run.stages": "[@training.prepare, @training.benchmark]",
-        "benchmark.pretrain": "@training.pretrain",
-        "benchmark.mixture": repr(stage["mixture"]),
-        "benchmark.steps": str(steps),
-    }
-    for name, value in own.items():
-        _override(f"training.{name}={value}", recipe)
-    run(recipe)
-
-
-def _pretraining(recipe):
-    stage = recipe.arguments(PRETRAIN)
-    if not isinstance(stage.get("mixture"), Reference):
-        raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")
-    return stage
 
 
 class _Delegate(ParserDelegate):
@@ -252,7 +150,7 @@ def _binding(statement, place, imports, comment):
     return Binding(statement.scope, statement.selector, target, statement.arg_name, statement.value, place, comment)
 
 
-def _override(text: str, recipe: Recipe) -> None:
+def override(text: str, recipe: Recipe) -> None:
     """Adds a binding of the command line."""
     key, equals, value = text.partition("=")
     key = key.strip()

@@ -5,6 +5,7 @@ them, and functions by name. A model of ours is made of classes of ours and of K
 have a learning rate by one of Keras's schedules, so a configuration may name these alone.
 """
 
+import importlib
 from typing import TypeVar
 
 import keras
@@ -12,6 +13,7 @@ import keras
 from rembed_keras.errors import UserError, shortened
 
 OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
+PUBLIC = ("rembed_keras.modeling", "rembed_keras.training")  # where those are shown that a configuration may begin with
 PLAIN = {
     "keras": ("DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap"),
     "keras.optimizers.schedules": (
@@ -73,12 +75,19 @@ def check_names(config: object) -> None:
 def _check_class(config):
     name, module, registered = (config.get(key) for key in ("class_name", "module", "registered_name"))
     if isinstance(registered, str) and registered.startswith(OURS):
-        if registered == f"{OURS}{name}" and keras.saving.get_registered_object(registered) is not None:
+        if registered == f"{OURS}{name}" and _registered(name) is not None:
             return
     elif any(module == known and name in names for known, names in PLAIN.items()) and registered in (None, name):
         return
     shown = f"{shortened(registered or name)} of {shortened(module)}"
     raise UserError(f"a configuration names {shown}, which no model of ours is made of")
+
+
+def _registered(name):
+    """Our class of a registered name, wherever it stands now; what is public is registered when it is imported."""
+    for room in PUBLIC:
+        getattr(importlib.import_module(room), name, None)
+    return keras.saving.get_registered_object(f"{OURS}{name}")
 
 
 def _plain(config):

@@ -1,0 +1,112 @@
+"""From a checked recipe to a run: gin binds the recipe's text and calls its root, `training.run`."""
+
+import importlib
+import re
+import traceback
+from pathlib import Path
+
+import gin
+
+from rembed_keras.config.accounts import PRETRAIN, account
+from rembed_keras.config.backend import import_framework
+from rembed_keras.config.bindings import Reference
+from rembed_keras.config.parse import override
+from rembed_keras.config.recipe import ROOT, Recipe
+from rembed_keras.errors import UserError
+
+PREPARE = "rembed_keras.training.prepare"
+UNBOUND = re.compile(  # what gin adds to the TypeError of a call that lacks arguments
+    r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
+    re.DOTALL,
+)
+
+
+def run(recipe: Recipe) -> None:
+    """Runs a recipe's stages on its workdir.
+
+    Raises:
+        UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
+    """
+    training = _bind(recipe)
+    _, _, name = ROOT.rpartition(".")
+    record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
+    _call(getattr(training, name), record=record)
+
+
+def _bind(recipe):
+    """Gives a recipe to gin, and returns the module of the stages."""
+    import_framework()
+    from rembed_keras import training
+
+    for module in recipe.imports.values():
+        _load(module)
+    gin.clear_config(clear_constants=True)
+    try:
+        gin.parse_config(recipe.text())
+    except (AttributeError, TypeError, ValueError) as error:  # names in packages of others
+        raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
+    return training
+
+
+def _load(module):
+    """Imports what a recipe names, which may be another's, before gin does."""
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # it raises what it likes
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({place.filename}, line {place.lineno})" if Path(place.filename).is_file() else ""
+        raise UserError(f"the recipe imports {module}, which cannot be imported: {reason}{where}") from error
+
+
+def _call(function, **arguments):
+    """Calls a function with what is bound to it."""
+    try:
+        return gin.get_configurable(function)(**arguments)
+    except TypeError as error:
+        missing = UNBOUND.search(str(error))
+        if missing is None:
+            raise
+        raise UserError(f"{missing['name']} has no {missing['arguments']}: bind it in the recipe") from error
+
+
+def budget(recipe: Recipe):
+    """What a recipe's pre-training will read, a `training.Budget`; prepares the text if that was not done.
+
+    Raises:
+        UserError: if the recipe pre-trains nothing, and as `training.budget` does.
+    """
+    stage = _pretraining(recipe)
+    whole = recipe.arguments(Reference("", "training.run", ROOT, False))
+    prepares = [each for each in whole.get("stages") or () if each.target.startswith(PREPARE)]
+    own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
+    own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
+    for name, value in own.items():
+        override(f"training.budget.{name}={value}", recipe)
+    return _call(_bind(recipe).budget)
+
+
+def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
+    """Times some steps of a recipe's pre-training, in a workdir of its own, instead of running its stages.
+
+    Raises:
+        UserError: if the recipe pre-trains nothing, and as the stages do.
+    """
+    stage = _pretraining(recipe)
+    own = {
+        "run.workdir": repr(workdir),
+        "run.stages": "[@training.prepare, @training.benchmark]",
+        "benchmark.pretrain": "@training.pretrain",
+        "benchmark.mixture": repr(stage["mixture"]),
+        "benchmark.steps": str(steps),
+    }
+    for name, value in own.items():
+        override(f"training.{name}={value}", recipe)
+    run(recipe)
+
+
+def _pretraining(recipe):
+    stage = recipe.arguments(PRETRAIN)
+    if not isinstance(stage.get("mixture"), Reference):
+        raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")
+    return stage
