@@ -144,19 +144,22 @@ class Span(click.ParamType):
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Width over depth.")
 @click.option("--max-latency", type=float, metavar="MS", help="The most milliseconds for one text on this machine.")
 @click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
-@click.option("--block", type=click.Choice(["bert", "modern"]), default="bert", show_default=True)
+@click.option("--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True)
 @click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
 @click.option("--out", metavar="FILE", help="Write the best as a gin recipe.")
 def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
     """Propose allocations: depth, width and E_in under a budget of kept parameters, E_out under one of all."""
     from rembed_keras.analysis.cost import solver
+    from rembed_keras.modeling import blocks
 
     try:
         widths = [int(width) for width in e_in.split(",")] if e_in else solver.INPUT_WIDTHS
     except ValueError:
         raise UserError(f"--e-in is {e_in!r}; it must be widths such as 128,256") from None
     rate = solver.matmul_rate() if max_latency is not None else None
-    found = solver.solve(kept, vocabulary, total, widths, aspect, max_latency, rate, sequence_length, block)
+    found = solver.solve(
+        kept, vocabulary, total, widths, aspect, max_latency, rate, sequence_length, getattr(blocks, block)
+    )
     from rich.console import Console
 
     Console().print(solver.table(found[:show]))

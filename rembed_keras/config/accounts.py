@@ -1,10 +1,15 @@
 """The account of the model that a recipe pre-trains, made of what the recipe says: nothing is imported or built."""
 
+import importlib
+
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
+from rembed_keras.config.backend import import_framework
 from rembed_keras.config.bindings import Reference
 from rembed_keras.config.recipe import Recipe
+from rembed_keras.config.signatures import is_ours, static_method
 from rembed_keras.errors import UserError
 
+PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
 
 
@@ -17,14 +22,52 @@ def account(recipe: Recipe) -> Ledger | None:
     stage = recipe.arguments(PRETRAIN)
     if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
         return None
-    config = recipe.arguments(stage["model"]) | {"encoder": recipe.arguments(stage["encoder"])}
+    encoder = recipe.arguments(stage["encoder"])
+    encoder |= {name: _made(recipe, encoder[name]) for name in PARTS if name in encoder}
+    config = recipe.arguments(stage["model"]) | {"encoder": encoder}
     data = recipe.arguments(stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else {}
     try:
         rate = data.get("mask_rate", 0.15)
-        return ledger(config, data.get("sequence_length"), max(rate.values()) if isinstance(rate, dict) else rate)
+        rate = max(rate.values()) if isinstance(rate, dict) else rate
+        return ledger(config, data.get("sequence_length"), rate, _entries_of(stage["model"].target))
     except KeyError as missing:
         raise UserError(f"{stage['encoder'].selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError:
         raise
     except (TypeError, ValueError, ArithmeticError):
         raise UserError(f"a size of {stage['encoder'].selector} or {stage['model'].selector} is no number") from None
+
+
+def _entries_of(objective: str):
+    """The function that gives an objective's ledger entries; of ours it is found without importing a framework.
+
+    Raises:
+        UserError: for an objective that does not say what it costs.
+    """
+    path = static_method(objective, "ledger_entries") if is_ours(objective) else f"{objective}.ledger_entries"
+    entries = _imported(path) if path else None
+    if entries is None:
+        raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
+    return entries
+
+
+def _made(recipe, value):
+    """A part, or a list of them, as an encoder is given it."""
+    if isinstance(value, list | tuple):
+        return [_made(recipe, each) for each in value]
+    if not isinstance(value, Reference):
+        return value
+    return _imported(value.target)(**{name: _made(recipe, each) for name, each in recipe.arguments(value).items()})
+
+
+def _imported(path):
+    """What a dotted path leads to; None if there is no such thing."""
+    if not is_ours(path):
+        import_framework()
+    module, _, name = path.rpartition(".")
+    try:
+        owner = importlib.import_module(module)
+    except ImportError:
+        outer, _, inner = module.rpartition(".")
+        owner = getattr(importlib.import_module(outer), inner)
+    return getattr(owner, name, None)

@@ -44,17 +44,48 @@ def signature(path: str) -> Signature | None:
     Returns:
         None if the package has no such function or class.
     """
+    found = _definition(path)
+    if found is None:
+        return None
+    module, node = found
+    return _signature(module, node, skip=0) if isinstance(node, ast.FunctionDef) else _constructor(module, node)
+
+
+def static_method(path: str, name: str) -> str | None:
+    """The dotted path of the function that a class of this package, or its base, has as a static method.
+
+    >>> static_method("rembed_keras.modeling.LateMaskedLM", "ledger_entries")
+    'rembed_keras.modeling.objectives.late_masked_lm_cost.late_masked_lm_entries'
+    """
+    found = _definition(path)
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return None
+    module, node = found
+    for member in node.body:
+        if isinstance(member, ast.Assign) and isinstance(member.value, ast.Call):
+            names = [target.id for target in member.targets if isinstance(target, ast.Name)]
+            (argument,) = member.value.args or (None,)
+            if (
+                names == [name]
+                and isinstance(argument, ast.Name)
+                and (origin := _definition(f"{module}.{argument.id}"))
+            ):
+                return f"{origin[0]}.{origin[1].name}"
+    bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return next((method for base in bases if (method := static_method(f"{module}.{base}", name))), None)
+
+
+def _definition(path: str) -> tuple[str, ast.FunctionDef | ast.ClassDef] | None:
+    """The module and the definition of a function or class that a dotted path leads to, through imports."""
     module, _, name = path.rpartition(".")
     tree = _parse(module)
     for node in tree.body if tree else ():
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return _signature(module, node, skip=0)
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return _constructor(module, node)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return module, node
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if (alias.asname or alias.name) == name and is_ours(_source(module, node)):
-                    return signature(f"{_source(module, node)}.{alias.name}")
+                    return _definition(f"{_source(module, node)}.{alias.name}")
     return None
 
 

@@ -11,6 +11,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface import groups_of
 from rembed_keras.interop.names import FAMILIES, is_kernel, to_matrix, torch_names
 from rembed_keras.modeling import MaskedLM
+from rembed_keras.modeling.blocks.stack import block_of
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
@@ -57,8 +58,11 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer) -> list[str]:
 
 def _kind(config):
     """The family that has an encoder's graph."""
-    wanted: dict[str, object] = {"block": "bert", "head_dim": None, "input_cutoffs": [], "scalar_mix": False}
+    wanted: dict[str, object] = {"attention": None, "head_dim": None, "input_cutoffs": [], "scalar_mix": False}
     other = [f"{key} {config[key]!r}" for key, value in wanted.items() if config[key] != value]
+    block = block_of(config)
+    if "bert" not in block.huggingface_families:
+        other.append(f"block {type(block).__name__}")
     if config["num_segments"] < 1:
         other.append("num_segments 0")
     if config["layer_sharing"] not in ("none", "all"):

@@ -127,8 +127,9 @@ def write_tf1(model: keras.Model, folder: Path, tokenizer) -> list[str]:
 
     encoder = encoder_of(model)
     config = encoder.get_config()
-    wanted: dict[str, object] = {"block": "bert", "layer_sharing": "none", "input_cutoffs": [], "scalar_mix": False}
-    if any(config[key] != value for key, value in wanted.items()) or encoder.parts.projection is None:
+    named = "rembert" in encoder.block.huggingface_families and encoder.parts.projection is not None
+    wanted: dict[str, object] = {"layer_sharing": "none", "input_cutoffs": [], "scalar_mix": False}
+    if any(config[key] != value for key, value in wanted.items()) or not named:
         raise UserError("the checkpoint of RemBERT has plain blocks and a projection; this encoder has not")
     if config["num_heads"] * HEAD_DIM != config["hidden_dim"]:
         raise UserError(f"the checkpoint of RemBERT has heads of {HEAD_DIM}; this encoder has not")

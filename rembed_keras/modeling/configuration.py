@@ -11,6 +11,7 @@ from typing import TypeVar
 import keras
 
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.modeling import attention, blocks
 
 OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
 PUBLIC = ("rembed_keras.modeling", "rembed_keras.training")  # where those are shown that a configuration may begin with
@@ -85,8 +86,11 @@ def _check_class(config):
 
 def _registered(name):
     """Our class of a registered name, wherever it stands now; what is public is registered when it is imported."""
-    for room in PUBLIC:
-        getattr(importlib.import_module(room), name, None)
+    for room in (blocks, attention):  # their kinds know nothing of Keras
+        if name in room.__all__:
+            return getattr(room, name)
+    for public in PUBLIC:
+        getattr(importlib.import_module(public), name, None)
     return keras.saving.get_registered_object(f"{OURS}{name}")
 
 

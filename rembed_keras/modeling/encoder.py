@@ -6,52 +6,17 @@ one projection to the hidden width, then BERT's blocks. Source: Chung et al. 202
 model (E_in 256, D 1152, 32 layers) is reproduced exactly.
 """
 
-from dataclasses import dataclass
-
 import keras
 import keras_hub
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.blocks.post_norm import ACTIVATIONS, attention_mask, pick
-from rembed_keras.modeling.blocks.stack import BLOCKS, SHARING, ScalarMix, make_blocks
-from rembed_keras.modeling.layers.embeddings import InputEmbedding, document_positions
-from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.blocks import PostNorm
+from rembed_keras.modeling.blocks.stack import SHARING, attention_of, block_of, needs_norm
+from rembed_keras.modeling.choices import described
+from rembed_keras.modeling.layers.activation import ACTIVATIONS
+from rembed_keras.modeling.layers.embeddings import document_positions
+from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.sizes import check_sizes, groups_of_layers, layers_to_keep
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The layers of an encoder, which another can be made of."""
-
-    embeddings: InputEmbedding
-    projection: keras.layers.Layer | None
-    blocks: list
-    norm: keras.layers.Layer | None
-    mix: keras.layers.Layer | None
-    pooler: keras.layers.Layer
-    rematerialize: bool = False
-
-    def embed(self, token_ids, segment_ids, padding_mask, training=None):
-        """Embeddings at the width of the blocks, [B, S] -> [B, S, D]."""
-        hidden = self.embeddings(token_ids, segment_ids, padding_mask, training=training)  # [B, S, E_in]
-        return hidden if self.projection is None else self.projection(hidden)  # [B, S, E_in] -> [B, S, D]
-
-    def transform(self, hidden, padding_mask, positions, at=None, training=None):
-        """What is read of the blocks, [B, S, D], and all L + 1 states; `positions` are needed by modern blocks.
-
-        If `at` int [B, P] says which tokens are needed, the last block computes no others, and what is read is theirs.
-        """
-        mask = attention_mask(padding_mask)  # [B, S] -> [B, S, S]
-        states = [hidden]
-        for block in self.blocks:
-            only = at if block is self.blocks[-1] and self.mix is None else None
-            call = _function_of_hidden(block, mask, positions, only, training)
-            if self.rematerialize and training:
-                call = keras.remat(call)
-            states.append(call(states[-1]))  # [B, S, D] -> [B, S, D]
-        if self.norm is not None:
-            states[-1] = self.norm(states[-1])
-        return states[-1] if self.mix is None else pick(self.mix(states), at), states
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -71,8 +36,11 @@ class Encoder(keras_hub.models.Backbone):
         activation: "gelu" (exact) or "gelu_tanh".
         layer_norm_epsilon: epsilon of every norm.
         head_dim: width of a head; D / H by default, and H must then divide D.
-        block: "bert", with norms after each sublayer and a table of positions; or "modern", with norms before, rotary
-            positions, gated feed-forward pairs and no biases. See `modern`.
+        block: the kind of block, a class or an object: `blocks.PostNorm`, BERT's, with norms after each sublayer and a
+            table of positions; or `blocks.PreNorm`, ModernBERT's, with norms before, rotary positions, gated
+            feed-forward pairs and no biases; or one of your own.
+        attention: the kind of attention, see `modeling.attention`; or a list of kinds that is repeated over the layers;
+            `attention.Global` by default.
         layer_sharing: what the layers of a group share: "none", "attention", "feed_forward" or "all".
         layer_groups: how many groups of neighbouring layers there are, or a list of the group of each layer.
         always_project: whether embeddings are projected to D even if E_in = D, as in RemBERT; BERT does not.
@@ -119,7 +87,8 @@ class Encoder(keras_hub.models.Backbone):
         activation="gelu",
         layer_norm_epsilon=1e-12,
         head_dim=None,
-        block="bert",
+        block=PostNorm,
+        attention=None,
         layer_sharing="none",
         layer_groups=1,
         always_project=True,
@@ -146,6 +115,7 @@ class Encoder(keras_hub.models.Backbone):
             "layer_norm_epsilon": layer_norm_epsilon,
             "head_dim": head_dim,
             "block": block,
+            "attention": attention,
             "layer_sharing": layer_sharing,
             "layer_groups": [*layer_groups] if isinstance(layer_groups, list | tuple) else layer_groups,
             "always_project": always_project,
@@ -155,6 +125,8 @@ class Encoder(keras_hub.models.Backbone):
             "rematerialize": rematerialize,
         }
         _check(config)
+        self.block = block_of(config)
+        config |= {"block": described(self.block), "attention": _described_pattern(config)}
         self._arguments = config
         self.parts = parts or make_parts(config, dtype)
         inputs = {
@@ -174,7 +146,7 @@ class Encoder(keras_hub.models.Backbone):
     def _transform(self, inputs, at=None, training=None):
         token_ids, segment_ids, documents = (inputs[key] for key in ("token_ids", "segment_ids", "padding_mask"))
         hidden = self.parts.embed(token_ids, segment_ids, documents, training=training)
-        positions = document_positions(documents) if self._arguments["block"] == "modern" else None
+        positions = document_positions(documents)
         return self.parts.transform(hidden, documents, positions, at=at, training=training)
 
     def _connect(self, inputs):
@@ -207,8 +179,8 @@ class Encoder(keras_hub.models.Backbone):
         layers = layers_to_keep(self.num_layers, num_layers, keep)
         if self.parts.mix is not None and num_layers < self.num_layers:
             raise UserError("an encoder with scalar_mix needs all of its layers: none can be cut")
-        if self._arguments["block"] == "modern" and layers[0]:
-            raise UserError("modern blocks count on the first of them: keep 'bottom', 'alternate' or 'symmetric'")
+        if layers[0] and self.block.norms_first and not needs_norm(self._arguments, layer=0):
+            raise UserError("blocks with norms first count on the first of them: keep bottom, alternate or symmetric")
         config = self.get_config()
         groups = groups_of_layers(self.num_layers, config["layer_groups"])
         if config["layer_sharing"] != "none":
@@ -226,55 +198,21 @@ class Encoder(keras_hub.models.Backbone):
         return super().get_config() | self._arguments
 
 
-def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
-    """New layers for an encoder.
-
-    Args:
-        config: its arguments, all of them.
-        dtype: dtype or policy of the layers.
-        prefix: what the layers' names begin with, to tell two encoders of one model apart.
-    """
-    is_bert = config["block"] == "bert"
-    width, hidden, epsilon = config["input_embedding_dim"], config["hidden_dim"], config["layer_norm_epsilon"]
-    dense = {"kernel_initializer": initializer(), "dtype": dtype}
-    return Parts(
-        embeddings=InputEmbedding(
-            config["vocabulary_size"],
-            width,
-            config["max_sequence_length"] if is_bert else 0,
-            config["num_segments"],
-            config["dropout"],
-            epsilon,
-            config["input_cutoffs"],
-            has_bias=is_bert,
-            name=f"{prefix}embeddings",
-            dtype=dtype,
-        ),
-        projection=keras.layers.Dense(hidden, use_bias=is_bert, name=f"{prefix}projection", **dense)
-        if config["always_project"] or width != hidden
-        else None,
-        blocks=make_blocks(config, dtype, prefix=prefix),
-        norm=None
-        if is_bert
-        else keras.layers.LayerNormalization(epsilon=epsilon, center=False, name=f"{prefix}norm", dtype=dtype),
-        mix=ScalarMix(config["num_layers"] + 1, name=f"{prefix}mix", dtype=dtype) if config["scalar_mix"] else None,
-        pooler=keras.layers.Dense(hidden, activation="tanh", name=f"{prefix}pooler", **dense),
-        rematerialize=config["rematerialize"],
-    )
-
-
-def _function_of_hidden(block, mask, positions, at, training):
-    """A block as a plain function of one argument, as Keras's `remat` wants it."""
-    return lambda hidden: block(hidden, mask, positions, at=at, training=training)
-
-
 def _check(config):
     check_sizes(config)
     if config["head_dim"] is None and config["hidden_dim"] % config["num_heads"]:
         raise UserError(f"num_heads is {config['num_heads']}; it must divide hidden_dim, {config['hidden_dim']}")
     if config["rematerialize"] and config["dropout"]:
         raise UserError("rematerialize needs dropout 0: the second computation would draw another mask")
-    options = {"activation": ACTIVATIONS, "block": BLOCKS, "layer_sharing": SHARING}
+    options = {"activation": ACTIVATIONS, "layer_sharing": SHARING}
     for key, choices in options.items():
         if config[key] not in [*choices]:
             raise UserError(f"{key} is {shortened(config[key])}; it can be one of {', '.join(choices)}")
+
+
+def _described_pattern(config):
+    """The pattern of attention kinds as a configuration says it, no longer than it must be; None for the usual."""
+    if config["attention"] is None:
+        return None
+    length = len(config["attention"]) if isinstance(config["attention"], list | tuple) else 1
+    return [described(kind) for kind in attention_of(config)[:length]]

@@ -37,7 +37,7 @@ def budgets(draw):
         "aspect": SPANS,
         "sequence-length": NUMBERS,
         "show": NUMBERS,
-        "block": ["bert", "modern", "x"],
+        "block": ["PostNorm", "PreNorm", "x"],
         "out": ["out.gin", "/", "", "no/where", "x" * 300, "\udcff"],
     }
     names = draw(st.lists(st.sampled_from(sorted(options)), max_size=2, unique=True))

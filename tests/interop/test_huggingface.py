@@ -12,6 +12,7 @@ from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.blocks import PreNorm
 from tests.forward import forward
 
 SIZES = {
@@ -276,7 +277,7 @@ def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what,
 @pytest.mark.parametrize(
     ("encoder", "head", "message"),
     [
-        ({"block": "modern"}, None, "block 'modern'"),
+        ({"block": PreNorm}, None, "block PreNorm"),
         ({"scalar_mix": True, "head_dim": 4}, None, "head_dim 4 and scalar_mix True"),
         ({"layer_sharing": "attention"}, None, "layer_sharing 'attention'"),
         ({}, {"output_embedding_dim": 20, "output_cutoffs": (9,)}, "output_cutoffs"),

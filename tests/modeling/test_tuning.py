@@ -8,6 +8,7 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.layers.adapters import BottleneckAdapter, merge_lora
 from rembed_keras.modeling.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.modeling.ways import (
@@ -25,7 +26,7 @@ from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
 LABELS = np.array([0, 2, 0, 1])
-MODERN = {"block": "modern", "num_segments": 0}
+PRE_NORM = {"block": PreNorm, "num_segments": 0}
 LOW = "embeddings|projection"
 BIAS = "(bias|beta)$"
 NORM = "(gamma|beta)$"
@@ -40,7 +41,7 @@ CASES = {
     "everything, bands frozen": ({"freeze_input_embedding": True, "input_cutoffs": (20,)}, [], "(?!embeddings/token)"),
     "head": ({}, [HeadOnly()], "$"),
     "norms": ({}, [Norms()], f".*{NORM}"),
-    "norms, modern": (MODERN, [Norms()], f".*{NORM}"),
+    "norms, modern": (PRE_NORM, [Norms()], f".*{NORM}"),
     "biases": ({}, [Biases()], f".*{BIAS}"),
     "biases, shared": ({"layer_sharing": "all"}, [Biases()], f".*{BIAS}"),
     "top block": ({}, [Blocks([-1])], "block_1|pooler"),
@@ -50,13 +51,13 @@ CASES = {
         [Blocks([], embeddings=True, top=False)],
         f"(?!embeddings/token)({LOW})",
     ),
-    "above the blocks, modern": (MODERN | {"scalar_mix": True}, [Blocks([])], "norm/|mix/|pooler"),
+    "above the blocks, modern": (PRE_NORM | {"scalar_mix": True}, [Blocks([])], "norm/|mix/|pooler"),
     "adapters": ({}, [Adapters(3)], ADAPTER),
-    "adapters, modern": (MODERN, [Adapters(3)], ADAPTER),
+    "adapters, modern": (PRE_NORM, [Adapters(3)], ADAPTER),
     "adapters, shared": ({"layer_sharing": "attention"}, [Adapters(3)], ADAPTER),
     "adapters of one block": ({}, [Adapters(3, layers=[-1])], "block_1/.*adapter"),
     "lora": ({}, [Lora(2)], QUERY_VALUE),
-    "lora, modern": (MODERN, [Lora(2, targets=("output", "up"))], ".*/(merge|up)/lora_kernel_[ab]$"),
+    "lora, modern": (PRE_NORM, [Lora(2, targets=("output", "up"))], ".*/(merge|up)/lora_kernel_[ab]$"),
     "lora everywhere": (
         {},
         [Lora(2, targets=("query", "key", "value", "output", "up", "down"))],
@@ -177,7 +178,7 @@ def test_every_task_can_be_learned_in_ways(make, target):
     assert tuned(model).stored == tuned(model).trainable == count(model.trainable_variables)
 
 
-@pytest.mark.parametrize("changes", [{}, MODERN, {"layer_sharing": "all"}], ids=["bert", "modern", "shared"])
+@pytest.mark.parametrize("changes", [{}, PRE_NORM, {"layer_sharing": "all"}], ids=["post-norm", "pre-norm", "shared"])
 @pytest.mark.parametrize("ways", [[Adapters(3)], [Lora(2, targets=("query", "down"))], [Lora(2), Adapters(3)]])
 def test_what_is_added_changes_nothing_at_first(changes, ways):
     model = make_model(**changes)
@@ -201,7 +202,7 @@ def test_an_adapter_is_what_the_paper_says():
     np.testing.assert_allclose(np.asarray(adapter(x)), x + inner @ up + up_bias, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"layer_sharing": "all"}, MODERN], ids=["bert", "shared", "modern"])
+@pytest.mark.parametrize("changes", [{}, {"layer_sharing": "all"}, PRE_NORM], ids=["post-norm", "shared", "pre-norm"])
 def test_lora_can_be_folded_in_and_keras_folds_it_in_on_saving(changes, tmp_path):
     model = make_model(**changes)
     tune(model, [Lora(2, alpha=5.0, targets=("query", "value", "output", "up"))])
@@ -273,7 +274,7 @@ def test_a_tuned_model_comes_back(ways, tmp_path):
     ("changes", "make", "message"),
     [
         ({}, lambda: [Biases], "in a recipe they are made with ()"),
-        (MODERN, lambda: [Biases()], "this encoder's blocks have none"),
+        (PRE_NORM, lambda: [Biases()], "this encoder's blocks have none"),
         ({}, lambda: [Blocks([2])], "there is no block 2: this encoder has 2, numbered from 0"),
         ({}, lambda: [Lora(layers=[-3])], "there is no block -3"),
         ({}, lambda: [Reinitialize(3)], "there is no block -3"),

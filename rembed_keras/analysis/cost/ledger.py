@@ -6,20 +6,30 @@ pooler, the head's transform and bias, a projection between equal widths); both 
 2021, tables 1 to 6.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from rembed_keras.analysis.cost.entries import (
-    Entry,
-    decoder_entries,
-    detection_entries,
-    encoder_entries,
-    head_entries,
-)
-from rembed_keras.modeling.sizes import check_sizes, generator_config
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.modeling.cost import Config, Entry
+from rembed_keras.modeling.encoder_cost import encoder_entries
+from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
+from rembed_keras.modeling.sizes import check_sizes
 
 BYTES = 4  # of a float32 number
 SLOTS = 2  # numbers that AdamW remembers of each parameter
 MASK_RATE = 0.15
+MASKED_LM_ARGUMENTS = (
+    "encoder",
+    "output_embedding_dim",
+    "coupling",
+    "output_cutoffs",
+    "kept_layers",
+    "keep",
+    "loss_chunk",
+    "micro_batches",
+    "name",
+)
 BACKWARD = 2  # products of a backward pass for each of the forward pass
 
 
@@ -35,7 +45,7 @@ class Ledger:
     entries: tuple[Entry, ...]
     sequence_length: int
 
-    def _sum(self, field, is_kept=None):
+    def _sum(self, field, is_kept=None) -> int:
         return sum(getattr(entry, field) for entry in self.entries if is_kept in (None, entry.is_kept))
 
     def _columns(self, field, factor=1):
@@ -60,12 +70,12 @@ class Ledger:
     @property
     def paper_kept(self) -> int:
         """Parameters at fine-tuning as the paper counts them."""
-        return self._sum("in_paper", is_kept=True)
+        return self._sum("paper_parameters", is_kept=True)
 
     @property
     def paper_total(self) -> int:
         """Parameters during pre-training as the paper counts them."""
-        return self._sum("in_paper")
+        return self._sum("paper_parameters")
 
     @property
     def flops(self) -> dict[str, int]:
@@ -86,7 +96,7 @@ class Ledger:
     @property
     def optimizer_bytes(self) -> dict[str, int]:
         """Bytes of AdamW's two slots in float32: "kept", "dropped" and "total"."""
-        return self._columns("trained", SLOTS * BYTES)
+        return self._columns("trained_parameters", SLOTS * BYTES)
 
     @property
     def activation_bytes(self) -> dict[str, int]:
@@ -139,7 +149,12 @@ class Ledger:
         return shown
 
 
-def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float = MASK_RATE) -> Ledger:
+def ledger(
+    model_or_config: Any,
+    sequence_length: int | None = None,
+    mask_rate: float = MASK_RATE,
+    entries: Callable[[Config, int, float], list[Entry]] | None = None,
+) -> Ledger:
     """Accounts for a model.
 
     Args:
@@ -148,13 +163,15 @@ def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float
         sequence_length: S at which FLOPs are counted; the longest the encoder takes by default. Every token is taken
             to attend to S tokens, so rows that are packed with short documents are counted too dear, as is done there.
         mask_rate: share of the tokens that reach the head, at its highest where it changes.
+        entries: of a configuration, the `ledger_entries` of its objective; `MaskedLM`'s by default.
 
     Returns:
         The account.
 
     Raises:
         KeyError: for a configuration that lacks a size.
-        UserError: for a size that is none.
+        UserError: for a size that is none, an argument that a `MaskedLM` does not have where no `entries` are given,
+            or a model that does not say what it costs.
 
     >>> base = {"vocabulary_size": 120_000, "num_layers": 12, "num_heads": 12, "hidden_dim": 768,
     ...         "intermediate_dim": 3072, "input_embedding_dim": 128}
@@ -162,25 +179,30 @@ def ledger(model_or_config, sequence_length: int | None = None, mask_rate: float
     >>> account.paper_kept // 10**6, account.paper_total // 10**6
     (100, 192)
     """
-    config = model_or_config.get_config() if hasattr(model_or_config, "get_config") else model_or_config
+    is_model = hasattr(model_or_config, "get_config")
+    config = dict(model_or_config.get_config() if is_model else model_or_config)
+    if is_model and "encoder" in config:
+        entries = getattr(model_or_config, "ledger_entries", None)
+        if entries is None:
+            raise UserError(f"{type(model_or_config).__name__} does not say what it costs: it has no ledger_entries")
     encoder = config.get("encoder", config)
-    encoder = encoder.get("config", encoder)  # as Keras serialises an object
+    encoder = encoder.get("config", encoder)  # as Keras serializes an object
     check_sizes({key: value for key, value in config.items() if key != "encoder"})
     check_sizes(encoder)
     length = sequence_length or encoder.get("max_sequence_length", 512)
     if "encoder" not in config:
         return Ledger(tuple(encoder_entries(encoder, length)), length)
-    is_late = "decoder_layers" in config
-    seen = 1 - mask_rate if is_late else 1.0
-    read = 1.0 if is_late or "generator_scale" in config else mask_rate  # else the head alone reads the last block
-    entries = encoder_entries(encoder, length, config.get("kept_layers"), config.get("keep", "bottom"), seen, read)
-    arguments = (config["output_embedding_dim"], config.get("coupling", "decoupled"), config.get("output_cutoffs", ()))
-    if "generator_scale" in config:
-        generator = generator_config(encoder, config["generator_layers"], config["generator_scale"])
-        head = head_entries(generator, *arguments, mask_rate)
-        entries += detection_entries(encoder, generator, head, config["sharing"] == "embeddings", length)
-    else:
-        if is_late:
-            entries += decoder_entries(encoder, config["decoder_layers"], length, mask_rate)
-        entries += head_entries(encoder, *arguments, mask_rate)
-    return Ledger(tuple(entries), length)
+    if entries is None:
+        _check_masked_lm(config)
+        entries = masked_lm_entries
+    return Ledger(tuple(entries(config | {"encoder": encoder}, length, mask_rate)), length)
+
+
+def _check_masked_lm(config):
+    """Refuses what is no argument of a `MaskedLM`: another objective must not be counted as one."""
+    for key in config:
+        if key not in MASKED_LM_ARGUMENTS:
+            meant = did_you_mean(key, MASKED_LM_ARGUMENTS)
+            raise UserError(
+                f"{key} is no argument of MaskedLM{meant}: give the objective's ledger_entries as `entries`"
+            )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks import PostNorm
 
 INPUT_WIDTHS = (64, 128, 192, 256, 384, 512)
 HEAD_DIM = 64
@@ -57,7 +58,7 @@ def solve(
     max_latency: float | None = None,
     flops_per_second: float | None = None,
     sequence_length: int = 512,
-    block: str = "bert",
+    block: type = PostNorm,
 ) -> list[Allocation]:
     """Proposes allocations, the best first.
 
@@ -70,7 +71,7 @@ def solve(
         max_latency: the most milliseconds for a text of S tokens, at `flops_per_second`.
         flops_per_second: what the machine does; see `matmul_rate`.
         sequence_length: S, the longest text.
-        block: "bert" or "modern".
+        block: the kind of block, of `modeling.blocks`.
 
     Returns:
         A Pareto front: none has at least the depth, width and E_in of another and more of one of them.
@@ -114,9 +115,9 @@ def _encoder(vocabulary, width, hidden, layers, length, block):
         "input_embedding_dim": width,
         "max_sequence_length": length,
     }
-    if block == "modern":  # a gated pair has three kernels where the plain one has two
-        inner = round(FEED_FORWARD * hidden * 2 / 3 / STEP) * STEP
-        config |= {"block": block, "num_segments": 0, "layer_norm_epsilon": 1e-5, "intermediate_dim": inner}
+    if block is not PostNorm:
+        inner = round(FEED_FORWARD * hidden * PostNorm.feed_forward_kernels / block.feed_forward_kernels / STEP) * STEP
+        config |= {"block": block, "intermediate_dim": inner} | block.usual_arguments
     return config
 
 
@@ -254,13 +255,17 @@ def recipe_text(allocation: Allocation, command: str) -> str:
         "COUPLING": ('"decoupled"', "two tables"),
     }
     parameters = {knob.lower(): knob for knob in knobs if knob.lower() in encoder}
-    bindings = {f"modeling.Encoder.{key}": repr(value).replace("'", '"') for key, value in encoder.items()}
+    encoder = {key: repr(value) for key, value in encoder.items()}
+    if "block" in encoder:
+        encoder["block"] = f"@blocks.{allocation.model['encoder']['block'].__name__}"
+    bindings = {f"modeling.Encoder.{key}": value for key, value in encoder.items()}
     bindings |= {f"modeling.Encoder.{parameter}": f"%{knob}" for parameter, knob in parameters.items()}
     lines = [
         f"# {allocation.account.kept:,} parameters kept of {allocation.account.total:,} in pre-training. Made by",
         f"#   {command}",
         "from __gin__ import dynamic_registration",
         "from rembed_keras import modeling",
+        *["from rembed_keras.modeling import blocks"] * ("block" in encoder),
         'include "gin/runtime/paper.gin"',
         "",
         *(f"{knob} = {value}  # {about}" for knob, (value, about) in knobs.items()),

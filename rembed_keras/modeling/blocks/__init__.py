@@ -1,1 +1,10 @@
-"""Transformer blocks: one file a kind, and the stack that shares weights between them."""
+"""Kinds of transformer blocks: which sublayers there are, what they cost, and how layers are stacked.
+
+A kind is a small object that owns no variables and makes the layers that do. Your own is a class with what `PostNorm`
+has.
+"""
+
+from rembed_keras.modeling.blocks.post_norm import PostNorm
+from rembed_keras.modeling.blocks.pre_norm import PreNorm
+
+__all__ = ["PostNorm", "PreNorm"]

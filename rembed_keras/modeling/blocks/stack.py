@@ -1,83 +1,101 @@
-"""The stack of blocks: which kind they are, which of them share weights, and a mix of all their outputs."""
+"""The stack: which block and which attention each layer has, and which layers share sublayers.
 
-import keras
-from keras import ops
+What is said here of a configuration holds for the model that is built and for its account alike.
+"""
 
-from rembed_keras.modeling.blocks.post_norm import FeedForward, SelfAttention, TransformerBlock
-from rembed_keras.modeling.blocks.pre_norm import GatedFeedForward, RotaryAttention
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import attention, blocks
+from rembed_keras.modeling.choices import chosen
+from rembed_keras.modeling.cost import Config, Shape
 from rembed_keras.modeling.sizes import groups_of_layers
 
-BLOCKS = ("bert", "modern")
 SHARING = ("none", "attention", "feed_forward", "all")
+FORMER_BLOCKS = {"bert": blocks.PostNorm, "modern": blocks.PreNorm}  # as checkpoints and presets of version 0.1 say it
 
 
-def make_blocks(config: dict, dtype=None, input_is_normed: bool = True, prefix: str = "") -> list[TransformerBlock]:
+def block_of(config: Config):
+    """The kind of block that an encoder's arguments ask for.
+
+    >>> type(block_of({"block": "modern"})).__name__
+    'PreNorm'
+    """
+    return chosen("block", config.get("block") or blocks.PostNorm, blocks, FORMER_BLOCKS)
+
+
+def attention_of(config: Config) -> list:
+    """The kind of attention of each layer: what the arguments list, repeated over the layers.
+
+    Raises:
+        UserError: if layers that share their attention should have it of two kinds.
+    """
+    given = config.get("attention") or [attention.Global]
+    given = given if isinstance(given, list | tuple) else [given]
+    pattern = [chosen("attention", each, attention, {}) for each in given]
+    kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
+    first: dict = {}
+    for owner, kind in zip(owners(config, "attention"), kinds, strict=True):
+        if first.setdefault(owner, kind) is not kind:
+            raise UserError(
+                "layers that share their attention have it of different kinds: align layer_groups with them"
+            )
+    return kinds
+
+
+def is_shared(config: Config, sublayer: str) -> bool:
+    """Whether the layers of a group share their "attention" or their "feed_forward"."""
+    return config.get("layer_sharing", "none") in (sublayer, "all")
+
+
+def groups(config: Config) -> list[int]:
+    """The group of each layer."""
+    return groups_of_layers(config["num_layers"], config.get("layer_groups", 1))
+
+
+def owners(config: Config, sublayer: str) -> list[int]:
+    """For each layer the number of what it owns, or shares with its group."""
+    return groups(config) if is_shared(config, sublayer) else [*range(config["num_layers"])]
+
+
+def needs_norm(config: Config, layer: int, input_is_normed: bool = True) -> bool:
+    """Whether a layer's attention has a norm before it, if its block has norms first.
+
+    The first layer's input is normed already; an attention that other layers share comes after them too.
+    """
+    return layer > 0 or not input_is_normed or is_shared(config, "attention")
+
+
+def sublayer_shapes(config: Config, input_is_normed: bool = True) -> dict[tuple[str, int], tuple[Shape, ...]]:
+    """Shapes of the variables of each sublayer that there is, by what it is and its owner's number."""
+    block = block_of(config)
+    shapes: dict[tuple[str, int], tuple[Shape, ...]] = {}
+    for layer, owner in enumerate(owners(config, "attention")):
+        has_norm = needs_norm(config, layer, input_is_normed)
+        shapes.setdefault(("attention", owner), block.attention_shapes(config, has_norm))
+    for owner in owners(config, "feed_forward"):
+        shapes.setdefault(("feed_forward", owner), block.feed_forward_shapes(config))
+    return shapes
+
+
+def make_blocks(config: Config, dtype=None, input_is_normed: bool = True, prefix: str = "") -> list:
     """The blocks of an encoder, sublayers of a group being the same object where they are shared.
 
     Args:
         config: the encoder's arguments, all of them.
         dtype: dtype or policy of the layers.
-        input_is_normed: whether what comes in is normed, so that the first of the modern blocks needs no norm.
+        input_is_normed: whether what comes in is normed, so that the first of blocks with norms first needs none.
         prefix: what the blocks' names begin with.
     """
-    is_bert, sharing = config["block"] == "bert", config["layer_sharing"]
-    rates = {"dropout": config["dropout"], "layer_norm_epsilon": config["layer_norm_epsilon"], "dtype": dtype}
-    heads = config["num_heads"]
-    head_dim = config["head_dim"] or config["hidden_dim"] // heads
+    from rembed_keras.modeling.blocks.block import TransformerBlock
 
-    def attention(layer):
-        if is_bert:
-            return SelfAttention(heads, head_dim, **rates)
-        return RotaryAttention(heads, head_dim, is_first=layer == 0 and input_is_normed, **rates)
-
-    def feed_forward(layer):
-        kind = FeedForward if is_bert else GatedFeedForward
-        return kind(config["intermediate_dim"], activation=config["activation"], **rates)
-
-    groups = groups_of_layers(config["num_layers"], config["layer_groups"])
-    attentions = _shared(attention, groups, sharing in ("attention", "all"))
-    pairs = zip(attentions, _shared(feed_forward, groups, sharing in ("feed_forward", "all")), strict=True)
-    return [TransformerBlock(*pair, name=f"{prefix}block_{i}", dtype=dtype) for i, pair in enumerate(pairs)]
-
-
-def _shared(make, groups, is_shared):
-    """A sublayer for each layer, made once for each group if it is shared."""
-    if not is_shared:
-        return [make(layer) for layer in range(len(groups))]
-    made = {}
-    for layer, group in enumerate(groups):
-        if group not in made:
-            made[group] = make(layer)
-    return [made[group] for group in groups]
-
-
-@keras.saving.register_keras_serializable(package="rembed_keras")
-class ScalarMix(keras.layers.Layer):
-    """A weighted sum of layers, with one learned weight each and a learned scale.
-
-    Args:
-        num_states: how many there are, L + 1 with the projected embeddings.
-        name: the layer's name.
-        dtype: dtype or policy of the layer.
-
-    Call argument: a list of arrays of one shape. Returns one of that shape; their mean, before anything is learned.
-    Source: Peters et al. 2018, equation 1; used on encoders of many layers in Chadha and others' BERMo.
-
-    >>> float(ScalarMix(2)([np.array([1.0]), np.array([3.0])])[0])
-    2.0
-    """
-
-    def __init__(self, num_states, name=None, dtype=None):
-        super().__init__(name=name, dtype=dtype)
-        self.num_states = num_states
-
-    def build(self, states_shape=None):
-        self.weight = self.add_weight(shape=(self.num_states,), initializer="zeros", name="weight")
-        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
-
-    def compute_output_shape(self, states_shape):
-        return states_shape[0]
-
-    def call(self, states):
-        shares = ops.softmax(self.weight) * self.scale
-        return sum(ops.cast(shares[i], state.dtype) * state for i, state in enumerate(states))
+    block, kinds = block_of(config), attention_of(config)
+    made: dict = {}
+    stack = []
+    for layer, pair in enumerate(zip(owners(config, "attention"), owners(config, "feed_forward"), strict=True)):
+        attends, feeds = (("attention", pair[0]), ("feed_forward", pair[1]))
+        if attends not in made:
+            has_norm = needs_norm(config, layer, input_is_normed)
+            made[attends] = block.attention(config, kinds[layer], has_norm, dtype)
+        if feeds not in made:
+            made[feeds] = block.feed_forward(config, dtype)
+        stack.append(TransformerBlock(made[attends], made[feeds], name=f"{prefix}block_{layer}", dtype=dtype))
+    return stack

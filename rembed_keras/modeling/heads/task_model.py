@@ -8,9 +8,10 @@ wide as one likes. Task heads are one dense layer each, as in BERT, and bring th
 import keras
 from keras import ops
 
-from rembed_keras.modeling.blocks.post_norm import activation_function, pick
 from rembed_keras.modeling.configuration import made
+from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
+from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.replicas import OnReplicas, weighted_mean
 from rembed_keras.modeling.sizes import check_counts

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.post_norm import activation_function
+from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.tables import initializer
 
 PROJECTIONS = ("query", "key", "value", "output", "up", "down")

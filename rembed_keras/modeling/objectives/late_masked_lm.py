@@ -6,10 +6,11 @@ The decoder is capacity that exists in pre-training only, and what it saves the 
 import keras
 from keras import ops
 
-from rembed_keras.modeling.blocks.post_norm import attention_mask, pick
-from rembed_keras.modeling.blocks.stack import make_blocks
+from rembed_keras.modeling.blocks.stack import block_of, make_blocks
 from rembed_keras.modeling.layers.embeddings import document_positions
+from rembed_keras.modeling.layers.sublayer import attention_mask, pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
+from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
 from rembed_keras.modeling.objectives.pretraining import WordPrediction, chosen, make_head, with_mask_positions
 from rembed_keras.modeling.sizes import check_counts
 
@@ -34,18 +35,17 @@ class LateMasking(keras.layers.Layer):
     def __init__(self, encoder, decoder_layers, name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.encoder = encoder
-        config = encoder.get_config() | {"num_layers": decoder_layers, "layer_sharing": "none", "layer_groups": 1}
+        config = decoder_config(encoder.get_config(), decoder_layers)
+        block = block_of(config)
         self.hidden_dim = config["hidden_dim"]
-        self.is_modern = config["block"] == "modern"
-        self.blocks = make_blocks(config, dtype, input_is_normed=not self.is_modern)
-        # modern blocks know positions themselves
+        self.blocks = make_blocks(config, dtype, input_is_normed=False)
         self.position = None
         self.norm = None
-        if self.is_modern:
+        if block.norms_first:
             self.norm = keras.layers.LayerNormalization(
-                epsilon=config["layer_norm_epsilon"], center=False, name="norm", dtype=dtype
+                epsilon=config["layer_norm_epsilon"], center=block.has_biases, name="norm", dtype=dtype
             )
-        else:
+        if block.has_position_table:
             self.position = LookupTable(config["max_sequence_length"], self.hidden_dim, name="position", dtype=dtype)
 
     def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None, mask_positions_shape=None):
@@ -114,6 +114,8 @@ class LateMaskedLM(WordPrediction):
     >>> model.drop_heads() is encoder
     True
     """
+
+    ledger_entries = staticmethod(late_masked_lm_entries)
 
     def __init__(
         self,

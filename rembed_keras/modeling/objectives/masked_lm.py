@@ -2,6 +2,7 @@
 
 import keras
 
+from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.objectives.pretraining import WordPrediction, make_head, with_mask_positions
 from rembed_keras.modeling.sizes import layers_to_keep
 
@@ -39,6 +40,8 @@ class MaskedLM(WordPrediction):
     >>> model.drop_heads(num_layers=1).num_layers
     1
     """
+
+    ledger_entries = staticmethod(masked_lm_entries)
 
     def __init__(
         self,

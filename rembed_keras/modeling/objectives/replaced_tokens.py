@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.post_norm import activation_function
-from rembed_keras.modeling.encoder import Encoder, Parts, make_parts
+from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.objectives.pretraining import (
     PretrainingModel,
@@ -14,7 +14,9 @@ from rembed_keras.modeling.objectives.pretraining import (
     make_head,
     with_mask_positions,
 )
+from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token_entries
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
+from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.replicas import weighted_mean
 from rembed_keras.modeling.sizes import generator_config
 
@@ -77,6 +79,8 @@ class ReplacedTokenDetection(PretrainingModel):
     >>> model.generator.get_config()["hidden_dim"], model.drop_heads() is encoder
     (4, True)
     """
+
+    ledger_entries = staticmethod(replaced_token_entries)
 
     def __init__(
         self,

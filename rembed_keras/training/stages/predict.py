@@ -62,7 +62,7 @@ class Answerer:
         """Judges whether the task, the tokenizer and the model belong together."""
         config, length = self.model.encoder.get_config(), self.sequence_length
         labels = getattr(self.task, "labels", getattr(self.task, "tags", None))
-        longest = config["max_sequence_length"] if config["block"] == "bert" else LONGEST
+        longest = config["max_sequence_length"] if self.model.encoder.block.has_position_table else LONGEST
         if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= longest:
             raise UserError(f"{path}: sequence_length is {shortened(length)}, which the model cannot read")
         if labels is not None and not all(isinstance(label, str) for label in labels):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rembed_keras.analysis import ledger
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
 
 # how many parameters there are is no matter of the backend: the run on JAX tries some of the shapes again
 SHAPES_TRIED = 80 if keras.config.backend() == "tensorflow" else 4
@@ -42,7 +43,7 @@ def shapes(draw):
         "max_sequence_length": number(1, 40),
         "num_segments": number(0, 3),
         "head_dim": draw(st.sampled_from([None, 2, 4])),
-        "block": draw(st.sampled_from(["bert", "modern"])),
+        "block": draw(st.sampled_from([PostNorm, PreNorm])),
         "layer_sharing": draw(st.sampled_from(["none", "attention", "feed_forward", "all"])),
         "layer_groups": number(1, layers),
         "input_cutoffs": draw(cutoffs),
@@ -54,7 +55,7 @@ def shapes(draw):
     if coupling == "gdes":
         encoder["input_cutoffs"] = []
     own = coupling == "decoupled"
-    choices = ["bottom", "symmetric", "alternate"] + ["top"] * (encoder["block"] == "bert")
+    choices = ["bottom", "symmetric", "alternate"] + ["top"] * (encoder["block"] is PostNorm)
     return {
         "encoder": encoder,
         "output_embedding_dim": number(16, 50) if own else width,
@@ -92,7 +93,7 @@ OBJECTIVES = {
 }
 
 
-@pytest.mark.parametrize("block", ["bert", "modern"])
+@pytest.mark.parametrize("block", [PostNorm, PreNorm])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_it_counts_other_objectives(name, block):
     make, arguments = OBJECTIVES[name]
@@ -138,7 +139,7 @@ def count_products(jaxpr):
     ("make", "changes", "arguments"),
     [
         (MaskedLM, {}, {"output_embedding_dim": 10}),
-        (MaskedLM, {"block": "modern", "head_dim": 4}, {"output_embedding_dim": 10}),
+        (MaskedLM, {"block": PreNorm, "head_dim": 4}, {"output_embedding_dim": 10}),
         (MaskedLM, {"input_cutoffs": (40,)}, {"output_embedding_dim": 16, "output_cutoffs": (20, 60)}),
         (LateMaskedLM, {}, {"output_embedding_dim": 10, "decoder_layers": 2}),
     ],
@@ -165,7 +166,7 @@ def test_flops_are_those_of_the_traced_program(make, changes, arguments):
     ("make", "changes", "arguments"),
     [
         (MaskedLM, {}, {}),
-        (MaskedLM, {"block": "modern", "head_dim": 4}, {"kept_layers": 1, "keep": "bottom"}),
+        (MaskedLM, {"block": PreNorm, "head_dim": 4}, {"kept_layers": 1, "keep": "bottom"}),
         (MaskedLM, {"scalar_mix": True}, {}),
         (LateMaskedLM, {}, {"decoder_layers": 2}),
     ],
@@ -194,7 +195,7 @@ def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
 
 
 @pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX shows what a backward pass holds, in the run on JAX")
-@pytest.mark.parametrize("block", ["bert", "modern"])
+@pytest.mark.parametrize("block", [PostNorm, PreNorm])
 def test_activations_are_what_a_backward_pass_holds(block):
     import jax
 

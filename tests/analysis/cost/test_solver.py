@@ -10,6 +10,7 @@ from rembed_keras import cli
 from rembed_keras.analysis import ledger
 from rembed_keras.analysis.cost import solver
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
 
 
 def test_the_published_model_is_found_at_its_own_budget():
@@ -43,7 +44,7 @@ def test_no_proposal_has_all_of_another_and_more():
         assert (sizes[0] > sizes[1]).any() and (sizes[1] > sizes[0]).any()
 
 
-@pytest.mark.parametrize("block", ["bert", "modern"])
+@pytest.mark.parametrize("block", [PostNorm, PreNorm])
 def test_a_latency_is_a_bound_on_flops(block):
     rate = 5e10
     found = solver.solve(
@@ -86,10 +87,22 @@ def run(arguments, capsys, monkeypatch):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("block", ["bert", "modern"])
+@pytest.mark.parametrize("block", [PostNorm, PreNorm])
 def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch):
     out = tmp_path / "model.gin"
-    command = ["solve", "--kept", "278M", "--vocabulary", "250002", "--block", block, "--e-in", "128,256", "--out", out]
+    command = [
+        "solve",
+        "--kept",
+        "278M",
+        "--vocabulary",
+        "250002",
+        "--block",
+        block.__name__,
+        "--e-in",
+        "128,256",
+        "--out",
+        out,
+    ]
     assert "Allocations, the best first" in run(command, capsys, monkeypatch)
     best = solver.solve(278_000_000, 250_002, input_widths=[128, 256], block=block)[0]
     seen = json.loads(run(["inspect", out, "--json"], capsys, monkeypatch))["ledger"]

@@ -2,9 +2,10 @@ import keras
 import numpy as np
 import pytest
 
-from rembed_keras.modeling.blocks.post_norm import SelfAttention, activation_function
-from rembed_keras.modeling.blocks.pre_norm import RotaryAttention
+from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.adapters import sublayers
+from rembed_keras.modeling.layers.attention import RotaryAttention, SelfAttention
 from tests.forward import forward
 from tests.modeling import reference
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
@@ -24,7 +25,7 @@ def test_gelu_of_half_precision_keeps_small_values():
 
 
 @pytest.mark.filterwarnings("ignore:Layer (?!EinsumDense)", "ignore:__array__ implementation")  # Keras's own
-@pytest.mark.parametrize("changes", [{}, {"block": "modern", "num_segments": 0}])
+@pytest.mark.parametrize("changes", [{}, {"block": PreNorm, "num_segments": 0}])
 def test_every_matrix_of_a_block_can_be_quantized(changes):
     encoder = make_encoder(hidden_dim=32, intermediate_dim=64, **changes)
     inputs = make_inputs([[FIRST]], 7)

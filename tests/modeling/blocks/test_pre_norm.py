@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from keras_hub.layers import RotaryEmbedding
 
-from rembed_keras.modeling.blocks.pre_norm import rotate
+from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.modeling.layers.rotary import rotate
 from tests.forward import forward
 from tests.modeling import reference
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 
-MODERN = {"block": "modern", "num_segments": 0, "always_project": False, "layer_norm_epsilon": 1e-5}
+PRE_NORM = {"block": PreNorm, "num_segments": 0, "always_project": False, "layer_norm_epsilon": 1e-5}
 
 
 def scale_norm(x, gamma):
@@ -50,14 +51,14 @@ def encode(encoder, token_ids):
 
 @pytest.mark.parametrize("width", [6, 16])
 def test_equals_the_reference_in_float64(width):
-    encoder = make_encoder(**MODERN, input_embedding_dim=width, num_layers=3)
+    encoder = make_encoder(**PRE_NORM, input_embedding_dim=width, num_layers=3)
     outputs = forward(encoder, make_inputs([[FIRST]], 7))["hidden_states"]
     for ours, theirs in zip(outputs, encode(encoder, np.array(FIRST[0])), strict=True):
         np.testing.assert_allclose(ours[0], theirs, atol=5e-5)
 
 
 def test_has_no_projection_between_equal_widths_and_no_biases_in_its_blocks():
-    encoder = make_encoder(**MODERN, input_embedding_dim=16)
+    encoder = make_encoder(**PRE_NORM, input_embedding_dim=16)
     assert encoder.parts.projection is None and encoder.parts.embeddings.position is None
     paths = [weight.path for weight in encoder.weights]
     assert [path for path in paths if path.endswith(("bias", "beta"))] == ["pooler/bias"]
@@ -71,7 +72,7 @@ def test_rotations_are_those_of_keras_hub():
 
 
 def test_cutting_keeps_the_first_block():
-    encoder = make_encoder(**MODERN, num_layers=4)
+    encoder = make_encoder(**PRE_NORM, num_layers=4)
     inputs = make_inputs([[FIRST]], 7)
     cut = encoder.with_layers(2)
     state = forward(encoder, inputs)["hidden_states"][2][0].astype("float64")
@@ -103,7 +104,7 @@ def test_equals_hugging_faces_modernbert_on_random_weights(peers):
             reference_compile=False,
         )
     ).eval()
-    ours = make_encoder(**MODERN, input_embedding_dim=16, num_layers=3)
+    ours = make_encoder(**PRE_NORM, input_embedding_dim=16, num_layers=3)
     values = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
     ours.token_embedding.embeddings.assign(values["embeddings.tok_embeddings.weight"])
     ours.parts.embeddings.norm.gamma.assign(values["embeddings.norm.weight"])

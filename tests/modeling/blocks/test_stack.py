@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.sizes import groups_of_layers, layers_to_keep
 from tests.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
@@ -112,7 +113,7 @@ def test_heads_may_be_of_any_width():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"block": "mamba"}, "block is 'mamba'; it can be one of bert, modern"),
+        ({"block": "mamba"}, "block is 'mamba'; it can be one of PostNorm, PreNorm"),
         ({"layer_sharing": "some"}, "none, attention, feed_forward, all"),
         ({"layer_sharing": "all", "layer_groups": 3}, "layer_groups is 3; it must be from 1 to num_layers, 2"),
         ({"layer_sharing": "all", "layer_groups": [0]}, "names 1 layers and num_layers is 2"),
@@ -129,7 +130,7 @@ def test_groups_are_neighbours():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"layer_sharing": "all"}, {"block": "modern"}, {"scalar_mix": True}, {"head_dim": 4}]
+    "changes", [{"layer_sharing": "all"}, {"block": PreNorm}, {"scalar_mix": True}, {"head_dim": 4}]
 )
 def test_packing_padding_and_learning_hold_for_every_kind(changes):
     encoder = make_encoder(**changes)

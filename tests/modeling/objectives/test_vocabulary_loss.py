@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rembed_keras.modeling import LateMaskedLM, MaskedLM
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.objectives.vocabulary_loss import vocabulary_losses
 from tests.forward import EAGER
 from tests.modeling.objectives.test_pretraining import make_batch
@@ -94,10 +95,10 @@ def test_losses_do_not_overflow_and_gradients_stay_finite():
 @pytest.mark.parametrize(
     ("make", "width", "options", "block"),
     [
-        (MaskedLM, 20, {"output_cutoffs": (20,)}, "bert"),
-        (MaskedLM, 6, {"coupling": "coupled"}, "bert"),
-        (MaskedLM, 6, {"coupling": "gdes"}, "modern"),
-        (LateMaskedLM, 20, {}, "bert"),
+        (MaskedLM, 20, {"output_cutoffs": (20,)}, PostNorm),
+        (MaskedLM, 6, {"coupling": "coupled"}, PostNorm),
+        (MaskedLM, 6, {"coupling": "gdes"}, PreNorm),
+        (LateMaskedLM, 20, {}, PostNorm),
     ],
 )
 def test_a_step_is_that_of_kerass_loss_over_whole_logits(make, width, options, block):

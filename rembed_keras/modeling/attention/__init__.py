@@ -1,0 +1,9 @@
+"""Kinds of attention: who attends to whom, and what that costs.
+
+A kind is a small object that owns no variables, so a recipe makes it with `()`. An encoder takes one for all layers, or
+a list that is repeated over them. Your own is a class with what `Global` has.
+"""
+
+from rembed_keras.modeling.attention.full import Global
+
+__all__ = ["Global"]

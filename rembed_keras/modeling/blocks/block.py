@@ -1,0 +1,43 @@
+"""A transformer block: attention, then feed-forward."""
+
+import keras
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Attention, then feed-forward; both may be held by other blocks too, and then share their weights.
+
+    Args:
+        attention: a layer of `hidden`, `mask` and `positions`.
+        feed_forward: a layer of `hidden`.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S], `at` int [B, P] or None. Returns
+    [B, S, D], or, if `at` says that no other tokens are needed, theirs, [B, P, D].
+    Source: Devlin et al. 2019; 12D^2 + 13D parameters at F = 4D.
+
+    >>> from rembed_keras.modeling.layers.attention import SelfAttention
+    >>> from rembed_keras.modeling.layers.feed_forward import FeedForward
+    >>> block = TransformerBlock(SelfAttention(num_heads=2, head_dim=4), FeedForward(intermediate_dim=32))
+    >>> tuple(block(np.zeros((1, 3, 8), "float32"), np.ones((1, 3, 3), bool)).shape)
+    (1, 3, 8)
+    >>> block.count_params() == 12 * 8**2 + 13 * 8
+    True
+    """
+
+    def __init__(self, attention, feed_forward, name=None, dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.attention = attention
+        self.feed_forward = feed_forward
+
+    def build(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None):
+        for sublayer in (self.attention, self.feed_forward):
+            if not sublayer.built:
+                sublayer.build(hidden_shape)
+
+    def compute_output_shape(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None):
+        return hidden_shape if at_shape is None else (*at_shape, hidden_shape[-1])
+
+    def call(self, hidden, mask, positions=None, at=None, training=None):
+        attended = self.attention(hidden, mask, positions, at=at, training=training)
+        return self.feed_forward(attended, training=training)

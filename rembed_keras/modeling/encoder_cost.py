@@ -1,0 +1,124 @@
+"""What an encoder costs, from its arguments."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rembed_keras.modeling.blocks.stack import attention_of, block_of, owners, sublayer_shapes
+from rembed_keras.modeling.cost import Config, Entry, Shape, Work, table_flops, table_shapes
+from rembed_keras.modeling.sizes import layers_to_keep
+
+
+def encoder_entries(
+    config: Config,
+    length: int,
+    kept_layers: int | None = None,
+    keep: str = "bottom",
+    seen: float = 1.0,
+    read: float = 1.0,
+) -> list[Entry]:
+    """The entries of an encoder.
+
+    Args:
+        config: its arguments; those that are left out have its defaults.
+        length: S, the tokens that each token attends to.
+        kept_layers: how many blocks are kept after pre-training; all by default.
+        keep: which; see `sizes.layers_to_keep`.
+        seen: share of the tokens that the blocks see.
+        read: share of the tokens of which the last block's output is needed.
+
+    Returns:
+        Entries of what is kept, then of the blocks that are cut, if any are.
+    """
+    layers = config["num_layers"]
+    kept = layers_to_keep(layers, kept_layers or layers, keep)
+    cut = [layer for layer in range(layers) if layer not in kept]
+    works = layer_works(config, seen * length)
+    saved = 0 if config.get("scalar_mix") else spared(works[-1], read)
+    shapes = _shapes_of_blocks(config, kept, cut)
+    entries = [
+        *embedding_entries(config),
+        _blocks_entry(f"{len(kept)} blocks", shapes[0], works, kept, seen, saved),
+        *_top_entries(config, length),
+    ]
+    if cut:
+        entry = _blocks_entry(f"{len(cut)} blocks, cut", shapes[1], works, cut, seen, saved)
+        entries.append(replace(entry, is_kept=False))
+    return entries
+
+
+def embedding_entries(config: Config) -> list[Entry]:
+    """The entries of what is below the blocks: tables, their norm, the projection to the width of the blocks."""
+    vocabulary, width, hidden = (config[key] for key in ("vocabulary_size", "input_embedding_dim", "hidden_dim"))
+    block, cutoffs = block_of(config), config.get("input_cutoffs", ())
+    rows = [config.get("max_sequence_length", 512)] * block.has_position_table + [config.get("num_segments", 2)]
+    bias = ((width,),) if block.has_biases else ()
+    entries = [
+        Entry(
+            "input embedding",
+            table_shapes(vocabulary, width, cutoffs),
+            table_flops(vocabulary, width, cutoffs),
+            is_trained=not config.get("freeze_input_embedding"),
+        ),
+        Entry(
+            "positions, segments, norm",
+            (*((count, width) for count in rows if count), (width,), *bias),
+            0,
+            activations=2 * width,
+        ),
+    ]
+    if config.get("always_project", True) or width != hidden:
+        shapes = ((width, hidden), *(((hidden,),) if block.has_biases else ()))
+        in_paper = None if width != hidden else 0  # the paper leaves a projection between equal widths out
+        entries.append(Entry("projection", shapes, 2 * width * hidden, in_paper=in_paper))
+    return entries
+
+
+def layer_works(config: Config, length: float) -> list[Work]:
+    """What each layer does with a token that attends to `length` tokens."""
+    block = block_of(config)
+    return [block.work(config, kind, length) for kind in attention_of(config)]
+
+
+def spared(work: Work, read: float) -> int:
+    """FLOPs per token that a block saves whose output is needed of a share of the tokens only."""
+    return round((1 - read) * (work.flops - work.needed_of_all))
+
+
+def _top_entries(config, length):
+    """The entries of what is above the blocks."""
+    hidden, layers = config["hidden_dim"], config["num_layers"]
+    entries = []
+    if block_of(config).norms_first:
+        entries.append(Entry("last norm", ((hidden,),), activations=hidden))
+    if config.get("scalar_mix"):
+        entries.append(Entry("mix of layers", ((layers + 1,), ())))
+    once = round(2 * hidden * hidden / length)  # it reads the first token alone
+    pooler = Entry("pooler", ((hidden, hidden), (hidden,)), once, in_paper=0, is_trained=False, spared=once)
+    return [*entries, pooler]
+
+
+def _shapes_of_blocks(config, kept, cut):
+    """Shapes of the variables of the blocks that stay and of those that are cut; what both share stays."""
+    staying: dict[tuple[str, int], tuple[Shape, ...]] = {}
+    going: dict[tuple[str, int], tuple[Shape, ...]] = {}
+    shapes = sublayer_shapes(config)
+    for layers, own in ((kept, staying), (cut, going)):
+        for sublayer in ("attention", "feed_forward"):
+            owner = owners(config, sublayer)
+            own |= {(sublayer, owner[layer]): shapes[sublayer, owner[layer]] for layer in layers}
+    return _joined(staying.values()), _joined(shape for key, shape in going.items() if key not in staying)
+
+
+def _joined(groups: Iterable[tuple[Shape, ...]]) -> tuple[Shape, ...]:
+    return tuple(shape for group in groups for shape in group)
+
+
+def _blocks_entry(name, shapes, works, layers, seen, saved):
+    """The entry of some of the layers; the last of all saves what is not read of it."""
+    return Entry(
+        name,
+        shapes,
+        round(seen * sum(works[layer].flops for layer in layers)),
+        activations=round(seen * sum(works[layer].activations for layer in layers)),
+        spared=saved if len(works) - 1 in layers else 0,
+    )

@@ -1,0 +1,162 @@
+"""Attention sublayers: BERT's, with the norm last, and the one with the norm first and rotary positions."""
+
+import keras
+from keras import ops
+
+from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.layers.rotary import rotate
+from rembed_keras.modeling.layers.sublayer import Sublayer, pick, project
+from rembed_keras.modeling.layers.tables import initializer
+
+
+class Heads(keras.layers.MultiHeadAttention):
+    """Keras's attention of [B, S, D] under a mask [B, S, S], with `project` for its dense layers.
+
+    Args:
+        num_heads: H.
+        head_dim: K, width of a head.
+        dropout: rate on attention probabilities.
+        attend: what attends in the place of Keras's softmax; None for that.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+    """
+
+    def __init__(self, num_heads, head_dim, dropout=0.0, attend=None, name="heads", dtype=None):
+        super().__init__(num_heads, head_dim, dropout=dropout, kernel_initializer=initializer(), name=name, dtype=dtype)
+        self.attend = attend
+
+    def call(self, query, value, attention_mask, training=None):
+        projections = ((self.query_dense, query), (self.key_dense, value), (self.value_dense, value))
+        heads = (project(dense, tokens) for dense, tokens in projections)  # [B, S, D] -> [B, S, H, K]
+        if self.attend is None:
+            attended, _ = self._compute_attention(*heads, attention_mask=attention_mask, training=training)
+        else:
+            attended = self.attend(*heads, attention_mask)
+        return project(self.output_dense, attended)
+
+
+class SelfAttention(Sublayer):
+    """BERT's attention: heads, dropout, the residual sum, and the norm after it.
+
+    Args:
+        num_heads: H.
+        head_dim: width of a head.
+        dropout: rate on attention probabilities and on the residual branch.
+        layer_norm_epsilon: the norm's epsilon.
+        kind: of attention; `attention.Global` by default.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S]; `at` int [B, P], the only tokens
+    to compute, or None. Returns [B, S, D], or [B, P, D].
+    """
+
+    def __init__(
+        self, num_heads, head_dim, dropout=0.0, layer_norm_epsilon=1e-12, kind=None, name="attention", dtype=None
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.kind = kind or Global()
+        self.heads = Heads(num_heads, head_dim, dropout, self.kind.attend, dtype=dtype)
+        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
+
+    def build(self, hidden_shape):
+        self.heads.build(hidden_shape, hidden_shape)
+        self.norm.build(hidden_shape)
+
+    @property
+    def projections(self):
+        """The matrices, by what they do."""
+        heads = self.heads
+        return {
+            "query": heads.query_dense,
+            "key": heads.key_dense,
+            "value": heads.value_dense,
+            "output": heads.output_dense,
+        }
+
+    def call(self, hidden, mask, positions=None, at=None, training=None):
+        query, mask = pick(hidden, at), pick(self.kind.restrict(mask, positions), at)
+        attended = self.heads(query, hidden, attention_mask=mask, training=training)  # [B, S, D]
+        return self.norm(query + self.adapted(self.dropout(attended, training=training)))
+
+
+class RotaryAttention(Sublayer):
+    """Attention over normed hidden states with rotary positions, added to what came in; no biases.
+
+    Args:
+        num_heads: H.
+        head_dim: width of a head, even.
+        dropout: rate on the residual branch.
+        layer_norm_epsilon: the norm's epsilon.
+        has_norm: whether there is a norm here; none where what comes in is normed already.
+        kind: of attention, with the base of its rotary positions; `attention.Global` by default.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S]; `at` int [B, P], the only
+    tokens to compute, or None. Returns [B, S, D], or [B, P, D].
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        head_dim,
+        dropout=0.0,
+        layer_norm_epsilon=1e-5,
+        has_norm=True,
+        kind=None,
+        name="attention",
+        dtype=None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.kind = kind or Global()
+        self.norm = None
+        if has_norm:
+            self.norm = keras.layers.LayerNormalization(
+                epsilon=layer_norm_epsilon, center=False, name="norm", dtype=dtype
+            )
+        self.query, self.key, self.value = (
+            keras.layers.EinsumDense(
+                "bsd,dhk->bshk",
+                (None, num_heads, head_dim),
+                kernel_initializer=initializer(),
+                name=name,
+                dtype=dtype,
+            )
+            for name in ("query", "key", "value")
+        )
+        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+
+    def build(self, hidden_shape):
+        if self.norm is not None:
+            self.norm.build(hidden_shape)
+        for projection in (self.query, self.key, self.value):
+            projection.build(hidden_shape)
+        self.merge = keras.layers.EinsumDense(
+            "bshk,hkd->bsd",
+            (None, hidden_shape[-1]),
+            kernel_initializer=initializer(),
+            name="merge",
+            dtype=self.dtype_policy,
+        )
+        self.merge.build(self.query.compute_output_shape(hidden_shape))
+
+    @property
+    def projections(self):
+        """The matrices, by what they do."""
+        return {"query": self.query, "key": self.key, "value": self.value, "output": self.merge}
+
+    def call(self, hidden, mask, positions=None, at=None, training=None):
+        normed = hidden if self.norm is None else self.norm(hidden)
+        query = project(self.query, pick(normed, at))  # [B, S, D] -> [B, S, H, K]
+        query = rotate(query, pick(positions, at), self.kind.rotary_base)
+        key = rotate(project(self.key, normed), positions, self.kind.rotary_base)
+        attended = self._attend(query, key, project(self.value, normed), pick(self.kind.restrict(mask, positions), at))
+        merged = self.dropout(project(self.merge, attended), training=training)  # [B, S, H, K] -> [B, S, D]
+        return pick(hidden, at) + self.adapted(merged)
+
+    def _attend(self, query, key, value, mask):
+        if self.kind.attend is not None:
+            return self.kind.attend(query, key, value, mask)
+        return ops.dot_product_attention(query, key, value, mask=mask[:, None])

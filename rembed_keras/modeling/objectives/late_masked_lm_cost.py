@@ -1,0 +1,41 @@
+"""What masked language modelling costs in which [MASK] enters late: an encoder that reads less, and a decoder."""
+
+from rembed_keras.modeling.blocks.stack import block_of, sublayer_shapes
+from rembed_keras.modeling.cost import Config, Entry
+from rembed_keras.modeling.encoder_cost import encoder_entries, layer_works, spared
+from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
+
+
+def late_masked_lm_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:
+    """The ledger's entries of a `LateMaskedLM`; arguments as of `masked_lm_entries`."""
+    encoder = config["encoder"]
+    return [
+        *encoder_entries(encoder, sequence_length, seen=1 - mask_rate),  # of which the decoder reads all
+        _decoder_entry(decoder_config(encoder, config.get("decoder_layers", 2)), sequence_length, mask_rate),
+        *head_entries(config, encoder, mask_rate),
+    ]
+
+
+def decoder_config(encoder: Config, num_layers: int) -> dict:
+    """Arguments of a decoder: the encoder's, with so many layers that share nothing."""
+    return {**encoder, "num_layers": num_layers, "layer_sharing": "none", "layer_groups": 1}
+
+
+def _decoder_entry(config, length, mask_rate):
+    hidden, block = config["hidden_dim"], block_of(config)
+    works = layer_works(config, length)
+    blocks = sublayer_shapes(config, input_is_normed=False).values()
+    outside = [(hidden,)]  # what stands in the gaps
+    if block.has_position_table:
+        outside.append((config.get("max_sequence_length", 512), hidden))
+    if block.norms_first:
+        outside.append((hidden,))  # the last norm
+    return Entry(
+        f"decoder, {len(works)} blocks",
+        (*(shape for shapes in blocks for shape in shapes), *outside),
+        round(sum(work.flops for work in works)),
+        is_kept=False,
+        in_paper=0,
+        activations=round(sum(work.activations for work in works)),
+        spared=spared(works[-1], mask_rate),
+    )

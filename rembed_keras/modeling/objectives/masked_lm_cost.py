@@ -1,0 +1,52 @@
+"""What masked language modelling costs: the encoder, and a head that is dropped."""
+
+from rembed_keras.modeling.cost import Config, Entry, table_flops, table_shapes
+from rembed_keras.modeling.encoder_cost import encoder_entries
+from rembed_keras.modeling.sizes import band_sizes
+
+
+def masked_lm_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:
+    """The ledger's entries of a `MaskedLM`.
+
+    Args:
+        config: the model's arguments, those of its encoder under "encoder".
+        sequence_length: S.
+        mask_rate: share of the tokens that are predicted.
+    """
+    encoder = config["encoder"]
+    kept_layers, keep = config.get("kept_layers"), config.get("keep", "bottom")
+    entries = encoder_entries(encoder, sequence_length, kept_layers, keep, read=mask_rate)  # the head alone reads it
+    return [*entries, *head_entries(config, encoder, mask_rate)]
+
+
+def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entry]:
+    """The entries of a masked-language-model head.
+
+    Args:
+        config: the model's arguments: its `output_embedding_dim`, `coupling` and `output_cutoffs`.
+        encoder: arguments of the encoder that the head reads.
+        mask_rate: share of the tokens that reach the head.
+    """
+    vocabulary, hidden, width = encoder["vocabulary_size"], encoder["hidden_dim"], config["output_embedding_dim"]
+    has_own = config.get("coupling", "decoupled") != "coupled"
+    bands = config.get("output_cutoffs", ()) if has_own else encoder.get("input_cutoffs", ())
+    table = table_shapes(vocabulary, width, bands) if has_own else ()
+    products = sum(2 * rows * wide for rows, wide in band_sizes(vocabulary, width, bands, factor=4))
+    return [
+        Entry(
+            "head",
+            ((hidden, width), (width,), (width,), (width,)),
+            round(mask_rate * 2 * hidden * width),
+            is_kept=False,
+            in_paper=0,
+            activations=round(mask_rate * (hidden + 3 * width)),  # of its dense layer and norm
+        ),
+        Entry(
+            "output embedding" if has_own else "output bias; table shared",
+            (*table, (vocabulary,)),
+            round(mask_rate * (table_flops(vocabulary, width, bands) + products)),
+            is_kept=False,
+            in_paper=sum(rows * wide for rows, wide in table),
+            activations=round(mask_rate * vocabulary),  # of the softmax
+        ),
+    ]

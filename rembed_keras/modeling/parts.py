@@ -1,0 +1,93 @@
+"""The layers of an encoder, which another encoder can be made of."""
+
+from dataclasses import dataclass
+
+import keras
+
+from rembed_keras.modeling.blocks.stack import block_of, make_blocks
+from rembed_keras.modeling.layers.embeddings import InputEmbedding
+from rembed_keras.modeling.layers.scalar_mix import ScalarMix
+from rembed_keras.modeling.layers.sublayer import attention_mask, pick
+from rembed_keras.modeling.layers.tables import initializer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The layers of an encoder, which another can be made of."""
+
+    embeddings: InputEmbedding
+    projection: keras.layers.Layer | None
+    blocks: list
+    norm: keras.layers.Layer | None
+    mix: keras.layers.Layer | None
+    pooler: keras.layers.Layer
+    rematerialize: bool = False
+
+    def embed(self, token_ids, segment_ids, padding_mask, training=None):
+        """Embeddings at the width of the blocks, [B, S] -> [B, S, D]."""
+        hidden = self.embeddings(token_ids, segment_ids, padding_mask, training=training)  # [B, S, E_in]
+        return hidden if self.projection is None else self.projection(hidden)  # [B, S, E_in] -> [B, S, D]
+
+    def transform(self, hidden, padding_mask, positions, at=None, training=None):
+        """What is read of the blocks, [B, S, D], and all L + 1 states; `positions` are of tokens in their documents.
+
+        If `at` int [B, P] says which tokens are needed, the last block computes no others, and what is read is theirs.
+        """
+        mask = attention_mask(padding_mask)  # [B, S] -> [B, S, S]
+        states = [hidden]
+        for block in self.blocks:
+            only = at if block is self.blocks[-1] and self.mix is None else None
+            call = _function_of_hidden(block, mask, positions, only, training)
+            if self.rematerialize and training:
+                call = keras.remat(call)
+            states.append(call(states[-1]))  # [B, S, D] -> [B, S, D]
+        if self.norm is not None:
+            states[-1] = self.norm(states[-1])
+        return states[-1] if self.mix is None else pick(self.mix(states), at), states
+
+
+def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
+    """New layers for an encoder.
+
+    Args:
+        config: its arguments, all of them.
+        dtype: dtype or policy of the layers.
+        prefix: what the layers' names begin with, to tell two encoders of one model apart.
+    """
+    block = block_of(config)
+    width, hidden, epsilon = config["input_embedding_dim"], config["hidden_dim"], config["layer_norm_epsilon"]
+    dense = {"kernel_initializer": initializer(), "dtype": dtype}
+    projection = norm = mix = None
+    if config["always_project"] or width != hidden:
+        projection = keras.layers.Dense(hidden, use_bias=block.has_biases, name=f"{prefix}projection", **dense)
+    if block.norms_first:
+        norm = keras.layers.LayerNormalization(
+            epsilon=epsilon, center=block.has_biases, name=f"{prefix}norm", dtype=dtype
+        )
+    if config["scalar_mix"]:
+        mix = ScalarMix(config["num_layers"] + 1, name=f"{prefix}mix", dtype=dtype)
+    return Parts(
+        embeddings=InputEmbedding(
+            config["vocabulary_size"],
+            width,
+            config["max_sequence_length"] if block.has_position_table else 0,
+            config["num_segments"],
+            config["dropout"],
+            epsilon,
+            config["input_cutoffs"],
+            has_bias=block.has_biases,
+            name=f"{prefix}embeddings",
+            dtype=dtype,
+        ),
+        projection=projection,
+        blocks=make_blocks(config, dtype, prefix=prefix),
+        norm=norm,
+        mix=mix,
+        pooler=keras.layers.Dense(hidden, activation="tanh", name=f"{prefix}pooler", **dense),
+        rematerialize=config["rematerialize"],
+    )
+
+
+def _function_of_hidden(block, mask, positions, at, training):
+    """A block as a plain function of one argument, as Keras's `remat` wants it."""
+    return lambda hidden: block(hidden, mask, positions, at=at, training=training)
