@@ -16,6 +16,7 @@ from rembed_keras.modeling import SpanExtractor
 from rembed_keras.tasks.answers import exact_match, mlqa_scores, squad_scores
 from rembed_keras.tasks.encoding import Encoded, fill_rows
 from rembed_keras.tasks.examples import Question, Splits
+from rembed_keras.tasks.formats import QuestionFormat
 from rembed_keras.tasks.task import Task
 
 
@@ -218,6 +219,8 @@ class QuestionAnswering(Task):
     Raises:
         UserError: for a normalization that is unknown.
     """
+
+    format = QuestionFormat
 
     def __init__(
         self,

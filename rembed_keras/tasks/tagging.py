@@ -6,6 +6,7 @@ are. A word's tag is that of its first piece; the other pieces have no say.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Tagger
 from rembed_keras.tasks.encoding import Encoded, fill_rows
 from rembed_keras.tasks.examples import Splits, Tagged
+from rembed_keras.tasks.formats import WordFormat
 from rembed_keras.tasks.metrics import span_f1, tag_accuracy
 from rembed_keras.tasks.task import Task
 
@@ -156,6 +158,8 @@ class Tagging(Task):
         UserError: if there are fewer than two tags, or one to be scored that was never trained.
     """
 
+    format = WordFormat
+
     def __init__(
         self,
         name: str,
@@ -203,4 +207,4 @@ class Tagging(Task):
         }
 
     def description(self):
-        return super().description() | {"tags": self.tags}
+        return super().description() | {"tags": self.tags, "format": asdict(self.format.of(self.splits))}

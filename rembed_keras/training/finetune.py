@@ -7,10 +7,11 @@ starts from its random initial weights: what pre-training was worth is the diffe
 import itertools
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -26,6 +27,17 @@ from rembed_keras.training.optimizers import WarmupLinearDecay
 from rembed_keras.training.origin import STARTS, Origin
 from rembed_keras.training.processes import together
 from rembed_keras.training.workdir import Workdir, write_atomically
+
+TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
+
+
+class Trained(NamedTuple):
+    """A training of a task, and where its checkpoints are; its learning rate is written as in the folder's name."""
+
+    start: str
+    rate: str
+    seed: int
+    folder: Path
 
 
 @together
@@ -124,6 +136,13 @@ def finetune(
 def folder_of(workdir: Workdir, task: Task, start: str, rate: float, seed: int) -> Path:
     """Where the checkpoints of a fine-tuned model are."""
     return workdir.finetuned / task.name / f"{start}-lr{rate:g}-seed{seed}"
+
+
+def trained_in(folder: Path) -> list[Trained]:
+    """The trainings in a task's folder, by start, learning rate and seed, each in the order of its numbers."""
+    matches = ((TRAINED.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir())
+    found = [Trained(each["start"], each["rate"], int(each["seed"]), path) for each, path in matches if each]
+    return sorted(found, key=lambda each: (each.start, float(each.rate), each.seed))
 
 
 def has_failed(folder: Path) -> bool:

@@ -49,7 +49,7 @@ def submit(
         print(f"submit/{task.name}: every model has failed; nothing is handed in", flush=True)
         return
     for part, examples in task.splits.test.items():
-        answers = asked.answers(model, f"test/{part}", examples)
+        answers = asked.answers(model, examples)
         print(
             f"submit/{task.name}: {write(workdir.path / 'submission', task.name, examples, answers, part)}", flush=True
         )
