@@ -19,6 +19,8 @@ from rembed_keras.tasks.formats import WordFormat
 from rembed_keras.tasks.metrics import span_f1, tag_accuracy
 from rembed_keras.tasks.task import Task
 
+SPAN = ("B-", "I-", "E-", "S-")  # what tags of a span's words begin with
+
 
 def encode_tagged(
     sentences: Sequence[Tagged],
@@ -149,7 +151,8 @@ class Tagging(Task):
     Args:
         name: as in `Task`.
         splits: examples of `Tagged`.
-        metrics: as in `Task`; of sentences of tags.
+        metrics: as in `Task`; of sentences of tags. By default accuracy, and before it F1 of spans where every tag is
+            "O" or part of a span, such as "B-PER".
         tags: names in the order of their ids; those of the training examples, sorted, by default.
         train_language: as in `Task`.
         part: as in `Task`.
@@ -169,12 +172,14 @@ class Tagging(Task):
         train_language: str = "en",
         part: str = "test",
     ):
-        super().__init__(name, splits, metrics or {"f1": span_f1, "accuracy": tag_accuracy}, train_language, part)
+        super().__init__(name, splits, metrics or {"accuracy": tag_accuracy}, train_language, part)
         trained = {tag for example in self.splits.train for tag in example.tags}
         self.tags = sorted(trained) if tags is None else list(tags)
         if len(self.tags) < 2:
             raise UserError(f"task {name}: the training data has fewer than two tags")
         self.check_labels(trained, self.tags, lambda example: example.tags or ())
+        if not metrics and all(tag == "O" or tag.startswith(SPAN) for tag in self.tags):
+            self.metrics = {"f1": span_f1} | self.metrics
 
     def gold(self, example):
         return example.tags
