@@ -72,7 +72,7 @@ def labelled_files(
         parts.append({language: read(path, hidden) for language, path in paths.items()})
         for language, path in paths.items():
             _check_trained(parts[-1][language], labels, path)
-    return Splits(examples, *parts, TextFormat(text, pair or "pair", id or "id", delimiter))
+    return Splits(examples, parts[0], parts[1], TextFormat(text, pair or "pair", id or "id", delimiter))
 
 
 def tagged_files(

@@ -66,7 +66,8 @@ class TextFormat(Format):
     @classmethod
     def of(cls, splits: Splits) -> Self:
         """The format of some `Labelled` examples, which know best whether they are pairs."""
-        paired = {example.pair is not None for example in splits.train}
+        examples: Sequence[Any] = splits.train
+        paired = {example.pair is not None for example in examples}
         return replace(super().of(splits), pairs=paired.pop() if len(paired) == 1 else None)
 
     def named(self, text: str | None = None, pair: str | None = None) -> Self:

@@ -102,7 +102,7 @@ def read_table(
     columns = _Columns(text, pair, label, id, numeric, labels, hidden)
     rows = read_rows(path, delimiter)
     needed = {name for name in (text, pair, id, None if hidden else label) if name is not None}
-    header = read_header(path, rows, needed, {label} - {None})
+    header = read_header(path, rows, needed, [label] if label else [])
     examples: list[Labelled] = []
     broken: list[int] = []
     for number, cells in rows:
