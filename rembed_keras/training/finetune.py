@@ -99,8 +99,8 @@ def finetune(
         print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(origin.fresh()).to_json(), indent=1))
-    settings = {"epochs": epochs, "batch_size": batch_size, "warmup_share": warmup_share, "dropout": dropout}
-    settings |= {"ways": [type(way).__name__ for way in ways], "examples_sha256": _sha256(encoded)}
+    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "warmup_share": warmup_share}
+    settings |= {"dropout": dropout, "ways": [type(way).__name__ for way in ways], "examples_sha256": _sha256(encoded)}
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
@@ -147,7 +147,7 @@ def _sha256(encoded):
     """Checksum of all that is learnt from, in hexadecimal digits."""
     digest = hashlib.sha256()
     for column in keras.tree.flatten([encoded.inputs, encoded.targets, encoded.weights]):
-        digest.update(b"" if column is None else np.ascontiguousarray(column))
+        digest.update(b"" if column is None else np.asarray(column).tobytes())
     return digest.hexdigest()
 
 
