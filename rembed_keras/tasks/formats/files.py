@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from rembed_keras.data.text import read_lines
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.examples import Labelled, Splits
-from rembed_keras.tasks.formats import TextFormat, WordFormat
-from rembed_keras.tasks.lines import is_json_lines
-from rembed_keras.tasks.readers import read_conll, read_jsonl, read_squad, read_table
+from rembed_keras.tasks.formats.columns import TextFormat, WordFormat
+from rembed_keras.tasks.formats.lines import is_json_lines
+from rembed_keras.tasks.formats.readers import read_conll, read_jsonl, read_squad, read_table
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
 
 # a file by language, or a path with {language} in it
 Paths = Mapping[str, str | Path] | str | Path

@@ -14,9 +14,8 @@ from typing import Any
 from rembed_keras.data.json_files import parse_json
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.json_files import parse_json
-from rembed_keras.tasks.examples import Labelled, Question, Tagged
-from rembed_keras.tasks.lines import field, identifier, read_header, read_objects, read_rows
+from rembed_keras.tasks.formats.lines import field, identifier, read_header, read_objects, read_rows
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 
 INDEX = re.compile(r"[0-9]+([-.][0-9]+)?")  # of a word, a multi-word token or an empty node in CoNLL-U
 

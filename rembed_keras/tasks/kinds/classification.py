@@ -14,10 +14,10 @@ from rembed_keras.modeling import Classifier, Regressor
 from rembed_keras.tasks import answers as texts_of_answers
 from rembed_keras.tasks import metrics as official
 from rembed_keras.tasks.baselines import tfidf_classifier
-from rembed_keras.tasks.encoding import encode_pairs
-from rembed_keras.tasks.examples import Labelled, Splits
-from rembed_keras.tasks.formats import TextFormat
-from rembed_keras.tasks.task import Task
+from rembed_keras.tasks.formats.columns import TextFormat
+from rembed_keras.tasks.kinds.encoding import encode_pairs
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.tasks.kinds.task import Task
 
 
 class Classification(Task):

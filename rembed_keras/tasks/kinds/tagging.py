@@ -13,9 +13,10 @@ import numpy as np
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Tagger
-from rembed_keras.tasks.encoding import Encoded, fill_rows
-from rembed_keras.tasks.examples import Splits, Tagged
-from rembed_keras.tasks.formats import WordFormat
+from rembed_keras.tasks.formats.columns import WordFormat
+from rembed_keras.tasks.kinds.encoding import Encoded, fill_rows
+from rembed_keras.tasks.kinds.examples import Splits, Tagged
+from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.metrics import span_f1, tag_accuracy
 
 SPAN = ("B-", "I-", "E-", "S-")  # what tags of a span's words begin with

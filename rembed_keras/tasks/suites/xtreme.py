@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.bitext import BitextSplits
-from rembed_keras.tasks.examples import Splits
-from rembed_keras.tasks.formats import WordFormat
-from rembed_keras.tasks.xtreme_files import read_bucc, read_pairs, read_questions, read_tagged, read_tatoeba
+from rembed_keras.tasks.formats.columns import WordFormat
+from rembed_keras.tasks.kinds.examples import Splits
+from rembed_keras.tasks.retrieval.bitext import BitextSplits
+from rembed_keras.tasks.suites.xtreme_files import read_bucc, read_pairs, read_questions, read_tagged, read_tatoeba
 
 # the languages that a submission is scored in, by the name of a task's folder
 LANGUAGES = {

@@ -13,10 +13,9 @@ from typing import TypeVar
 from rembed_keras.data.json_files import parse_json
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.json_files import parse_json
-from rembed_keras.tasks.bitext import Bitext
-from rembed_keras.tasks.examples import Labelled, Question, Tagged
-from rembed_keras.tasks.lines import field, identifier, read_rows
+from rembed_keras.tasks.formats.lines import field, identifier, read_rows
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
+from rembed_keras.tasks.retrieval.bitext import Bitext
 
 Kind = TypeVar("Kind")
 

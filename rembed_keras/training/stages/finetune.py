@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from rembed_keras.analysis.ledger import ledger
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import DivergedError, UserError, shortened
-from rembed_keras.json_files import read_json
 from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.kinds.task import Task, batches

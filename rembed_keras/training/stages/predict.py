@@ -11,12 +11,12 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
-from rembed_keras.tasks.encoding import predict
-from rembed_keras.tasks.formats import parse_format
-from rembed_keras.training import checkpoints
-from rembed_keras.training.distribution import place
-from rembed_keras.training.finetune import trained_in
-from rembed_keras.training.origin import STARTS
+from rembed_keras.tasks.formats.columns import parse_format
+from rembed_keras.tasks.kinds.encoding import predict
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.stages.finetune import trained_in
+from rembed_keras.training.stages.origin import STARTS
 
 KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
 CHUNK = 512  # examples that are held at a time

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rembed_keras.data.text import read_paragraphs
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.examples import Splits, Tagged
-from rembed_keras.tasks.tagging import Tagging, decode_tags, encode_tagged
+from rembed_keras.tasks.kinds.examples import Splits, Tagged
+from rembed_keras.tasks.kinds.tagging import Tagging, decode_tags, encode_tagged
 
 TAGS = ["NOUN", "VERB", "X"]
 # nothing, blanks that give no piece, a variation selector, one emoji of several, and words of every kind

@@ -16,8 +16,9 @@ from rembed_keras.tasks import (
     question_files,
     tagged_files,
 )
-from rembed_keras.training import AdamW, Answerer, checkpoints, evaluate, finetune, lines_of, predict
-from rembed_keras.training.workdir import Workdir
+from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of, predict
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.workdir import Workdir
 
 pytestmark = [
     pytest.mark.usefixtures("without_graphs"),

@@ -9,10 +9,10 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Biases, Encoder
 from rembed_keras.tasks import Classification
-from rembed_keras.tasks.encoding import predict
-from rembed_keras.tasks.examples import Labelled, Splits
+from rembed_keras.tasks.kinds.encoding import predict
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, submit
-from rembed_keras.training.workdir import Workdir
+from rembed_keras.training.loop.workdir import Workdir
 
 pytestmark = [
     pytest.mark.usefixtures("without_graphs"),

@@ -6,8 +6,8 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.tasks import labelled_files, tagged_files
-from rembed_keras.tasks.examples import Labelled, Question, Splits, Tagged
-from rembed_keras.tasks.formats import QuestionFormat, TextFormat, WordFormat, parse_format
+from rembed_keras.tasks.formats.columns import QuestionFormat, TextFormat, WordFormat, parse_format
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
 
 @pytest.fixture
