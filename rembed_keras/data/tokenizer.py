@@ -129,20 +129,6 @@ class Tokenizer:
         starts, ends = np.array(places[::-1], np.int32).reshape(-1, 2).T
         return found["ids"], starts, ends
 
-    def encode_piece(self, piece: str) -> list[int]:
-        """Ids of what a piece stands for, in the middle of a word unless it begins with U+2581.
-
-        Args:
-            piece: as SentencePiece writes it.
-        """
-        ids = self.encode(piece.replace(SPACE, " "))
-        first = self._model.id_to_piece(ids[0]) if ids else ""
-        if piece.startswith(SPACE) or not first.startswith(SPACE):
-            return ids
-        rest = first.removeprefix(SPACE)  # the tokenizer put a space before it
-        own = self._model.piece_to_id(rest) if rest else None
-        return ids[1:] if own is None else [own, *ids[1:]]
-
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Ids of many texts, without special pieces."""
         return self._model.encode(texts, num_threads=os.cpu_count() or 1)
