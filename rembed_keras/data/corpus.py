@@ -35,6 +35,7 @@ FORMATS = (1, 2)  # that can be read; in the first a language is one file of its
 DTYPES = ("<u2", "<u4")  # of tokens
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 OPEN_FILES = 256
+UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on it is told
 
 
 class Shard(NamedTuple):
@@ -154,8 +155,18 @@ class Corpus:
         entries = self.manifest["languages"]
         return {name: entries[name]["verdicts"] for name in self.languages if "verdicts" in entries[name]}
 
+    @property
+    def unknown_shares(self) -> dict[str, float]:
+        """Share of each language's tokens that are [UNK]; of neighbouring characters without a piece it is one."""
+        shares = {}
+        for name in self.languages:
+            counts = self.unigram_counts(name)
+            text = counts.sum() - counts[[self.tokenizer.cls_id, self.tokenizer.sep_id]].sum()
+            shares[name] = float(counts[self.tokenizer.unk_id] / max(text, 1))
+        return shares
+
     def show(self, name: str, seconds: float) -> None:
-        """Tells what was made.
+        """Tells what was made, and on stderr which languages the tokenizer hardly knows.
 
         Args:
             name: what to call it.
@@ -169,6 +180,13 @@ class Corpus:
             f"{self.tokenizer.vocabulary_size:,}, in {seconds:.0f} s",
             highlight=False,
         )
+        for language, share in self.unknown_shares.items():
+            if share > UNKNOWN:
+                Console(stderr=True).out(
+                    f"warning: {share:.1%} of the tokens of {language} are [UNK]: use byte fallback, a larger "
+                    "vocabulary, or a tokenizer that knows its characters",
+                    highlight=False,
+                )
 
     def _verdicts_table(self):
         table = Table(title="Paragraphs")
