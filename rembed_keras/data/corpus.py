@@ -8,6 +8,7 @@ when a process was killed is used by the next.
 """
 
 import shutil
+import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -158,12 +159,10 @@ class Corpus:
     @property
     def unknown_shares(self) -> dict[str, float]:
         """Share of each language's tokens that are [UNK]; of neighbouring characters without a piece it is one."""
-        shares = {}
-        for name in self.languages:
-            counts = self.unigram_counts(name)
-            text = counts.sum() - counts[[self.tokenizer.cls_id, self.tokenizer.sep_id]].sum()
-            shares[name] = float(counts[self.tokenizer.unk_id] / max(text, 1))
-        return shares
+        known = self.tokenizer
+        text = self._counts.sum(axis=1) - self._counts[:, [known.cls_id, known.sep_id]].sum(axis=1)  # [languages]
+        shares = self._counts[:, known.unk_id] / np.maximum(text, 1)
+        return dict(zip(self.languages, shares.tolist(), strict=True))
 
     def show(self, name: str, seconds: float) -> None:
         """Tells what was made, and on stderr which languages the tokenizer hardly knows.
@@ -175,18 +174,13 @@ class Corpus:
         console = Console()
         if self.verdicts:
             console.print(self._verdicts_table())
-        console.out(
-            f"{name}: {sum(self.num_tokens.values()):,} tokens of {len(self.languages)} languages, vocabulary of "
-            f"{self.tokenizer.vocabulary_size:,}, in {seconds:.0f} s",
-            highlight=False,
-        )
+        tokens, size = sum(self.num_tokens.values()), self.tokenizer.vocabulary_size
+        made = f"{tokens:,} tokens of {len(self.languages)} languages, vocabulary of {size:,}"
+        console.out(f"{name}: {made}, in {seconds:.0f} s", highlight=False)
         for language, share in self.unknown_shares.items():
             if share > UNKNOWN:
-                Console(stderr=True).out(
-                    f"warning: {share:.1%} of the tokens of {language} are [UNK]: use byte fallback, a larger "
-                    "vocabulary, or a tokenizer that knows its characters",
-                    highlight=False,
-                )
+                advice = "use byte fallback, a larger vocabulary, or a tokenizer that knows its characters"
+                sys.stderr.write(f"warning: {share:.1%} of the tokens of {language} are [UNK]: {advice}\n")
 
     def _verdicts_table(self):
         table = Table(title="Paragraphs")
@@ -291,11 +285,8 @@ def prepare(
     settings |= cleaning.settings()
     shard_bytes = round(shard_megabytes * 1e6)
     source = find_source(text_dir, shard_bytes)
-    workers: Workers
-    if beam is None:
-        workers = Workers(processes, sum(part.size for part in source.parts))
-    else:
-        workers = BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
+    own = Workers(processes, sum(part.size for part in source.parts))
+    workers = own if beam is None else BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
     sources = checksums(source, workers)
     if out_dir.exists() and any(out_dir.iterdir()):
         found = Corpus(out_dir)

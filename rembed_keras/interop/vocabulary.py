@@ -64,6 +64,9 @@ def trim(
         if language not in files:
             raise UserError(f"{text_dir} has no text of {language}{did_you_mean(language, files)}")
     counts = {language: _count(path, tokenizer) for language, path in files.items()}
+    for language in languages or files:
+        if not counts[language].any():
+            raise UserError(f"{files[language]} has no text: remove it or add some")
     wanted = np.sum([counts[language] for language in {*(languages or files)}], axis=0)
     proto = read_model(tokenizer.path)
     is_text = np.array([piece.type == NORMAL for piece in proto.pieces])

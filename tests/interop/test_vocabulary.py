@@ -112,6 +112,10 @@ def test_new_pieces_begin_as_the_mean_of_their_parts_and_are_used(preset, corpus
 def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp_path):
     with pytest.raises(UserError, match="has no text of dee; did you mean de"):
         trim(str(preset), str(tmp_path / "out"), str(text_dir), ["dee"])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/sr-Latn.txt").write_text("\n\u200b\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"sr-Latn\.txt has no text"):
+        trim(str(preset), str(tmp_path / "out"), str(tmp_path / "empty"))
     write(random_model(950), str(tmp_path / "other"), "preset", corpus.tokenizer.path)
     with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 950 rows"):
         trim(str(tmp_path / "other"), str(tmp_path / "out"), str(text_dir))
