@@ -67,7 +67,6 @@ class _Cutter:
         self._joins_spaces = own.normalizer_spec.remove_extra_whitespaces
         own.normalizer_spec.add_dummy_prefix = own.normalizer_spec.remove_extra_whitespaces = False
         self._model = SentencePieceProcessor(model_proto=own.SerializeToString())
-        self._space = self._model.piece_to_id(SPACE)
 
     def normalized(self, line: str) -> str:
         """A line as the model sees it in a text."""
@@ -84,7 +83,8 @@ class _Cutter:
         if piece.startswith(SPACE):
             return within
         first, *rest = self._model.encode(SPACE + piece)
-        return min(within, rest if first == self._space else [first, *rest], key=self._novelty)
+        begins = rest if self._model.id_to_piece(first) == SPACE else [first, *rest]
+        return min(within, begins, key=self._novelty)
 
     def _novelty(self, ids):
         return sum(self._model.is_unknown(i) or self._model.is_byte(i) for i in ids), len(ids)

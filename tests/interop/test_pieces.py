@@ -21,7 +21,7 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model(corpus):
     return read_model(corpus.tokenizer.path)
 
@@ -103,6 +103,13 @@ def test_unknown_characters_cost_what_they_cost_in_text(vocabulary, request, tmp
     assert [each.score < least - 9 for each in new] == [True] * 3
     cut = after.encode("\u20bf x\u20bf \u20bf\u20bfb", return_type=str)
     assert cut == [SPACE, "\u20bf", SPACE, "x\u20bf", SPACE, "\u20bf\u20bf", "b"]
+
+
+def test_characters_are_unknown_where_spaces_are_too(model, tmp_path):
+    """As after trimming to a text in which no space stands alone."""
+    write_model(model, [piece for piece in model.pieces if piece.piece != SPACE], tmp_path / "small.model")
+    (new,) = new_pieces(read_model(tmp_path / "small.model"), ["\u20bf"])
+    assert new.parts == [1]
 
 
 def test_a_piece_is_preferred_to_new_ones_within_it(model, tmp_path):
