@@ -231,7 +231,10 @@ def extend(source: str, target: str, pieces: str) -> None:
     from rembed_keras import interop
     from rembed_keras.data.text import read_paragraphs
 
-    added = interop.extend(source, target, list(read_paragraphs(Path(pieces))))
+    with hushed():
+        from rembed_keras import interop
+        from rembed_keras.data.text import read_lines
+    added = interop.extend(source, target, list(read_lines(Path(pieces))))
     click.echo(f"{target}: {added:,} pieces more")
 
 

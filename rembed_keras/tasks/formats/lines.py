@@ -15,6 +15,7 @@ from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
 
 DELIMITERS = {".tsv": "\t", ".csv": ","}
+csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
 KINDS = {str: "a text", int: "a whole number", list: "an array", dict: "an object"}
 
 
