@@ -234,7 +234,10 @@ def extend(source: str, target: str, pieces: str) -> None:
     from rembed_keras import interop
     from rembed_keras.data.text import read_paragraphs
 
-    added = interop.extend(source, target, list(read_paragraphs(Path(pieces))))
+    with hushed():
+        from rembed_keras import interop
+        from rembed_keras.data.text import read_lines
+    added = interop.extend(source, target, list(read_lines(Path(pieces))))
     click.echo(f"{target}: {added:,} pieces more")
 
 
@@ -242,10 +245,10 @@ def extend(source: str, target: str, pieces: str) -> None:
 @click.argument("run_folder", metavar="RUN")
 @click.argument("file")
 @click.option("--task", metavar="NAME", help="Which of the tasks that the run has learnt; its only one by default.")
-@click.option("--text", default="text", show_default=True, help="The column of the text.")
-@click.option("--pair", default="pair", show_default=True, help="The column of the second text, if there is one.")
+@click.option("--text", metavar="NAME", help="The column of the text; the recipe's by default.")
+@click.option("--pair", metavar="NAME", help="The column of the second text; the recipe's by default.")
 @click.option("--out", metavar="FILE", help="Write the answers there instead of printing them.")
-def predict(run_folder: str, file: str, task: str | None, text: str, pair: str, out: str | None) -> None:
+def predict(run_folder: str, file: str, task: str | None, text: str | None, pair: str | None, out: str | None) -> None:
     """Answer a FILE of examples with the model that RUN has fine-tuned."""
     from rembed_keras.config.backend import import_framework
 

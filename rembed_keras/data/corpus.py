@@ -8,6 +8,7 @@ when a process was killed is used by the next.
 """
 
 import shutil
+import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ FORMATS = (1, 2)  # that can be read; in the first a language is one file of its
 DTYPES = ("<u2", "<u4")  # of tokens
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 OPEN_FILES = 256
+UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on it is told
 
 
 class Shard(NamedTuple):
@@ -154,8 +156,16 @@ class Corpus:
         entries = self.manifest["languages"]
         return {name: entries[name]["verdicts"] for name in self.languages if "verdicts" in entries[name]}
 
+    @property
+    def unknown_shares(self) -> dict[str, float]:
+        """Share of each language's tokens that are [UNK]; of neighbouring characters without a piece it is one."""
+        known = self.tokenizer
+        text = self._counts.sum(axis=1) - self._counts[:, [known.cls_id, known.sep_id]].sum(axis=1)  # [languages]
+        shares = self._counts[:, known.unk_id] / np.maximum(text, 1)
+        return dict(zip(self.languages, shares.tolist(), strict=True))
+
     def show(self, name: str, seconds: float) -> None:
-        """Tells what was made.
+        """Tells what was made, and on stderr which languages the tokenizer hardly knows.
 
         Args:
             name: what to call it.
@@ -164,11 +174,13 @@ class Corpus:
         console = Console()
         if self.verdicts:
             console.print(self._verdicts_table())
-        console.out(
-            f"{name}: {sum(self.num_tokens.values()):,} tokens of {len(self.languages)} languages, vocabulary of "
-            f"{self.tokenizer.vocabulary_size:,}, in {seconds:.0f} s",
-            highlight=False,
-        )
+        tokens, size = sum(self.num_tokens.values()), self.tokenizer.vocabulary_size
+        made = f"{tokens:,} tokens of {len(self.languages)} languages, vocabulary of {size:,}"
+        console.out(f"{name}: {made}, in {seconds:.0f} s", highlight=False)
+        for language, share in self.unknown_shares.items():
+            if share > UNKNOWN:
+                advice = "use byte fallback, a larger vocabulary, or a tokenizer that knows its characters"
+                sys.stderr.write(f"warning: {share:.1%} of the tokens of {language} are [UNK]: {advice}\n")
 
     def _verdicts_table(self):
         table = Table(title="Paragraphs")
@@ -273,11 +285,8 @@ def prepare(
     settings |= cleaning.settings()
     shard_bytes = round(shard_megabytes * 1e6)
     source = find_source(text_dir, shard_bytes)
-    workers: Workers
-    if beam is None:
-        workers = Workers(processes, sum(part.size for part in source.parts))
-    else:
-        workers = BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
+    own = Workers(processes, sum(part.size for part in source.parts))
+    workers = own if beam is None else BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
     sources = checksums(source, workers)
     if out_dir.exists() and any(out_dir.iterdir()):
         found = Corpus(out_dir)

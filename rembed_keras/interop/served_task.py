@@ -11,13 +11,18 @@ from rembed_keras.modeling import Classifier, Regressor
 
 
 def write_served_task(
-    model: keras.Model, folder: Path, tokenizer: Tokenizer, sequence_length: int, labels: Sequence[str] = ()
+    model: keras.Model,
+    folder: Path,
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    labels: Sequence[str] = (),
+    pairs: bool = False,
 ) -> None:
     """Writes a classifier or a regressor.
 
-    The signature `serving_default` takes `texts`, strings [B], `pairs` takes `texts` and `pairs`. Both give
-    `probabilities` float [B, C] and `labels`, strings [B], or `values` float [B] of a regressor. Loading it needs
-    `import tensorflow_text`, and nothing of this package.
+    The signature `pairs` takes `texts` and `pairs`, strings [B] each; `serving_default` takes `texts` alone, or both if
+    the task was learnt on pairs. They give `probabilities` float [B, C] and `labels`, strings [B], or `values` float
+    [B] of a regressor. Loading it needs `import tensorflow_text`, and nothing of this package.
 
     Args:
         model: a `Classifier` or a `Regressor`.
@@ -25,6 +30,7 @@ def write_served_task(
         tokenizer: the encoder's.
         sequence_length: S; longer texts are cut as in fine-tuning.
         labels: names by their ids; of a classifier only.
+        pairs: whether every example of the task is a pair.
 
     Raises:
         UserError: for another model, or if the backend is not TensorFlow.
@@ -36,7 +42,7 @@ def write_served_task(
     import tensorflow as tf
 
     served = _served(model, tokenizer, sequence_length, list(labels))
-    signatures = {"serving_default": served.texts, "pairs": served.pairs}
+    signatures = {"serving_default": served.pairs if pairs else served.texts, "pairs": served.pairs}
     tf.saved_model.save(served, str(folder), signatures=signatures)
 
 

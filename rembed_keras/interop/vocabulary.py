@@ -16,11 +16,13 @@ from rembed_keras.data.text import read_paragraphs, text_files
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.convert import TOKENIZER, read_preset, write_preset, written_whole
+from rembed_keras.interop.pieces import new_pieces
 from rembed_keras.interop.spm import read_model, write_model
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 NORMAL = 1  # SentencePiece's type of pieces that are text
+UNIGRAM = 1  # and of models
 TABLES = ("embeddings/token/embeddings", "decoupled/table/embeddings", "gdes/difference/embeddings")
 BIAS = "output_embedding/bias"
 
@@ -62,10 +64,13 @@ def trim(
         if language not in files:
             raise UserError(f"{text_dir} has no text of {language}{did_you_mean(language, files)}")
     counts = {language: _count(path, tokenizer) for language, path in files.items()}
-    wanted = np.sum([counts[language] for language in (languages or files)], axis=0)
+    for language in languages or files:
+        if not counts[language].any():
+            raise UserError(f"{files[language]} has no text: remove it or add some")
+    wanted = np.sum([counts[language] for language in {*(languages or files)}], axis=0)
     proto = read_model(tokenizer.path)
     is_text = np.array([piece.type == NORMAL for piece in proto.pieces])
-    kept = np.flatnonzero((wanted >= min_count) | ~is_text | tokenizer.is_special)
+    kept = np.flatnonzero((wanted >= min_count) | ~is_text | tokenizer.is_special | _sets_prices(proto))
     pieces = [proto.pieces[i] for i in kept]
     with written_whole(Path(target)) as folder:
         smaller = _with_rows(model, len(kept), lambda rows: rows[kept])
@@ -83,40 +88,54 @@ def trim(
 def extend(source: str, target: str, pieces: Sequence[str]) -> int:
     """Adds pieces to a preset's vocabulary.
 
-    A new piece begins as the mean of the pieces that its text was split into, and is preferred to them.
+    A new piece begins as the mean of the pieces that its text was split into, and is preferred to them; no other text
+    is split differently.
 
     Args:
         source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
         target: the preset to write, which must not be there.
-        pieces: what to add, as SentencePiece writes it, with U+2581 for the space before a word.
+        pieces: what to add, as SentencePiece writes it, with U+2581 for the space before a word; the tokenizer
+            normalizes it.
 
     Returns:
         How many were added: those that were no pieces before.
 
     Raises:
-        UserError: for a preset that cannot be used, or when nothing is new; nothing is written then.
+        UserError: for a preset that cannot be used, a piece that stands for no text, or when nothing is new; nothing
+            is written then.
     """
     model, tokenizer = _read(Path(source))
     proto = read_model(tokenizer.path)
-    known = {piece.piece for piece in proto.pieces}
-    new = [piece for piece in dict.fromkeys(pieces) if piece and piece not in known]
+    new = new_pieces(proto, pieces)
     if not new:
         raise UserError("all pieces to add are there already")
-    parts = [tokenizer.encode_piece(piece) for piece in new]
     with written_whole(Path(target)) as folder:
 
         def grow(rows):
-            return np.concatenate([rows, [rows[ids].mean(axis=0) for ids in parts]]).astype(rows.dtype)
+            return np.concatenate([rows, [rows[each.parts].mean(axis=0) for each in new]]).astype(rows.dtype)
 
         write_preset(_with_rows(model, len(proto.pieces) + len(new), grow), folder, None)
-        scores = [sum(proto.pieces[i].score for i in ids) + 1e-3 for ids in parts]
-        added = [type(proto.pieces[0])(piece=piece, score=score) for piece, score in zip(new, scores, strict=True)]
+        added = [type(proto.pieces[0])(piece=each.piece, score=each.score) for each in new]
         write_model(proto, [*proto.pieces, *added], folder / TOKENIZER)
     return len(new)
 
 
+def _sets_prices(proto):
+    """Whether a piece has the lowest score of all text or the highest, bool [V].
+
+    SentencePiece prices unknown characters by the one and user-defined pieces by the other: without them, words would
+    be cut differently whose pieces all are kept.
+    """
+    scores = np.array([piece.score if piece.type == NORMAL else np.nan for piece in proto.pieces])
+    extremes = np.zeros(len(scores), bool)
+    extremes[[np.nanargmin(scores), np.nanargmax(scores)]] = True
+    return extremes
+
+
 def _read(source):
-    model, _ = read_preset(source)
+    model, notes = read_preset(source)
+    if notes:
+        raise UserError(f"{source} is no Encoder or MaskedLM, and {notes[0]}: convert it to a preset of its own first")
     if not (source / TOKENIZER).exists():
         raise UserError(f"{source} has no {TOKENIZER}: convert it again with --tokenizer MODEL")
     tokenizer = Tokenizer(source / TOKENIZER)
@@ -124,6 +143,10 @@ def _read(source):
     if config["vocabulary_size"] != tokenizer.vocabulary_size:
         rows = config["vocabulary_size"]
         raise UserError(f"{source}: the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
+    if read_model(tokenizer.path).trainer_spec.model_type != UNIGRAM:
+        raise UserError(
+            f"{source}: {TOKENIZER} is no unigram model: how others cut a text hangs on pieces it is not in"
+        )
     if config["input_cutoffs"] or model.get_config().get("output_cutoffs"):
         raise UserError(f"{source} has tables in bands, which begin at given pieces: none can go or come")
     return model, tokenizer
@@ -147,5 +170,8 @@ def _with_rows(model, vocabulary_size, change) -> keras.Model:
         copy = MaskedLM(copy, **arguments)
     for old, new in zip(model.weights, copy.weights, strict=True):
         by_word = old.path.endswith((*TABLES, BIAS))
-        new.assign(change(old.numpy()) if by_word else old.numpy())
+        values = change(old.numpy()) if by_word else old.numpy()
+        if not np.isfinite(values).all():
+            raise UserError(f"{old.path} has values that are not finite: the model cannot be used")
+        new.assign(values)
     return copy

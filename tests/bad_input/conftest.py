@@ -45,7 +45,9 @@ def models(encoder, tokenizer, tmp_path_factory):
     write(Encoder(tokenizer.vocabulary_size, 1, 1, 64, 8, 4, max_sequence_length=8), str(folder / "tf1"), "tf1", None)
     for model, place in ((learner, "checkpoints"), (Classifier(encoder, 2), "finetuned/topics/pretrained-lr0.1-seed0")):
         _checkpoint(checkpoints, model, folder / "run" / place)
-    about = {"kind": "Classification", "name": "topics", "labels": ["file", "table"], "sequence_length": 12}
+    form = {"text": "text", "pair": "pair", "id": "id", "delimiter": None, "pairs": None}
+    about = {"kind": "Classification", "name": "topics", "labels": ["file", "table"], "format": form}
+    about |= {"sequence_length": 12}
     (folder / "run/finetuned/topics/task.json").write_text(json.dumps(about))
     shutil.copyfile(tokenizer.path, folder / "run/finetuned/topics/tokenizer.model")
     text = tmp_path_factory.mktemp("text")

@@ -132,3 +132,15 @@ def test_a_file_that_many_threads_ask_for_is_opened_once(corpus, monkeypatch):
         found = [*pool.map(lambda start: again.tokens("de", start, 4), range(8))]
     assert len(opened) == 1
     assert [part.tolist() for part in found] == [corpus.tokens("de", start, 4).tolist() for start in range(8)]
+
+
+def test_languages_that_the_tokenizer_hardly_knows_are_told(corpus, tmp_path, capsys):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/xx.txt").write_text("\u0905 \u0906\u0907 save\n" * 20, encoding="utf-8")
+    (tmp_path / "text/en.txt").write_text("save the file\n" * 20, encoding="utf-8")
+    made = prepare(tmp_path / "text", tmp_path / "corpus", tokenizer=corpus.tokenizer.path)
+    words = corpus.tokenizer.encode("\u0905 \u0906\u0907 save")
+    assert made.unknown_shares == {"en": 0.0, "xx": words.count(corpus.tokenizer.unk_id) / len(words)}
+    made.show("corpus", 1.0)
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use byte fallback")

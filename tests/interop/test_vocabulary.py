@@ -7,9 +7,10 @@ import pytest
 from rembed_keras.data import sample
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, Tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop import extend, trim, write
+from rembed_keras.interop import convert, extend, trim, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.interop.spm import read_model, write_model
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.tasks.kinds.encoding import encode
 from tests.forward import forward
@@ -17,8 +18,10 @@ from tests.forward import forward
 
 def random_model(rows, coupling="decoupled", **changes):
     keras.utils.set_random_seed(4)
-    encoder = Encoder(rows, 2, 2, 16, 24, 6, max_sequence_length=64, **changes)
-    model = MaskedLM(encoder, 20 if coupling == "decoupled" else 6, coupling=coupling)
+    encoder = Encoder(rows, 2, 2, 16, 24, **{"input_embedding_dim": 6, "max_sequence_length": 64} | changes)
+    width = encoder.get_config()["input_embedding_dim"]
+    is_free = coupling == "decoupled" and width == 6  # others' heads are as wide as the input
+    model = MaskedLM(encoder, 20 if is_free else width, coupling=coupling)
     rng = np.random.default_rng(1)
     for weight in model.weights:
         weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
@@ -109,6 +112,10 @@ def test_new_pieces_begin_as_the_mean_of_their_parts_and_are_used(preset, corpus
 def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp_path):
     with pytest.raises(UserError, match="has no text of dee; did you mean de"):
         trim(str(preset), str(tmp_path / "out"), str(text_dir), ["dee"])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/sr-Latn.txt").write_text("\n\u200b\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"sr-Latn\.txt has no text"):
+        trim(str(preset), str(tmp_path / "out"), str(tmp_path / "empty"))
     write(random_model(950), str(tmp_path / "other"), "preset", corpus.tokenizer.path)
     with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 950 rows"):
         trim(str(tmp_path / "other"), str(tmp_path / "out"), str(text_dir))
@@ -119,6 +126,102 @@ def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp
     with pytest.raises(UserError, match="has tables in bands"):
         trim(str(tmp_path / "bands"), str(tmp_path / "out"), str(text_dir))
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_words_of_kept_pieces_are_cut_as_before(tmp_path, corpus):
+    """Though the rarest pieces go, by whose score SentencePiece prices unknown characters."""
+    proto = read_model(corpus.tokenizer.path)
+    kind = type(proto.pieces[0])
+    scores = {SPACE: -1, "x": -1, "cdef": -1, "ac": -9, "de": -9, "f": -9, "a": -30, "rare": -40}
+    pieces = [*proto.pieces[:5], *(kind(piece=piece, score=score) for piece, score in scores.items())]
+    write_model(proto, pieces, tmp_path / "own.model")
+    write(random_model(len(pieces)), str(tmp_path / "preset"), "preset", tmp_path / "own.model")
+    words = ["x", "ac", "de", "f", "cdef"]
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/xx-Test.txt").write_text("\n".join(words))
+    trim(str(tmp_path / "preset"), str(tmp_path / "small"), str(tmp_path / "text"), ["xx-Test"])
+    before, after = Tokenizer(tmp_path / "own.model"), Tokenizer(tmp_path / "small/tokenizer.model")
+    assert before.vocabulary_size > after.vocabulary_size
+    cuts = [tokenizer._model.encode("xacdef", return_type=str) for tokenizer in (before, after)]
+    assert cuts == [[SPACE, "x", "ac", "de", "f"]] * 2
+
+
+def test_a_language_that_is_named_twice_counts_once(preset, text_dir, tmp_path):
+    once, twice = (
+        trim(str(preset), str(tmp_path / name), str(text_dir), languages, min_count=20)
+        for name, languages in (("once", ["en"]), ("twice", ["en", "en"]))
+    )
+    assert once == twice
+
+
+@pytest.mark.parametrize(
+    "edit", [lambda *paths: trim(*paths[:3]), lambda *paths: extend(*paths[:2], [f"{SPACE}newest"])]
+)
+def test_what_cannot_be_edited_is_refused(edit, preset, corpus, text_dir, tmp_path):
+    paths = str(preset), str(tmp_path / "out"), str(text_dir)
+    proto = read_model(preset / "tokenizer.model")
+    proto.trainer_spec.model_type = 2
+    (preset / "tokenizer.model").write_bytes(proto.SerializeToString())
+    with pytest.raises(UserError, match="is no unigram model"):
+        edit(*paths)
+    write(LateMaskedLM(random_model(900).encoder, 20), str(tmp_path / "late"), "preset", corpus.tokenizer.path)
+    with pytest.raises(UserError, match="the heads of rembed_keras>LateMaskedLM are left out: convert it"):
+        edit(str(tmp_path / "late"), *paths[1:])
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_a_table_with_values_that_are_not_finite_is_refused(corpus, text_dir, tmp_path):
+    model = random_model(900)
+    table = model.encoder.token_embedding.embeddings
+    table.assign(np.where(np.arange(900)[:, None] == 400, np.nan, table.numpy()))
+    write(model, str(tmp_path / "preset"), "preset", corpus.tokenizer.path)
+    with pytest.raises(UserError, match="embeddings/token/embeddings has values that are not finite"):
+        extend(str(tmp_path / "preset"), str(tmp_path / "out"), [f"{SPACE}newest"])
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
+
+
+AS_BERT, AS_ALBERT = {"always_project": False, "input_embedding_dim": 16}, {"layer_sharing": "all"}
+
+
+@pytest.mark.parametrize(
+    ("coupling", "graph"),
+    [
+        ("decoupled", {}),
+        ("coupled", {}),
+        ("gdes", {}),
+        ("decoupled", AS_BERT),
+        ("coupled", AS_BERT),
+        ("gdes", AS_ALBERT),
+    ],
+)
+def test_rows_survive_all_edits_and_forms_together(coupling, graph, corpus, text_dir, tmp_path):
+    """Extended, trimmed, written for Hugging Face and read back: every row of every table, and every bias."""
+    model = random_model(900, coupling, **graph)
+    word, path = f"{SPACE}Menschenrechte", str(tmp_path)
+    write(model, f"{path}/preset", "preset", corpus.tokenizer.path)
+    extend(f"{path}/preset", f"{path}/more", [word, "unused"])
+    trim(f"{path}/more", f"{path}/small", str(text_dir), ["de"])
+    convert(f"{path}/small", f"{path}/hf", "preset", "huggingface")
+    convert(f"{path}/hf", f"{path}/back", "huggingface", "preset")
+    back, tokenizer = read_preset(tmp_path / "back")[0], Tokenizer(tmp_path / "back/tokenizer.model")
+    pieces = [tokenizer._model.id_to_piece(i) for i in range(tokenizer.vocabulary_size)]
+    assert word in pieces and "unused" not in pieces
+    parts = [
+        corpus.tokenizer.encode("Menschenrechte") if piece == word else [corpus.tokenizer._model.piece_to_id(piece)]
+        for piece in pieces
+    ]
+    for before, after in zip(tables(model), tables(back), strict=True):
+        assert len(after) == len(pieces)
+        np.testing.assert_allclose(after, [before[ids].mean(axis=0) for ids in parts], atol=1e-6)
+
+
+def tables(model):
+    """What a model holds for each piece: its row of the input, of the output, and its bias."""
+    arrays = {weight.path: weight.numpy() for weight in model.weights}
+    read = arrays["embeddings/token/embeddings"]
+    own = arrays.get("head/output_embedding/decoupled/table/embeddings")
+    change = arrays.get("head/output_embedding/gdes/difference/embeddings", 0.0)
+    return read, read + change if own is None else own, arrays["head/output_embedding/bias"]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from rembed_keras.errors import UserError
 LEAST = 8_000_000  # bytes of text for which a process of its own is worth its start
 PAUSE = 0.5  # seconds between lines on a terminal
 LONG_PAUSE = 30.0  # and elsewhere
+WATCH = 0.1  # seconds between looks at whether the process that started this one is there
 
 Job = tuple[int, Sequence[Any]]  # its size, and what its function is called with
 
@@ -91,7 +94,8 @@ class Workers:
         pool = joblib.Parallel(self.processes, backend="loky", return_as="generator_unordered", batch_size=1)
         with _told_of_lost_workers():
             yield from pool(
-                joblib.delayed(_numbered)(number, function, arguments) for number, (_, arguments) in enumerate(jobs)
+                joblib.delayed(_numbered)(os.getpid(), number, function, arguments)
+                for number, (_, arguments) in enumerate(jobs)
             )
 
     def apart(self, function: Callable, *arguments: Any) -> Any:
@@ -115,7 +119,7 @@ class Workers:
         own = ProcessPoolExecutor(1)
         try:
             with _told_of_lost_workers():
-                return own.submit(function, *arguments).result()
+                return own.submit(_tied, os.getpid(), function, arguments).result()
         finally:
             own.shutdown(kill_workers=True)
 
@@ -134,8 +138,26 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _numbered(number, function, arguments):
-    return number, function(*arguments)
+def _numbered(parent, number, function, arguments):
+    return number, _tied(parent, function, arguments)
+
+
+def _tied(parent, function, arguments):
+    """Calls a function in a process that is not to outlive the one that started it."""
+    _end_with(parent)
+    return function(*arguments)
+
+
+@lru_cache(1)
+def _end_with(parent):
+    """Has this process end when its parent has: what it still wrote would get among the files of the next attempt."""
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(WATCH)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Line:

@@ -29,6 +29,8 @@ SPECIAL_PIECES = {
 }
 THREADS = 4  # of training; the sums of its threads, and so the model, depend on their number
 CHUNK = 2000  # texts that are tokenized together
+SAMPLE = 4192  # bytes of the longest text that a tokenizer learns from at once: SentencePiece's own limit
+RESERVED = "\u2585"  # SentencePiece's sign of an unknown character; it learns from no text that has one
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # scripts that put no spaces between words, as their letters' Unicode names begin: every piece may start a word
@@ -129,20 +131,6 @@ class Tokenizer:
         starts, ends = np.array(places[::-1], np.int32).reshape(-1, 2).T
         return found["ids"], starts, ends
 
-    def encode_piece(self, piece: str) -> list[int]:
-        """Ids of what a piece stands for, in the middle of a word unless it begins with U+2581.
-
-        Args:
-            piece: as SentencePiece writes it.
-        """
-        ids = self.encode(piece.replace(SPACE, " "))
-        first = self._model.id_to_piece(ids[0]) if ids else ""
-        if piece.startswith(SPACE) or not first.startswith(SPACE):
-            return ids
-        rest = first.removeprefix(SPACE)  # the tokenizer put a space before it
-        own = self._model.piece_to_id(rest) if rest else None
-        return ids[1:] if own is None else [own, *ids[1:]]
-
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Ids of many texts, without special pieces."""
         return self._model.encode(texts, num_threads=os.cpu_count() or 1)
@@ -175,7 +163,7 @@ def train_tokenizer(
     """Trains a unigram model whose first pieces are [PAD] [UNK] [CLS] [SEP] [MASK].
 
     Args:
-        lines: the text to learn from.
+        lines: the text to learn from, of any length: long ones are cut at spaces, or between characters.
         path: where to write the model.
         vocabulary_size: V, number of pieces, special ones included.
         byte_fallback: whether to spell characters that are no piece as bytes, instead of [UNK].
@@ -194,7 +182,8 @@ def train_tokenizer(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=_samples(lines),
+            max_sentence_length=SAMPLE,
             model_writer=model,
             model_type="unigram",
             vocab_size=vocabulary_size,
@@ -217,6 +206,21 @@ def train_tokenizer(
         raise UserError(_explain(str(error), vocabulary_size)) from None
     Path(path).write_bytes(model.getvalue())
     return Tokenizer(path)
+
+
+def _samples(lines):
+    """Yields text in samples that SentencePiece takes; it drops longer ones, and those with its sign, silently."""
+    for line in lines:
+        rest = line.replace(RESERVED, " ").encode("utf-8")
+        while len(rest) > SAMPLE:
+            end = start = rest.rfind(b" ", 1, SAMPLE + 1)
+            if end < 0:
+                end = start = len(rest[:SAMPLE].decode("utf-8", "ignore").encode("utf-8"))
+            else:
+                start += 1  # a sample begins as a word does, by itself
+            yield rest[:end].decode("utf-8")
+            rest = rest[start:]
+        yield rest.decode("utf-8")
 
 
 def _shown(piece):

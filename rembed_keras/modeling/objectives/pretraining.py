@@ -50,6 +50,11 @@ class PretrainingModel(OnReplicas, keras_hub.models.Task):
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.loss_by_group = None
 
+    @classmethod
+    def from_preset(cls, preset: str, load_weights: bool = True) -> keras.Model:
+        """As keras-hub's, which fails at a mixed policy's name unless a dtype is given; the encoder keeps its own."""
+        return super().from_preset(preset, load_weights, dtype=keras.config.dtype_policy())
+
     @property
     def encoder(self) -> Encoder:
         """What is kept."""

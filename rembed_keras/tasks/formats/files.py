@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from rembed_keras.data.text import read_lines
 from rembed_keras.errors import UserError
+from rembed_keras.tasks.formats.columns import TextFormat, WordFormat
+from rembed_keras.tasks.formats.lines import is_json_lines
 from rembed_keras.tasks.formats.readers import read_conll, read_jsonl, read_squad, read_table
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 
@@ -59,7 +61,7 @@ def labelled_files(
     """
 
     def read(path, hidden):
-        if Path(str(path).removesuffix(".gz")).suffix == ".jsonl":
+        if is_json_lines(path):
             return read_jsonl(path, text, pair, label, id, numeric, hidden=hidden)
         return read_table(path, text, pair, label, id, delimiter, numeric, hidden=hidden)
 
@@ -70,7 +72,7 @@ def labelled_files(
         parts.append({language: read(path, hidden) for language, path in paths.items()})
         for language, path in paths.items():
             _check_trained(parts[-1][language], labels, path)
-    return Splits(examples, *parts)
+    return Splits(examples, parts[0], parts[1], TextFormat(text, pair or "pair", id or "id", delimiter))
 
 
 def tagged_files(
@@ -107,6 +109,7 @@ def tagged_files(
         _first(read(train), train_size, str(train)),
         {language: read(path) for language, path in _by_language(dev).items()},
         {language: read(path, hidden=True) for language, path in _by_language(test).items()},
+        WordFormat(word_column, separator),
     )
 
 
@@ -141,7 +144,7 @@ def question_files(
     return Splits(
         _first(read(train), train_size, str(train)),
         {language: read(path) for language, path in _by_language(dev).items()},
-        {language: read_squad(path) for language, path in _by_language(test).items()},
+        {language: read_squad(path, hidden=True) for language, path in _by_language(test).items()},
     )
 
 

@@ -6,7 +6,7 @@ What is wrong with one is told with its name and line.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
 
 DELIMITERS = {".tsv": "\t", ".csv": ","}
+csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
 KINDS = {str: "a text", int: "a whole number", list: "an array", dict: "an object"}
 
 
@@ -67,6 +68,81 @@ def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(value, dict):
             raise UserError(f"{path}, line {number} is not a JSON object, but {line.strip()[:40]}")
         yield number, value
+
+
+def read_header(
+    path: str | Path, rows: Iterator[tuple[int, list[str]]], needed: Collection[str], optional: Collection[str] = ()
+) -> list[str]:
+    """The names of a table's columns, its first row.
+
+    Args:
+        path: the file, to begin a message with.
+        rows: what `read_rows` yields; its first is taken.
+        needed: columns that must be there, each once.
+        optional: columns that may be there, each once.
+
+    Raises:
+        UserError: for an empty table, a column that is not there, or two of one name.
+    """
+    _, header = next(rows, (0, []))
+    if not header:
+        raise UserError(f"{path} is empty; its first line should name the columns")
+    for name in sorted({*needed, *optional}):
+        if name in needed and name not in header:
+            raise UserError(f"{path}, line 1 has no column {name}{did_you_mean(name, header)}")
+        if header.count(name) > 1:
+            raise UserError(f"{path}, line 1 has two columns {name}")
+    return header
+
+
+def read_named(
+    path: str | Path, delimiter: str | None, needed: Collection[str], optional: Collection[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the rows of a table, or the objects of JSON lines, by the names of columns, with their lines' numbers.
+
+    The names of JSON lines are not checked here: `field` does it, object by object.
+
+    Args:
+        path: the file; what it is, its name says.
+        delimiter: as in `read_rows`.
+        needed: as in `read_header`.
+        optional: as in `read_header`.
+
+    Raises:
+        UserError: for a row of other columns than the first, no row at all, and as `read_header` and `read_objects`.
+    """
+    number = 0
+    if is_json_lines(path):
+        for number, row in read_objects(path):
+            yield number, row
+    else:
+        rows = read_rows(path, delimiter)
+        header = read_header(path, rows, needed, optional)
+        for number, cells in rows:
+            if len(cells) != len(header):
+                raise UserError(f"{path}, line {number} has {len(cells)} cells, and the first line {len(header)}")
+            yield number, dict(zip(header, cells, strict=True))
+    if not number:
+        raise UserError(f"{path} has no examples")
+
+
+def is_json_lines(path: str | Path) -> bool:
+    """Whether a file's name says that it has a JSON object a line."""
+    return Path(Path(path).name.removesuffix(".gz")).suffix == ".jsonl"
+
+
+def identifier(row: Any, key: str, place: object) -> str:
+    """The id of an example in a JSON object, a text or a whole number; the arguments are those of `field`.
+
+    Raises:
+        UserError: for an id that is not there, or neither.
+
+    >>> identifier({"id": 7}, "id", "squad.json, paragraph 1")
+    '7'
+    """
+    value = row.get(key) if isinstance(row, dict) else None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else field(row, key, str, place)
 
 
 def field(row: Any, key: str, kind: type, place: object) -> Any:

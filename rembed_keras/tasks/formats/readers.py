@@ -14,7 +14,7 @@ from typing import Any
 from rembed_keras.data.json_files import parse_json
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.tasks.formats.lines import field, read_objects, read_rows
+from rembed_keras.tasks.formats.lines import field, identifier, read_header, read_objects, read_rows
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 
 INDEX = re.compile(r"[0-9]+([-.][0-9]+)?")  # of a word, a multi-word token or an empty node in CoNLL-U
@@ -33,14 +33,10 @@ class _Columns:
     hidden: bool
 
     def example(self, row: Mapping[str, Any], position: int, place: str) -> Labelled:
-        name: Any = position
-        if self.id is not None:
-            name = row.get(self.id)
-            if not isinstance(name, int):
-                name = field(row, self.id, str, place)
+        name = str(position) if self.id is None else identifier(row, self.id, place)
         text = field(row, self.text, str, place)
         pair = None if self.pair is None else field(row, self.pair, str, place)
-        return Labelled(str(name), text, pair, self._label(row, place))
+        return Labelled(name, text, pair, self._label(row, place))
 
     def _label(self, row, place):
         if self.label is None:
@@ -105,14 +101,8 @@ def read_table(
     """
     columns = _Columns(text, pair, label, id, numeric, labels, hidden)
     rows = read_rows(path, delimiter)
-    _, header = next(rows, (0, []))
-    if not header:
-        raise UserError(f"{path} is empty; its first line should name the columns")
-    wanted = {name for name in (text, pair, id, None if hidden else label) if name is not None}
-    for name in sorted(wanted):
-        if header.count(name) != 1:
-            fault = f"no column {name}{did_you_mean(name, header)}" if name not in header else f"two columns {name}"
-            raise UserError(f"{path}, line 1 has {fault}")
+    needed = {name for name in (text, pair, id, None if hidden else label) if name is not None}
+    header = read_header(path, rows, needed, [label] if label else [])
     examples: list[Labelled] = []
     broken: list[int] = []
     for number, cells in rows:
@@ -170,10 +160,11 @@ def read_conll(
 
     Args:
         path: the file.
-        word_column: where the word is, from 0, or from the end -1; by default 0, in CoNLL-U 1.
+        word_column: where the word is, from 0, or from the end -1; by default 0, in CoNLL-U 1. Lines that are one
+            column are words, whatever it is.
         tag_column: where its tag is; by default -1, in CoNLL-U 3, the universal part of speech.
         separator: what is between columns; by default tabs if the first word's line has one, else spaces.
-        hidden: whether tags may be missing: a file whose lines are words alone has none then.
+        hidden: whether tags may be missing: a file without their column, or with nothing in it, has none then.
 
     Returns:
         Sentences, numbered from 0; none is empty.
@@ -182,6 +173,50 @@ def read_conll(
         UserError: for lines with other numbers of columns, a column that is not there, a word or tag that is empty, or
             no sentence.
     """
+    sentences, width, is_conllu = _read_sentences(path, separator)
+    tag_column = tag_column if tag_column is not None else 3 if is_conllu else -1
+    is_there = width > 1 and -width <= tag_column < width
+    has_tags = not hidden or (is_there and any(cells[tag_column] for rows in sentences for _, cells in rows))
+    word_column = _word_column(word_column, width, is_conllu)
+    examples = []
+    for number, rows in enumerate(sentences):
+        words = tuple(_column(cells, word_column, place, "word") for place, cells in rows)
+        tags = tuple(_column(cells, tag_column, place, "tag") for place, cells in rows) if has_tags else None
+        examples.append(Tagged(str(number), words, tags))
+    return examples
+
+
+def read_words(path: str | Path, word_column: int | None = None, separator: str | None = None) -> list[Tagged]:
+    """Sentences of a file as `read_conll` reads it, with or without a column of tags, which is not looked at.
+
+    Args:
+        path: the file.
+        word_column: as in `read_conll`.
+        separator: as in `read_conll`.
+
+    Returns:
+        Sentences without tags, numbered from 0; none is empty.
+
+    Raises:
+        UserError: for lines with other numbers of columns, a column that is not there, an empty word, or no sentence.
+    """
+    sentences, width, is_conllu = _read_sentences(path, separator)
+    word_column = _word_column(word_column, width, is_conllu)
+    return [
+        Tagged(str(number), tuple(_column(cells, word_column, place, "word") for place, cells in rows))
+        for number, rows in enumerate(sentences)
+    ]
+
+
+def _word_column(given, width, is_conllu):
+    """Where the word is; in a file of words alone there is one place that it can be."""
+    if width == 1:
+        return 0
+    return given if given is not None else int(is_conllu)
+
+
+def _read_sentences(path, separator):
+    """Sentences as rows of (place, cells), the number of columns, and whether it is CoNLL-U, whose words are kept."""
     lines = list(enumerate(read_exact_lines(path), start=1))
     first = next((line for _, line in lines if line.strip(" \t") and not line.startswith(("#", "-DOCSTART-"))), None)
     if first is None:
@@ -189,10 +224,7 @@ def read_conll(
     separator = separator or ("\t" if "\t" in first else " ")
     width = len(_cells(first, separator))
     is_conllu = width == 10 and INDEX.fullmatch(_cells(first, separator)[0]) is not None
-    word_column = word_column if word_column is not None else int(is_conllu)
-    tag_column = tag_column if tag_column is not None else 3 if is_conllu else -1
-    has_tags = width > 1 or not hidden
-    sentences: list[list[tuple[str, str]]] = [[]]
+    sentences: list[list[tuple[str, list[str]]]] = [[]]
     for number, line in lines:
         cells = _cells(line, separator)
         if not line.strip(" \t"):
@@ -202,13 +234,8 @@ def read_conll(
         elif len(cells) != width:
             raise UserError(f"{path}, line {number} has {len(cells)} columns, and the first word's line {width}")
         elif not is_conllu or cells[0].isdecimal():
-            place = f"{path}, line {number}"
-            tag = _column(cells, tag_column, place, "tag") if has_tags else ""
-            sentences[-1].append((_column(cells, word_column, place, "word"), tag))
-    return [
-        Tagged(str(i), tuple(word for word, _ in words), tuple(tag for _, tag in words) if has_tags else None)
-        for i, words in enumerate(filter(None, sentences))
-    ]
+            sentences[-1].append((f"{path}, line {number}", cells))
+    return [rows for rows in sentences if rows], width, is_conllu
 
 
 def _cells(line, separator):
@@ -224,8 +251,12 @@ def _column(cells, column, place, kind):
     return cells[column]
 
 
-def read_squad(path: str | Path) -> list[Question]:
+def read_squad(path: str | Path, hidden: bool = False) -> list[Question]:
     """Questions of a file in the format of SQuAD: articles of paragraphs, each a context with questions.
+
+    Args:
+        path: the file.
+        hidden: whether answers may be empty, which are left out then; a question may have none in any case.
 
     Raises:
         UserError: for a file that is not JSON, a missing value, an id that comes twice, no question, or an answer that
@@ -238,19 +269,21 @@ def read_squad(path: str | Path) -> list[Question]:
             place = f"{path}, article {i}, paragraph {j}"
             context = field(paragraph, "context", str, place)
             for row in field(paragraph, "qas", list, place):
-                name = field(row, "id", str, place)
+                name = identifier(row, "id", place)
                 if name in questions:
                     raise UserError(f"{place}: there is another question {name!r} before this")
-                questions[name] = _question(name, row, context, f"{place}, question {name!r}")
+                questions[name] = _question(name, row, context, hidden, f"{place}, question {name!r}")
     if not questions:
         raise UserError(f"{path} has no questions")
     return list(questions.values())
 
 
-def _question(name, row, context, place):
+def _question(name, row, context, hidden, place):
     answers, starts = [], []
     for answer in field(row, "answers", list, place) if "answers" in row else []:
         text, start = field(answer, "text", str, place), field(answer, "answer_start", int, place)
+        if hidden and not text:
+            continue
         if not text or start < 0 or not context.startswith(text, start):
             raise UserError(f"{place}: answer {text!r} does not stand at character {start} of its context")
         answers.append(text)

@@ -5,6 +5,7 @@ that is true or false, and the most probable one of a question is its answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from rembed_keras.modeling import Classifier, Regressor
 from rembed_keras.tasks import answers as texts_of_answers
 from rembed_keras.tasks import metrics as official
 from rembed_keras.tasks.baselines import tfidf_classifier
+from rembed_keras.tasks.formats.columns import TextFormat
 from rembed_keras.tasks.kinds.encoding import encode_pairs
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.tasks.kinds.task import Task
@@ -35,6 +37,8 @@ class Classification(Task):
     Raises:
         UserError: if there are fewer than two labels, one that was never trained, or one that is unknown.
     """
+
+    format = TextFormat
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class Classification(Task):
         }
 
     def description(self):
-        return super().description() | {"labels": self.labels}
+        return super().description() | {"labels": self.labels, "format": asdict(self.format.of(self.splits))}
 
 
 class Regression(Task):
@@ -98,6 +102,7 @@ class Regression(Task):
     """
 
     learns = ()
+    format = TextFormat
 
     def __init__(
         self,
@@ -133,6 +138,9 @@ class Regression(Task):
     def baselines(self):
         mean = float(np.mean([example.label for example in self.splits.train]))
         return {"mean": lambda examples: [mean] * len(examples)}
+
+    def description(self):
+        return super().description() | {"format": asdict(self.format.of(self.splits))}
 
 
 class Candidates(Classification):

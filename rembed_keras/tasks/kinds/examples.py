@@ -7,6 +7,7 @@ every source.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,10 @@ class Splits:
         train: of the language that is trained on.
         dev: by language, or by the name of another part, such as "mismatched".
         test: by language or part; where answers are hidden, to be predicted and handed in.
+        format: how a file of such examples is read, one of `rembed_keras.tasks.formats`; None for the task's default.
     """
 
     train: Sequence[Example]
     dev: Mapping[str, Sequence[Example]] = field(default_factory=dict)
     test: Mapping[str, Sequence[Example]] = field(default_factory=dict)
+    format: Any = None

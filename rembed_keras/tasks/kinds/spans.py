@@ -14,6 +14,7 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import SpanExtractor
 from rembed_keras.tasks.answers import exact_match, mlqa_scores, squad_scores
+from rembed_keras.tasks.formats.columns import QuestionFormat
 from rembed_keras.tasks.kinds.encoding import Encoded, fill_rows
 from rembed_keras.tasks.kinds.examples import Question, Splits
 from rembed_keras.tasks.kinds.task import Task
@@ -218,6 +219,8 @@ class QuestionAnswering(Task):
     Raises:
         UserError: for a normalization that is unknown.
     """
+
+    format = QuestionFormat
 
     def __init__(
         self,

@@ -6,16 +6,20 @@ are. A word's tag is that of its first piece; the other pieces have no say.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Tagger
+from rembed_keras.tasks.formats.columns import WordFormat
 from rembed_keras.tasks.kinds.encoding import Encoded, fill_rows
 from rembed_keras.tasks.kinds.examples import Splits, Tagged
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.metrics import span_f1, tag_accuracy
+
+SPAN = ("B-", "I-", "E-", "S-")  # what tags of a span's words begin with
 
 
 def encode_tagged(
@@ -147,7 +151,8 @@ class Tagging(Task):
     Args:
         name: as in `Task`.
         splits: examples of `Tagged`.
-        metrics: as in `Task`; of sentences of tags.
+        metrics: as in `Task`; of sentences of tags. By default accuracy, and before it F1 of spans where every tag is
+            "O" or part of a span, such as "B-PER".
         tags: names in the order of their ids; those of the training examples, sorted, by default.
         train_language: as in `Task`.
         part: as in `Task`.
@@ -155,6 +160,8 @@ class Tagging(Task):
     Raises:
         UserError: if there are fewer than two tags, or one to be scored that was never trained.
     """
+
+    format = WordFormat
 
     def __init__(
         self,
@@ -165,12 +172,14 @@ class Tagging(Task):
         train_language: str = "en",
         part: str = "test",
     ):
-        super().__init__(name, splits, metrics or {"f1": span_f1, "accuracy": tag_accuracy}, train_language, part)
+        super().__init__(name, splits, metrics or {"accuracy": tag_accuracy}, train_language, part)
         trained = {tag for example in self.splits.train for tag in example.tags}
         self.tags = sorted(trained) if tags is None else list(tags)
         if len(self.tags) < 2:
             raise UserError(f"task {name}: the training data has fewer than two tags")
         self.check_labels(trained, self.tags, lambda example: example.tags or ())
+        if not metrics and all(tag == "O" or tag.startswith(SPAN) for tag in self.tags):
+            self.metrics = {"f1": span_f1} | self.metrics
 
     def gold(self, example):
         return example.tags
@@ -203,4 +212,4 @@ class Tagging(Task):
         }
 
     def description(self):
-        return super().description() | {"tags": self.tags}
+        return super().description() | {"tags": self.tags, "format": asdict(self.format.of(self.splits))}

@@ -29,6 +29,10 @@ class Task:
         train_language: the language of the training examples.
         part: which examples are scored: "test", or "dev" where the answers of the test are hidden.
 
+    Attributes:
+        scored: by language, the examples that are scored.
+        choosing: development examples of the training language, to choose settings by.
+
     Raises:
         UserError: for a part that is unknown or without examples, or training examples without answers.
     """
@@ -55,15 +59,20 @@ class Task:
         if splits is None:
             return
         self.scored: dict[str, list] = {
-            language: [example for example in examples if self.gold(example) is not None]
-            for language, examples in getattr(splits, part).items()
+            language: self._known(examples) for language, examples in getattr(splits, part).items()
         }
+        ours = splits.dev.get(train_language, ())
+        self.choosing: list = self.scored.get(train_language, []) if part == "dev" else self._known(ours)
         empty = [language for language, examples in self.scored.items() if not examples]
         if empty or not self.scored:
             other = "; their answers are hidden: score part 'dev'" if part == "test" and splits.dev else ""
             raise UserError(f"task {name} has no {part} examples of {', '.join(empty) or 'any language'}{other}")
         if not splits.train or any(self.gold(example) is None for example in splits.train):
             raise UserError(f"task {name} has no training examples, or some without an answer")
+
+    def _known(self, examples):
+        """The examples whose answers are not hidden."""
+        return [example for example in examples if self.gold(example) is not None]
 
     @property
     def metric_names(self) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rembed_keras.errors import UserError
+from rembed_keras.tasks.formats.columns import WordFormat
 from rembed_keras.tasks.kinds.examples import Splits
 from rembed_keras.tasks.retrieval.bitext import BitextSplits
 from rembed_keras.tasks.suites.xtreme_files import read_bucc, read_pairs, read_questions, read_tagged, read_tatoeba
@@ -42,6 +43,7 @@ TAGS = {"udpos": tuple(UPOS.split()), "panx": tuple(NAMES.split())}
 TYDIQA_NAMES = "arabic bengali english finnish indonesian korean russian swahili telugu"
 NO_DEV = {"udpos": ("kk", "th", "tl", "yo")}  # languages without development data
 ENGLISH = ("en",)
+WORDS = WordFormat(separator="\t")  # they may hold spaces, also where no tag stands behind them
 
 
 def xnli(
@@ -100,7 +102,7 @@ def udpos(
     Raises:
         UserError: for a missing or malformed file, an unknown tag or language, or a tag without training data.
     """
-    return _by_language(Path(folder) / "udpos", read_tagged, TAGS["udpos"], languages, dev_languages)
+    return _by_language(Path(folder) / "udpos", read_tagged, TAGS["udpos"], languages, dev_languages, WORDS)
 
 
 def panx(
@@ -119,7 +121,7 @@ def panx(
     Raises:
         UserError: for a missing or malformed file, an unknown tag or language, or a tag without training data.
     """
-    return _by_language(Path(folder) / "panx", read_tagged, TAGS["panx"], languages, dev_languages)
+    return _by_language(Path(folder) / "panx", read_tagged, TAGS["panx"], languages, dev_languages, WORDS)
 
 
 def xquad(folder: str | Path, languages: Sequence[str] | None = None) -> Splits:
@@ -261,7 +263,7 @@ def tatoeba(folder: str | Path, languages: Sequence[str] | None = None) -> Bitex
     return BitextSplits(test={language: read_tatoeba(folder, language) for language in _chosen("tatoeba", languages)})
 
 
-def _by_language(folder, read, classes, languages, dev_languages):
+def _by_language(folder, read, classes, languages, dev_languages, form=None):
     train, dev, test = (
         {
             language: read(_first(folder, f"{part}-{language}.tsv"), classes, part)
@@ -269,7 +271,7 @@ def _by_language(folder, read, classes, languages, dev_languages):
         }
         for part, chosen in (("train", ENGLISH), ("dev", dev_languages), ("test", languages))
     )
-    return Splits(train["en"], dev, test)
+    return Splits(train["en"], dev, test, form)
 
 
 def _chosen(task, languages, part="test"):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from rembed_keras.data.json_files import parse_json
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.tasks.formats.lines import field, read_rows
+from rembed_keras.tasks.formats.lines import field, identifier, read_rows
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 from rembed_keras.tasks.retrieval.bitext import Bitext
 
@@ -130,7 +130,7 @@ def read_questions(path: Path, hidden: bool = False, prefix: str = "") -> list[Q
         for paragraph in field(article, "paragraphs", list, path):
             context = field(paragraph, "context", str, path)
             for row in field(paragraph, "qas", list, path):
-                name = field(row, "id", str, path)
+                name = identifier(row, "id", path)
                 if name in questions:
                     raise UserError(f"{path} has two questions {name!r}")
                 if name.startswith(prefix):

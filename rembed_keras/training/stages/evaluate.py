@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.kinds.encoding import predict
+from rembed_keras.tasks.kinds.encoding import Encoded, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
@@ -61,7 +61,7 @@ def evaluate(
         for seed in seeds:
             model = asked.model(start, rate, seed)
             for language, examples in task.scored.items():
-                answers = None if model is None else asked.answers(model, language, examples)
+                answers = None if model is None else asked.answers(model, examples)
                 scores += _record(asked, start, seed, language, examples, answers)
     write_atomically(workdir.finetuned / task.name / "chosen.json", json.dumps(chosen))
     baselines = task.baselines()
@@ -92,7 +92,7 @@ class Asked:
     def __init__(self, workdir, task, origin, sequence_length, jit_compile=True):
         self.workdir, self.task, self.origin, self.sequence_length = workdir, task, origin, sequence_length
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
-        self._encoded = {}
+        self._encoded: dict[int, tuple[Sequence[Any], Encoded]] = {}  # by the identity of the examples
         self._model: Any = None
         self._of: Any = None  # the configuration in its checkpoint
 
@@ -112,13 +112,14 @@ class Asked:
         self._model.compile(jit_compile=self._jit_compile)
         return self._model
 
-    def answers(self, model, part, examples):
-        """What a model says to examples, which have a name so that they are encoded once."""
-        if part not in self._encoded:
-            self._encoded[part] = self.task.encode(
-                examples, self.origin.tokenizer, self.sequence_length, self.origin.num_segments
+    def answers(self, model, examples):
+        """What a model says to examples, which are encoded once: the list is kept, and should not change."""
+        if id(examples) not in self._encoded:
+            self._encoded[id(examples)] = (
+                examples,
+                self.task.encode(examples, self.origin.tokenizer, self.sequence_length, self.origin.num_segments),
             )
-        encoded = self._encoded[part]
+        _, encoded = self._encoded[id(examples)]
         return self.task.answers(examples, encoded, predict(model, encoded.inputs, BATCH_SIZE))
 
 
@@ -127,8 +128,7 @@ def _choose(asked, start, learning_rates, seeds):
     if len(learning_rates) == 1:
         return learning_rates[0]
     task = asked.task
-    language = task.train_language
-    examples = [example for example in task.splits.dev.get(language, ()) if task.gold(example) is not None]
+    language, examples = task.train_language, task.choosing
     if not examples:
         raise UserError(f"task {task.name} has no dev examples of {language} to choose a learning rate by: name one")
     found: dict[float, list[float]] = {}
@@ -138,7 +138,7 @@ def _choose(asked, start, learning_rates, seeds):
             model = asked.model(start, rate, seed)
             value = 0.0  # failed
             if model is not None:
-                value = next(iter(task.score(examples, asked.answers(model, "dev", examples), language).values()))
+                value = next(iter(task.score(examples, asked.answers(model, examples), language).values()))
             found[rate].append(value)
     chosen = max(found, key=lambda rate: float(np.mean(found[rate])))
     shown = ", ".join(f"{rate:g}: {np.mean(values):.3f}" for rate, values in found.items())

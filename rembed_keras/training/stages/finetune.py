@@ -4,18 +4,22 @@ The pre-training head is dropped by not being loaded. Beside every fine-tuned en
 starts from its random initial weights: what pre-training was worth is the difference.
 """
 
+import hashlib
 import itertools
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from rembed_keras.analysis.cost.ledger import ledger
-from rembed_keras.errors import DivergedError
+from rembed_keras.data.json_files import read_json
+from rembed_keras.errors import DivergedError, UserError, shortened
 from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.kinds.task import Task, batches
@@ -26,6 +30,18 @@ from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
 from rembed_keras.training.stages.origin import STARTS, Origin
+
+SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
+TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
+
+
+class Trained(NamedTuple):
+    """A training of a task, and where its checkpoints are; its learning rate is written as in the folder's name."""
+
+    start: str
+    rate: str
+    seed: int
+    folder: Path
 
 
 @together
@@ -73,7 +89,8 @@ def finetune(
         jit_compile: whether to use XLA where it works.
 
     Raises:
-        UserError: for a start that is unknown, or no pre-trained encoder to start from.
+        UserError: for a start that is unknown, no pre-trained encoder to start from, or another task of the same name,
+            one with other examples or settings.
     """
     origin = Origin(workdir.path, encoder, pretrained)
     encoded = task.encode(task.splits.train, origin.tokenizer, sequence_length, origin.num_segments)
@@ -82,6 +99,9 @@ def finetune(
         print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(origin.fresh()).to_json(), indent=1))
+    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "warmup_share": warmup_share}
+    settings |= {"dropout": dropout, "ways": [type(way).__name__ for way in ways], "examples_sha256": _sha256(encoded)}
+    _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
     learners = _Learners(task, origin, optimizer, ways, dropout, placement, (round(warmup_share * steps), steps))
@@ -92,6 +112,8 @@ def finetune(
         learner = learners.begin(start, rate, seed)
         if workdir.is_chief:
             _account(workdir, task, tuned(learner))
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder.parent / SETTINGS, json.dumps(settings, indent=1))
         data = batches(encoded, batch_size, seed)
         _build_metrics(learner, placement, data)
         try:
@@ -121,9 +143,35 @@ def finetune(
     write_atomically(workdir.finetuned / task.name / "task.json", json.dumps(about, indent=1, ensure_ascii=False))
 
 
+def _sha256(encoded):
+    """Checksum of all that is learnt from, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for column in keras.tree.flatten([encoded.inputs, encoded.targets, encoded.weights]):
+        digest.update(b"" if column is None else np.asarray(column).tobytes())
+    return digest.hexdigest()
+
+
+def _refuse_another_of_its_name(folder, settings):
+    """Models that were learnt otherwise would be taken for those of this task, as if it had been done."""
+    there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
+    for key, value in settings.items():
+        if there.get(key) != value:
+            raise UserError(
+                f"{folder} has models whose {key} is {shortened(there.get(key))}, not {shortened(value)}: "
+                "give each task a name of its own, or choose another WORKDIR"
+            )
+
+
 def folder_of(workdir: Workdir, task: Task, start: str, rate: float, seed: int) -> Path:
     """Where the checkpoints of a fine-tuned model are."""
     return workdir.finetuned / task.name / f"{start}-lr{rate:g}-seed{seed}"
+
+
+def trained_in(folder: Path) -> list[Trained]:
+    """The trainings in a task's folder, by start, learning rate and seed, each in the order of its numbers."""
+    matches = ((TRAINED.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir())
+    found = [Trained(each["start"], each["rate"], int(each["seed"]), path) for each, path in matches if each]
+    return sorted(found, key=lambda each: (each.start, float(each.rate), each.seed))
 
 
 def has_failed(folder: Path) -> bool:

@@ -11,12 +11,12 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
-from rembed_keras.tasks.formats.lines import field, read_objects, read_rows
-from rembed_keras.tasks.formats.readers import read_conll, read_squad
+from rembed_keras.tasks.formats.columns import parse_format
 from rembed_keras.tasks.kinds.encoding import predict
-from rembed_keras.tasks.kinds.examples import Labelled
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.stages.finetune import trained_in
+from rembed_keras.training.stages.origin import STARTS
 
 KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
 CHUNK = 512  # examples that are held at a time
@@ -44,6 +44,7 @@ class Answerer:
             raise UserError(
                 f"{folder} is a task of kind {shortened(kind)}; what can answer a file is {', '.join(KINDS)}"
             )
+        self.format = parse_format(KINDS[kind].format, about.pop("format", {}), folder / "task.json")
         try:
             self.task = KINDS[kind](splits=None, **about)
         except (TypeError, AttributeError):
@@ -85,26 +86,24 @@ class Answerer:
         Raises:
             UserError: if it is there already, or the task gives no labels or numbers.
         """
-        labels = getattr(self.task, "labels", ())
+        labels, pairs = getattr(self.task, "labels", ()), getattr(self.format, "pairs", None) is True
         with written_whole(Path(target)) as folder:
-            write_served_task(self.model, folder, self.tokenizer, self.sequence_length, labels)
+            write_served_task(self.model, folder, self.tokenizer, self.sequence_length, labels, pairs)
 
-    def read(self, file: str | Path, text: str = "text", pair: str = "pair") -> Iterable[Any]:
+    def read(self, file: str | Path, text: str | None = None, pair: str | None = None) -> Iterable[Any]:
         """Examples of a user's file: JSON lines or a table for labels, CoNLL for tags, SQuAD's JSON for questions.
+
+        It is read as the recipe read its files, by the columns that it named; labels and tags need not be there.
 
         Args:
             file: the file; what it is, its name says: `.jsonl`, `.tsv`, `.csv`, all also with `.gz`.
-            text: the column of the text.
-            pair: the column of the second text, if the file has it.
+            text: the column of the text; the recipe's by default.
+            pair: the column of the second text; the recipe's by default.
 
         Raises:
-            UserError: naming file and line, for what cannot be read.
+            UserError: naming file and line, for what cannot be read, or a column that the file or the task lacks.
         """
-        if isinstance(self.task, Tagging):
-            return read_conll(file)
-        if isinstance(self.task, QuestionAnswering):
-            return read_squad(file)
-        return _texts(Path(file), text, pair)
+        return self.format.named(text, pair).read(file)
 
 
 def lines_of(answered: Iterable[tuple[Any, Any]]) -> Iterator[str]:
@@ -122,25 +121,6 @@ def _chunks(examples) -> Iterator[Sequence[Any]]:
         yield chunk
 
 
-def _texts(path, text, pair):
-    """Yields texts of JSON lines or of a table with a header, one by one."""
-    if path.name.removesuffix(".gz").endswith(".jsonl"):
-        for number, row in read_objects(path):
-            place = f"{path}, line {number}"
-            second = field(row, pair, str, place) if pair in row else None
-            yield Labelled(str(row.get("id", number)), field(row, text, str, place), second)
-        return
-    rows = read_rows(path)
-    _, header = next(rows, (1, []))
-    if text not in header:
-        raise UserError(f"{path}, line 1 has no column {text}{did_you_mean(text, header)}")
-    for number, cells in rows:
-        if len(cells) != len(header):
-            raise UserError(f"{path}, line {number} has {len(cells)} columns and line 1 has {len(header)}")
-        row = dict(zip(header, cells, strict=True))
-        yield Labelled(row.get("id", str(number)), row[text], row.get(pair))
-
-
 def _task_folder(run, task):
     folders = {
         path.parent.relative_to(run / "finetuned").as_posix(): path.parent
@@ -156,13 +136,17 @@ def _task_folder(run, task):
 
 
 def _checkpoint(folder):
-    """The model of the lowest seed that started pre-trained, at the learning rate that was chosen."""
-    chosen = folder / "chosen.json"
-    rates = read_json(chosen) if chosen.exists() else {}
-    for path in sorted(folder.iterdir(), key=lambda path: (not path.name.startswith("pretrained"), path.name)):
-        start, _, rest = path.name.partition("-lr")
-        is_chosen = start not in rates or rest.startswith(f"{rates[start]:g}-seed")
-        found = checkpoints.latest(path) if path.is_dir() and is_chosen else None
+    """The model of the lowest seed that started pre-trained, if any did, at the learning rate that was chosen."""
+    trained = trained_in(folder)
+    start = next((start for start in STARTS if any(each.start == start for each in trained)), "none")
+    chosen = read_json(folder / "chosen.json").get(start) if (folder / "chosen.json").exists() else None
+    rates = {each.rate: None for each in trained if each.start == start}
+    if isinstance(chosen, int | float):
+        rates = {f"{chosen:g}": None}
+    if len(rates) > 1:
+        raise UserError(f"{folder} has models of learning rates {', '.join(rates)}: run evaluate, which chooses one")
+    for each in trained:
+        found = checkpoints.latest(each.folder) if each.start == start and each.rate in rates else None
         if found is not None:
             return found
     raise UserError(f"{folder} has no model that was trained to its end")

@@ -1,11 +1,12 @@
 """Answers to tests whose answers are hidden, as their owners want them handed in, and translations that are mined."""
 
-import json
 from collections.abc import Callable, Sequence
 
 import keras
 from rich.console import Console
 
+from rembed_keras.data.json_files import read_json
+from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.encoding import encode, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.retrieval import bitext
@@ -40,16 +41,21 @@ def submit(
         sequence_length: S, as in `finetune`.
         seeds: seeds to choose from, in order.
         start: which start to hand in.
+
+    Raises:
+        UserError: if `evaluate` has not scored it.
     """
     asked = Asked(workdir, task, Origin(workdir.path, encoder, pretrained), sequence_length)
-    chosen = json.loads((workdir.finetuned / task.name / "chosen.json").read_text(encoding="utf-8"))
+    chosen = read_json(workdir.finetuned / task.name / "chosen.json")
+    if start not in chosen:
+        raise UserError(f"submit/{task.name}: evaluate has scored no model that started {start}")
     models = (asked.model(start, chosen[start], seed) for seed in seeds)
     model = next((each for each in models if each is not None), None)
     if model is None:
         print(f"submit/{task.name}: every model has failed; nothing is handed in", flush=True)
         return
     for part, examples in task.splits.test.items():
-        answers = asked.answers(model, f"test/{part}", examples)
+        answers = asked.answers(model, examples)
         print(
             f"submit/{task.name}: {write(workdir.path / 'submission', task.name, examples, answers, part)}", flush=True
         )

@@ -121,6 +121,48 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+ORPHANS = """
+import os, sys, time
+from pathlib import Path
+from rembed_keras.data import jobs
+def work(folder):
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(60)
+if sys.argv[1] == "run":
+    jobs.Workers(2, 20_000_000).run("", work, [(1, (sys.argv[2],))] * 2)
+else:
+    jobs.Workers(2, 20_000_000).apart(work, sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(("how", "count"), [("run", 2), ("apart", 1)])
+def test_processes_end_with_the_one_that_started_them(how, count, tmp_path):
+    """Else they would go on, and write among the files of the attempt that comes next."""
+    command = [sys.executable, "-c", ORPHANS, how, tmp_path]
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(list(tmp_path.iterdir())) < count:
+        time.sleep(0.01)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(workers) == count and all(map(is_alive, workers))
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 10
+    while any(map(is_alive, workers)) and time.monotonic() < end:
+        time.sleep(0.05)
+    left = [worker for worker in workers if is_alive(worker)]
+    for worker in left:
+        os.kill(worker, signal.SIGKILL)
+    assert not left
+
+
+def is_alive(pid):
+    """Whether there is such a process, and no zombie of it alone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_pieces_are_learnt_in_a_process_that_gives_its_memory_back():
     """Where text is much; in it a mistake is told as if it were made here, and its end as that of any process."""
     many, one = jobs.Workers(2, 20_000_000), jobs.Workers(1, 20_000_000)

@@ -3,7 +3,7 @@ import pytest
 import sentencepiece
 
 from rembed_keras.data.text import read_paragraphs
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer, train_tokenizer
+from rembed_keras.data.tokenizer import SAMPLE, Tokenizer, _samples, train_tokenizer
 from rembed_keras.errors import UserError
 
 
@@ -44,6 +44,40 @@ def test_text_comes_back_and_special_names_in_text_stay_text(corpus):
     assert corpus.tokenizer.decode(ids) == text
     assert corpus.tokenizer.encode_batch([text, ""]) == [ids, []]
     assert corpus.tokenizer.decode([2, *ids, 3, 0, 0]) == text
+
+
+@pytest.mark.parametrize("join", [" ", ""])
+def test_documents_of_any_length_are_learnt_from(join, lines, tmp_path):
+    """One a line, with spaces and without; SentencePiece drops what is over 4,192 bytes."""
+    script = {letter: chr(0x905 + number) for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")}
+    document = join.join(" ".join(lines[100:300]).lower().translate(str.maketrans(script)).split())
+    assert len(document.encode()) > 3 * SAMPLE
+    tokenizer = train_tokenizer([*lines[:100], document], tmp_path / "x.model", 300)
+    ids = np.array(tokenizer.encode(document))
+    assert np.mean(ids == tokenizer.unk_id) < 0.005
+
+
+def test_text_with_the_sign_that_sentencepiece_reserves_is_learnt_from(lines, tmp_path):
+    tokenizer = train_tokenizer([f"\u2585 {line}" for line in lines], tmp_path / "x.model", 300)
+    assert tokenizer.sha256 == train_tokenizer(lines, tmp_path / "y.model", 300).sha256
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 4192,
+        "x" * 4193,
+        "\u00e4\u20ac\U0001f600" * 3000,
+        "wort und w\u00f6rter " * 900,
+        " " * 9000,
+        "x " * 4192,
+        "",
+    ],
+)
+def test_samples_are_the_whole_text_in_short_parts(text):
+    samples = list(_samples([text]))
+    assert all(len(sample.encode()) <= SAMPLE for sample in samples)
+    assert (" " if " " in text else "").join(samples) == text
 
 
 def test_training_is_deterministic(lines, tmp_path):

@@ -174,6 +174,16 @@ def test_presets_come_back(coupling, tmp_path):
     assert encoder.get_config() == model.encoder.get_config()
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+def test_presets_of_other_dtypes_come_back(dtype, tmp_path):
+    model = MaskedLM(make_encoder(dtype=dtype), 6)
+    model.save_to_preset(str(tmp_path / "preset"))
+    again = MaskedLM.from_preset(str(tmp_path / "preset"))
+    assert again.encoder.dtype_policy.name == dtype
+    x, _, _ = make_batch()
+    np.testing.assert_array_equal(forward(again, x), forward(model, x))
+
+
 def test_refuses_widths_that_cannot_be_shared():
     with pytest.raises(ValueError, match="output_embedding_dim is 20 and input_embedding_dim 6"):
         MaskedLM(make_encoder(), 20, coupling="coupled")

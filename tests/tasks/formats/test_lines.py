@@ -39,6 +39,13 @@ def test_quotes_are_letters_between_tabs_and_quotes_between_commas(tmp_path):
     assert list(read_rows(tmp_path / "a.txt", ";")) == [(1, ["x", "y"])]
 
 
+def test_a_cell_may_be_a_document(tmp_path):
+    """Python's csv reads no cell over 131,072 characters unless it is told to."""
+    text = "word " * 60_000
+    (tmp_path / "a.csv").write_text(f'text,label\n"{text}",x\n')
+    assert list(read_rows(tmp_path / "a.csv")) == [(1, ["text", "label"]), (2, [text, "x"])]
+
+
 def test_tables_that_are_none(tmp_path):
     (tmp_path / "a.csv").write_text('x,y\nx,"no end\nx,y\n')
     with pytest.raises(UserError, match=r"a\.csv, line 2 is not CSV: unexpected end of data"):

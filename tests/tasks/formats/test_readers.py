@@ -132,6 +132,14 @@ def test_hidden_tags(write):
     assert read_conll(path, hidden=True) == [Tagged("0", ("one", "two")), Tagged("1", ("three",))]
     with pytest.raises(UserError, match=r"a\.tsv, line 1 has no column -1 with a tag"):
         read_conll(path)
+    for text in ("1\tone\n2\ttwo\n", "1\tone\t\n2\ttwo\t\n"):
+        path = write("a.tsv", text)
+        assert read_conll(path, 1, 2, hidden=True) == [Tagged("0", ("one", "two"))]
+        with pytest.raises(UserError, match=r"line 1 has (no column 2 with a|an empty) tag"):
+            read_conll(path, 1, 2)
+    with pytest.raises(UserError, match="line 2 has an empty tag"):
+        read_conll(write("a.tsv", "one\tX\ntwo\t\n"), hidden=True)
+    assert read_conll(write("a.tsv", "one\n"), word_column=1, hidden=True) == [Tagged("0", ("one",))]
 
 
 BAD_CONLL = {
@@ -185,6 +193,26 @@ def test_squad_counts_code_points(write):
 def test_answers_stand_where_they_should(changes, message, write):
     with pytest.raises(UserError, match=rf"a\.json, article 1, paragraph 1, question 'q1': {message}"):
         read_squad(write("a.json", json.dumps(squad(**changes))))
+
+
+def test_questions_may_be_numbered(write):
+    content = squad()
+    content["data"][0]["paragraphs"][0]["qas"][0]["id"] = 7
+    assert [question.id for question in read_squad(write("a.json", json.dumps(content)))] == ["7", "q2"]
+    for wrong in (True, None, 7.0):
+        content["data"][0]["paragraphs"][0]["qas"][0]["id"] = wrong
+        with pytest.raises(UserError, match=f"paragraph 1: id is {wrong}, not a text"):
+            read_squad(write("a.json", json.dumps(content)))
+
+
+def test_empty_answers_are_hidden_ones(write):
+    path = write("a.json", json.dumps(squad(text="", answer_start=0)))
+    assert [question.answers for question in read_squad(path, hidden=True)] == [("M",), ()]
+
+
+def test_two_columns_of_labels_are_named_where_they_may_be_missing_too(write):
+    with pytest.raises(UserError, match=r"t\.tsv, line 1 has two columns label"):
+        read_table(write("t.tsv", "text\tlabel\tlabel\na\tb\tc\n"), hidden=True)
 
 
 def test_bad_squad_is_named(write):

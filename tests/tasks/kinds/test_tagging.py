@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rembed_keras.data.text import read_paragraphs
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.kinds.examples import Tagged
-from rembed_keras.tasks.kinds.tagging import decode_tags, encode_tagged
+from rembed_keras.tasks.kinds.examples import Splits, Tagged
+from rembed_keras.tasks.kinds.tagging import Tagging, decode_tags, encode_tagged
 
 TAGS = ["NOUN", "VERB", "X"]
 # nothing, blanks that give no piece, a variation selector, one emoji of several, and words of every kind
@@ -138,3 +138,14 @@ def test_mistakes_are_named(corpus):
     encoded = encode_tagged([Tagged("0", ("a",), ("X",))], corpus.tokenizer, 8, TAGS)
     with pytest.raises(ValueError, match=r"tags of shape \(1, 9\) were predicted for rows of shape \(1, 8\)"):
         decode_tags(np.zeros((1, 9), int), encoded, TAGS)
+
+
+@pytest.mark.parametrize(
+    ("tags", "names"),
+    [(("B-LOC", "O"), ["f1", "accuracy"]), (("NOUN", "PROPN", "X"), ["accuracy"]), (("B-LOC", "X"), ["accuracy"])],
+)
+def test_spans_are_scored_where_there_are_spans(tags, names):
+    """Seqeval reads a bare tag as a span of a type without its first letter: PROPN and a ROPN were the same."""
+    examples = [Tagged("0", ("a",) * len(tags), tags)]
+    assert Tagging("x", Splits(examples, {}, {"en": examples})).metric_names == names
+    assert Tagging("x", Splits(examples, {}, {"en": examples}), {"own": len}).metric_names == ["own"]

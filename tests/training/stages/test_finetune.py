@@ -172,12 +172,13 @@ def check_served(answerer, tmp_path):
         [Labelled(str(i), *texts) for i, texts in enumerate(zip(firsts, seconds, strict=True))], answerer.tokenizer, 24
     )
     expected = forward(answerer.model, encoded.inputs)
-    found = served.signatures["pairs"](texts=tf.constant(firsts), pairs=tf.constant(seconds))
-    np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(expected), atol=1e-5)
-    names = [label.decode() for label in found["labels"].numpy()]
-    assert names == answerer.task.answers([None] * 3, encoded, expected)
+    for name in ("pairs", "serving_default"):  # the task is one of pairs: a text alone is not what is asked by default
+        found = served.signatures[name](texts=tf.constant(firsts), pairs=tf.constant(seconds))
+        np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(expected), atol=1e-5)
+        names = [label.decode() for label in found["labels"].numpy()]
+        assert names == answerer.task.answers([None] * 3, encoded, expected)
     alone = answerer.task.encode([Labelled("0", text) for text in firsts], answerer.tokenizer, 24)
-    found = served.signatures["serving_default"](texts=tf.constant(firsts))["probabilities"]
+    found = served.texts(tf.constant(firsts))["probabilities"]
     np.testing.assert_allclose(found, tf.nn.softmax(forward(answerer.model, alone.inputs)), atol=1e-5)
 
 

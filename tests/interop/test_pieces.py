@@ -1,0 +1,141 @@
+"""What pieces are made of that are added to a vocabulary, and that they change nothing else."""
+
+import gzip
+import itertools
+
+import numpy as np
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+from rembed_keras.data import sample
+from rembed_keras.data.text import read_paragraphs
+from rembed_keras.data.tokenizer import SPACE, train_tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.interop.pieces import new_pieces
+from rembed_keras.interop.spm import read_model, write_model
+
+TEXTS = [
+    line
+    for language in ("de", "en", "ja")
+    for line in gzip.decompress((sample.text_folder() / f"{language}.txt.gz").read_bytes()).decode().splitlines()[:400]
+]
+
+
+@pytest.fixture
+def model(corpus):
+    return read_model(corpus.tokenizer.path)
+
+
+@pytest.fixture(scope="module")
+def spelling(text_dir, tmp_path_factory):
+    """A model that spells what is no piece in bytes."""
+    path = tmp_path_factory.mktemp("bytes") / "tokenizer.model"
+    train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 700, byte_fallback=True)
+    return read_model(path)
+
+
+def extended(model, lines, path):
+    """The model with more pieces, and how each text was cut before and after."""
+    before = SentencePieceProcessor(model_proto=model.SerializeToString())
+    kind, new = type(model.pieces[0]), new_pieces(model, lines)
+    copy = type(model)()
+    copy.CopyFrom(model)
+    write_model(copy, [*model.pieces, *(kind(piece=each.piece, score=each.score) for each in new)], path)
+    after = SentencePieceProcessor(model_file=str(path))
+    cuts = zip(*(each.encode(TEXTS, return_type=str) for each in (before, after)), strict=True)
+    return new, after, [*cuts]
+
+
+def borders(pieces):
+    return {*itertools.accumulate(map(len, pieces))}
+
+
+def words_without_their_space(model, count):
+    """Pieces that are known at the beginning of a word only, without its space."""
+    known = {piece.piece for piece in model.pieces}
+    found = [piece[1:] for piece in known if piece.startswith(SPACE) and len(piece) > 2 and piece[1:] not in known]
+    return sorted(found)[:count]
+
+
+def test_a_piece_within_words_is_made_of_the_one_that_begins_a_word(model, tmp_path):
+    words = words_without_their_space(model, 50)
+    assert len(words) == 50
+    ids = {piece.piece: number for number, piece in enumerate(model.pieces)}
+    new, _, cuts = extended(model, words, tmp_path / "more.model")
+    assert [(each.piece, each.parts) for each in new] == [(word, [ids[SPACE + word]]) for word in words]
+    assert not any(ids["[UNK]"] in each.parts for each in new)
+    used = 0
+    for before, after in cuts:
+        assert "".join(before) == "".join(after)
+        assert borders(after) <= borders(before)  # words are joined where a new piece stands, and cut nowhere else
+        joined = {*after} & {*words}
+        used += len(joined)
+        assert joined or before == after
+    assert used > 20
+
+
+def test_whole_words_stay_whole(model, tmp_path):
+    words = words_without_their_space(model, 50)
+    _, after, _ = extended(model, words, tmp_path / "more.model")
+    assert [after.encode(word, return_type=str) for word in words] == [[SPACE + word] for word in words]
+
+
+def test_scores_are_those_of_the_best_cut_and_a_little_more(model):
+    scores = {piece.piece: piece.score for piece in model.pieces if piece.type == 1}
+
+    def best(text):
+        """Brute force, over all cuts."""
+        found = [0.0] + [-np.inf] * len(text)
+        for end in range(1, len(text) + 1):
+            for start in range(end):
+                found[end] = max(found[end], found[start] + scores.get(text[start:end], -np.inf))
+        return found[-1]
+
+    for each in new_pieces(model, [*words_without_their_space(model, 50), f"{SPACE}Menschenrechte", "rechte"]):
+        assert best(each.piece) < each.score < best(each.piece) + 0.02
+
+
+@pytest.mark.parametrize("vocabulary", ["model", "spelling"])
+def test_unknown_characters_cost_what_they_cost_in_text(vocabulary, request, tmp_path):
+    model = request.getfixturevalue(vocabulary)
+    least = min(piece.score for piece in model.pieces if piece.type == 1)
+    new, after, _ = extended(model, ["\u20bf", "x\u20bf", "\u20bf\u20bf"], tmp_path / "more.model")
+    assert [each.score < least - 9 for each in new] == [True] * 3
+    cut = after.encode("\u20bf x\u20bf \u20bf\u20bfb", return_type=str)
+    assert cut == [SPACE, "\u20bf", SPACE, "x\u20bf", SPACE, "\u20bf\u20bf", "b"]
+
+
+def test_characters_are_unknown_where_spaces_are_too(model, tmp_path):
+    """As after trimming to a text in which no space stands alone."""
+    write_model(model, [piece for piece in model.pieces if piece.piece != SPACE], tmp_path / "small.model")
+    (new,) = new_pieces(read_model(tmp_path / "small.model"), ["\u20bf"])
+    assert new.parts == [1]
+
+
+def test_a_piece_is_preferred_to_new_ones_within_it(model, tmp_path):
+    lines = [f"{SPACE}Menschen", "rechte", f"{SPACE}Menschenrechte", f"{SPACE}Menschenrechte{SPACE}und"]
+    _, after, _ = extended(model, lines, tmp_path / "more.model")
+    assert after.encode("Menschenrechte", return_type=str) == lines[2:3]
+    assert after.encode("Menschenrechte und", return_type=str) == lines[3:]
+    assert after.encode("Menschen", return_type=str) == lines[:1]
+
+
+def test_pieces_are_written_as_text_is_normalized(model, tmp_path):
+    new, after, _ = extended(model, ["\ufb01xed", f"New{SPACE}{SPACE}York", "New York", "", "[CLS]"], tmp_path / "x")
+    assert [each.piece for each in new] == ["fixed", f"New{SPACE}York"]
+    assert "fixed" in after.encode("su\ufb01xed", return_type=str)
+
+
+@pytest.mark.parametrize("line", [SPACE * 2, "\u200b", "\u200e", f"{SPACE}\u200b", "\x01"])
+def test_what_stands_for_no_text_is_refused_by_its_line(line, model):
+    with pytest.raises(UserError, match=r"line 3 of the pieces, '.*', stands for no text"):
+        new_pieces(model, [f"{SPACE}fine", "", line])
+
+
+def test_spaces_are_pieces_where_they_are_kept(text_dir, tmp_path):
+    """As in program text, for a tokenizer that normalizes nothing."""
+    path = tmp_path / "identity.model"
+    train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 300, normalization="identity")
+    (new,), after, _ = extended(read_model(path), [SPACE * 4], tmp_path / "more.model")
+    assert new.piece == SPACE * 4 and new.parts
+    assert SPACE * 4 in after.encode("if x:\n    y", return_type=str)

@@ -1,0 +1,154 @@
+"""A run answers a file that is laid out as its recipe's files were, and takes the model that was scored."""
+
+import json
+from functools import partial
+
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder
+from rembed_keras.tasks import (
+    Classification,
+    QuestionAnswering,
+    Regression,
+    Tagging,
+    labelled_files,
+    question_files,
+    tagged_files,
+)
+from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of, predict
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.workdir import Workdir
+
+pytestmark = [
+    pytest.mark.usefixtures("without_graphs"),
+    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
+]
+
+
+@pytest.fixture
+def workdir(corpus, tmp_path):
+    made = Workdir(tmp_path / "run")
+    (made.path / "corpus").symlink_to(corpus.path)
+    yield made
+    made.close()
+
+
+def learn(workdir, task):
+    settings = {"encoder": partial(Encoder, 900, 1, 2, 8, 16, 4, max_sequence_length=32), "starts": ("scratch",)}
+    settings |= {"jit_compile": False, "sequence_length": 24, "seeds": (0,)}
+    finetune(workdir, lambda learning_rate, multipliers: AdamW(learning_rate), task, batch_size=4, epochs=2, **settings)
+    evaluate(workdir, task, **settings)
+
+
+def squad(ids):
+    qas = [
+        {"id": name, "question": "what?", "answers": [{"text": "table", "answer_start": 4}] if i % 2 else []}
+        for i, name in enumerate(ids)
+    ]
+    return json.dumps({"data": [{"paragraphs": [{"context": "the table and the end", "qas": qas}]}]})
+
+
+# by kind of task: its class, its source, the labelled file, and the same without labels, which is what is answered
+TEXTS = 'no;sentence;label\n1;save the file;yes\n2;"open; the ""table""";no\n'
+PAIRS = [{"a": "save the file", "pair": "wrong", "b": "file"}, {"a": "open it", "pair": "wrong", "b": "table"}]
+OWN_FILES = {
+    "texts": (
+        partial(Classification, "own"),
+        partial(labelled_files, text="sentence", id="no", delimiter=";"),
+        ("en.csv", TEXTS),
+        TEXTS.replace(";label", ";pair"),
+    ),
+    "pairs": (
+        partial(Regression, "own"),
+        partial(labelled_files, text="a", pair="b", label="y", numeric=True),
+        ("en.jsonl", "".join(json.dumps(row | {"y": i}) + "\n" for i, row in enumerate(PAIRS))),
+        "".join(json.dumps(row | {"y": "?"}) + "\n" for row in PAIRS),
+    ),
+    "tags": (
+        partial(Tagging, "own"),
+        partial(tagged_files, word_column=1, tag_column=2, separator="|"),
+        ("en", "1|New York|B-LOC|0\n2|is|O|0\n\n1|open|O|0\n"),
+        "1|New York\n2|is\n\n1|open\n",
+    ),
+    "questions": (
+        partial(QuestionAnswering, "own"),
+        question_files,
+        ("en.json", squad([7, 8]).replace("[]", '[{"text": "end", "answer_start": 18}]')),
+        squad([7, 8]),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_FILES)
+def test_a_file_without_labels_is_answered_as_it_was_with_them(kind, workdir, tmp_path):
+    make_task, source, (name, labelled), unlabelled = OWN_FILES[kind]
+    (tmp_path / name).write_text(labelled, encoding="utf-8")
+    task = make_task(source(tmp_path / name, test={"en": tmp_path / name}))
+    learn(workdir, task)
+    (tmp_path / f"new.{name}").write_text(unlabelled, encoding="utf-8")
+    answerer = Answerer(workdir.path)
+    found = list(answerer.answers(answerer.read(tmp_path / f"new.{name}")))
+    shown = ("words", "question", "context", "text", "pair")
+    inputs = [
+        [getattr(example, field, None) for field in shown]
+        for examples in ([example for example, _ in found], task.splits.test["en"])
+        for example in examples
+    ]
+    assert inputs[: len(found)] == inputs[len(found) :]
+    rows = (workdir.path / "predictions/own/scratch-seed0.en.jsonl").read_text(encoding="utf-8").splitlines()
+    expected = [json.loads(row)["answer"] for row in rows]
+    assert [answer for _, answer in found] == (pytest.approx(expected) if kind == "pairs" else expected)
+    if kind in ("texts", "questions"):
+        assert [json.loads(line)["id"] for line in lines_of(found)] == [json.loads(row)["id"] for row in rows]
+
+
+def test_a_pair_is_never_answered_by_halves(workdir, tmp_path, command):
+    make_task, source, (name, labelled), _ = OWN_FILES["pairs"]
+    (tmp_path / name).write_text(labelled, encoding="utf-8")
+    learn(workdir, make_task(source(tmp_path / name, test={"en": tmp_path / name})))
+    for text, options, message in (
+        ("a\tpair\nsave\tfile\n", (), "line 1 has no column b"),
+        ("a\tb\nsave\tfile\n", ("--pair", "bb"), "line 1 has no column bb; did you mean b?"),
+        ("text\tb\nsave\tfile\n", (), "line 1 has no column a"),
+    ):
+        (tmp_path / "new.tsv").write_text(text)
+        code, out, err = command("predict", "run", "new.tsv", *options, "--out", "answers", cwd=tmp_path)
+        assert (code, out, err) == (2, "", f"rembed: new.tsv, {message}\n")
+        assert not (tmp_path / "answers").exists()
+    (tmp_path / "new.tsv").write_text("one\ttwo\nsave\tfile\n")
+    code, out, _ = command("predict", "run", "new.tsv", "--text", "one", "--pair", "two", cwd=tmp_path)
+    assert code == 0 and json.loads(out)["id"] == "2"
+
+
+def folder_of_seeds(tmp_path, names, chosen):
+    for name in names:
+        (tmp_path / name).mkdir()
+    if chosen is not None:
+        (tmp_path / "chosen.json").write_text(json.dumps(chosen))
+    return tmp_path
+
+
+SEEDS = ["pretrained-lr0.001-seed10", "pretrained-lr0.001-seed2", "pretrained-lr1e-05-seed1", "scratch-lr0.001-seed0"]
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen", "taken"),
+    [
+        (SEEDS, {"pretrained": 0.001}, "pretrained-lr0.001-seed2"),
+        (SEEDS, {"pretrained": 1e-5}, "pretrained-lr1e-05-seed1"),
+        (SEEDS[:2], None, "pretrained-lr0.001-seed2"),
+        (SEEDS[3:], {"scratch": 0.001}, "scratch-lr0.001-seed0"),
+        (SEEDS, {"pretrained": 0.1}, None),  # not the one that started from nothing
+        (SEEDS, {"scratch": 0.001}, "learning rates 1e-05, 0.001: run evaluate"),
+        (["notes", "pretrained-lrx-seed0"], None, None),
+    ],
+)
+def test_the_model_of_the_lowest_seed_answers(names, chosen, taken, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "latest", lambda folder: folder.name)
+    folder = folder_of_seeds(tmp_path, names, chosen)
+    if taken in names:
+        assert predict._checkpoint(folder) == taken
+        return
+    with pytest.raises(UserError, match=taken or "has no model that was trained to its end"):
+        predict._checkpoint(folder)
