@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
-from rembed_keras.data.tokenizer import SPACE
+from rembed_keras.data.tokenizers.sentence_piece import SPACE
 from rembed_keras.errors import UserError, shortened
 
 # nats for each border that a piece saves, so that it is preferred to its parts, and to new pieces within it: more than

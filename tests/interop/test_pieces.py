@@ -9,7 +9,7 @@ from sentencepiece import SentencePieceProcessor
 
 from rembed_keras.data import sample
 from rembed_keras.data.text import read_paragraphs
-from rembed_keras.data.tokenizer import SPACE, train_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import SPACE, train_tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop.pieces import new_pieces
 from rembed_keras.interop.spm import read_model, write_model

@@ -124,7 +124,7 @@ def die(*_):
 ORPHANS = """
 import os, sys, time
 from pathlib import Path
-from rembed_keras.data import jobs
+from rembed_keras.data.prepare import jobs
 def work(folder):
     (Path(folder) / str(os.getpid())).touch()
     time.sleep(60)

@@ -3,7 +3,7 @@ import pytest
 import sentencepiece
 
 from rembed_keras.data.text import read_paragraphs
-from rembed_keras.data.tokenizer import SAMPLE, Tokenizer, _samples, train_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import SAMPLE, Tokenizer, _samples, train_tokenizer
 from rembed_keras.errors import UserError
 
 
