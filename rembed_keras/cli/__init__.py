@@ -232,11 +232,8 @@ def extend(source: str, target: str, pieces: str) -> None:
 
     import_framework()
     from rembed_keras import interop
-    from rembed_keras.data.text import read_paragraphs
+    from rembed_keras.data.text import read_lines
 
-    with hushed():
-        from rembed_keras import interop
-        from rembed_keras.data.text import read_lines
     added = interop.extend(source, target, list(read_lines(Path(pieces))))
     click.echo(f"{target}: {added:,} pieces more")
 

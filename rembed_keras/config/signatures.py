@@ -60,7 +60,7 @@ def static_method(path: str, name: str) -> str | None:
     found = _definition(path)
     if found is None or not isinstance(found[1], ast.ClassDef):
         return None
-    module, node = found
+    module, node = found[0], found[1]
     for member in node.body:
         if isinstance(member, ast.Assign) and isinstance(member.value, ast.Call):
             names = [target.id for target in member.targets if isinstance(target, ast.Name)]
