@@ -1,6 +1,7 @@
 """Models from one form to another, through the `Encoder` or `MaskedLM` that both are.
 
-Forms are `huggingface`, `tf1`, `preset` and `savedmodel`. What comes out is there whole or not at all.
+Forms are `huggingface` and `preset`; `tf1`, which is only read; and `savedmodel`, which is only written. What comes out
+is there whole or not at all.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.interop.huggingface_export import write_huggingface
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
-from rembed_keras.interop.tf_checkpoint import read_tf1, write_tf1
+from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.json_files import read_json
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.configuration import OURS, check_names
@@ -40,7 +41,7 @@ def convert(source: str, target: str, source_kind: str, target_kind: str, tokeni
         source: where it is.
         target: the folder to write, which must not be there.
         source_kind: "huggingface", "tf1" or "preset".
-        target_kind: "huggingface", "tf1", "preset" or "savedmodel".
+        target_kind: "huggingface", "preset" or "savedmodel".
         tokenizer: a SentencePiece model to go with it; that of the source by default, if it has one.
 
     Returns:
@@ -65,7 +66,7 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     Args:
         model: an `Encoder` or a model that pre-trains one.
         target: the folder to write, which must not be there.
-        target_kind: "huggingface", "tf1", "preset" or "savedmodel".
+        target_kind: "huggingface", "preset" or "savedmodel".
         tokenizer: a SentencePiece model to go with it; None for none.
 
     Returns:
@@ -184,7 +185,6 @@ def _reserve(folder, size):
 READERS: dict[str, Callable] = {"huggingface": read_huggingface, "tf1": read_tf1, "preset": read_preset}
 WRITERS: dict[str, Callable] = {
     "huggingface": write_huggingface,
-    "tf1": write_tf1,
     "preset": write_preset,
     "savedmodel": write_saved_model,
 }
