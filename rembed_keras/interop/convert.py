@@ -20,6 +20,7 @@ from rembed_keras.data.tokenizer import Tokenizer
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.interop.huggingface_export import write_huggingface
+from rembed_keras.interop.huggingface_tokenizer import MODEL, write_tokenizer
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1
@@ -31,7 +32,6 @@ from rembed_keras.modeling.pretraining import PretrainingModel, encoder_of
 TOKENIZER = "tokenizer.model"  # what presets call it
 THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")
 FAIRSEQ_TOKENIZER = "sentencepiece.bpe.model"
-HUGGING_FACES = {"rembert": "sentencepiece.model", "albert": "spiece.model", "bert": "tokenizer.model"}
 
 
 def convert(source: str, target: str, source_kind: str, target_kind: str, tokenizer: str | None = None) -> list[str]:
@@ -86,7 +86,8 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
         if vocabulary is not None and vocabulary.vocabulary_size > rows:
             raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model {rows} rows for them")
         notes += WRITERS[target_kind](model, folder, vocabulary)
-        _place_tokenizer(vocabulary, folder, target_kind)
+        if vocabulary is not None:
+            notes += _place_tokenizer(vocabulary, folder, target_kind)
     return notes
 
 
@@ -205,12 +206,12 @@ def _copy_tokenizer(path, copy):
 
 
 def _place_tokenizer(vocabulary, folder, target_kind):
-    """Gives the tokenizer's file the name under which the target looks for it."""
-    if vocabulary is None:
-        return
+    """Gives the tokenizer's file the name under which the target looks for it; returns what should be known of it."""
+    notes = []
     if target_kind == "huggingface":
-        kind = read_json(folder / "config.json")["model_type"]
-        os.rename(folder / TOKENIZER, folder / HUGGING_FACES[kind])
+        notes = write_tokenizer(vocabulary, folder)
+        os.rename(folder / TOKENIZER, folder / MODEL)
     elif target_kind == "savedmodel":
         (folder / "assets").mkdir(exist_ok=True)
         os.rename(folder / TOKENIZER, folder / "assets" / TOKENIZER)
+    return notes

@@ -161,15 +161,24 @@ def test_they_compute_what_we_write_and_give_it_back(encoder, width, name, coupl
             np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_their_tokenizer_gives_our_ids(fast, corpus, peers, tmp_path):
+@pytest.mark.parametrize("encoder", [{}, PLAIN, SHARED], ids=["rembert", "bert", "albert"])
+def test_their_tokenizer_gives_our_ids(encoder, corpus, peers, tmp_path):
     _, transformers = peers
-    write(random_model({"vocabulary_size": 900}), str(tmp_path / "out"), "huggingface", corpus.tokenizer.path)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", use_fast=fast)
-    text = "Alle Menschen sind frei und gleich geboren."
+    model = random_model({"vocabulary_size": 900} | encoder).encoder
+    write(model, str(tmp_path / "out"), "huggingface", corpus.tokenizer.path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     ours = corpus.tokenizer
-    assert tokenizer(text)["input_ids"] == [ours.cls_id, *ours.encode(text), ours.sep_id]
-    assert tokenizer.mask_token_id == ours.mask_id and tokenizer.pad_token_id == ours.pad_id
+    texts = ["Alle Menschen sind frei und gleich geboren.", "  Élan  ﬁn ① ½\u3000これは文です。\tИ вода ", "naïve"]
+    for text in texts:
+        assert tokenizer(text)["input_ids"] == [ours.cls_id, *ours.encode(text), ours.sep_id]
+    first, second = (ours.encode(text) for text in texts[:2])
+    pair = tokenizer(*texts[:2])
+    assert pair["input_ids"] == [ours.cls_id, *first, ours.sep_id, *second, ours.sep_id]
+    assert pair["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    for role in ("pad", "unk", "cls", "sep", "mask"):
+        assert getattr(tokenizer, f"{role}_token_id") == getattr(ours, f"{role}_id")
+    assert len(tokenizer) == ours.vocabulary_size
+    assert tokenizer("frei [MASK]")["input_ids"].count(ours.mask_id) == 1
 
 
 def test_a_pickle_is_read_as_weights_alone(peers, tmp_path):
