@@ -1,6 +1,7 @@
 # Each target does its own set-up: a bare machine with Python 3.11 or later and this folder are enough.
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then those of the model and its account on JAX
+#   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
 #   make beam         an environment for Apache Beam, which cannot share one with the rest; `make test` makes it too
@@ -21,7 +22,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test lint soak beam bench
+.PHONY: help quickstart test test-peers lint soak beam bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -32,8 +33,9 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory beam || echo "Apache Beam cannot be installed here: its test will be skipped" >&2
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PYTEST) tests/modeling tests/analysis/cost/test_ledger.py \
-	  tests/interop/test_huggingface.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py rembed_keras/modeling
+	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PYTEST) tests/modeling tests/analysis/test_ledger.py \
+	  tests/interop/test_huggingface_folders.py tests/interop/test_golden.py tests/training/test_meshes.py \
+	  rembed_keras/modeling
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check
@@ -54,6 +56,42 @@ beam: .venv-beam/.installed
 	$(PYTHON) -m venv .venv-beam
 	.venv-beam/bin/pip install --quiet $(BEAM)
 	.venv-beam/bin/pip install --quiet --no-deps --editable .
+	@touch $@
+
+# built for processors: the wheel for Linux that goes without "+cpu" brings CUDA, gigabytes
+TORCH ?= torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
+TRANSFORMERS_4 := 'transformers>=4.57.6,<5'
+TRANSFORMERS_5 := 'transformers>=5.23,<6'
+VERSIONS := 'import torch, transformers; print(f"torch {torch.__version__}, transformers {transformers.__version__}")'
+# Hugging Face's asks the network for nothing, and does not load TensorFlow
+ALONE := HF_HUB_OFFLINE=1 USE_TF=0 TRANSFORMERS_VERBOSITY=error
+
+test-peers: .venv-peers5/.installed
+	@echo "The tests against PyTorch and transformers 4, on TensorFlow"
+	$(ALONE) .venv-peers/bin/python -c $(VERSIONS)
+	$(ALONE) KERAS_BACKEND=tensorflow .venv-peers/bin/python -m pytest -m peers $(WORKERS) $(PYTEST) tests
+	@echo "The tests against PyTorch and transformers 5, on JAX"
+	$(ALONE) .venv-peers5/bin/python -c $(VERSIONS)
+	$(ALONE) KERAS_BACKEND=jax .venv-peers5/bin/python -m pytest -m 'peers and not slow' $(WORKERS) $(PYTEST) tests
+
+# $(call venv_on,BELOW,NEW): a new environment that also sees what BELOW has, where it has no version of its own
+venv_on = $(1)/bin/python -m venv --clear $(2); \
+  echo "import site; site.addsitedir('$$(echo $(abspath $(1))/lib/python3*/site-packages)')" \
+  > $$(echo $(2)/lib/python3*/site-packages)/below.pth
+
+.venv-peers/.installed: setup.py | $(VENV)/.installed-test
+	@echo "Installing PyTorch and transformers 4 into .venv-peers ..."
+	$(call venv_on,$(VENV),.venv-peers)
+	.venv-peers/bin/pip install --quiet $(TORCH) || { \
+	  echo "Where pip looks is no $(TORCH). Set PIP_EXTRA_INDEX_URL to PyTorch's index of builds for processors;" >&2; \
+	  echo "or take its build with CUDA, gigabytes: make test-peers TORCH=torch==2.13.0" >&2; exit 1; }
+	.venv-peers/bin/pip install --quiet $(TRANSFORMERS_4)
+	@touch $@
+
+.venv-peers5/.installed: .venv-peers/.installed
+	@echo "Installing transformers 5 into .venv-peers5 ..."
+	$(call venv_on,.venv-peers,.venv-peers5)
+	.venv-peers5/bin/pip install --quiet $(TRANSFORMERS_5)
 	@touch $@
 
 bench: $(VENV)/.installed-bench

@@ -31,8 +31,12 @@ def split_cpu() -> None:
     tf.config.set_logical_device_configuration(cpu, halves)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(items):
-    """Files with slow tests come first, so that no worker is left with one of them when the others are done."""
+    """Marks the tests that need peers, and puts files with slow tests first, so that no worker is left with one."""
+    for item in items:
+        if "peers" in getattr(item, "fixturenames", ()):
+            item.add_marker("peers")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -73,6 +73,6 @@ def peers():
     """(torch, transformers), where they are installed; they warn of themselves, which is not for us to judge."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch = pytest.importorskip("torch", reason="needs the extra: pip install 'rembed-keras[peers]'")
-        transformers = pytest.importorskip("transformers", reason="needs the extra: pip install 'rembed-keras[peers]'")
+        torch = pytest.importorskip("torch", reason="make test-peers runs it")
+        transformers = pytest.importorskip("transformers", reason="make test-peers runs it")
         yield torch, transformers

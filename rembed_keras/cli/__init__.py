@@ -177,7 +177,7 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
 @click.option(
     "--from", "source_kind", required=True, type=click.Choice(["huggingface", "tf1", "preset", "savedmodel", "run"])
 )
-@click.option("--to", "target_kind", required=True, type=click.Choice(["huggingface", "tf1", "preset", "savedmodel"]))
+@click.option("--to", "target_kind", required=True, type=click.Choice(["huggingface", "preset", "savedmodel"]))
 @click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to go with it; the source's own by default.")
 @click.option("--task", metavar="NAME", help="Of a run: the model that it fine-tuned for a task, as a SavedModel.")
 def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:

@@ -1,6 +1,7 @@
 """Models from one form to another, through the `Encoder` or `MaskedLM` that both are.
 
-Forms are `huggingface`, `tf1`, `preset` and `savedmodel`. What comes out is there whole or not at all.
+Forms are `huggingface` and `preset`; `tf1`, which is only read; and `savedmodel`, which is only written. What comes out
+is there whole or not at all.
 """
 
 import contextlib
@@ -20,9 +21,11 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.interop.huggingface_export import write_huggingface
+from rembed_keras.interop.huggingface_tokenizer import MODEL, write_tokenizer
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
-from rembed_keras.interop.tf_checkpoint import read_tf1, write_tf1
+from rembed_keras.interop.tf_checkpoint import read_tf1
+from rembed_keras.json_files import read_json
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.configuration import OURS, check_names
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
@@ -30,7 +33,6 @@ from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encod
 TOKENIZER = "tokenizer.model"  # what presets call it
 THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")
 FAIRSEQ_TOKENIZER = "sentencepiece.bpe.model"
-HUGGING_FACES = {"rembert": "sentencepiece.model", "albert": "spiece.model", "bert": "tokenizer.model"}
 
 
 def convert(source: str, target: str, source_kind: str, target_kind: str, tokenizer: str | None = None) -> list[str]:
@@ -40,7 +42,7 @@ def convert(source: str, target: str, source_kind: str, target_kind: str, tokeni
         source: where it is.
         target: the folder to write, which must not be there.
         source_kind: "huggingface", "tf1" or "preset".
-        target_kind: "huggingface", "tf1", "preset" or "savedmodel".
+        target_kind: "huggingface", "preset" or "savedmodel".
         tokenizer: a SentencePiece model to go with it; that of the source by default, if it has one.
 
     Returns:
@@ -65,7 +67,7 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     Args:
         model: an `Encoder` or a model that pre-trains one.
         target: the folder to write, which must not be there.
-        target_kind: "huggingface", "tf1", "preset" or "savedmodel".
+        target_kind: "huggingface", "preset" or "savedmodel".
         tokenizer: a SentencePiece model to go with it; None for none.
 
     Returns:
@@ -85,7 +87,8 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
         if vocabulary is not None and vocabulary.vocabulary_size > rows:
             raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model {rows} rows for them")
         notes += WRITERS[target_kind](model, folder, vocabulary)
-        _place_tokenizer(vocabulary, folder, target_kind)
+        if vocabulary is not None:
+            notes += _place_tokenizer(vocabulary, folder, target_kind)
     return notes
 
 
@@ -184,7 +187,6 @@ def _reserve(folder, size):
 READERS: dict[str, Callable] = {"huggingface": read_huggingface, "tf1": read_tf1, "preset": read_preset}
 WRITERS: dict[str, Callable] = {
     "huggingface": write_huggingface,
-    "tf1": write_tf1,
     "preset": write_preset,
     "savedmodel": write_saved_model,
 }
@@ -205,12 +207,12 @@ def _copy_tokenizer(path, copy):
 
 
 def _place_tokenizer(vocabulary, folder, target_kind):
-    """Gives the tokenizer's file the name under which the target looks for it."""
-    if vocabulary is None:
-        return
+    """Gives the tokenizer's file the name under which the target looks for it; returns what should be known of it."""
+    notes = []
     if target_kind == "huggingface":
-        kind = read_json(folder / "config.json")["model_type"]
-        os.rename(folder / TOKENIZER, folder / HUGGING_FACES[kind])
+        notes = write_tokenizer(vocabulary, folder)
+        os.rename(folder / TOKENIZER, folder / MODEL)
     elif target_kind == "savedmodel":
         (folder / "assets").mkdir(exist_ok=True)
         os.rename(folder / TOKENIZER, folder / "assets" / TOKENIZER)
+    return notes

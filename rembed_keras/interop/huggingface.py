@@ -14,12 +14,12 @@ import numpy as np
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.interop.names import FAMILIES, is_kernel, to_matrix, torch_names
+from rembed_keras.interop.names import FAMILIES, OUTPUT_TABLE, is_kernel, to_matrix, torch_names
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.filling import blank, fill
-from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.sizes import check_sizes, groups_of_layers
+from rembed_keras.modeling.filling import PIECE, blank, fill
+from rembed_keras.modeling.tables import initializer
+from rembed_keras.sizes import check_sizes, groups_of_layers
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 
@@ -43,13 +43,13 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     has_head = bool(family.head) and f"{family.head['head/dense']}.weight" in tensors
     width = config.get("output_embedding_size", encoder_config["input_embedding_dim"])
     _check_sizes(encoder_config, tensors, family, folder, width if has_head else None)
+    notes = [] if has_head else ["it has no masked-language-model head that can be used: the encoder alone"]
     with blank():
         encoder = Encoder(**encoder_config)
         model: keras.Model = encoder
         if has_head:
-            is_tied = config["model_type"] != "rembert" and config.get("tie_word_embeddings", True)
-            model = MaskedLM(encoder, width, coupling="coupled" if is_tied else "decoupled")
-    notes = [] if has_head else ["it has no masked-language-model head that can be used: the encoder alone"]
+            coupling, notes = _coupling(config, tensors, family)
+            model = MaskedLM(encoder, width, coupling=coupling)
     groups = groups_of(encoder_config)
     weights = {weight.path: weight for weight in model.weights}
     is_pooled = (
@@ -153,11 +153,31 @@ def groups_of(config: dict) -> list[int]:
 
 
 def _find(tensors, family, name):
-    """The name by which a folder has a tensor: with or without the model's prefix; a tied bias goes by two names."""
-    candidates = [name, name.removeprefix(family.prefix)]
-    if name.endswith(".bias"):
-        candidates.append(name.removesuffix("bias") + "decoder.bias")
+    """The name by which a folder has a tensor: with or without the model's prefix, or the other of a head's bias."""
+    candidates: tuple[str, ...] = (name, name.removeprefix(family.prefix))
+    if family.head and name in family.head_biases:
+        candidates = family.head_biases
     return next((candidate for candidate in candidates if candidate in tensors), None)
+
+
+def _coupling(config, tensors, family):
+    """How a head's table goes with the input's, as transformers 5 would load them; and what should be known of it."""
+    if config["model_type"] == "rembert" or not config.get("tie_word_embeddings", True):
+        return "decoupled", []
+    own = f"{family.head[OUTPUT_TABLE]}.weight"
+    shared = _find(tensors, family, f"{family.prefix}embeddings.word_embeddings.weight")
+    if own not in tensors or _is_same(tensors[own], tensors[shared]):
+        return "coupled", []
+    return "decoupled", ["config.json ties the tables, but they differ: the head keeps its own"]
+
+
+def _is_same(one, other):
+    if tuple(one.shape) != tuple(other.shape):
+        return False
+    rows, width = one.shape
+    step = max(1, PIECE // width)
+    pieces = [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+    return all(np.array_equal(one[piece], other[piece]) for piece in pieces)
 
 
 def _check_shape(path, theirs, shape, family, source):

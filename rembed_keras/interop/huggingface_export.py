@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface import groups_of
-from rembed_keras.interop.names import FAMILIES, is_kernel, to_matrix, torch_names
+from rembed_keras.interop.names import FAMILIES, OUTPUT, OUTPUT_TABLE, is_kernel, to_matrix, torch_names
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.blocks.stack import block_of
 from rembed_keras.modeling.objectives.pretraining import encoder_of
@@ -51,6 +51,8 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer) -> list[str]:
         matrix = to_matrix(path, weights[path])
         name = prefix + theirs.removeprefix(family.prefix) if theirs.startswith(family.prefix) else theirs
         tensors[name] = np.ascontiguousarray(matrix.T if is_kernel(path) else matrix)
+    if not config.get("tie_word_embeddings", True):
+        tensors |= dict.fromkeys(family.head_biases, weights[f"{OUTPUT}/bias"])
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     return notes
@@ -102,7 +104,7 @@ def _their_config(kind, ours):
 
 def _prepare_head(model, kind, weights, config):
     """Makes the head's weights those of a family's head, and its configuration say so."""
-    own = "head/output_embedding/decoupled/table/embeddings"
+    own = f"{OUTPUT_TABLE}/embeddings"
     arguments, width = model.get_config(), model.head.dense.units
     coupling, notes = arguments["coupling"], []
     if arguments["output_cutoffs"]:
@@ -112,7 +114,7 @@ def _prepare_head(model, kind, weights, config):
     elif width != model.encoder.get_config()["input_embedding_dim"]:
         raise UserError(f"the head of {kind} is as wide as its input embedding; this one's width is {width}")
     if coupling == "gdes":
-        difference = weights.pop("head/output_embedding/gdes/difference/embeddings")
+        difference = weights.pop(f"{OUTPUT}/gdes/difference/embeddings")
         weights[own] = weights["embeddings/token/embeddings"] + difference
         notes.append("the output table, the input's plus its differences, is written as a table of its own")
     elif coupling == "coupled" and kind == "rembert":

@@ -33,11 +33,13 @@ ALBERT_BLOCK = {
     "feed_forward/down": "ffn_output",
     "feed_forward/norm": "full_layer_layer_norm",
 }
+OUTPUT = "head/output_embedding"
+OUTPUT_TABLE = f"{OUTPUT}/decoupled/table"
 BERT_HEAD = {
     "head/dense": "cls.predictions.transform.dense",
     "head/norm": "cls.predictions.transform.LayerNorm",
-    "head/output_embedding": "cls.predictions",
-    "head/output_embedding/decoupled/table": "cls.predictions.decoder",
+    OUTPUT: "cls.predictions",
+    OUTPUT_TABLE: "cls.predictions.decoder",
 }
 
 
@@ -90,6 +92,15 @@ class Family:
             raise UserError(f"{ours} has no place in such a model")
         return f"{self.prefix}{outside[ours]}"
 
+    @property
+    def head_biases(self) -> tuple[str, str]:
+        """Names of the bias of a head's output embedding: that which is added to the logits first.
+
+        Before its version 5, transformers keeps one array under both and saves it by the second name; from then on
+        those of a head that is not tied are two arrays, of which the second is never used.
+        """
+        return f"{self.head[OUTPUT_TABLE]}.bias", f"{self.head[OUTPUT]}.bias"
+
 
 FAMILIES = {
     "rembert": Family(
@@ -99,8 +110,8 @@ FAMILIES = {
         head={
             "head/dense": "cls.predictions.dense",
             "head/norm": "cls.predictions.LayerNorm",
-            "head/output_embedding": "cls.predictions.decoder",
-            "head/output_embedding/decoupled/table": "cls.predictions.decoder",
+            OUTPUT: "cls.predictions.decoder",
+            OUTPUT_TABLE: "cls.predictions.decoder",
         },
     ),
     "bert": Family(prefix="bert.", block="encoder.layer.{}.", head=BERT_HEAD),
@@ -110,8 +121,8 @@ FAMILIES = {
         head={
             "head/dense": "lm_head.dense",
             "head/norm": "lm_head.layer_norm",
-            "head/output_embedding": "lm_head",
-            "head/output_embedding/decoupled/table": "lm_head.decoder",
+            OUTPUT: "lm_head",
+            OUTPUT_TABLE: "lm_head.decoder",
         },
         position_offset=2,
     ),
@@ -124,8 +135,8 @@ FAMILIES = {
         head={
             "head/dense": "predictions.dense",
             "head/norm": "predictions.LayerNorm",
-            "head/output_embedding": "predictions",
-            "head/output_embedding/decoupled/table": "predictions.decoder",
+            OUTPUT: "predictions",
+            OUTPUT_TABLE: "predictions.decoder",
         },
     ),
     "electra": Family(prefix="electra.", block="encoder.layer.{}.", projection="embeddings_project", pooler=None),

@@ -1,4 +1,4 @@
-"""The original release of RemBERT: a TensorFlow 1 checkpoint of the encoder, read and written.
+"""The original release of RemBERT: a TensorFlow 1 checkpoint of the encoder, read.
 
 The file holds arrays by name and no sizes, so those are read off the arrays; only the number of heads does not show in
 any, and follows from the published width of a head, 64. Adam's slots and the step are passed over, and so is whatever
@@ -17,7 +17,6 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.names import tf1_names, to_matrix
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.filling import blank, fill
-from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 HEAD_DIM = 64
 PASSED_OVER = re.compile(r"adam_[mv]|AdamWeightDecay|global_step|output_embedding|cls/")
@@ -27,7 +26,7 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
     """Reads an encoder.
 
     Args:
-        prefix: the checkpoint's path without `.index`; or a folder that holds one.
+        prefix: the checkpoint's path without `.index`; or a folder, of whose checkpoints that of the last step counts.
 
     Returns:
         The `Encoder`, with tanh GELU as in the original code; and what should be known about it.
@@ -38,7 +37,7 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
     import tensorflow as tf
 
     if prefix.is_dir():
-        found = sorted(prefix.glob("*.index"))
+        found = sorted(prefix.glob("*.index"), key=_by_step)
         if not found:
             raise UserError(f"{prefix} has no TensorFlow checkpoint: no *.index file is there")
         prefix = found[-1].with_suffix("")
@@ -70,6 +69,12 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
     if unknown:
         notes.append(f"{len(unknown)} variables are no encoder's and were passed over, {unknown[0]} among them")
     return encoder, notes
+
+
+def _by_step(index):
+    """A key that sorts model.ckpt-9000 before model.ckpt-10000, and a name without a step before both."""
+    step = re.search(r"-(\d+)$", index.stem)
+    return int(step[1]) if step else -1, index.name
 
 
 @contextlib.contextmanager
@@ -107,41 +112,3 @@ def _encoder_config(shapes, prefix):
         "num_segments": shape("bert/embeddings/token_type_embeddings")[0],
         "activation": "gelu_tanh",
     }
-
-
-def write_tf1(model: keras.Model, folder: Path, tokenizer) -> list[str]:
-    """Writes an encoder as `model.ckpt` in a folder, in the layout of the original release.
-
-    Args:
-        model: an `Encoder`, or a `MaskedLM`, whose head is left out.
-        folder: an empty folder.
-        tokenizer: not needed.
-
-    Returns:
-        What should be known about it.
-
-    Raises:
-        UserError: if it has not the graph of RemBERT's encoder.
-    """
-    import tensorflow as tf
-
-    encoder = encoder_of(model)
-    config = encoder.get_config()
-    named = "rembert" in encoder.block.huggingface_families and encoder.parts.projection is not None
-    wanted: dict[str, object] = {"layer_sharing": "none", "input_cutoffs": [], "scalar_mix": False}
-    if any(config[key] != value for key, value in wanted.items()) or not named:
-        raise UserError("the checkpoint of RemBERT has plain blocks and a projection; this encoder has not")
-    if config["num_heads"] * HEAD_DIM != config["hidden_dim"]:
-        raise UserError(f"the checkpoint of RemBERT has heads of {HEAD_DIM}; this encoder has not")
-    weights = {weight.path: weight.numpy() for weight in encoder.weights}
-    names = dict(tf1_names([*weights], [*range(encoder.num_layers)]))
-    tf.raw_ops.SaveV2(
-        prefix=str(folder / "model.ckpt"),
-        tensor_names=[*names.values()],
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.constant(to_matrix(path, weights[path])) for path in names],
-    )
-    notes = ["the original has no place for a head: it is left out"] if model is not encoder else []
-    if config["activation"] != "gelu_tanh":
-        notes.append("readers of the original take GELU to be its tanh form; this encoder's is exact")
-    return notes

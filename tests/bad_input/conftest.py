@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from rembed_keras.data.corpus import prepare
-from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
+from rembed_keras.data.tokenizer import train_tokenizer
+from tests.original import write_original
 
 WORDS = ["save", "open", "the", "a", "table", "file", "window", "of", "and", "with", "name", "new", "old", "all", "in"]
 
@@ -42,7 +43,7 @@ def models(encoder, tokenizer, tmp_path_factory):
     learner = MaskedLM(encoder, 8)
     for kind in ("huggingface", "preset"):
         write(learner, str(folder / kind), kind, tokenizer.path)
-    write(Encoder(tokenizer.vocabulary_size, 1, 1, 64, 8, 4, max_sequence_length=8), str(folder / "tf1"), "tf1", None)
+    write_original(Encoder(tokenizer.vocabulary_size, 1, 1, 64, 8, 4, max_sequence_length=8), folder / "tf1/model.ckpt")
     for model, place in ((learner, "checkpoints"), (Classifier(encoder, 2), "finetuned/topics/pretrained-lr0.1-seed0")):
         _checkpoint(checkpoints, model, folder / "run" / place)
     form = {"text": "text", "pair": "pair", "id": "id", "delimiter": None, "pairs": None}

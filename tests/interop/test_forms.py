@@ -11,9 +11,10 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.tf_checkpoint import read_tf1
-from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.tasks.kinds.encoding import encode
+from rembed_keras.modeling import Encoder
+from rembed_keras.tasks.encoding import encode
 from tests.forward import forward
+from tests.original import write_original
 
 tf = pytest.importorskip("tensorflow", reason="forms of TensorFlow's")
 
@@ -37,49 +38,6 @@ def random_encoder(**changes):
     return encoder
 
 
-def write_original(encoder, prefix, leave_out=()):
-    """A checkpoint as the release has it, its names spelt out here, with Adam's slots and parts of a head."""
-    w = {weight.path: weight.numpy() for weight in encoder.weights}
-    layers = encoder.num_layers
-    arrays = {
-        "bert/embeddings/word_embeddings": w["embeddings/token/embeddings"],
-        "bert/embeddings/position_embeddings": w["embeddings/position/embeddings"],
-        "bert/embeddings/token_type_embeddings": w["embeddings/segment/embeddings"],
-        "bert/embeddings/LayerNorm/gamma": w["embeddings/norm/gamma"],
-        "bert/embeddings/LayerNorm/beta": w["embeddings/norm/beta"],
-        "bert/encoder/embedding_hidden_mapping_in/kernel": w["projection/kernel"],
-        "bert/encoder/embedding_hidden_mapping_in/bias": w["projection/bias"],
-        "bert/pooler/dense/kernel": w["pooler/kernel"],
-        "bert/pooler/dense/bias": w["pooler/bias"],
-    }
-    for i in range(layers):
-        theirs, ours = f"bert/encoder/layer_{i}", f"block_{i}"
-        for part in ("query", "key", "value"):
-            kernel, bias = (w[f"{ours}/attention/heads/{part}/{name}"] for name in ("kernel", "bias"))
-            arrays[f"{theirs}/attention/self/{part}/kernel"] = kernel.reshape(128, 128)
-            arrays[f"{theirs}/attention/self/{part}/bias"] = bias.reshape(128)
-        arrays[f"{theirs}/attention/output/dense/kernel"] = w[
-            f"{ours}/attention/heads/attention_output/kernel"
-        ].reshape(128, 128)
-        arrays[f"{theirs}/attention/output/dense/bias"] = w[f"{ours}/attention/heads/attention_output/bias"]
-        for place, norm in (("attention/output", "attention"), ("output", "feed_forward")):
-            for name in ("gamma", "beta"):
-                arrays[f"{theirs}/{place}/LayerNorm/{name}"] = w[f"{ours}/{norm}/norm/{name}"]
-        for place, dense in (("intermediate", "up"), ("output", "down")):
-            for name in ("kernel", "bias"):
-                arrays[f"{theirs}/{place}/dense/{name}"] = w[f"{ours}/feed_forward/{dense}/{name}"]
-    arrays = {name: value for name, value in arrays.items() if name not in leave_out}
-    slots = {f"{name}/adam_{slot}": np.zeros_like(value) for name, value in arrays.items() for slot in "mv"}
-    others = {"global_step": np.int64(7), "cls/predictions/output_bias": np.zeros(900, np.float32)}
-    everything = arrays | slots | others
-    tf.raw_ops.SaveV2(
-        prefix=str(prefix),
-        tensor_names=[*everything],
-        shape_and_slices=[""] * len(everything),
-        tensors=[tf.constant(value) for value in everything.values()],
-    )
-
-
 def same(one, other):
     assert one.get_config() == other.get_config()
     for ours, theirs in zip(one.weights, other.weights, strict=True):
@@ -95,17 +53,13 @@ def test_the_original_checkpoint_is_read(tmp_path):
     assert notes == ["GELU is the tanh form of the original code"]
 
 
-def test_the_original_checkpoint_is_written(tmp_path):
-    encoder = random_encoder()
-    notes = write(MaskedLM(encoder, 16), str(tmp_path / "out"), "tf1", None)
-    assert notes == ["the original has no place for a head: it is left out"]
-    same(read_tf1(tmp_path / "out")[0], encoder)
-    write_original(encoder, tmp_path / "spelt.ckpt")
-    spelt, ours = (
-        tf.train.load_checkpoint(str(path)) for path in (tmp_path / "spelt.ckpt", tmp_path / "out" / "model.ckpt")
-    )
-    for name in ours.get_variable_to_shape_map():
-        np.testing.assert_array_equal(ours.get_tensor(name), spelt.get_tensor(name))
+def test_of_several_checkpoints_that_of_the_last_step_is_read(tmp_path):
+    for step in (9000, 10000, 200):
+        encoder = random_encoder()
+        encoder.token_embedding.embeddings.assign_add(step * np.ones((900, 6)))
+        write_original(encoder, tmp_path / f"model.ckpt-{step}")
+    rows = read_tf1(tmp_path)[0].token_embedding.embeddings.numpy()
+    assert 9990 < rows.mean() < 10010
 
 
 @pytest.mark.parametrize(
@@ -126,8 +80,12 @@ def test_no_checkpoint_is_told(tmp_path):
     for place in (tmp_path, tmp_path / "none"):
         with pytest.raises(UserError, match="no TensorFlow checkpoint"):
             read_tf1(place)
-    with pytest.raises(UserError, match="this encoder has not"):
-        write(random_encoder(layer_sharing="all"), str(tmp_path / "out"), "tf1", None)
+
+
+def test_a_form_that_is_only_read_is_not_written(tmp_path):
+    with pytest.raises(UserError, match="tf1 cannot be written; what can is huggingface, preset, savedmodel"):
+        write(random_encoder(), str(tmp_path / "out"), "tf1", None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_damaged_checkpoint_is_told(tmp_path):

@@ -11,7 +11,7 @@ from tests.forward import forward
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
-@pytest.mark.parametrize("name", ["rembert", "bert", "albert"])
+@pytest.mark.parametrize("name", ["rembert", "bert", "bert_untied", "albert"])
 def test_hidden_states_and_logits_are_those_recorded(name):
     model, _ = read_huggingface(GOLDEN / name)
     recorded = np.load(GOLDEN / name / "outputs.npz")

@@ -1,19 +1,17 @@
 """Weights in and out against Hugging Face's own models, on random weights, padded batches and segments."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from rembed_keras.errors import UserError
-from rembed_keras.interop import convert, write
-from rembed_keras.interop.convert import read_preset
+from rembed_keras.interop import write
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks import PreNorm
 from tests.forward import forward
+from tests.interop.models import random_model
 
 SIZES = {
     "vocab_size": 60,
@@ -33,12 +31,12 @@ INPUTS = {"token_ids": np.where(MASK, IDS, 0), "segment_ids": SEGMENTS, "padding
 EVERYWHERE = np.tile(np.arange(9, dtype="int32"), (3, 1))
 
 
-def theirs(peers, name, head=True, **changes):
+def theirs(peers, name, architecture="ForMaskedLM", **changes):
     """A model of Hugging Face's with random weights, of norms and biases too, which start as ones and zeros."""
     torch, transformers = peers
     torch.manual_seed(1)
     config = getattr(transformers, f"{name}Config")(**(SIZES | changes))
-    model = getattr(transformers, f"{name}{'ForMaskedLM' if head else 'Model'}")(config).eval()
+    model = getattr(transformers, f"{name}{architecture}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
@@ -83,12 +81,14 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("is_tied", [True, False])
 @pytest.mark.parametrize("name", CASES)
-def test_logits_are_theirs(name, peers, tmp_path):
-    model = theirs(peers, name, **CASES[name])
+def test_logits_are_theirs(name, is_tied, peers, tmp_path):
+    model = theirs(peers, name, tie_word_embeddings=is_tied, **CASES[name])
     model.save_pretrained(tmp_path / "theirs")
     ours, notes = read_huggingface(tmp_path / "theirs")
     assert isinstance(ours, MaskedLM) and any("no pooler" in note for note in notes)
+    assert ours.get_config()["coupling"] == ("coupled" if is_tied and name != "RemBert" else "decoupled")
     roberta = name == "XLMRoberta"
     segments = 0 * SEGMENTS if roberta else SEGMENTS
     expected = their_outputs(peers, model, 1 if roberta else 0, segments).logits.numpy()
@@ -102,7 +102,7 @@ def test_logits_are_theirs(name, peers, tmp_path):
 @pytest.mark.parametrize("prefix", ["", "model."])
 def test_encoders_are_theirs_with_and_without_a_prefix(name, prefix, peers, tmp_path):
     changes = CASES.get(name, {"embedding_size": 6})
-    model = theirs(peers, name, head=False, **changes)
+    model = theirs(peers, name, "Model", **changes)
     model.save_pretrained(tmp_path)
     if prefix:  # as a model with a head would have saved its encoder
         tensors = load_file(tmp_path / "model.safetensors")
@@ -119,76 +119,67 @@ def test_encoders_are_theirs_with_and_without_a_prefix(name, prefix, peers, tmp_
         np.testing.assert_allclose(outputs["pooled_output"], expected.pooler_output.numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize("architecture", ["ForPreTraining", "ForMaskedLM"])
+def test_electra_is_read_without_its_heads(architecture, peers, tmp_path):
+    model = theirs(peers, "Electra", architecture, embedding_size=6)
+    model.save_pretrained(tmp_path)
+    ours, notes = read_huggingface(tmp_path)
+    assert isinstance(ours, Encoder) and any("the encoder alone" in note for note in notes)
+    expected = their_outputs(peers, model.electra).last_hidden_state
+    np.testing.assert_allclose(real(forward(ours, INPUTS)["sequence_output"]), real(expected), atol=1e-4)
+
+
+PLAIN = {"input_embedding_dim": 16, "always_project": False}
+SHARED = {"input_embedding_dim": 6, "layer_sharing": "all", "layer_groups": 2, "activation": "gelu_tanh"}
+
+
+@pytest.mark.parametrize("coupling", ["coupled", "decoupled", "gdes"])
 @pytest.mark.parametrize(
-    ("encoder", "head", "name"),
+    ("encoder", "width", "name"),
     [
-        ({"input_embedding_dim": 6}, {"output_embedding_dim": 20}, "RemBert"),
-        ({"input_embedding_dim": 6}, {"output_embedding_dim": 6, "coupling": "coupled"}, "RemBert"),
-        ({"input_embedding_dim": 6}, {"output_embedding_dim": 6, "coupling": "gdes"}, "RemBert"),
-        (
-            {"input_embedding_dim": 16, "always_project": False},
-            {"output_embedding_dim": 16, "coupling": "coupled"},
-            "Bert",
-        ),
-        ({"input_embedding_dim": 16, "always_project": False}, {"output_embedding_dim": 16}, "Bert"),
-        (
-            {"input_embedding_dim": 6, "layer_sharing": "all", "layer_groups": 2, "activation": "gelu_tanh"},
-            {"output_embedding_dim": 6, "coupling": "coupled"},
-            "Albert",
-        ),
+        ({"input_embedding_dim": 6}, 6, "RemBert"),
+        (PLAIN, 16, "Bert"),
+        (SHARED, 6, "Albert"),
     ],
 )
-def test_they_compute_what_we_write(encoder, head, name, peers, tmp_path):
+def test_they_compute_what_we_write_and_give_it_back(encoder, width, name, coupling, peers, tmp_path):
     _, transformers = peers
-    model = random_model(encoder, head)
+    model = random_model(encoder, {"output_embedding_dim": width, "coupling": coupling})
     write(model, str(tmp_path / "out"), "huggingface", None)
     loaded, report = getattr(transformers, f"{name}ForMaskedLM").from_pretrained(
         tmp_path / "out", output_loading_info=True, attn_implementation="eager"
     )
     assert not report["missing_keys"] and not report["mismatched_keys"]
+    assert all(".pooler." in key for key in report["unexpected_keys"])  # theirs has none beside a head
     expected = their_outputs(peers, loaded.eval()).logits.numpy()
     logits = forward(model, INPUTS | {"mask_positions": EVERYWHERE})
     np.testing.assert_allclose(real(logits), real(expected), atol=1e-4)
+    loaded.save_pretrained(tmp_path / "again")
+    there, back = (read_huggingface(tmp_path / place)[0] for place in ("out", "again"))
+    for one, other in zip(there.weights, back.weights, strict=True):
+        assert one.path == other.path
+        if not one.path.startswith("pooler/"):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def random_model(encoder=None, head=None):
-    sizes = {
-        "vocabulary_size": 60,
-        "num_layers": 3,
-        "num_heads": 2,
-        "hidden_dim": 16,
-        "intermediate_dim": 24,
-        "input_embedding_dim": 6,
-        "max_sequence_length": 20,
-    }
-    keras.utils.set_random_seed(2)
-    model = MaskedLM(Encoder(**(sizes | (encoder or {}))), **(head or {"output_embedding_dim": 20}))
-    rng = np.random.default_rng(1)
-    for weight in model.weights:
-        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
-    return model
-
-
-@pytest.mark.parametrize("form", ["huggingface", "preset"])
-def test_a_round_trip_gives_the_same_bits(form, tmp_path):
-    model = random_model()
-    write(model, str(tmp_path / "there"), form, None)
-    convert(str(tmp_path / "there"), str(tmp_path / "back"), form, "preset")
-    again, _ = read_preset(tmp_path / "back")
-    assert [weight.path for weight in again.weights] == [weight.path for weight in model.weights]
-    for ours, back in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), back.numpy())
-
-
-@pytest.mark.parametrize("fast", [False, True])
-def test_their_tokenizer_gives_our_ids(fast, corpus, peers, tmp_path):
+@pytest.mark.parametrize("encoder", [{}, PLAIN, SHARED], ids=["rembert", "bert", "albert"])
+def test_their_tokenizer_gives_our_ids(encoder, corpus, peers, tmp_path):
     _, transformers = peers
-    write(random_model({"vocabulary_size": 900}), str(tmp_path / "out"), "huggingface", corpus.tokenizer.path)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", use_fast=fast)
-    text = "Alle Menschen sind frei und gleich geboren."
+    model = random_model({"vocabulary_size": 900} | encoder).encoder
+    write(model, str(tmp_path / "out"), "huggingface", corpus.tokenizer.path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     ours = corpus.tokenizer
-    assert tokenizer(text)["input_ids"] == [ours.cls_id, *ours.encode(text), ours.sep_id]
-    assert tokenizer.mask_token_id == ours.mask_id and tokenizer.pad_token_id == ours.pad_id
+    texts = ["Alle Menschen sind frei und gleich geboren.", "  Élan  ﬁn ① ½\u3000これは文です。\tИ вода ", "naïve"]
+    for text in texts:
+        assert tokenizer(text)["input_ids"] == [ours.cls_id, *ours.encode(text), ours.sep_id]
+    first, second = (ours.encode(text) for text in texts[:2])
+    pair = tokenizer(*texts[:2])
+    assert pair["input_ids"] == [ours.cls_id, *first, ours.sep_id, *second, ours.sep_id]
+    assert pair["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    for role in ("pad", "unk", "cls", "sep", "mask"):
+        assert getattr(tokenizer, f"{role}_token_id") == getattr(ours, f"{role}_id")
+    assert len(tokenizer) == ours.vocabulary_size
+    assert tokenizer("frei [MASK]")["input_ids"].count(ours.mask_id) == 1
 
 
 def test_a_pickle_is_read_as_weights_alone(peers, tmp_path):
@@ -213,83 +204,3 @@ def test_a_pickle_is_read_as_weights_alone(peers, tmp_path):
     with pytest.raises(UserError, match="cannot be read as weights alone"):
         read_huggingface(tmp_path / "ran")
     assert not (tmp_path / "harm").exists()
-
-
-@pytest.fixture
-def written(tmp_path):
-    write(random_model(), str(tmp_path / "whole"), "huggingface", None)
-    return tmp_path / "whole"
-
-
-def change_config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def change_tensors(folder, change):
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    change(tensors)
-    save_file(tensors, path)
-
-
-MISTAKES = {
-    "another model": (lambda f: change_config(f, model_type="gpt2"), "a model of type 'gpt2'; what can be read is"),
-    "no size": (
-        lambda f: change_config(f, hidden_size=None) or _forget(f, "vocab_size"),
-        "config.json has no vocab_size",
-    ),
-    "no configuration": (lambda f: (f / "config.json").unlink(), "config.json cannot be read: No such file"),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
-    "damaged": (
-        lambda f: (f / "model.safetensors").write_bytes(b"x" * 100),
-        "is no whole safetensors file",
-    ),
-    "missing": (
-        lambda f: change_tensors(f, lambda t: t.pop("rembert.encoder.layer.1.output.dense.bias")),
-        "has no tensor rembert.encoder.layer.1.output.dense.bias",
-    ),
-    "of another shape": (
-        lambda f: change_config(f, intermediate_size=25),
-        r"intermediate.dense.weight has shape \(24, 16\); config.json wants \(25, 16\)",
-    ),
-    "relative positions": (lambda f: change_config(f, position_embedding_type="relative_key"), "relative positions"),
-    "an activation": (lambda f: change_config(f, hidden_act="relu"), "has hidden_act 'relu'"),
-}
-
-
-def _forget(folder, key):
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    del config[key]
-    path.write_text(json.dumps(config))
-
-
-@pytest.mark.parametrize("what", MISTAKES)
-def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what, written, tmp_path):
-    break_it, message = MISTAKES[what]
-    break_it(written)
-    with pytest.raises(UserError, match=message):
-        convert(str(written), str(tmp_path / "out"), "huggingface", "preset")
-    assert [path.name for path in tmp_path.iterdir()] == ["whole"]
-
-
-@pytest.mark.parametrize(
-    ("encoder", "head", "message"),
-    [
-        ({"block": PreNorm}, None, "block PreNorm"),
-        ({"scalar_mix": True, "head_dim": 4}, None, "head_dim 4 and scalar_mix True"),
-        ({"layer_sharing": "attention"}, None, "layer_sharing 'attention'"),
-        ({}, {"output_embedding_dim": 20, "output_cutoffs": (9,)}, "output_cutoffs"),
-        ({"input_embedding_dim": 16, "always_project": False}, {"output_embedding_dim": 20}, "width is 20"),
-    ],
-)
-def test_a_graph_that_they_have_not_is_refused_and_nothing_is_written(encoder, head, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        write(random_model(encoder, head), str(tmp_path / "out"), "huggingface", None)
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_is_there_is_never_written_over(written):
-    with pytest.raises(UserError, match="is there already"):
-        write(random_model(), str(written), "preset", None)

@@ -1,0 +1,93 @@
+"""A SentencePiece model as Hugging Face's libraries read it: `tokenizer.json` and its configuration.
+
+Left with the model alone, transformers makes of it what the family's own tokenizer does: ALBERT's lowers all letters,
+BERT's knows no SentencePiece, and RemBERT's of version 5 adds no [CLS], takes it for [UNK], and pads with an id beyond
+the table. So all is said in the file, which versions 4 and 5 read alike.
+"""
+
+import base64
+import json
+from pathlib import Path
+
+from rembed_keras.data.tokenizer import SPECIAL_PIECES, Tokenizer
+from rembed_keras.interop.spm import read_model
+
+MODEL = "sentencepiece.model"
+USER_DEFINED = 4  # type of a piece that is looked for before all others
+UNIGRAM = 1  # type of a model
+
+
+def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> list[str]:
+    """Writes what transformers needs beside the SentencePiece model.
+
+    Args:
+        tokenizer: the tokenizer.
+        folder: that of the Hugging Face model, where its file is `sentencepiece.model`.
+
+    Returns:
+        What should be known about it.
+    """
+    model = read_model(tokenizer.path)
+    roles = {f"{role}_token": model.pieces[getattr(tokenizer, f"{role}_id")].piece for role in SPECIAL_PIECES}
+    is_unigram = model.trainer_spec.model_type == UNIGRAM
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast" if is_unigram else "RemBertTokenizer",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "bos_token": roles["cls_token"],
+        "eos_token": roles["sep_token"],
+        **roles,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    if not is_unigram:
+        return ["the tokenizer is no unigram model, and no tokenizer.json is written for it"]
+    (folder / "tokenizer.json").write_text(json.dumps(_fast(model, tokenizer), ensure_ascii=False), encoding="utf-8")
+    return []
+
+
+def _fast(model, tokenizer):
+    special = sorted(getattr(tokenizer, f"{role}_id") for role in SPECIAL_PIECES)
+    own = [i for i, piece in enumerate(model.pieces) if piece.type == USER_DEFINED and i not in special]
+    begin = "always" if model.normalizer_spec.add_dummy_prefix else "never"
+    spaces = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": begin, "split": True}
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": i, "content": model.pieces[i].piece, "special": i in special}
+            | {"single_word": False, "lstrip": i == tokenizer.mask_id, "rstrip": False, "normalized": False}
+            for i in sorted([*special, *own])
+        ],
+        "normalizer": {"type": "Sequence", "normalizers": _normalizers(model.normalizer_spec)},
+        "pre_tokenizer": spaces,
+        "post_processor": _frame({model.pieces[i].piece: i for i in (tokenizer.cls_id, tokenizer.sep_id)}),
+        "decoder": spaces,
+        "model": {
+            "type": "Unigram",
+            "unk_id": tokenizer.unk_id,
+            "vocab": [[piece.piece, piece.score] for piece in model.pieces],
+            "byte_fallback": model.trainer_spec.byte_fallback,
+        },
+    }
+
+
+def _normalizers(spec):
+    steps: list[dict] = []
+    if spec.precompiled_charsmap:
+        charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    if spec.remove_extra_whitespaces:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    return steps
+
+
+def _frame(ids):
+    """[CLS] A [SEP], and of a pair [CLS] A [SEP] B [SEP], with the segment of each; by the ids of [CLS] and [SEP]."""
+    cls, sep = ids
+    places = [(cls, 0), ("A", 0), (sep, 0), ("B", 1), (sep, 1)]
+    items = [{"SpecialToken" if name in ids else "Sequence": {"id": name, "type_id": i}} for name, i in places]
+    return {
+        "type": "TemplateProcessing",
+        "single": items[:3],
+        "pair": items,
+        "special_tokens": {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ids.items()},
+    }

@@ -1,0 +1,150 @@
+"""Hugging Face folders without Hugging Face: round trips, names, and folders that are not what they say."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from rembed_keras.errors import UserError
+from rembed_keras.interop import convert, write
+from rembed_keras.interop.convert import read_preset
+from rembed_keras.interop.huggingface import read_huggingface
+from tests.interop.models import random_model
+
+
+@pytest.mark.parametrize("form", ["huggingface", "preset"])
+def test_a_round_trip_gives_the_same_bits(form, tmp_path):
+    model = random_model()
+    write(model, str(tmp_path / "there"), form, None)
+    convert(str(tmp_path / "there"), str(tmp_path / "back"), form, "preset")
+    again, _ = read_preset(tmp_path / "back")
+    assert [weight.path for weight in again.weights] == [weight.path for weight in model.weights]
+    for ours, back in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), back.numpy())
+
+
+HEADS = {
+    "bert": ("cls.predictions", {"input_embedding_dim": 16, "always_project": False}),
+    "albert": ("predictions", {"layer_sharing": "all"}),
+}
+
+
+def with_a_head(name, coupling, folder):
+    """The model, the name of its head, and its folder's tensors."""
+    head, encoder = HEADS[name]
+    width = encoder.get("input_embedding_dim", 6)
+    model = random_model(encoder, {"output_embedding_dim": width, "coupling": coupling})
+    write(model, str(folder), "huggingface", None)
+    return model, head, load_file(folder / "model.safetensors")
+
+
+def bias_of(folder):
+    model, _ = read_huggingface(folder)
+    return next(weight for weight in model.weights if weight.path == "head/output_embedding/bias").numpy()
+
+
+@pytest.mark.parametrize("coupling", ["decoupled", "gdes"])
+@pytest.mark.parametrize("name", HEADS)
+def test_the_bias_of_an_untied_head_goes_by_two_names_and_the_decoders_is_used(name, coupling, tmp_path):
+    _, head, tensors = with_a_head(name, coupling, tmp_path / "out")
+    one, other = tensors[f"{head}.decoder.bias"], tensors[f"{head}.bias"]
+    assert one.any()
+    np.testing.assert_array_equal(one, other)
+    change_tensors(tmp_path / "out", lambda t: t.update({f"{head}.bias": one + 1}))  # as transformers 5 leaves it
+    np.testing.assert_array_equal(bias_of(tmp_path / "out"), one)
+    change_tensors(tmp_path / "out", lambda t: t.pop(f"{head}.decoder.bias"))  # as transformers 4 saves it
+    np.testing.assert_array_equal(bias_of(tmp_path / "out"), one + 1)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_tables_that_are_said_to_be_tied_and_differ_are_kept_apart(name, tmp_path):
+    model, head, tensors = with_a_head(name, "coupled", tmp_path / "out")
+    assert f"{head}.decoder.bias" not in tensors
+    table = next(value for key, value in tensors.items() if key.endswith("word_embeddings.weight"))
+    for own, coupling in ((table.copy(), "coupled"), (table + 1, "decoupled")):
+        change_tensors(tmp_path / "out", lambda t, own=own: t.update({f"{head}.decoder.weight": own}))
+        again, notes = read_huggingface(tmp_path / "out")
+        assert again.get_config()["coupling"] == coupling
+        assert any("they differ" in note for note in notes) == (coupling == "decoupled")
+    assert len(again.weights) == len(model.weights) + 1
+
+
+@pytest.fixture
+def written(tmp_path):
+    write(random_model(), str(tmp_path / "whole"), "huggingface", None)
+    return tmp_path / "whole"
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def change_tensors(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+MISTAKES = {
+    "another model": (lambda f: change_config(f, model_type="gpt2"), "a model of type 'gpt2'; what can be read is"),
+    "no size": (
+        lambda f: change_config(f, hidden_size=None) or _forget(f, "vocab_size"),
+        "config.json has no vocab_size",
+    ),
+    "no configuration": (lambda f: (f / "config.json").unlink(), "config.json cannot be read: No such file"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
+    "damaged": (
+        lambda f: (f / "model.safetensors").write_bytes(b"x" * 100),
+        "is no whole safetensors file",
+    ),
+    "missing": (
+        lambda f: change_tensors(f, lambda t: t.pop("rembert.encoder.layer.1.output.dense.bias")),
+        "has no tensor rembert.encoder.layer.1.output.dense.bias",
+    ),
+    "of another shape": (
+        lambda f: change_config(f, intermediate_size=25),
+        r"intermediate.dense.weight has shape \(24, 16\); config.json wants \(25, 16\)",
+    ),
+    "relative positions": (lambda f: change_config(f, position_embedding_type="relative_key"), "relative positions"),
+    "an activation": (lambda f: change_config(f, hidden_act="relu"), "has hidden_act 'relu'"),
+}
+
+
+def _forget(folder, key):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    del config[key]
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what, written, tmp_path):
+    break_it, message = MISTAKES[what]
+    break_it(written)
+    with pytest.raises(UserError, match=message):
+        convert(str(written), str(tmp_path / "out"), "huggingface", "preset")
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "head", "message"),
+    [
+        ({"block": "modern"}, None, "block 'modern'"),
+        ({"scalar_mix": True, "head_dim": 4}, None, "head_dim 4 and scalar_mix True"),
+        ({"layer_sharing": "attention"}, None, "layer_sharing 'attention'"),
+        ({}, {"output_embedding_dim": 20, "output_cutoffs": (9,)}, "output_cutoffs"),
+        ({"input_embedding_dim": 16, "always_project": False}, {"output_embedding_dim": 20}, "width is 20"),
+    ],
+)
+def test_a_graph_that_they_have_not_is_refused_and_nothing_is_written(encoder, head, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        write(random_model(encoder, head), str(tmp_path / "out"), "huggingface", None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_there_is_never_written_over(written):
+    with pytest.raises(UserError, match="is there already"):
+        write(random_model(), str(written), "preset", None)
