@@ -25,7 +25,6 @@ from rembed_keras.interop.huggingface_tokenizer import MODEL, write_tokenizer
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1
-from rembed_keras.json_files import read_json
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.configuration import OURS, check_names
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of

@@ -9,7 +9,7 @@ import base64
 import json
 from pathlib import Path
 
-from rembed_keras.data.tokenizer import SPECIAL_PIECES, Tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import SPECIAL_PIECES, Tokenizer
 from rembed_keras.interop.spm import read_model
 
 MODEL = "sentencepiece.model"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from rembed_keras.data.corpus import prepare
-from rembed_keras.data.tokenizer import train_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from tests.original import write_original
 
 WORDS = ["save", "open", "the", "a", "table", "file", "window", "of", "and", "with", "name", "new", "old", "all", "in"]

@@ -12,7 +12,7 @@ from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.modeling import Encoder
-from rembed_keras.tasks.encoding import encode
+from rembed_keras.tasks.kinds.encoding import encode
 from tests.forward import forward
 from tests.original import write_original
 

@@ -9,7 +9,6 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop import write
 from rembed_keras.interop.huggingface import read_huggingface
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.blocks import PreNorm
 from tests.forward import forward
 from tests.interop.models import random_model
 
