@@ -34,7 +34,7 @@ test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory beam || echo "Apache Beam cannot be installed here: its test will be skipped" >&2
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PYTEST) tests/modeling tests/analysis/cost/test_ledger.py \
-	  tests/interop/test_huggingface_folders.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py \
+	  tests/interop/huggingface/test_folders.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py \
 	  rembed_keras/modeling
 
 lint: $(VENV)/.installed-test

@@ -95,7 +95,7 @@ def write_rembert(folder, words=WORDS, hidden=HIDDEN, wide=WIDE, output=OUTPUT):
 
 
 READ = """
-from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.interop.huggingface.read import read_huggingface
 read_huggingface(folder / "small")
 highest, (model, _) = peak(lambda: read_huggingface(folder / "large"))
 import keras
@@ -105,7 +105,7 @@ checkpoints.save(folder / "checkpoints", 1, parts, {"model": keras.saving.serial
 print(json.dumps(highest))
 """
 RESTORE = """
-from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.training.loop import checkpoints
 read_huggingface(folder / "small")
 found = checkpoints.latest(folder / "checkpoints")

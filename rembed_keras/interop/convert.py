@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.interop.huggingface import read_huggingface
-from rembed_keras.interop.huggingface_export import write_huggingface
-from rembed_keras.interop.huggingface_tokenizer import MODEL, write_tokenizer
+from rembed_keras.interop.huggingface.read import read_huggingface
+from rembed_keras.interop.huggingface.tokenizer import MODEL, write_tokenizer
+from rembed_keras.interop.huggingface.write import write_huggingface
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1

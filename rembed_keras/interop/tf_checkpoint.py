@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from rembed_keras.errors import UserError
-from rembed_keras.interop.names import tf1_names, to_matrix
+from rembed_keras.interop.huggingface.names import tf1_names, to_matrix
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.filling import blank, fill
 

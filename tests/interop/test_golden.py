@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.interop.huggingface.read import read_huggingface
 from tests.forward import forward
 
 GOLDEN = Path(__file__).parent.parent / "golden"

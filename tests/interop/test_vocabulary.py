@@ -9,7 +9,7 @@ from rembed_keras.data.tokenizers.sentence_piece import SPACE, Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, extend, trim, write
 from rembed_keras.interop.convert import read_preset
-from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.spm import read_model, write_model
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.tasks.kinds.encoding import encode

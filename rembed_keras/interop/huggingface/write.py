@@ -8,8 +8,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from rembed_keras.errors import UserError
-from rembed_keras.interop.huggingface import groups_of
-from rembed_keras.interop.names import FAMILIES, OUTPUT, OUTPUT_TABLE, is_kernel, to_matrix, torch_names
+from rembed_keras.interop.huggingface.names import FAMILIES, OUTPUT, OUTPUT_TABLE, is_kernel, to_matrix, torch_names
+from rembed_keras.interop.huggingface.read import groups_of
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.blocks.stack import block_of
 from rembed_keras.modeling.objectives.pretraining import encoder_of

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
-from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.interop.huggingface.read import read_huggingface
 from tests.interop.models import random_model
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.interop.names import FAMILIES, OUTPUT_TABLE, is_kernel, to_matrix, torch_names
+from rembed_keras.interop.huggingface.names import FAMILIES, OUTPUT_TABLE, is_kernel, to_matrix, torch_names
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.filling import PIECE, blank, fill

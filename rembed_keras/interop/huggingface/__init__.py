@@ -1,0 +1,1 @@
+"""Folders of Hugging Face models: names of weights, reading, writing, tokenizers."""
