@@ -73,5 +73,5 @@ def test_a_former_runs_task_answers(tmp_path):
     shutil.copy(FORMER / "run" / "corpus" / "tokenizer.model", tmp_path / "run" / "finetuned" / "topic")
     (tmp_path / "texts.tsv").write_text("text\nsave the file\nopen the table\n", encoding="utf-8")
     answerer = Answerer(str(tmp_path / "run"), None)
-    lines = lines_of(answerer.answers(answerer.read(str(tmp_path / "texts.tsv"), "text", "pair")))
+    lines = lines_of(answerer.answers(answerer.read(str(tmp_path / "texts.tsv"))))
     assert [json.loads(line)["answer"] in ("file", "table") for line in lines] == [True, True]
