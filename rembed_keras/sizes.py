@@ -1,6 +1,7 @@
 """Arithmetic of sizes that a model and its account both do; needs no framework."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rembed_keras.errors import UserError, shortened
 
@@ -147,6 +148,39 @@ def layers_to_keep(num_layers: int, kept: int, keep: str = "bottom") -> list[int
     return layers[:kept]
 
 
+def shares_attention(encoder: Mapping[str, object]) -> bool:
+    """Whether layers of a group share attention, by the encoder's arguments."""
+    return encoder.get("layer_sharing", "none") in ("attention", "all")
+
+
+def layers_of_cut(encoder: Mapping[str, Any], kept: int | None = None, keep: str = "bottom") -> list[int]:
+    """Which layers of an encoder stay when it is cut after pre-training.
+
+    Args:
+        encoder: its arguments; those that are left out have its defaults.
+        kept: how many layers stay; all by default.
+        keep: which; see `layers_to_keep`.
+
+    Returns:
+        Their indices, rising.
+
+    Raises:
+        UserError: if what stays is no encoder: a mix of layers needs all of them, and pre-norm blocks need the first,
+            whose attention alone has no norm, unless they share attention.
+
+    >>> layers_of_cut({"num_layers": 4, "block": "modern"}, 2, "top")
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: modern blocks count on the first of them: keep 'bottom', 'alternate' or 'symmetric'
+    """
+    num_layers = encoder["num_layers"]
+    layers = layers_to_keep(num_layers, num_layers if kept is None else kept, keep)
+    if encoder.get("scalar_mix") and len(layers) < num_layers:
+        raise UserError("an encoder with scalar_mix needs all of its layers: none can be cut")
+    if encoder.get("block", "bert") == "modern" and layers[0] and not shares_attention(encoder):
+        raise UserError("modern blocks count on the first of them: keep 'bottom', 'alternate' or 'symmetric'")
+    return layers
+
+
 def generator_config(encoder: dict, num_layers: int | None = None, scale: float = 0.25) -> dict:
     """Arguments of the small encoder that makes replacements for another to detect.
 
@@ -167,7 +201,7 @@ def generator_config(encoder: dict, num_layers: int | None = None, scale: float 
     heads = max(1, round(encoder["num_heads"] * scale))
     head_dim = encoder.get("head_dim") or encoder["hidden_dim"] // encoder["num_heads"]
     return encoder | {
-        "num_layers": num_layers or encoder["num_layers"],
+        "num_layers": encoder["num_layers"] if num_layers is None else num_layers,
         "num_heads": heads,
         "head_dim": None,
         "hidden_dim": heads * head_dim,

@@ -7,7 +7,7 @@ activation functions and softmax; frameworks keep up to half as much again, and 
 
 from dataclasses import dataclass, replace
 
-from rembed_keras.sizes import band_sizes, groups_of_layers, layers_to_keep
+from rembed_keras.sizes import band_sizes, groups_of_layers, layers_of_cut, shares_attention
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def encoder_entries(
         config: its arguments; those that are left out have its defaults.
         length: S, the tokens that each token attends to.
         kept_layers: how many blocks are kept after pre-training; all by default.
-        keep: which; see `sizes.layers_to_keep`.
+        keep: which; see `sizes.layers_of_cut`.
         seen: share of the tokens that the blocks see.
         read: share of the tokens of which the last block's output is needed.
 
@@ -65,7 +65,7 @@ def encoder_entries(
     has_projection = config.get("always_project", True) or width != hidden
     projection = (width * hidden + (hidden if is_bert else 0)) if has_projection else 0
     layers = config["num_layers"]
-    kept = layers_to_keep(layers, kept_layers or layers, keep)
+    kept = layers_of_cut(config, kept_layers, keep)
     kept_blocks, cut_blocks = _blocks(config, kept)
     flops, activations = (seen * work for work in _block_work(config, seen * length))
     pooler = hidden * hidden + hidden
@@ -193,7 +193,7 @@ def _blocks(config, kept):
     else:
         attention = 4 * hidden * inner + hidden
         feed_forward = 3 * hidden * wide + hidden
-        first = hidden  # its input is normed already
+        first = 0 if shares_attention(config) else hidden  # its input is normed already
     layers, sharing = config["num_layers"], config.get("layer_sharing", "none")
     groups = groups_of_layers(layers, config.get("layer_groups", 1)) if sharing != "none" else []
     totals = [-first, 0]

@@ -16,7 +16,7 @@ from rembed_keras.modeling.embeddings import InputEmbedding, document_positions
 from rembed_keras.modeling.stack import BLOCKS, SHARING, ScalarMix, make_blocks
 from rembed_keras.modeling.tables import initializer
 from rembed_keras.modeling.transformer import ACTIVATIONS, attention_mask, pick
-from rembed_keras.sizes import check_sizes, groups_of_layers, layers_to_keep
+from rembed_keras.sizes import check_sizes, groups_of_layers, layers_of_cut
 
 
 @dataclass(frozen=True)
@@ -202,17 +202,12 @@ class Encoder(keras_hub.models.Backbone):
             keep: which: "bottom", "top", "alternate" or "symmetric"; see `layers_to_keep`.
 
         Raises:
-            ValueError: if there are not as many, or this encoder mixes all of its layers.
+            ValueError: for a cut that cannot be made; see `layers_of_cut`.
         """
-        layers = layers_to_keep(self.num_layers, num_layers, keep)
-        if self.parts.mix is not None and num_layers < self.num_layers:
-            raise UserError("an encoder with scalar_mix needs all of its layers: none can be cut")
-        if self._arguments["block"] == "modern" and layers[0]:
-            raise UserError("modern blocks count on the first of them: keep 'bottom', 'alternate' or 'symmetric'")
         config = self.get_config()
+        layers = layers_of_cut(config, num_layers, keep)
         groups = groups_of_layers(self.num_layers, config["layer_groups"])
-        if config["layer_sharing"] != "none":
-            config["layer_groups"] = [groups[layer] for layer in layers]
+        config["layer_groups"] = 1 if config["layer_sharing"] == "none" else [groups[layer] for layer in layers]
         blocks = [self.parts.blocks[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
         return type(self)(parts=parts, **(config | {"num_layers": num_layers, "dtype": self.dtype_policy}))

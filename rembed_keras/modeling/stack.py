@@ -5,7 +5,7 @@ from keras import ops
 
 from rembed_keras.modeling.modern import GatedFeedForward, RotaryAttention
 from rembed_keras.modeling.transformer import FeedForward, SelfAttention, TransformerBlock
-from rembed_keras.sizes import groups_of_layers
+from rembed_keras.sizes import groups_of_layers, shares_attention
 
 BLOCKS = ("bert", "modern")
 SHARING = ("none", "attention", "feed_forward", "all")
@@ -17,7 +17,8 @@ def make_blocks(config: dict, dtype=None, input_is_normed: bool = True, prefix: 
     Args:
         config: the encoder's arguments, all of them.
         dtype: dtype or policy of the layers.
-        input_is_normed: whether what comes in is normed, so that the first of the modern blocks needs no norm.
+        input_is_normed: whether what comes in is normed, so that attention of the first modern block, if it is no
+            other's too, needs no norm.
         prefix: what the blocks' names begin with.
     """
     is_bert, sharing = config["block"] == "bert", config["layer_sharing"]
@@ -28,14 +29,16 @@ def make_blocks(config: dict, dtype=None, input_is_normed: bool = True, prefix: 
     def attention(layer):
         if is_bert:
             return SelfAttention(heads, head_dim, **rates)
-        return RotaryAttention(heads, head_dim, is_first=layer == 0 and input_is_normed, **rates)
+        # shared attention also reads what layers added, and has its norm wherever it is first used
+        is_first = layer == 0 and input_is_normed and not shares_attention(config)
+        return RotaryAttention(heads, head_dim, is_first=is_first, **rates)
 
     def feed_forward(layer):
         kind = FeedForward if is_bert else GatedFeedForward
         return kind(config["intermediate_dim"], activation=config["activation"], **rates)
 
     groups = groups_of_layers(config["num_layers"], config["layer_groups"])
-    attentions = _shared(attention, groups, sharing in ("attention", "all"))
+    attentions = _shared(attention, groups, shares_attention(config))
     pairs = zip(attentions, _shared(feed_forward, groups, sharing in ("feed_forward", "all")), strict=True)
     return [TransformerBlock(*pair, name=f"{prefix}block_{i}", dtype=dtype) for i, pair in enumerate(pairs)]
 
