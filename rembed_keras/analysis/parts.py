@@ -158,7 +158,10 @@ def detection_entries(config: dict, generator: dict, head: list[Entry], is_share
         length: S.
     """
     tables = ("input embedding", "positions, segments, norm")
-    lines = [entry for entry in encoder_entries(generator, length) if not (is_shared and entry.name in tables)]
+    lines = encoder_entries(generator, length)
+    if is_shared:  # read once more, but paid for as the encoder's
+        lines = [replace(line, parameters=0, trained=0) if line.name in tables else line for line in lines]
+        lines = [line for line in lines if line.parameters or line.flops or line.activations]
     hidden = config["hidden_dim"]
     detector = hidden * hidden + hidden + hidden + 1
     return [
