@@ -6,7 +6,7 @@ The decoder is capacity that exists in pre-training only, and what it saves the 
 import keras
 from keras import ops
 
-from rembed_keras.modeling.embeddings import document_positions
+from rembed_keras.modeling.embeddings import document_positions, look_up_positions
 from rembed_keras.modeling.pretraining import WordPrediction, chosen, make_head, with_mask_positions
 from rembed_keras.modeling.stack import make_blocks
 from rembed_keras.modeling.tables import LookupTable, initializer
@@ -80,7 +80,7 @@ class LateMasking(keras.layers.Layer):
         filled = pick(encoded, rank)  # [B, S - P, D] -> [B, S, D]
         filled = ops.where(is_late[:, :, None], ops.cast(self.gap, filled.dtype), filled)
         if self.position is not None:
-            filled = filled + self.position(positions)
+            filled = filled + look_up_positions(self.position, padding_mask)
         mask = attention_mask(padding_mask)
         for block in self.blocks:
             at = mask_positions if only_hidden and block is self.blocks[-1] else None
