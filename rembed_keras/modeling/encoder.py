@@ -73,8 +73,8 @@ class Encoder(keras_hub.models.Backbone):
         head_dim: width of a head; D / H by default, and H must then divide D.
         block: "bert", with norms after each sublayer and a table of positions; or "modern", with norms before, rotary
             positions, gated feed-forward pairs and no biases. See `modern`.
-        layer_sharing: what the layers of a group share: "none", "attention", "feed_forward" or "all". Attention that modern
-            blocks share has its norm in layer 0 too.
+        layer_sharing: what the layers of a group share: "none", "attention", "feed_forward" or "all". Attention
+            that modern blocks share has its norm in layer 0 too.
         layer_groups: how many groups of neighbouring layers there are, or a list of the group of each layer.
         always_project: whether embeddings are projected to D even if E_in = D, as in RemBERT; BERT does not.
         input_cutoffs: ids at which narrower bands of the token table begin; none by default. See `BandedTable`.
