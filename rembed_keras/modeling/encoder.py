@@ -11,12 +11,12 @@ import keras_hub
 
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.blocks import PostNorm
-from rembed_keras.modeling.blocks.stack import SHARING, attention_of, block_of, needs_norm
+from rembed_keras.modeling.blocks.stack import SHARING, attention_of, block_of, layers_of_cut
 from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.layers.activation import ACTIVATIONS
 from rembed_keras.modeling.layers.embeddings import document_positions
 from rembed_keras.modeling.parts import Parts, make_parts
-from rembed_keras.modeling.sizes import check_sizes, groups_of_layers, layers_to_keep
+from rembed_keras.modeling.sizes import check_sizes, groups_of_layers
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -41,7 +41,8 @@ class Encoder(keras_hub.models.Backbone):
             feed-forward pairs and no biases; or one of your own.
         attention: the kind of attention, see `modeling.attention`; or a list of kinds that is repeated over the layers;
             `attention.Global` by default.
-        layer_sharing: what the layers of a group share: "none", "attention", "feed_forward" or "all".
+        layer_sharing: what the layers of a group share: "none", "attention", "feed_forward" or "all". Attention that
+            blocks with norms first share has its norm in layer 0 too.
         layer_groups: how many groups of neighbouring layers there are, or a list of the group of each layer.
         always_project: whether embeddings are projected to D even if E_in = D, as in RemBERT; BERT does not.
         input_cutoffs: ids at which narrower bands of the token table begin; none by default. See `BandedTable`.
@@ -174,17 +175,12 @@ class Encoder(keras_hub.models.Backbone):
             keep: which: "bottom", "top", "alternate" or "symmetric"; see `layers_to_keep`.
 
         Raises:
-            ValueError: if there are not as many, or this encoder mixes all of its layers.
+            ValueError: for a cut that cannot be made; see `layers_of_cut`.
         """
-        layers = layers_to_keep(self.num_layers, num_layers, keep)
-        if self.parts.mix is not None and num_layers < self.num_layers:
-            raise UserError("an encoder with scalar_mix needs all of its layers: none can be cut")
-        if layers[0] and self.block.norms_first and not needs_norm(self._arguments, layer=0):
-            raise UserError("blocks with norms first count on the first of them: keep bottom, alternate or symmetric")
         config = self.get_config()
+        layers = layers_of_cut(config, num_layers, keep)
         groups = groups_of_layers(self.num_layers, config["layer_groups"])
-        if config["layer_sharing"] != "none":
-            config["layer_groups"] = [groups[layer] for layer in layers]
+        config["layer_groups"] = 1 if config["layer_sharing"] == "none" else [groups[layer] for layer in layers]
         blocks = [self.parts.blocks[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
         return type(self)(parts=parts, **(config | {"num_layers": num_layers, "dtype": self.dtype_policy}))

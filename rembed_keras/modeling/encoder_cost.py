@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rembed_keras.modeling.blocks.stack import attention_of, block_of, owners, sublayer_shapes
+from rembed_keras.modeling.blocks.stack import attention_of, block_of, layers_of_cut, owners, sublayer_shapes
 from rembed_keras.modeling.cost import Config, Entry, Shape, Work, table_flops, table_shapes
-from rembed_keras.modeling.sizes import layers_to_keep
 
 
 def encoder_entries(
@@ -22,7 +21,7 @@ def encoder_entries(
         config: its arguments; those that are left out have its defaults.
         length: S, the tokens that each token attends to.
         kept_layers: how many blocks are kept after pre-training; all by default.
-        keep: which; see `sizes.layers_to_keep`.
+        keep: which; see `layers_of_cut`.
         seen: share of the tokens that the blocks see.
         read: share of the tokens of which the last block's output is needed.
 
@@ -30,7 +29,7 @@ def encoder_entries(
         Entries of what is kept, then of the blocks that are cut, if any are.
     """
     layers = config["num_layers"]
-    kept = layers_to_keep(layers, kept_layers or layers, keep)
+    kept = layers_of_cut(config, kept_layers, keep)
     cut = [layer for layer in range(layers) if layer not in kept]
     works = layer_works(config, seen * length)
     saved = 0 if config.get("scalar_mix") else spared(works[-1], read)

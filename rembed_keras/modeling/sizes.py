@@ -167,7 +167,7 @@ def generator_config(encoder: dict, num_layers: int | None = None, scale: float 
     heads = max(1, round(encoder["num_heads"] * scale))
     head_dim = encoder.get("head_dim") or encoder["hidden_dim"] // encoder["num_heads"]
     return encoder | {
-        "num_layers": num_layers or encoder["num_layers"],
+        "num_layers": encoder["num_layers"] if num_layers is None else num_layers,
         "num_heads": heads,
         "head_dim": None,
         "hidden_dim": heads * head_dim,

@@ -1,5 +1,8 @@
 """Recipes and knobs that cannot be meant: told before anything is built."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +10,7 @@ from rembed_keras.config.signatures import signature
 from tests.bad_input.attempts import attempt, attempts
 from tests.bad_input.mutations import VALUES, mutated
 
+ROOT = Path(__file__).parent.parent.parent
 RECIPE = b"""\
 from __gin__ import dynamic_registration
 from rembed_keras import data
@@ -159,3 +163,18 @@ def test_knobs_of_every_kind(knobs, as_json):
 )
 def test_a_recipe_that_is_no_file(name):
     attempt(["inspect", "--", name], {"recipe.gin": RECIPE})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "knobs", "message"),
+    [
+        ("extra_layers", ["modeling.Encoder.block='modern'", "KEEP=top"], "the first of PreNorm blocks must stay"),
+        ("extra_layers", ["modeling.Encoder.scalar_mix=True"], "an encoder with scalar_mix needs all of its layers"),
+        ("extra_layers", ["KEPT_LAYERS=5"], "this encoder has 4 to keep from"),
+        ("late_masking", ["modeling.LateMaskedLM.kept_layers=1"], "kept_layers"),  # which cuts no layers
+        ("replaced_tokens", ["modeling.ReplacedTokenDetection.kept_layers=1"], "kept_layers"),
+    ],
+)
+def test_a_cut_that_cannot_be_made(recipe, knobs, message):
+    code, _, said = attempt(["inspect", str(ROOT / f"recipes/options/{recipe}.gin"), *knobs])
+    assert code == 2 and message in said

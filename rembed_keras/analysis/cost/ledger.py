@@ -84,7 +84,10 @@ class Ledger:
 
     @property
     def training_flops(self) -> dict[str, int]:
-        """FLOPs of a step of pre-training per token of input, forward and backward, of what the loss needs."""
+        """FLOPs of a step of pre-training per token of input, forward and backward, of what the loss needs.
+
+        What `rematerialize` computes once more to save memory counts once.
+        """
         every, spared = self._columns("flops", 1 + BACKWARD), self._columns("spared", 1 + BACKWARD)
         return {name: every[name] - spared[name] for name in every}
 

@@ -7,7 +7,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import attention, blocks
 from rembed_keras.modeling.choices import chosen
 from rembed_keras.modeling.cost import Config, Shape
-from rembed_keras.modeling.sizes import groups_of_layers
+from rembed_keras.modeling.sizes import groups_of_layers, layers_to_keep
 
 SHARING = ("none", "attention", "feed_forward", "all")
 FORMER_BLOCKS = {"bert": blocks.PostNorm, "modern": blocks.PreNorm}  # as checkpoints and presets of version 0.1 say it
@@ -62,6 +62,35 @@ def needs_norm(config: Config, layer: int, input_is_normed: bool = True) -> bool
     The first layer's input is normed already; an attention that other layers share comes after them too.
     """
     return layer > 0 or not input_is_normed or is_shared(config, "attention")
+
+
+def layers_of_cut(config: Config, kept: int | None = None, keep: str = "bottom") -> list[int]:
+    """Which layers of an encoder stay when it is cut after pre-training.
+
+    Args:
+        config: the encoder's arguments; those that are left out have its defaults.
+        kept: how many layers stay; all by default.
+        keep: which; see `sizes.layers_to_keep`.
+
+    Returns:
+        Their indices, rising.
+
+    Raises:
+        UserError: if what stays is no encoder: a mix of layers needs all of them, and blocks with norms first need the
+            first layer, whose attention alone has no norm, unless layers share attention.
+
+    >>> layers_of_cut({"num_layers": 4, "block": blocks.PreNorm}, 2, "top")
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: the first of PreNorm blocks must stay: keep bottom, alternate or symmetric
+    """
+    num_layers = config["num_layers"]
+    layers = layers_to_keep(num_layers, num_layers if kept is None else kept, keep)
+    if config.get("scalar_mix") and len(layers) < num_layers:
+        raise UserError("an encoder with scalar_mix needs all of its layers: none can be cut")
+    block = block_of(config)
+    if layers[0] and block.norms_first and not needs_norm(config, layer=0):
+        raise UserError(f"the first of {type(block).__name__} blocks must stay: keep bottom, alternate or symmetric")
+    return layers
 
 
 def sublayer_shapes(config: Config, input_is_normed: bool = True) -> dict[tuple[str, int], tuple[Shape, ...]]:

@@ -35,6 +35,17 @@ def document_positions(padding_mask):
     return index - ops.sum(ops.cast(before, "int32"), axis=-1)
 
 
+def look_up_positions(table, padding_mask):
+    """Rows of a table of positions, [B, S, E], for the tokens of documents; see `document_positions`.
+
+    Padding takes the last row where there is none for it, as in a packed row that is longer than the table: a missing
+    row would be no number, of which attention's share of zero still spoils the gradient.
+    """
+    positions = document_positions(padding_mask)
+    is_token = ops.cast(padding_mask, "bool")
+    return table(ops.where(is_token, positions, ops.minimum(positions, table.input_dim - 1)))  # [B, S] -> [B, S, E]
+
+
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class InputEmbedding(keras.layers.Layer):
     """Token, segment and position embeddings, summed and normalised at width E_in.
@@ -94,7 +105,7 @@ class InputEmbedding(keras.layers.Layer):
         if self.segment is not None:
             embedded = embedded + self.segment(segment_ids)
         if self.position is not None:
-            embedded = embedded + self.position(document_positions(padding_mask))
+            embedded = embedded + look_up_positions(self.position, padding_mask)
         return self.dropout(self.norm(embedded), training=training)
 
 

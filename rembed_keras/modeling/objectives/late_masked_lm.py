@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.blocks.stack import block_of, make_blocks
-from rembed_keras.modeling.layers.embeddings import document_positions
+from rembed_keras.modeling.layers.embeddings import document_positions, look_up_positions
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
@@ -80,7 +80,7 @@ class LateMasking(keras.layers.Layer):
         filled = pick(encoded, rank)  # [B, S - P, D] -> [B, S, D]
         filled = ops.where(is_late[:, :, None], ops.cast(self.gap, filled.dtype), filled)
         if self.position is not None:
-            filled = filled + self.position(positions)
+            filled = filled + look_up_positions(self.position, padding_mask)
         mask = attention_mask(padding_mask)
         for block in self.blocks:
             at = mask_positions if only_hidden and block is self.blocks[-1] else None

@@ -2,9 +2,9 @@
 
 import keras
 
+from rembed_keras.modeling.blocks.stack import layers_of_cut
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.objectives.pretraining import WordPrediction, make_head, with_mask_positions
-from rembed_keras.modeling.sizes import layers_to_keep
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -30,7 +30,8 @@ class MaskedLM(WordPrediction):
     model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
 
     Raises:
-        ValueError: for an unknown coupling, widths that a coupling cannot share, or more layers to keep than there are.
+        ValueError: for an unknown coupling, widths that a coupling cannot share, or a cut that cannot be made; see
+            `layers_of_cut`.
 
     Source: Chung et al. 2021, sections 3 and 4.
 
@@ -55,8 +56,7 @@ class MaskedLM(WordPrediction):
         micro_batches=1,
         name="masked_lm",
     ):
-        if kept_layers is not None:
-            layers_to_keep(encoder.num_layers, kept_layers, keep)
+        layers_of_cut(encoder.get_config(), kept_layers, keep)  # before anything is paid for a cut that cannot be made
         head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
         arguments = {
             "output_embedding_dim": output_embedding_dim,

@@ -71,9 +71,9 @@ class PretrainingModel(OnReplicas, keras_hub.models.Task):
             An `Encoder` with the same weights, not a copy; its outputs are bit-identical to those before.
 
         Raises:
-            ValueError: if there are not as many layers.
+            ValueError: for a cut that cannot be made; see `layers_of_cut`.
         """
-        num_layers = num_layers or self._arguments.get("kept_layers")
+        num_layers = self._arguments.get("kept_layers") if num_layers is None else num_layers
         if num_layers is None:
             return self.encoder
         return self.encoder.with_layers(num_layers, keep or self._arguments.get("keep", "bottom"))

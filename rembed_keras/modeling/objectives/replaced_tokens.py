@@ -18,7 +18,7 @@ from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.replicas import weighted_mean
-from rembed_keras.modeling.sizes import generator_config
+from rembed_keras.modeling.sizes import check_counts, generator_config
 
 SHARING = ("none", "embeddings")
 
@@ -95,6 +95,8 @@ class ReplacedTokenDetection(PretrainingModel):
     ):
         if sharing not in SHARING:
             raise UserError(f"sharing is {sharing!r}; it can be one of {', '.join(SHARING)}")
+        if generator_layers is not None:
+            check_counts({"generator_layers": generator_layers})
         config = encoder.get_config()
         self.generator = _make_generator(encoder, generator_layers, generator_scale, sharing)
         head = make_head(self.generator, output_embedding_dim, coupling, ())

@@ -13,9 +13,10 @@ def replaced_token_entries(config: Config, sequence_length: int, mask_rate: floa
     encoder = config["encoder"]
     generator = generator_config(encoder, config.get("generator_layers"), config.get("generator_scale", 0.25))
     entries = encoder_entries(generator, sequence_length)
-    if config.get("sharing", "embeddings") == "embeddings":
+    if config.get("sharing", "embeddings") == "embeddings":  # read once more, but counted as the encoder's
         shared = {entry.name for entry in embedding_entries(generator)} - {"projection"}
-        entries = [entry for entry in entries if entry.name not in shared]
+        entries = [replace(entry, shapes=()) if entry.name in shared else entry for entry in entries]
+        entries = [entry for entry in entries if entry.shapes or entry.flops or entry.activations]
     entries += head_entries(config, generator, mask_rate)
     hidden = encoder["hidden_dim"]
     detector = ((hidden, hidden), (hidden,), (hidden, 1), (1,))

@@ -1,9 +1,11 @@
 """Today's block against the same sums in NumPy and float64, and against Hugging Face's ModernBERT."""
 
+import keras
 import numpy as np
 import pytest
 from keras_hub.layers import RotaryEmbedding
 
+from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.layers.rotary import rotate
 from tests.forward import forward
@@ -31,9 +33,10 @@ def encode(encoder, token_ids):
     if "projection/kernel" in w:
         x = x @ w["projection/kernel"]
     states = [x]
-    for i in range(encoder.num_layers):
-        name = f"block_{i}/attention"
-        normed = scale_norm(x, w[f"{name}/norm/gamma"]) if i else x
+    shares_attention = encoder.get_config()["layer_sharing"] in ("attention", "all")
+    for i, block in enumerate(encoder.parts.blocks):
+        name = block.attention.path
+        normed = scale_norm(x, w[f"{name}/norm/gamma"]) if i or shares_attention else x
         query, key, value = (
             np.einsum("sd,dhk->shk", normed, w[f"{name}/{part}/kernel"]) for part in ("query", "key", "value")
         )
@@ -41,7 +44,7 @@ def encode(encoder, token_ids):
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         attended = np.einsum("hqs,shk->qhk", shares / shares.sum(-1, keepdims=True), value)
         x = x + np.einsum("qhk,hkd->qd", attended, w[f"{name}/merge/kernel"])
-        name = f"block_{i}/feed_forward"
+        name = block.feed_forward.path
         values, gates = np.split(scale_norm(x, w[f"{name}/norm/gamma"]) @ w[f"{name}/up/kernel"], 2, axis=-1)
         x = x + (reference.gelu(values) * gates) @ w[f"{name}/down/kernel"]
         states.append(x)
@@ -55,6 +58,21 @@ def test_equals_the_reference_in_float64(width):
     outputs = forward(encoder, make_inputs([[FIRST]], 7))["hidden_states"]
     for ours, theirs in zip(outputs, encode(encoder, np.array(FIRST[0])), strict=True):
         np.testing.assert_allclose(ours[0], theirs, atol=5e-5)
+
+
+@pytest.mark.parametrize("sharing", ["attention", "feed_forward", "all"])
+def test_hidden_states_of_shared_layers_grow_as_those_of_others_do(sharing):
+    sizes = []
+    for each in ("none", sharing):
+        keras.utils.set_random_seed(0)
+        encoder = Encoder(300, 12, 4, 64, 256, 32, block=PreNorm, layer_sharing=each)
+        for weight in encoder.weights:
+            if weight.path.endswith("kernel"):
+                weight.assign(weight * 8)  # of the size that training gives them
+        tokens = np.random.default_rng(0).integers(5, 300, 16)
+        states = forward(encoder, make_inputs([[(tokens, 0 * tokens)]], 16))["hidden_states"]
+        sizes.append(np.std(states[11]))  # the last is normed
+    assert sizes[1] < 4 * sizes[0]
 
 
 def test_has_no_projection_between_equal_widths_and_no_biases_in_its_blocks():

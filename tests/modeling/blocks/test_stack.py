@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.analysis import ledger
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.sizes import groups_of_layers, layers_to_keep
 from tests.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
@@ -77,6 +79,55 @@ def test_a_cut_encoder_with_shared_layers_comes_back(tmp_path):
     again = Encoder.from_preset(str(tmp_path / "preset"))
     assert again.count_params() == cut.count_params()
     np.testing.assert_array_equal(forward(again, INPUTS)["sequence_output"], forward(cut, INPUTS)["sequence_output"])
+
+
+@pytest.mark.parametrize("block", [PostNorm, PreNorm])
+@pytest.mark.parametrize(
+    ("sharing", "groups"),
+    [("none", 4), ("none", [0, 0, 1, 1]), ("attention", 1), ("attention", [0, 1, 1, 1]), ("all", 2)],
+)
+def test_a_cut_encoder_comes_back_from_its_configuration(block, sharing, groups):
+    encoder = make_encoder(num_layers=4, block=block, layer_sharing=sharing, layer_groups=groups)
+    for kept, keep in ((1, "bottom"), (2, "top"), (3, "symmetric"), (2, "alternate")):
+        if keep == "top" and block == PreNorm and sharing == "none":
+            continue  # refused, see below
+        cut = encoder.with_layers(kept, keep)
+        again = Encoder.from_config(json.loads(json.dumps(cut.get_config())))
+        again.set_weights(cut.get_weights())
+        ours, theirs = (forward(each, INPUTS)["sequence_output"] for each in (again, cut))
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "keep", "message"),
+    [
+        ({"block": PreNorm}, "top", "the first of PreNorm blocks must stay"),
+        ({"block": PreNorm, "layer_sharing": "feed_forward"}, "top", "the first of PreNorm blocks must stay"),
+        ({"scalar_mix": True}, "bottom", "an encoder with scalar_mix needs all of its layers"),
+        ({}, "middle", "keep is 'middle'; it can be one of bottom, top, alternate, symmetric"),
+    ],
+)
+def test_a_cut_that_cannot_be_made_is_refused_before_it_is_paid_for(changes, keep, message):
+    encoder = make_encoder(num_layers=3, **changes)
+    with pytest.raises(UserError, match=message):
+        MaskedLM(encoder, 20, kept_layers=2, keep=keep)
+    with pytest.raises(UserError, match=message):
+        ledger({"encoder": encoder.get_config(), "output_embedding_dim": 20, "kept_layers": 2, "keep": keep})
+    objectives = [
+        MaskedLM(encoder, 20),
+        LateMaskedLM(encoder, 20, decoder_layers=1),
+        ReplacedTokenDetection(encoder, 20, generator_layers=1),
+    ]
+    for model in objectives:
+        with pytest.raises(UserError, match=message):
+            model.drop_heads(2, keep)
+        with pytest.raises(UserError, match="num_layers is 0; this encoder has 3 to keep from"):
+            model.drop_heads(0)
+    if keep == "middle":
+        with pytest.raises(UserError, match=message):
+            MaskedLM(encoder, 20, keep=keep)
+    else:  # nothing is cut
+        assert MaskedLM(encoder, 20, kept_layers=3, keep=keep).drop_heads().num_layers == 3
 
 
 def test_the_model_says_which_layers_it_drops():

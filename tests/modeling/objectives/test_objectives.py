@@ -4,13 +4,15 @@ import keras
 import numpy as np
 import pytest
 
-from rembed_keras.modeling import Encoder, LateMaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.objectives.replaced_tokens import Replace
-from tests.forward import forward
+from tests.forward import EAGER, forward
 from tests.modeling import reference
 from tests.modeling.objectives.test_pretraining import make_batch
-from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
+from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
+
+QUICK = EAGER if keras.config.backend() == "tensorflow" else {}  # which of the two ways is
 
 
 def shake(model):
@@ -19,6 +21,10 @@ def shake(model):
         if "seed" not in weight.path:
             weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
     return model
+
+
+def make_masked(**changes):
+    return shake(MaskedLM(make_encoder(**changes), 20))
 
 
 def make_late(**changes):
@@ -69,6 +75,28 @@ def test_late_masking_keeps_documents_apart():
     changed = forward(model, other)
     np.testing.assert_allclose(changed[0, 0], logits[0, 0], atol=1e-6)
     assert not np.allclose(changed[0, 1], logits[0, 1])
+
+
+@pytest.mark.parametrize("make", ["masked", "late", "detection"])
+@pytest.mark.parametrize("block", [PostNorm, PreNorm])
+def test_a_packed_row_gives_the_loss_and_the_step_of_its_documents(make, block, monkeypatch):
+    """The row has padding, an empty slot, and more tokens than the table of positions has rows."""
+    monkeypatch.setattr(
+        keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5)
+    )  # the likeliest is drawn
+    x, y, weights = make_batch()
+    packed = make_inputs([[FIRST, SECOND]], SIZES["max_sequence_length"] + 2)
+    packed["mask_positions"] = np.array([[1, 2, 5, 7 + 2, 0]], "int32")  # the second document begins after seven tokens
+    batches = (x, y, weights), (packed, np.array([[11, 7, 21, 32, 0]], "int32"), np.array([[1, 1, 1, 1, 0]], "float32"))
+    steps = []
+    for batch in batches:
+        model = {"masked": make_masked, "late": make_late, "detection": make_detection}[make](block=block, num_layers=1)
+        before = [weight.numpy() for weight in model.weights]
+        model.compile(optimizer=keras.optimizers.SGD(0.1), **QUICK)
+        loss = model.train_on_batch(*batch, return_dict=True)["loss"]
+        steps.append([np.array(loss), *(new.numpy() - old for new, old in zip(model.weights, before, strict=True))])
+    for apart, together in zip(*steps, strict=True):
+        np.testing.assert_allclose(together, apart, rtol=1e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("make", ["late", "detection"])
@@ -155,6 +183,7 @@ def test_the_generator_reads_the_encoders_tables_or_its_own():
     [
         (lambda: LateMaskedLM(make_encoder(), 20, decoder_layers=0), "decoder_layers is 0"),
         (lambda: ReplacedTokenDetection(make_encoder(), 20, sharing="all"), "none, embeddings"),
+        (lambda: ReplacedTokenDetection(make_encoder(), 20, generator_layers=0), "generator_layers is 0"),
         (lambda: LateMaskedLM(make_encoder(), 20, coupling="coupled"), "shares one table of one width"),
     ],
 )
