@@ -11,7 +11,7 @@ from rembed_keras.modeling.pretraining import WordPrediction, chosen, make_head,
 from rembed_keras.modeling.stack import make_blocks
 from rembed_keras.modeling.tables import LookupTable, initializer
 from rembed_keras.modeling.transformer import attention_mask, pick
-from rembed_keras.sizes import check_counts
+from rembed_keras.sizes import Count, check_counts
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -122,8 +122,8 @@ class LateMaskedLM(WordPrediction):
         decoder_layers=2,
         coupling="decoupled",
         output_cutoffs=(),
-        loss_chunk=512,
-        micro_batches=1,
+        loss_chunk: Count = 512,
+        micro_batches: Count = 1,
         name="late_masked_lm",
     ):
         check_counts({"decoder_layers": decoder_layers})

@@ -3,7 +3,7 @@
 import keras
 
 from rembed_keras.modeling.pretraining import WordPrediction, make_head, with_mask_positions
-from rembed_keras.sizes import layers_to_keep
+from rembed_keras.sizes import Count, layers_to_keep
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -48,8 +48,8 @@ class MaskedLM(WordPrediction):
         output_cutoffs=(),
         kept_layers=None,
         keep="bottom",
-        loss_chunk=512,
-        micro_batches=1,
+        loss_chunk: Count = 512,
+        micro_batches: Count = 1,
         name="masked_lm",
     ):
         if kept_layers is not None:

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
+from rembed_keras.sizes import Count
 from rembed_keras.training.processes import together
 from rembed_keras.training.workdir import Workdir, write_atomically
 
@@ -32,7 +33,7 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 
 @together
-def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: int = 20) -> None:
+def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Count = 20) -> None:
     """Times a recipe's pre-training, and writes `workdir/benchmark.json`.
 
     Args:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.mixture import Mixture
-from rembed_keras.sizes import check_counts
+from rembed_keras.sizes import Count, check_counts
 from rembed_keras.training.workdir import Workdir
 
 
@@ -67,7 +67,7 @@ class Budget:
 
 
 def budget(
-    workdir: str, mixture: Callable, steps: int, prepare: Callable | None = None, corpus: str | None = None
+    workdir: str, mixture: Callable, steps: Count, prepare: Callable | None = None, corpus: str | None = None
 ) -> Budget:
     """What a run's pre-training will read.
 

@@ -18,6 +18,7 @@ from rembed_keras.analysis.ledger import ledger
 from rembed_keras.errors import DivergedError
 from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
+from rembed_keras.sizes import Count, Rate, Seed, Share, check_counts
 from rembed_keras.tasks.task import Task, batches
 from rembed_keras.training import checkpoints
 from rembed_keras.training.distribution import place
@@ -35,16 +36,16 @@ def finetune(
     task: Task,
     encoder: Callable | None = None,
     pretrained: str | None = None,
-    sequence_length: int = 64,
-    batch_size: int = 32,
-    epochs: int = 3,
-    learning_rates: Sequence[float] = (1e-4,),
+    sequence_length: Count = 64,
+    batch_size: Count = 32,
+    epochs: Count = 3,
+    learning_rates: Sequence[Rate] = (1e-4,),
     ways: Sequence[Way] = (),
-    warmup_share: float = 0.1,
-    dropout: float = 0.1,
+    warmup_share: Share = 0.1,
+    dropout: Share = 0.1,
     starts: Sequence[str] = STARTS,
-    seeds: Sequence[int] = (0,),
-    log_every: int = 50,
+    seeds: Sequence[Seed] = (0,),
+    log_every: Count = 50,
     strategy: str = "one_device",
     jit_compile: bool = True,
 ) -> None:
@@ -75,6 +76,10 @@ def finetune(
     Raises:
         UserError: for a start that is unknown, or no pre-trained encoder to start from.
     """
+    counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size, "FINETUNE_EPOCHS": epochs}
+    check_counts(counts | {"log_every": log_every})
+    for seed in seeds:
+        check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     origin = Origin(workdir.path, encoder, pretrained)
     encoded = task.encode(task.splits.train, origin.tokenizer, sequence_length, origin.num_segments)
     if encoded.truncated and workdir.is_chief:
