@@ -23,6 +23,7 @@ from rembed_keras.tasks.task import Task, batches
 from rembed_keras.training import checkpoints
 from rembed_keras.training.distribution import place
 from rembed_keras.training.loop import train
+from rembed_keras.training.loss_scale import scaled_for
 from rembed_keras.training.optimizers import WarmupLinearDecay
 from rembed_keras.training.origin import STARTS, Origin
 from rembed_keras.training.processes import together
@@ -165,8 +166,9 @@ class _Learners:
         with self.placement.scope():  # a way may add layers
             tune(fresh, self.ways)
             shares = learning_rate_multipliers(fresh, self.ways)
+            optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
             fresh.compile(
-                optimizer=self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares),
+                optimizer=scaled_for(fresh, optimizer),
                 weighted_metrics=list(self.task.learns),
                 jit_compile=self.placement.jit_compile,
             )

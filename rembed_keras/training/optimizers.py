@@ -49,6 +49,8 @@ class AdamW(keras.optimizers.AdamW):
     1.0
     """
 
+    loss_scale = None  # see `loss_scale.LossScale`
+
     def __init__(
         self,
         learning_rate: Rate | LearningRateSchedule = 1e-4,
@@ -117,13 +119,18 @@ class AdamW(keras.optimizers.AdamW):
     def _is_taken(self):
         return ops.logical_and(ops.isfinite(self.gradient_norm), ops.equal(self.diverged_step, 0))
 
-    def apply(self, grads, trainable_variables=None):
-        """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
+    def apply(self, grads, trainable_variables=None, is_counted=True):
+        """Updates the variables by gradients that are summed over replicas, then clipped by their global norm.
+
+        `is_counted` says whether a gradient that is not finite counts in `skipped_steps`; it does not where the loss
+        was scaled by more than 1, which may be all that is wrong.
+        """
         present = iter(sum_over_replicas([grad for grad in grads if grad is not None]))
         grads = [None if grad is None else next(present) for grad in grads]
         norm = ops.sqrt(sum(_sum_of_squares(grad) for grad in grads if grad is not None))
         self.gradient_norm.assign(norm)
-        skipped = self.skipped_steps + ops.cast(ops.logical_not(ops.isfinite(norm)), "int32")
+        counts = ops.logical_and(is_counted, ops.logical_not(ops.isfinite(norm)))
+        skipped = self.skipped_steps + ops.cast(counts, "int32")
         diverged = ops.convert_to_tensor(self.diverged_step)
         diverges = ops.logical_and(ops.equal(diverged, 0), skipped > self.skip_nonfinite)
         self.skipped_steps.assign(skipped)

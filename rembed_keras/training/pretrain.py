@@ -10,6 +10,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.sizes import Count, Seed, check_counts
 from rembed_keras.training.distribution import place
 from rembed_keras.training.loop import train
+from rembed_keras.training.loss_scale import scaled_for
 from rembed_keras.training.processes import together
 from rembed_keras.training.workdir import Workdir
 
@@ -62,7 +63,7 @@ def pretrain(
     with placement.scope():
         learner = model(encoder())
         learner.track_groups(batches.languages)
-        learner.compile(optimizer=optimizer(), jit_compile=placement.jit_compile)
+        learner.compile(optimizer=scaled_for(learner, optimizer()), jit_compile=placement.jit_compile)
         learner.optimizer.build(learner.trainable_variables)
     _check_fit(batches, learner.encoder)
     try:
