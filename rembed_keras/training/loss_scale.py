@@ -1,7 +1,7 @@
 """Training in float16: the loss is multiplied before gradients are taken, and gradients are divided after.
 
-The smallest number of float16 is 6e-8, and much of the gradient of a mean over thousands of predictions is below it. How
-much the loss can be multiplied by changes while a model trains, so it is tried: doubled after many steps that went
+The smallest number of float16 is 6e-8, and much of the gradient of a mean over thousands of predictions is below it.
+How much the loss can be multiplied by changes while a model trains, so it is tried: doubled after many steps that went
 well, halved at one whose gradient is not finite. Keras's own optimizer for this leaves such a step out of the clock, so
 that learning rate and data fall apart, and halves for ever where training has diverged. Here a step that overflowed is
 skipped as `AdamW` skips any, and once there is nothing left to halve it counts as one that diverged.

@@ -1,5 +1,7 @@
 """Training in float16: gradients that would be lost are kept, those that overflow cost a step and no more."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -26,10 +28,12 @@ def make_model(dtype, **options):
 def moves(dtype, optimizer, **options):
     """What one step changes each weight by, by its path."""
     model = make_model(dtype, **options)
-    model.compile(optimizer, jit_compile=ON_JAX)
+    model.compile(optimizer, run_eagerly=not ON_JAX, jit_compile=ON_JAX)
     before = read(model.weights)
     model.train_on_batch(*make_batch(64))
-    return {weight.path: now - then for weight, now, then in zip(model.weights, read(model.weights), before)}
+    return {
+        weight.path: now - then for weight, now, then in zip(model.weights, read(model.weights), before, strict=True)
+    }
 
 
 def read(variables):
@@ -137,24 +141,24 @@ def test_a_run_in_float16_learns_as_one_in_float32_and_goes_on_where_it_stopped(
 
 def test_replicas_scale_as_one(mirrored):
     found = []
-    for scope in (mirrored.scope, keras.name_scope):
-        with scope() if scope is mirrored.scope else scope("one"):
+    for scope in (mirrored.scope, contextlib.nullcontext):
+        with scope():
             model = make_model("mixed_float16")
-            model.compile(LossScale(AdamW(1e-2), initial_scale=2.0**40), jit_compile=False)
+            model.compile(LossScale(AdamW(1e-3), initial_scale=2.0**22), jit_compile=False)
             model.optimizer.build(model.trainable_variables)
-            for weight, value in zip(model.weights, found[0][2] if found else read(model.weights), strict=True):
-                weight.assign(value)
-            begun = read(model.weights)
-            x, y, weights = make_batch(4)
-            model.fit(x, y, sample_weight=weights, batch_size=4, epochs=30, shuffle=False, verbose=0)
-        found.append([number(model.optimizer.dynamic_scale.value), read(model.weights), begun])
-    assert found[0][0] == found[1][0] < 2.0**40
-    for ours, theirs, then in zip(found[0][1], found[1][1], found[0][2], strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-2)
-        assert np.isfinite(ours).all() and then.shape == ours.shape
+        rng = np.random.default_rng(3)
+        for weight in model.weights:
+            weight.assign(rng.normal(0, 0.3, weight.shape))
+        x, y, weights = make_batch(4)
+        model.fit(x, y, sample_weight=weights, batch_size=4, epochs=10, shuffle=False, verbose=0)
+        found.append((number(model.optimizer.dynamic_scale.value), read(weight.value for weight in model.weights)))
+    (scale, ours), (alone, theirs) = found
+    assert scale == alone < 2.0**22 and not number(model.optimizer.skipped_steps.value)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-3)
 
 
 @pytest.mark.skipif(not ON_JAX, reason="TensorFlow has attention in float16 on a CPU")
 def test_float16_where_there_is_none_is_refused():
-    with pytest.raises(UserError, match="JAX has no attention in float16 on a CPU: .* mixed_bfloat16"):
+    with pytest.raises(UserError, match=r"JAX has no attention in float16 on a CPU: .* mixed_bfloat16"):
         scaled_for(make_model("mixed_float16"), AdamW(1e-3))
