@@ -47,7 +47,8 @@ def test_a_step_in_float16_is_that_in_float32(options):
     found = moves("mixed_float16", scaled, **options)
     assert sum(np.abs(step).max() > 1e-5 for step in right.values()) > 15
     for path, step in right.items():
-        assert np.linalg.norm(found[path] - step) <= 0.03 * np.linalg.norm(step), path
+        nothing = 1e-9  # a bias of keys moves no attention
+        assert np.linalg.norm(found[path] - step) <= 0.03 * np.linalg.norm(step) + nothing, path
 
 
 def number(variable):
@@ -123,7 +124,8 @@ def learn(folder, corpus, dtype=None, steps=12):
 
 @pytest.mark.slow
 @pytest.mark.skipif(ON_JAX, reason="JAX has no attention in float16 on a CPU, which is told: see below")
-@pytest.mark.usefixtures("half_precision")
+@pytest.mark.usefixtures("half_precision", "without_graphs")
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_run_in_float16_learns_as_one_in_float32_and_goes_on_where_it_stopped(corpus, tmp_path):
     learn(tmp_path / "whole", corpus)
     learn(tmp_path / "stopped", corpus, steps=8)
