@@ -10,6 +10,8 @@ from collections.abc import Callable
 from rembed_keras.config.bindings import Binding, Macro, Reference
 from rembed_keras.config.signatures import Signature, signature
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.signatures import Signature, signature
+from rembed_keras.sizes import RANGES, is_within
 
 PLAIN = {
     "str": ("a text", str),
@@ -23,23 +25,24 @@ LISTS = ("Sequence", "Collection", "Iterable", "list", "tuple")
 DICTS = ("Mapping", "dict")
 
 
-def check_value(binding: Binding, resolve: Callable[[object], object]) -> None:
-    """Judges what a parameter of this package is bound to.
+def check_value(binding: Binding, given: Binding, resolve: Callable[[object], object]) -> None:
+    """Checks what a parameter of this package is bound to.
 
     Args:
-        binding: the binding; its names have been judged.
+        binding: the binding; its names have been checked.
+        given: where its value is written: the binding itself, or that of the macro that it uses.
         resolve: gives what a macro stands for.
 
     Raises:
-        UserError: for a value of another kind than the parameter's.
+        UserError: for a value of another kind than the parameter's, or out of its range.
     """
     known = signature(binding.target) if binding.parameter else None
     annotation = known.annotations.get(binding.parameter) if known else None
     if annotation is None or _fits(binding.value, annotation, known, resolve):
         return
     kinds = dict.fromkeys(_word(kind) for kind in _kinds(annotation, known))
-    value = shortened(resolve(binding.value))
-    raise UserError(f"{binding.place}: {binding.key} is {value}; it must be {' or '.join(kinds)}")
+    value = shortened(resolve(given.value))
+    raise UserError(f"{given.place}: {given.key} is {value}; it must be {' or '.join(kinds)}")
 
 
 def _kinds(annotation, known: Signature | None) -> list[ast.expr]:
@@ -61,9 +64,11 @@ def _name(kind):
 
 def _word(kind):
     name = _name(kind)
-    if name in PLAIN:
-        return PLAIN[name][0]
-    return "a list" if name in LISTS else "a dict" if name in DICTS else "a reference, with @"
+    if name in RANGES or name in PLAIN:
+        return RANGES[name][0] if name in RANGES else PLAIN[name][0]
+    if name in LISTS:
+        return ", each ".join(["a list", *(_word(part) for part in _parts(kind)[:1])])
+    return "a dict" if name in DICTS else "a reference, with @"
 
 
 def _fits(value, annotation, known, resolve):
@@ -76,9 +81,11 @@ def _is(value, kind, known, resolve):
     if name in ("", "Any", "object"):
         return True
     if isinstance(value, Reference):
-        return value.is_call or name not in (*PLAIN, *LISTS, *DICTS)
+        return value.is_call or name not in (*PLAIN, *RANGES, *LISTS, *DICTS)
     if isinstance(value, Macro):
         return True  # of nothing that is defined, which is told elsewhere
+    if name in RANGES:
+        return is_within(value, name)
     if name in PLAIN:
         return isinstance(value, PLAIN[name][1]) and (name == "bool" or not isinstance(value, bool))
     if name in LISTS and isinstance(value, list | tuple):

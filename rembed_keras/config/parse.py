@@ -87,7 +87,7 @@ def _read(path: Path, recipe: Recipe, admitted: Sequence[str], trail: tuple[Path
     if path.resolve() in trail:
         raise UserError(f"{path} includes itself")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
     if "\0" in text:

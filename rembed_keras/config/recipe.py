@@ -74,6 +74,12 @@ class Recipe:
             value = self._macro(value).value
         return value
 
+    def _given(self, binding):
+        """The binding that a binding's value is written in: its own, or that of the macro that it uses."""
+        while isinstance(binding.value, Macro):
+            binding = self._macro(binding.value, binding)
+        return binding
+
     def _macro(self, macro, user=None):
         if macro.name not in self.macros:
             where = f"{user.place}: {user.key}" if user else "the recipe"
@@ -116,7 +122,7 @@ class Recipe:
             if key not in bindings:
                 used = {self.bindings[each].key for each in bindings}
                 raise UserError(f"{binding.place}: nothing uses {binding.key}{did_you_mean(binding.key, used)}")
-            check_value(binding, self.resolve)
+            check_value(binding, self._given(binding), self.resolve)
 
     def _follow(self, target, scope, macros, bindings, met) -> None:
         """Notes the macros and bindings that a call meets, and those of all that it refers to."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,37 @@ COMMANDS = {
 }
 
 
+OUT_OF_RANGE = {
+    "SEED=-1": "SEED is -1; it must be a whole number from 0 to 2**32 - 1",
+    "SEED=4294967296": "SEED is 4294967296; it must be a whole number",
+    "STEPS=0": "STEPS is 0; it must be a positive whole number",
+    "BATCH_SIZE=-3": "BATCH_SIZE is -3; it must be a positive whole number",
+    "SEQUENCE_LENGTH=0": "SEQUENCE_LENGTH is 0; it must be a positive whole number",
+    "CHECKPOINT_EVERY=0": "CHECKPOINT_EVERY is 0; it must be a positive whole number",
+    "LOG_EVERY=-1": "LOG_EVERY is -1; it must be a positive whole number",
+    "WARMUP_STEPS=-1": "WARMUP_STEPS is -1; it must be a whole number of at least 0",
+    "LEARNING_RATE=-0.1": "LEARNING_RATE is -0.1; it must be a number of at least 0",
+    "LEARNING_RATE=1e999": "LEARNING_RATE is inf; it must be a number of at least 0",
+    "WEIGHT_DECAY=-1.0": "WEIGHT_DECAY is -1.0; it must be a number of at least 0",
+    "MASK_RATE=-1.0": "MASK_RATE is -1.0; it must be a number from 0 to 1 or a dict",
+    "ALPHA={0: 0.3, -5: 0.7}": "ALPHA is {0: 0.3, -5: 0.7}; it must be a number from 0 to 1 or a dict",
+    "training.pretrain.keep_checkpoints=-1": "training.pretrain.keep_checkpoints is -1; it must be a positive",
+    "training.pretrain.keep_checkpoint_every=0": "training.pretrain.keep_checkpoint_every is 0; it must be a positive",
+    "modeling.MaskedLM.micro_batches=0": "modeling.MaskedLM.micro_batches is 0; it must be a positive whole number",
+    "modeling.MaskedLM.loss_chunk=-1": "modeling.MaskedLM.loss_chunk is -1; it must be a positive whole number",
+    "training.AdamW.clip_norm=-1": "training.AdamW.clip_norm is -1; it must be a number of at least 0 or None",
+    "training.AdamW.skip_nonfinite=-1": "training.AdamW.skip_nonfinite is -1; it must be a whole number of at least 0",
+    "FINETUNE_EPOCHS=-1": "FINETUNE_EPOCHS is -1; it must be a positive whole number",
+    "FINETUNE_SEEDS=[0, -1]": "FINETUNE_SEEDS is [0, -1]; it must be a list, each a whole number from 0 to 2**32 - 1",
+}
+
+
+@pytest.mark.parametrize("command", OUT_OF_RANGE)
+def test_a_number_out_of_its_range_is_refused_when_the_recipe_is_read(command):
+    with pytest.raises(UserError, match="^command line: " + re.escape(OUT_OF_RANGE[command])):
+        config.load("recipes/quickstart.gin", [command])
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_mistakes_on_the_command_line_are_named(load, command):
     with pytest.raises(UserError, match=COMMANDS[command]):
@@ -155,6 +187,13 @@ def test_what_is_no_literal_is_a_string(load, text, value):
 
 def test_a_whole_number_may_stand_for_any_number(load):
     assert load(bindings=["RATE=0"]).knobs()["RATE"]["value"] == 0
+
+
+def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path):
+    part, recipe = tmp_path / "part.gin", tmp_path / "recipe.gin"
+    part.write_text('\ufeffinclude "recipes/quickstart.gin"\n', encoding="utf-8")
+    recipe.write_text('\ufeffinclude "part.gin"\nSTEPS = 5\n', encoding="utf-8")
+    assert config.load(str(recipe)).knobs()["STEPS"]["value"] == 5
 
 
 def test_a_recipe_may_import_only_what_is_admitted(load):

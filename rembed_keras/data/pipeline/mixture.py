@@ -19,6 +19,7 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.data.pipeline.order import Shares, key, shuffled
 from rembed_keras.errors import UserError
+from rembed_keras.sizes import Count, CountOrZero, Seed, Share, check_counts
 
 
 class Phase(NamedTuple):
@@ -59,13 +60,14 @@ class Mixture:
     def __init__(
         self,
         corpus: Corpus,
-        batch_size: int,
-        sequence_length: int,
-        seed: int = 0,
-        alpha: float | Mapping[int, float] = 0.5,
-        mask_rate: float | Mapping[int, float] = 0.15,
+        batch_size: Count,
+        sequence_length: Count,
+        seed: Seed = 0,
+        alpha: Share | Mapping[CountOrZero, Share] = 0.5,
+        mask_rate: Share | Mapping[CountOrZero, Share] = 0.15,
         whole_word: bool = False,
     ):
+        check_counts({"SEED": seed}, "Seed")
         _check(corpus, batch_size, sequence_length, alpha, mask_rate)
         self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
         self.seed, self.whole_word = seed, whole_word

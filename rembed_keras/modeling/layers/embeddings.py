@@ -144,7 +144,7 @@ class OutputEmbedding(keras.layers.Layer):
     def call(self, features):
         return score_words(self.coupling.scoring(features), self.bias)  # [..., E_out] -> [..., V]
 
-    def losses(self, features, targets, weights, chunk_size, training=None):
+    def losses(self, features, targets, weights, chunk_size, training=None, scale=1.0):
         """Losses of features [..., E_out] for words int [...], of which no more than a chunk's logits exist at a time.
 
         Returns:
@@ -153,7 +153,6 @@ class OutputEmbedding(keras.layers.Layer):
         shape = ops.shape(targets)
         flat = ops.reshape(features, (-1, features.shape[-1]))  # [..., E_out] -> [N, E_out]
         targets, weights = ops.reshape(targets, (-1,)), ops.reshape(weights, (-1,))
-        total, *others = vocabulary_losses(
-            self.coupling.scoring(flat), self.bias, targets, weights, chunk_size, differentiable=bool(training)
-        )
+        pairs = self.coupling.scoring(flat)
+        total, *others = vocabulary_losses(pairs, self.bias, targets, weights, chunk_size, bool(training), scale)
         return total, *(ops.reshape(each, shape) for each in others)

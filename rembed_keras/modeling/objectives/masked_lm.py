@@ -2,9 +2,8 @@
 
 import keras
 
-from rembed_keras.modeling.blocks.stack import layers_of_cut
-from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
-from rembed_keras.modeling.objectives.pretraining import WordPrediction, make_head, with_mask_positions
+from rembed_keras.modeling.pretraining import WordPrediction, make_head, with_mask_positions
+from rembed_keras.sizes import Count, layers_to_keep
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -52,8 +51,8 @@ class MaskedLM(WordPrediction):
         output_cutoffs=(),
         kept_layers=None,
         keep="bottom",
-        loss_chunk=512,
-        micro_batches=1,
+        loss_chunk: Count = 512,
+        micro_batches: Count = 1,
         name="masked_lm",
     ):
         layers_of_cut(encoder.get_config(), kept_layers, keep)  # before anything is paid for a cut that cannot be made

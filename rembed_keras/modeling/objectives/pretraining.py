@@ -153,22 +153,29 @@ class WordPrediction(PretrainingModel):
 
     def train_step(self, *args):
         """Keras's, with the words in the inputs; JAX hands over its state first."""
-        args = (*args[:-1], _with_targets(args[-1]))
+        args = (*args[:-1], _with_targets(args[-1], self._loss_scale(*args[:-1])))
         if self.micro_batches > 1:
             return self.told(step_in_parts(self, self.micro_batches, *args))
         return super().train_step(*args)
 
+    def _loss_scale(self, *state):
+        """What the optimizer multiplies the loss by, of JAX's state if there is one; 1 where it does not."""
+        if not state:
+            return self.optimizer.scale_loss(ops.ones(()))
+        ((_, _, values, _),) = state
+        with keras.StatelessScope(state_mapping=list(zip(self.optimizer.variables, values, strict=True))):
+            return self.optimizer.scale_loss(ops.ones(()))
+
     def test_step(self, *args):
         """As `train_step`."""
-        return super().test_step(*args[:-1], _with_targets(args[-1]))
+        return super().test_step(*args[:-1], _with_targets(args[-1], 1.0))
 
     def call(self, inputs, training=None, mask=None):
         if "targets" not in inputs:
             return super().call(inputs, training=training, mask=mask)
         features = self.head.features(self.hidden_at_predictions(inputs, training))  # [B, P, E_out]
-        loss, losses, hits = self.head.output_embedding.losses(
-            features, inputs["targets"], inputs["target_shares"], self.loss_chunk, training=training
-        )
+        words, scale = (inputs["targets"], inputs["target_shares"]), ops.max(inputs["loss_scales"])
+        loss, losses, hits = self.head.output_embedding.losses(features, *words, self.loss_chunk, training, scale)
         return {"loss": loss, "losses": losses, "hits": hits}
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -185,13 +192,18 @@ class WordPrediction(PretrainingModel):
         return self.get_metrics_result()
 
 
-def _with_targets(data):
-    """A batch whose inputs hold the words too, their weights, and the share of each in the loss of all replicas."""
+def _with_targets(data, loss_scale):
+    """A batch whose inputs hold the words too, their weights, and the share of each in the loss of all replicas.
+
+    What the loss is going to be multiplied by is among them, for each row, as a part of the batch needs it too.
+    """
     tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in data)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
     weights = ops.ones(ops.shape(y), "float32") if sample_weight is None else ops.cast(sample_weight, "float32")
     shares = ops.divide_no_nan(weights, sum_over_replicas(ops.sum(weights)))
-    return x | {"targets": y, "target_weights": weights, "target_shares": shares}, y, sample_weight
+    scales = loss_scale * ops.ones_like(weights[:, 0])  # [B]
+    told = {"targets": y, "target_weights": weights, "target_shares": shares, "loss_scales": scales}
+    return x | told, y, sample_weight
 
 
 def encoder_of(model) -> Encoder:

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 
-def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=True):
+def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=True, scale=1.0):
     """Cross-entropies in nats, and whether the best word was the right one.
 
     Args:
@@ -21,6 +21,8 @@ def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=
         weights: float [N], what each loss counts.
         chunk_size: how many predictions are scored at a time, at most.
         differentiable: whether gradients are taken along; without, less is computed and nothing can be learned.
+        scale: what the sum is going to be multiplied by, above 0, a float32 scalar: gradients are taken of the product,
+            so that in float16 none is lost that the scale would have kept.
 
     Returns:
         The weighted sum of the losses, a float32 scalar, through which gradients flow to features, rows and bias; the
@@ -33,20 +35,20 @@ def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=
     >>> ops.convert_to_numpy(hits).tolist(), bool(np.isclose(total, np.sum(losses)))
     ([1.0, 0.0], True)
     """
-    targets, weights = ops.cast(targets, "int32"), ops.cast(weights, "float32")
+    targets, weights, scale = ops.cast(targets, "int32"), ops.cast(weights, "float32"), ops.cast(scale, "float32")
     features, rows = ([*each] for each in zip(*pairs, strict=True))
     rows = [ops.convert_to_tensor(row) for row in rows]
     if not differentiable:
-        return _by_chunk(features, rows, bias, targets, weights, chunk_size, with_gradients=False)[0]
+        return _by_chunk(features, rows, bias, targets, weights, chunk_size, scale, with_gradients=False)[0]
 
     @ops.custom_gradient
     def scored(*tensors):
         parts = tensors[: len(pairs)], tensors[len(pairs) : -1], tensors[-1]
-        values, gradients = _by_chunk(*parts, targets, weights, chunk_size, with_gradients=True)
+        values, gradients = _by_chunk(*parts, targets, weights, chunk_size, scale, with_gradients=True)
 
         def gradient(*upstream):
-            scale = keras.tree.flatten(upstream)[0]  # of the weighted sum
-            return tuple(each * ops.cast(scale, each.dtype) for each in gradients)
+            rest = keras.tree.flatten(upstream)[0] / scale  # 1 if the sum was multiplied as was said
+            return tuple(each * ops.cast(rest, each.dtype) for each in gradients)
 
         return values, gradient
 
@@ -54,11 +56,11 @@ def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=
     return total, ops.stop_gradient(losses), ops.stop_gradient(hits)
 
 
-def _by_chunk(features, rows, bias, targets, weights, chunk_size, with_gradients):
-    """The values that `vocabulary_losses` returns, and gradients of the first by features, rows and bias."""
+def _by_chunk(features, rows, bias, targets, weights, chunk_size, scale, with_gradients):
+    """The values that `vocabulary_losses` returns, and scaled gradients of the first by features, rows and bias."""
     count = ops.shape(targets)[0]
     if isinstance(count, int) and count <= chunk_size:
-        total, losses, hits, *gradients = _score(features, rows, bias, targets, weights, with_gradients)
+        total, losses, hits, *gradients = _score(features, rows, bias, targets, weights, scale, with_gradients)
         return (total, losses, hits), gradients
     steps = (count + chunk_size - 1) // chunk_size
     chunk_size = (count + steps - 1) // steps  # as many in each chunk as there are in others
@@ -73,7 +75,7 @@ def _by_chunk(features, rows, bias, targets, weights, chunk_size, with_gradients
     def step(index, state):
         start = index * chunk_size
         targets, weights, *features = (_part(each, start, chunk_size) for each in inputs)
-        total, losses, hits, *gradients = _score(features, rows, bias, targets, weights, with_gradients)
+        total, losses, hits, *gradients = _score(features, rows, bias, targets, weights, scale, with_gradients)
         by_features, by_tables = gradients[: len(rows)], gradients[len(rows) :]
         sums = [old + ops.cast(new, "float32") for old, new in zip(state[0], [total, *by_tables], strict=True)]
         new = [losses, hits, *by_features]
@@ -98,8 +100,8 @@ def _part(values, start, size):
     return ops.slice(values, [start] + [0] * (len(values.shape) - 1), (size, *values.shape[1:]))
 
 
-def _score(features, rows, bias, targets, weights, with_gradients):
-    """Weighted sum of losses, losses [C] and hits [C] of a chunk; gradients by each features, each rows and bias."""
+def _score(features, rows, bias, targets, weights, scale, with_gradients):
+    """Weighted sum of losses, losses [C] and hits [C] of a chunk; scaled gradients by features, rows and bias."""
     logits = score_words(zip(features, rows, strict=True), bias)  # C times [E] -> [C, V]
     right = ops.take_along_axis(logits, targets[:, None], axis=1)  # [C, V] -> [C, 1]
     highest = ops.max(logits, axis=1, keepdims=True)
@@ -111,7 +113,7 @@ def _score(features, rows, bias, targets, weights, with_gradients):
     if not with_gradients:
         return values
     is_right = ops.cast(ops.arange(logits.shape[1])[None, :] == targets[:, None], "float32")  # [C, V]
-    slope = (powers / mass - is_right) * weights[:, None]
+    slope = (powers / mass - is_right) * (weights * scale)[:, None]
     by_features, by_rows, start = [], [], 0
     for feature, row in zip(features, rows, strict=True):
         part = ops.cast(slope[:, start : start + row.shape[0]], row.dtype)  # a band's columns

@@ -78,6 +78,7 @@ class Recorder(keras.callbacks.Callback):
         every: steps between rows.
         progress: called with each row.
 
+    Where the loss is scaled, for float16, a row has the scale, and no norm of a gradient that overflowed by it.
     Where steps may be skipped a row counts those of the run. Pre-training leaves a skipped step's losses out of its
     means; what is no number all the same, as fine-tuning's loss of an interval with a skipped step, is null.
 
@@ -124,8 +125,11 @@ class Recorder(keras.callbacks.Callback):
             skipped, self._skipped = self._skipped, int(_number(optimizer.skipped_steps))
             row["skipped_steps"] = self._skipped
             if self._skipped > skipped:
-                told = [key for key in (*means, "grad_norm") if key in row]
+                told = [key for key in (*means, "grad_norm") if row.get(key) is not None]
                 row |= {key: None for key in told if not math.isfinite(row[key])}
+        if optimizer.loss_scale is not None:
+            row["loss_scale"] = _number(optimizer.loss_scale)
+            row["grad_norm"] = row["grad_norm"] if math.isfinite(row["grad_norm"]) else None
         if row["loss"] is not None and not math.isfinite(row["loss"]):
             raise DivergedError(f"the loss of {self.run} is {row['loss']} at step {step}: lower the learning rate")
         self.log.append(row)

@@ -28,7 +28,8 @@ from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.filling import Rows, blank, fill
-from rembed_keras.training.distributed.meshes import whole
+from rembed_keras.sizes import Count, check_counts
+from rembed_keras.training.meshes import whole
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ def save(
     step: int,
     parts: dict[str, dict[str, np.ndarray]],
     state: dict,
-    keep: int = 2,
-    keep_every: int | None = None,
-    every: int = 1,
+    keep: Count = 2,
+    keep_every: Count | None = None,
+    every: Count = 1,
 ) -> Path:
     """Writes a checkpoint whole, then removes old ones.
 
@@ -96,7 +97,7 @@ def save(
     return target
 
 
-def tidy(folder: Path, step: int, keep: int = 2, keep_every: int | None = None, every: int = 1) -> None:
+def tidy(folder: Path, step: int, keep: Count = 2, keep_every: Count | None = None, every: Count = 1) -> None:
     """Removes what does not stay beside a step's checkpoint, and what a process that was killed has left.
 
     Args:
@@ -105,10 +106,14 @@ def tidy(folder: Path, step: int, keep: int = 2, keep_every: int | None = None, 
         keep: as in `save`.
         keep_every: as in `save`.
         every: as in `save`.
+
+    Raises:
+        UserError: for a number that is not positive; nothing is removed then.
     """
+    check_counts({"keep_checkpoints": keep, "keep_checkpoint_every": 1 if keep_every is None else keep_every})
     there = {int(path.name.removeprefix("step-")): path for path in folder.glob("step-*")}
     regular = sorted(number for number in there if number == step or (number < step and number % every == 0))
-    stay = {*regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
+    stay = {step, *regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
     _remove_stale(folder)
     for number in there.keys() - stay:
         there[number].rename(folder / f".writing-{there[number].name}")  # there whole or not at all

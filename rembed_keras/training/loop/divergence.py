@@ -14,10 +14,9 @@ import numpy as np
 
 from rembed_keras.errors import DivergedError, UserError
 from rembed_keras.modeling.configuration import made
-from rembed_keras.training.loop import checkpoints
-from rembed_keras.training.loop.callbacks import StepClock, settle
-from rembed_keras.training.loop.workdir import write_atomically
-from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training import checkpoints
+from rembed_keras.training.callbacks import StepClock, settle
+from rembed_keras.training.workdir import write_atomically
 
 
 class DivergenceGuard(keras.callbacks.Callback):
@@ -136,7 +135,7 @@ def replay(folder: str | Path) -> dict[str, float]:
     if found is None or not (folder / "batch.npz").exists():
         raise UserError(f"{folder} is no whole folder of a step that diverged")
     learner = checkpoints.restore(found)
-    optimizer = made(found.state.get("optimizer"), AdamW)
+    optimizer = made(found.state.get("optimizer"), keras.optimizers.Optimizer)
     learner.compile(optimizer=optimizer, jit_compile=False)
     optimizer.build(learner.trainable_variables)
     checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), folder / "optimizer.safetensors")

@@ -141,6 +141,7 @@ class _Saves:
         if self.found is None:
             return
         found, optimizer = self.found, self.learner.optimizer
+        _check_dtype(found, keras.saving.serialize_keras_object(self.learner))
         checkpoints.load_parts(self.learner, found)
         checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors")
         if self.is_chief:
@@ -176,6 +177,17 @@ def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
         placement.processes.leave()
         raise UserError(
             f"processes see checkpoints of steps {steps} in {folder}: WORKDIR must be a folder that all machines share"
+        )
+
+
+def _check_dtype(found, model):
+    """Refuses to go on in another dtype, which may be Keras's default on this machine and in no recipe."""
+    there, here = (each["config"]["encoder"]["config"].get("dtype") for each in (found.state["model"], model))
+    if there != here:
+        names = [each["config"].get("name", "a map") if isinstance(each, dict) else each for each in (there, here)]
+        raise UserError(
+            f"{found.path} was trained with dtype {names[0]} and the encoder's is {names[1]} now: bind the encoder's "
+            "dtype, or set Keras's dtype policy back"
         )
 
 

@@ -9,12 +9,15 @@ A.2; Chung et al. 2021, table 14.
 """
 
 import math
+from collections.abc import Mapping
 
 import keras
 from keras import ops
+from keras.optimizers.schedules import LearningRateSchedule
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
+from rembed_keras.sizes import Count, CountOrZero, Rate, Share
 
 BLOCK = 2**22  # numbers of a gradient whose squares exist at a time
 UNDECAYED = ("bias", "gamma", "beta")
@@ -46,17 +49,19 @@ class AdamW(keras.optimizers.AdamW):
     1.0
     """
 
+    loss_scale = None  # see `loss_scale.LossScale`
+
     def __init__(
         self,
-        learning_rate=1e-4,
-        weight_decay=0.01,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-6,
-        clip_norm=1.0,
-        multipliers=None,
-        skip_nonfinite=0,
-        name="adamw",
+        learning_rate: Rate | LearningRateSchedule = 1e-4,
+        weight_decay: Rate = 0.01,
+        beta_1: Share = 0.9,
+        beta_2: Share = 0.999,
+        epsilon: Rate = 1e-6,
+        clip_norm: Rate | None = 1.0,
+        multipliers: Mapping[str, float] | None = None,
+        skip_nonfinite: CountOrZero = 0,
+        name: str = "adamw",
     ):
         super().__init__(
             learning_rate=learning_rate,
@@ -114,13 +119,18 @@ class AdamW(keras.optimizers.AdamW):
     def _is_taken(self):
         return ops.logical_and(ops.isfinite(self.gradient_norm), ops.equal(self.diverged_step, 0))
 
-    def apply(self, grads, trainable_variables=None):
-        """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
+    def apply(self, grads, trainable_variables=None, is_counted=True):
+        """Updates the variables by gradients that are summed over replicas, then clipped by their global norm.
+
+        `is_counted` says whether a gradient that is not finite counts in `skipped_steps`; it does not where the loss
+        was scaled by more than 1, which may be all that is wrong.
+        """
         present = iter(sum_over_replicas([grad for grad in grads if grad is not None]))
         grads = [None if grad is None else next(present) for grad in grads]
         norm = ops.sqrt(sum(_sum_of_squares(grad) for grad in grads if grad is not None))
         self.gradient_norm.assign(norm)
-        skipped = self.skipped_steps + ops.cast(ops.logical_not(ops.isfinite(norm)), "int32")
+        counts = ops.logical_and(is_counted, ops.logical_not(ops.isfinite(norm)))
+        skipped = self.skipped_steps + ops.cast(counts, "int32")
         diverged = ops.convert_to_tensor(self.diverged_step)
         diverges = ops.logical_and(ops.equal(diverged, 0), skipped > self.skip_nonfinite)
         self.skipped_steps.assign(skipped)
@@ -171,7 +181,7 @@ def _sum_of_squares(gradient):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupLinearDecay(LearningRateSchedule):
     """Rises linearly from 0 to the peak over the warm-up, then falls linearly to 0 at the last step.
 
     Args:
@@ -187,7 +197,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     [0.0, 0.5, 1.0, 0.5, 0.0]
     """
 
-    def __init__(self, peak, warmup_steps, total_steps):
+    def __init__(self, peak: Rate, warmup_steps: CountOrZero, total_steps: Count):
         for name, value in (("LEARNING_RATE", peak), ("WARMUP_STEPS", warmup_steps), ("STEPS", total_steps)):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UserError(f"{name} is {value!r}; it must be a number")

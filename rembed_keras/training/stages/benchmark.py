@@ -21,8 +21,9 @@ from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
-from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.sizes import Count
+from rembed_keras.training.processes import together
+from rembed_keras.training.workdir import Workdir, write_atomically
 
 DEPTH = 4  # products in a row, so that moving the first operand to a device hardly counts
 REPEATS = 4
@@ -32,7 +33,7 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 
 @together
-def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: int = 20) -> None:
+def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Count = 20) -> None:
     """Times a recipe's pre-training, and writes `workdir/benchmark.json`.
 
     Args:

@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.data.pipeline.mixture import Mixture
-from rembed_keras.modeling.sizes import check_counts
-from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.data.mixture import Mixture
+from rembed_keras.sizes import Count, check_counts
+from rembed_keras.training.workdir import Workdir
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Budget:
 
 
 def budget(
-    workdir: str, mixture: Callable, steps: int, prepare: Callable | None = None, corpus: str | None = None
+    workdir: str, mixture: Callable, steps: Count, prepare: Callable | None = None, corpus: str | None = None
 ) -> Budget:
     """What a run's pre-training will read.
 

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.kinds.encoding import Encoded, predict
-from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.sizes import Count, Rate, Seed
+from rembed_keras.tasks.encoding import predict
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
@@ -28,10 +28,10 @@ def evaluate(
     task: Task,
     encoder: Callable | None = None,
     pretrained: str | None = None,
-    sequence_length: int = 64,
-    learning_rates: Sequence[float] = (1e-4,),
+    sequence_length: Count = 64,
+    learning_rates: Sequence[Rate] = (1e-4,),
     starts: Sequence[str] = STARTS,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[Seed] = (0,),
     jit_compile: bool = True,
 ) -> None:
     """Scores fine-tuned models in every language, beside the task's baselines.

@@ -22,26 +22,16 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import DivergedError, UserError, shortened
 from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
-from rembed_keras.tasks.kinds.task import Task, batches
-from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.loop import checkpoints
-from rembed_keras.training.loop.fit import train
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
-from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
-from rembed_keras.training.stages.origin import STARTS, Origin
-
-SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
-TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
-
-
-class Trained(NamedTuple):
-    """A training of a task, and where its checkpoints are; its learning rate is written as in the folder's name."""
-
-    start: str
-    rate: str
-    seed: int
-    folder: Path
+from rembed_keras.sizes import Count, Rate, Seed, Share, check_counts
+from rembed_keras.tasks.task import Task, batches
+from rembed_keras.training import checkpoints
+from rembed_keras.training.distribution import place
+from rembed_keras.training.loop import train
+from rembed_keras.training.loss_scale import scaled_for
+from rembed_keras.training.optimizers import WarmupLinearDecay
+from rembed_keras.training.origin import STARTS, Origin
+from rembed_keras.training.processes import together
+from rembed_keras.training.workdir import Workdir, write_atomically
 
 
 @together
@@ -51,16 +41,16 @@ def finetune(
     task: Task,
     encoder: Callable | None = None,
     pretrained: str | None = None,
-    sequence_length: int = 64,
-    batch_size: int = 32,
-    epochs: int = 3,
-    learning_rates: Sequence[float] = (1e-4,),
+    sequence_length: Count = 64,
+    batch_size: Count = 32,
+    epochs: Count = 3,
+    learning_rates: Sequence[Rate] = (1e-4,),
     ways: Sequence[Way] = (),
-    warmup_share: float = 0.1,
-    dropout: float = 0.1,
+    warmup_share: Share = 0.1,
+    dropout: Share = 0.1,
     starts: Sequence[str] = STARTS,
-    seeds: Sequence[int] = (0,),
-    log_every: int = 50,
+    seeds: Sequence[Seed] = (0,),
+    log_every: Count = 50,
     strategy: str = "one_device",
     jit_compile: bool = True,
 ) -> None:
@@ -92,6 +82,10 @@ def finetune(
         UserError: for a start that is unknown, no pre-trained encoder to start from, or another task of the same name,
             one with other examples or settings.
     """
+    counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size, "FINETUNE_EPOCHS": epochs}
+    check_counts(counts | {"log_every": log_every})
+    for seed in seeds:
+        check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     origin = Origin(workdir.path, encoder, pretrained)
     encoded = task.encode(task.splits.train, origin.tokenizer, sequence_length, origin.num_segments)
     if encoded.truncated and workdir.is_chief:
@@ -208,8 +202,9 @@ class _Learners:
         with self.placement.scope():  # a way may add layers
             tune(fresh, self.ways)
             shares = learning_rate_multipliers(fresh, self.ways)
+            optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
             fresh.compile(
-                optimizer=self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares),
+                optimizer=scaled_for(fresh, optimizer),
                 weighted_metrics=list(self.task.learns),
                 jit_compile=self.placement.jit_compile,
             )

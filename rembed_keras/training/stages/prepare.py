@@ -4,23 +4,23 @@ import time
 from typing import Literal
 
 from rembed_keras.data.corpus import prepare as prepare_corpus
-from rembed_keras.data.prepare.cleaning import Cleaning
-from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.sizes import Count, Rate, Share
+from rembed_keras.training.workdir import Workdir
 
 
 def prepare(
     workdir: Workdir,
     text_dir: str,
-    vocabulary_size: int = 8000,
+    vocabulary_size: Count = 8000,
     tokenizer: str | None = None,
     byte_fallback: bool = False,
     normalization: str = "nmt_nfkc",
     unicode_form: Literal["NFC", "NFKC"] | None = None,
     deduplicate: bool = False,
-    near_duplicates: float | None = None,
-    language_threshold: float | None = None,
-    shard_megabytes: float = 64,
-    processes: int | None = None,
+    near_duplicates: Share | None = None,
+    language_threshold: Share | None = None,
+    shard_megabytes: Rate = 64,
+    processes: Count | None = None,
 ) -> None:
     """Prepares `workdir/corpus`, or finds that it is there.
 

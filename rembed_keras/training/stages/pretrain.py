@@ -7,11 +7,12 @@ import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.sizes import check_counts
-from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.loop.fit import train
-from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.sizes import Count, Seed, check_counts
+from rembed_keras.training.distribution import place
+from rembed_keras.training.loop import train
+from rembed_keras.training.loss_scale import scaled_for
+from rembed_keras.training.processes import together
+from rembed_keras.training.workdir import Workdir
 
 
 @together
@@ -21,15 +22,15 @@ def pretrain(
     model: Callable,
     optimizer: Callable,
     mixture: Callable,
-    steps: int,
+    steps: Count,
     corpus: str | None = None,
-    checkpoint_every: int = 1000,
-    log_every: int = 100,
-    keep_checkpoints: int = 2,
-    keep_checkpoint_every: int | None = None,
+    checkpoint_every: Count = 1000,
+    log_every: Count = 100,
+    keep_checkpoints: Count = 2,
+    keep_checkpoint_every: Count | None = None,
     strategy: str = "one_device",
     jit_compile: bool = True,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     """Pre-trains until `steps`, from the newest checkpoint if there is one.
 
@@ -53,13 +54,16 @@ def pretrain(
         UserError: for a corpus that is missing or does not fit the model, or checkpoints of another model.
     """
     check_counts({"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every})
+    every = 1 if keep_checkpoint_every is None else keep_checkpoint_every
+    check_counts({"keep_checkpoints": keep_checkpoints, "keep_checkpoint_every": every})
+    check_counts({"SEED": seed}, "Seed")
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size, jit_compile)
     keras.utils.set_random_seed(seed)
     with placement.scope():
         learner = model(encoder())
         learner.track_groups(batches.languages)
-        learner.compile(optimizer=optimizer(), jit_compile=placement.jit_compile)
+        learner.compile(optimizer=scaled_for(learner, optimizer()), jit_compile=placement.jit_compile)
         learner.optimizer.build(learner.trainable_variables)
     _check_fit(batches, learner.encoder)
     try:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rembed_keras.analysis.reports.plots import draw_curves
 from rembed_keras.data.corpus import Corpus
+from rembed_keras.sizes import Count, Seed
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText, embed, hits_at_1, precision_at_1, sentence_encoder
 from rembed_keras.tasks.scores import Score
@@ -22,8 +23,8 @@ def retrieve(
     texts: Sequence[ParallelText],
     encoder: Callable | None = None,
     pretrained: str | None = None,
-    sequence_length: int = 64,
-    seed: int = 0,
+    sequence_length: Count = 64,
+    seed: Seed = 0,
 ) -> None:
     """Scores how well translations are found, after pre-training and before, beside TF-IDF and chance.
 
@@ -63,8 +64,8 @@ def trace_retrieval(
     workdir: Workdir,
     encoder: Callable,
     texts: Sequence[ParallelText],
-    sequence_length: int = 64,
-    seed: int = 0,
+    sequence_length: Count = 64,
+    seed: Seed = 0,
 ) -> None:
     """Scores every checkpoint that is kept, and draws `retrieval.png`: translations found against tokens read.
 

@@ -5,12 +5,10 @@ from collections.abc import Callable, Sequence
 import keras
 from rich.console import Console
 
-from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import UserError
-from rembed_keras.tasks.kinds.encoding import encode, predict
-from rembed_keras.tasks.kinds.task import Task
-from rembed_keras.tasks.retrieval import bitext
-from rembed_keras.tasks.retrieval.parallel_text import sentence_encoder
+from rembed_keras.sizes import Count, Seed
+from rembed_keras.tasks import bitext
+from rembed_keras.tasks.encoding import encode, predict
+from rembed_keras.tasks.retrieval import sentence_encoder
 from rembed_keras.tasks.scores import Score
 from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
 from rembed_keras.training.loop.workdir import Workdir
@@ -24,8 +22,8 @@ def submit(
     write: Callable,
     encoder: Callable | None = None,
     pretrained: str | None = None,
-    sequence_length: int = 64,
-    seeds: Sequence[int] = (0,),
+    sequence_length: Count = 64,
+    seeds: Sequence[Seed] = (0,),
     start: str = "pretrained",
 ) -> None:
     """Writes the answers to every part of the test into `submission/`, by the first model that did not fail.
@@ -67,7 +65,7 @@ def mine(
     texts: bitext.BitextSplits,
     encoder: Callable | None = None,
     pretrained: str | None = None,
-    sequence_length: int = 64,
+    sequence_length: Count = 64,
     start: str = "pretrained",
 ) -> None:
     """Finds translations by the nearest mean-pooled sentences, without fine-tuning: BUCC's and Tatoeba's.

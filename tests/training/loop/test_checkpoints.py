@@ -36,6 +36,15 @@ def test_the_newest_stay_and_those_of_certain_steps(tmp_path):
     assert [found.step for found in checkpoints.newest_first(tmp_path)] == [10, 9, 8, 4]
 
 
+@pytest.mark.parametrize("policy", [{"keep": -1}, {"keep": 0}, {"keep": True}, {"keep_every": 0}, {"keep_every": -2}])
+def test_a_count_that_would_leave_no_checkpoint_removes_none(tmp_path, policy):
+    for step in (1, 2, 3):
+        save(tmp_path, step, keep=3)
+    with pytest.raises(UserError, match=r"keep_checkpoint\w+ is (-?\d|True); it must be a positive whole number"):
+        checkpoints.tidy(tmp_path, 3, **policy)
+    assert steps(tmp_path) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("harm", ["flip a bit", "cut short", "lose a file", "lose the state", "garble the state"])
 def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm):
     save(tmp_path, 1)

@@ -1,0 +1,178 @@
+"""Training in float16: gradients that would be lost are kept, those that overflow cost a step and no more."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.data.mixture import Mixture
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.training import AdamW, pretrain
+from rembed_keras.training.loss_scale import LossScale, scaled_for
+from rembed_keras.training.workdir import Workdir
+from tests.modeling.test_micro_batches import make_batch
+from tests.training.test_loop import files_of, log
+
+NO_DROPOUT = 1e-9  # with any, Keras has no attention of JAX's, which is not to be had in float16 on a CPU
+ON_JAX = keras.config.backend() == "jax"
+
+
+def make_model(dtype, **options):
+    keras.utils.set_random_seed(2)
+    encoder = Encoder(60, 1, 2, 8, 16, 6, max_sequence_length=16, dropout=NO_DROPOUT, dtype=dtype)
+    return MaskedLM(encoder, 10, **options)
+
+
+def moves(dtype, optimizer, **options):
+    """What one step changes each weight by, by its path."""
+    model = make_model(dtype, **options)
+    model.compile(optimizer, run_eagerly=not ON_JAX, jit_compile=ON_JAX)
+    before = read(model.weights)
+    model.train_on_batch(*make_batch(64))
+    return {
+        weight.path: now - then for weight, now, then in zip(model.weights, read(model.weights), before, strict=True)
+    }
+
+
+def read(variables):
+    return [keras.ops.convert_to_numpy(variable).copy() for variable in variables]
+
+
+@pytest.mark.parametrize("options", [{}, {"loss_chunk": 50}, {"micro_batches": 4}])
+def test_a_step_in_float16_is_that_in_float32(options):
+    right = moves("float32", keras.optimizers.SGD(1.0))
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=2.0**16)
+    found = moves("mixed_float16", scaled, **options)
+    assert sum(np.abs(step).max() > 1e-5 for step in right.values()) > 15
+    for path, step in right.items():
+        nothing = 1e-9  # a bias of keys moves no attention
+        assert np.linalg.norm(found[path] - step) <= 0.03 * np.linalg.norm(step) + nothing, path
+
+
+def number(variable):
+    return float(keras.ops.convert_to_numpy(variable))
+
+
+def test_an_overflow_costs_a_step_and_half_the_scale_and_divergence_is_what_is_left_at_1():
+    variables = [keras.Variable(np.ones(3, "float32"), name="kernel")]
+    optimizer = LossScale(AdamW(0.1, weight_decay=0.2, skip_nonfinite=1), initial_scale=4.0, dynamic_growth_steps=2)
+    optimizer.build(variables)
+    told = []
+
+    def step(value):
+        before = read(variables)[0]
+        optimizer.apply([keras.ops.convert_to_tensor(np.full(3, value, "float32"))])
+        names = ("iterations", "skipped_steps", "diverged_step", "dynamic_scale")
+        told.append([*(number(getattr(optimizer, name)) for name in names), (read(variables)[0] != before).all()])
+
+    for value in (np.inf, 2.0, 2.0, 2.0, np.nan, np.inf, np.inf, 1.0, np.nan, 1.0):
+        step(value)
+    assert told == [
+        [1, 0, 0, 2, False],  # overflows
+        [2, 0, 0, 2, True],
+        [3, 0, 0, 4, True],  # the second in turn that went well
+        [4, 0, 0, 4, True],
+        [5, 0, 0, 2, False],
+        [6, 0, 0, 1, False],
+        [7, 1, 0, 1, False],  # nothing is left to halve: it is the gradient
+        [8, 1, 0, 1, True],
+        [9, 2, 9, 1, False],
+        [10, 2, 9, 1, False],
+    ]
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
+    assert again.get_config() == optimizer.get_config() and isinstance(again, LossScale)
+
+
+def test_the_norm_and_the_step_are_those_without_a_scale():
+    steps = []
+    for wrap, factor in ((LossScale, 2.0**15), (lambda optimizer: optimizer, 1.0)):
+        variables = [keras.Variable(np.linspace(-1, 1, 5, dtype="float32"), name="kernel")]
+        optimizer = wrap(AdamW(0.1, clip_norm=0.5))
+        optimizer.build(variables)
+        optimizer.apply([keras.ops.convert_to_tensor(np.arange(5, dtype="float32") * factor)])
+        steps.append([number(optimizer.gradient_norm), *read(variables)[0]])
+    assert steps[0] == steps[1] and steps[0][0] == pytest.approx(30**0.5)
+
+
+@pytest.fixture
+def half_precision():
+    keras.config.set_dtype_policy("mixed_float16")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def learn(folder, corpus, dtype=None, steps=12):
+    workdir = Workdir(folder)
+    try:
+        pretrain(
+            workdir,
+            lambda: Encoder(900, 1, 2, 8, 16, 8, max_sequence_length=16, dtype=dtype),
+            lambda encoder: MaskedLM(encoder, 8),
+            lambda: AdamW(1e-2),
+            lambda of: Mixture(of, batch_size=4, sequence_length=16, seed=3),
+            corpus=str(corpus.path),
+            steps=steps,
+            log_every=4,
+            checkpoint_every=4,
+            jit_compile=False,
+        )
+    finally:
+        workdir.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ON_JAX, reason="JAX has no attention in float16 on a CPU, which is told: see below")
+@pytest.mark.usefixtures("half_precision", "without_graphs")
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
+def test_a_run_in_float16_learns_as_one_in_float32_and_goes_on_where_it_stopped(corpus, tmp_path):
+    learn(tmp_path / "whole", corpus)
+    learn(tmp_path / "stopped", corpus, steps=8)
+    learn(tmp_path / "stopped", corpus)
+    learn(tmp_path / "wide", corpus, dtype="float32")
+    rows, wide = log(tmp_path / "whole"), log(tmp_path / "wide")
+    assert rows == log(tmp_path / "stopped")
+    assert files_of(tmp_path / "whole", 12) == files_of(tmp_path / "stopped", 12)
+    assert [row["loss_scale"] for row in rows] == [2.0**15] * 3
+    assert not any("loss_scale" in row for row in wide)
+    for ours, theirs in zip(rows, wide, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
+        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=0.02)
+
+
+@pytest.mark.slow
+def test_a_run_does_not_go_on_in_another_dtype(corpus, tmp_path):
+    learn(tmp_path, corpus, dtype="float32", steps=4)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        with pytest.raises(UserError, match=r"step-00000004 was trained with dtype float32 and .* mixed_bfloat16 now"):
+            learn(tmp_path, corpus)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert [row["step"] for row in log(tmp_path)] == [4]
+
+
+def test_replicas_scale_as_one(mirrored):
+    found = []
+    for scope in (mirrored.scope, contextlib.nullcontext):
+        with scope():
+            model = make_model("mixed_float16")
+            model.compile(LossScale(AdamW(1e-3), initial_scale=2.0**22), jit_compile=False)
+            model.optimizer.build(model.trainable_variables)
+        rng = np.random.default_rng(3)
+        for weight in model.weights:
+            weight.assign(rng.normal(0, 0.3, weight.shape))
+        x, y, weights = make_batch(4)
+        model.fit(x, y, sample_weight=weights, batch_size=4, epochs=10, shuffle=False, verbose=0)
+        found.append((number(model.optimizer.dynamic_scale.value), read(weight.value for weight in model.weights)))
+    (scale, ours), (alone, theirs) = found
+    assert scale == alone < 2.0**22 and not number(model.optimizer.skipped_steps.value)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-3)
+
+
+@pytest.mark.skipif(not ON_JAX, reason="TensorFlow has attention in float16 on a CPU")
+def test_float16_where_there_is_none_is_refused():
+    with pytest.raises(UserError, match=r"JAX has no attention in float16 on a CPU: .* mixed_bfloat16"):
+        scaled_for(make_model("mixed_float16"), AdamW(1e-3))
