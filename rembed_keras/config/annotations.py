@@ -10,8 +10,7 @@ from collections.abc import Callable
 from rembed_keras.config.bindings import Binding, Macro, Reference
 from rembed_keras.config.signatures import Signature, signature
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.signatures import Signature, signature
-from rembed_keras.sizes import RANGES, is_within
+from rembed_keras.modeling.sizes import RANGES, is_within
 
 PLAIN = {
     "str": ("a text", str),

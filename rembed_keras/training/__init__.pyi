@@ -2,6 +2,7 @@ from .loop.checkpoints import model_of_run as model_of_run
 from .loop.divergence import replay as replay
 from .optimizers.adamw import AdamW as AdamW
 from .optimizers.adamw import WarmupLinearDecay as WarmupLinearDecay
+from .optimizers.loss_scale import LossScale as LossScale
 from .stages.benchmark import benchmark as benchmark
 from .stages.budget import Budget as Budget
 from .stages.budget import budget as budget

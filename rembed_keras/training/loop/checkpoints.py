@@ -28,8 +28,8 @@ from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.filling import Rows, blank, fill
-from rembed_keras.sizes import Count, check_counts
-from rembed_keras.training.meshes import whole
+from rembed_keras.modeling.sizes import Count, check_counts
+from rembed_keras.training.distributed.meshes import whole
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 
 from rembed_keras.errors import DivergedError, UserError
 from rembed_keras.modeling.configuration import made
-from rembed_keras.training import checkpoints
-from rembed_keras.training.callbacks import StepClock, settle
-from rembed_keras.training.workdir import write_atomically
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.callbacks import StepClock, settle
+from rembed_keras.training.loop.workdir import write_atomically
 
 
 class DivergenceGuard(keras.callbacks.Callback):

@@ -21,9 +21,9 @@ from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
-from rembed_keras.sizes import Count
-from rembed_keras.training.processes import together
-from rembed_keras.training.workdir import Workdir, write_atomically
+from rembed_keras.modeling.sizes import Count
+from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
 DEPTH = 4  # products in a row, so that moving the first operand to a device hardly counts
 REPEATS = 4

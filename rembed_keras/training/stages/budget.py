@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.data.mixture import Mixture
-from rembed_keras.sizes import Count, check_counts
-from rembed_keras.training.workdir import Workdir
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.modeling.sizes import Count, check_counts
+from rembed_keras.training.loop.workdir import Workdir
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.errors import UserError
-from rembed_keras.sizes import Count, Rate, Seed
-from rembed_keras.tasks.encoding import predict
+from rembed_keras.modeling.sizes import Count, Rate, Seed
+from rembed_keras.tasks.kinds.encoding import Encoded, predict
+from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints

@@ -20,18 +20,30 @@ import numpy as np
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import DivergedError, UserError, shortened
+from rembed_keras.modeling.sizes import Count, Rate, Seed, Share, check_counts
 from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
-from rembed_keras.sizes import Count, Rate, Seed, Share, check_counts
-from rembed_keras.tasks.task import Task, batches
-from rembed_keras.training import checkpoints
-from rembed_keras.training.distribution import place
-from rembed_keras.training.loop import train
-from rembed_keras.training.loss_scale import scaled_for
-from rembed_keras.training.optimizers import WarmupLinearDecay
-from rembed_keras.training.origin import STARTS, Origin
-from rembed_keras.training.processes import together
-from rembed_keras.training.workdir import Workdir, write_atomically
+from rembed_keras.tasks.kinds.task import Task, batches
+from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
+from rembed_keras.training.optimizers.loss_scale import scaled_for
+from rembed_keras.training.stages.origin import STARTS, Origin
+
+SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
+TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
+
+
+class Trained(NamedTuple):
+    """A training of a task, and where its checkpoints are; its learning rate is written as in the folder's name."""
+
+    start: str
+    rate: str
+    seed: int
+    folder: Path
 
 
 @together

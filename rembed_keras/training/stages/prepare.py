@@ -4,8 +4,9 @@ import time
 from typing import Literal
 
 from rembed_keras.data.corpus import prepare as prepare_corpus
-from rembed_keras.sizes import Count, Rate, Share
-from rembed_keras.training.workdir import Workdir
+from rembed_keras.data.prepare.cleaning import Cleaning
+from rembed_keras.modeling.sizes import Count, Rate, Share
+from rembed_keras.training.loop.workdir import Workdir
 
 
 def prepare(

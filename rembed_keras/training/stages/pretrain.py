@@ -7,12 +7,12 @@ import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
-from rembed_keras.sizes import Count, Seed, check_counts
-from rembed_keras.training.distribution import place
-from rembed_keras.training.loop import train
-from rembed_keras.training.loss_scale import scaled_for
-from rembed_keras.training.processes import together
-from rembed_keras.training.workdir import Workdir
+from rembed_keras.modeling.sizes import Count, Seed, check_counts
+from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.optimizers.loss_scale import scaled_for
 
 
 @together

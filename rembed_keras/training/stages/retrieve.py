@@ -8,7 +8,7 @@ import numpy as np
 
 from rembed_keras.analysis.reports.plots import draw_curves
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.sizes import Count, Seed
+from rembed_keras.modeling.sizes import Count, Seed
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText, embed, hits_at_1, precision_at_1, sentence_encoder
 from rembed_keras.tasks.scores import Score

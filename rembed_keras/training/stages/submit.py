@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 import keras
 from rich.console import Console
 
-from rembed_keras.sizes import Count, Seed
-from rembed_keras.tasks import bitext
-from rembed_keras.tasks.encoding import encode, predict
-from rembed_keras.tasks.retrieval import sentence_encoder
+from rembed_keras.data.json_files import read_json
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.sizes import Count, Seed
+from rembed_keras.tasks.kinds.encoding import encode, predict
+from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.tasks.retrieval import bitext
+from rembed_keras.tasks.retrieval.parallel_text import sentence_encoder
 from rembed_keras.tasks.scores import Score
 from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
 from rembed_keras.training.loop.workdir import Workdir

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
-from rembed_keras.training.optimizers import AdamW
+from rembed_keras.training.optimizers.adamw import AdamW
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
