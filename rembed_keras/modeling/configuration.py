@@ -14,6 +14,12 @@ from rembed_keras.errors import UserError, shortened
 OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
 PLAIN = {
     "keras": ("DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap"),
+    "keras.dtype_policies": (
+        "DTypePolicyMap",
+        "Int4DTypePolicy",
+        "QuantizedDTypePolicy",
+        "QuantizedFloat8DTypePolicy",
+    ),
     "keras.optimizers.schedules": (
         "CosineDecay",
         "CosineDecayRestarts",
