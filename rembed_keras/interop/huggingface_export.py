@@ -11,6 +11,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface import groups_of
 from rembed_keras.interop.names import FAMILIES, is_kernel, to_matrix, torch_names
 from rembed_keras.modeling import MaskedLM
+from rembed_keras.modeling.adapters import plain_weights
 from rembed_keras.modeling.pretraining import encoder_of
 
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
@@ -29,13 +30,13 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer) -> list[str]:
         What should be known about it.
 
     Raises:
-        UserError: if none of them has the model's graph.
+        UserError: if none of them has the model's graph, or it has adapters, LoRA or quantized layers.
     """
     encoder = encoder_of(model)
     ours = encoder.get_config()
     kind = _kind(ours)
     family = FAMILIES[kind]
-    weights = {weight.path: weight.numpy() for weight in model.weights}
+    weights = plain_weights(model)
     config = _their_config(kind, ours)
     notes: list[str] = []
     architecture = {"rembert": "RemBert", "bert": "Bert", "albert": "Albert"}[kind]

@@ -16,6 +16,7 @@ import numpy as np
 from rembed_keras.errors import UserError
 from rembed_keras.interop.names import tf1_names, to_matrix
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.adapters import plain_weights
 from rembed_keras.modeling.filling import blank, fill
 from rembed_keras.modeling.pretraining import encoder_of
 
@@ -121,7 +122,7 @@ def write_tf1(model: keras.Model, folder: Path, tokenizer) -> list[str]:
         What should be known about it.
 
     Raises:
-        UserError: if it has not the graph of RemBERT's encoder.
+        UserError: if it has not the graph of RemBERT's encoder, or it has adapters, LoRA or quantized layers.
     """
     import tensorflow as tf
 
@@ -132,7 +133,7 @@ def write_tf1(model: keras.Model, folder: Path, tokenizer) -> list[str]:
         raise UserError("the checkpoint of RemBERT has plain blocks and a projection; this encoder has not")
     if config["num_heads"] * HEAD_DIM != config["hidden_dim"]:
         raise UserError(f"the checkpoint of RemBERT has heads of {HEAD_DIM}; this encoder has not")
-    weights = {weight.path: weight.numpy() for weight in encoder.weights}
+    weights = plain_weights(encoder)
     names = dict(tf1_names([*weights], [*range(encoder.num_layers)]))
     tf.raw_ops.SaveV2(
         prefix=str(folder / "model.ckpt"),

@@ -124,6 +124,8 @@ def _read(source):
     if config["vocabulary_size"] != tokenizer.vocabulary_size:
         rows = config["vocabulary_size"]
         raise UserError(f"{source}: the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
+    if config.get("quantized") or model.get_config().get("quantized"):
+        raise UserError(f"{source} is quantized: change its vocabulary before `quantize`")
     if config["input_cutoffs"] or model.get_config().get("output_cutoffs"):
         raise UserError(f"{source} has tables in bands, which begin at given pieces: none can go or come")
     return model, tokenizer
@@ -140,8 +142,7 @@ def _count(path, tokenizer):
 def _with_rows(model, vocabulary_size, change) -> keras.Model:
     """A copy of a model with another number of words; `change` makes the new rows of each table of the old."""
     encoder = encoder_of(model)
-    config = {key: value for key, value in encoder.get_config().items() if key not in ("name", "trainable")}
-    copy = Encoder(**(config | {"vocabulary_size": vocabulary_size, "dtype": encoder.dtype_policy}))
+    copy = Encoder.from_config(encoder.get_config() | {"vocabulary_size": vocabulary_size})
     if isinstance(model, MaskedLM):
         arguments = {key: value for key, value in model.get_config().items() if key not in ("encoder", "name")}
         copy = MaskedLM(copy, **arguments)

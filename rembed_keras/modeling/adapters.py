@@ -154,6 +154,28 @@ def added_variables(encoder) -> list:
     ]
 
 
+def plain_weights(model) -> dict:
+    """The weights of a model by their paths, for those who know neither adapters nor LoRA nor quantized matrices.
+
+    Args:
+        model: an `Encoder`, or a model that has one.
+
+    Raises:
+        UserError: if the model is not the same without them. LoRA that was merged is left out.
+    """
+    encoder = getattr(model, "encoder", model)
+    if adapters_of(encoder):
+        raise UserError("this encoder has adapters, which other forms have no place for: a preset keeps them")
+    quantized = [layer.path for layer in model._flatten_layers() if layer.quantization_mode is not None]
+    if quantized:
+        raise UserError(f"{quantized[0]} is quantized, which other forms have no place for: write it before `quantize`")
+    lora = [weight for weight in model.weights if weight.name.startswith("lora_")]
+    if any(weight.name.endswith("_b") and bool(ops.any(weight != 0)) for weight in lora):
+        raise UserError("this encoder has LoRA that other forms have no place for: fold it in with `merge_lora`")
+    left_out = {id(weight) for weight in lora}
+    return {weight.path: ops.convert_to_numpy(weight) for weight in model.weights if id(weight) not in left_out}
+
+
 def adapters_of(encoder) -> list:
     """An encoder's adapters."""
     return [sublayer.adapter for sublayer in sublayers(encoder.parts.blocks) if sublayer.adapter is not None]

@@ -78,7 +78,7 @@ class LookupTable(keras.layers.Embedding):
         return lookup(ops.copy(self.embeddings))  # a tensor: custom gradients and variables do not mix
 
     def quantize(self, mode=None, type_check=True, config=None):
-        """As Keras's, which leaves subclasses aside since they might read `embeddings` as numbers; this one does not."""
+        """As Keras's, which leaves subclasses aside: they might read `embeddings` as numbers. This one does not."""
         super().quantize(mode, type_check=False, config=config)
 
     def scoring(self, features):
