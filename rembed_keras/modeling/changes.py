@@ -5,6 +5,9 @@ find no place to go, and be left out without a word. Layers go by the paths that
 blocks are numbered from 0 even if blocks were cut from this one.
 """
 
+import contextlib
+import gc
+
 import keras
 
 from rembed_keras.errors import UserError, shortened
@@ -80,13 +83,28 @@ def quantize_again(model, quantized: dict) -> None:
     Raises:
         UserError: for a mode that is not saved, or a layer that is not there.
     """
-    layers = layers_by_name(model)
-    for mode, names in quantized.items():
-        for name in names:
-            if mode not in MODES or name not in layers:
-                raise UserError(f"{shortened(name)} is quantized to {shortened(mode)}: this model has no such layer")
+    layers = layers_by_name(model) if quantized else {}
+    pairs = [(name, mode) for mode, names in quantized.items() for name in names]
+    for name, mode in pairs:
+        if mode not in MODES or name not in layers:
+            raise UserError(f"{shortened(name)} is quantized to {shortened(mode)}: this model has no such layer")
+    with _without_old_garbage():
+        for name, mode in pairs:
             if layers[name].quantization_mode is None:
                 layers[name].quantize(mode)
+
+
+@contextlib.contextmanager
+def _without_old_garbage():
+    """Lets the garbage collector leave aside what is there: Keras has it look at all for each layer, a second each."""
+    is_ours = gc.get_freeze_count() == 0
+    if is_ours:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if is_ours:
+            gc.unfreeze()
 
 
 def layers_by_name(model) -> dict[str, keras.layers.Layer]:
@@ -111,15 +129,18 @@ def names_in_blocks(blocks) -> dict[keras.layers.Layer, str]:
     return names
 
 
-def settle_dtypes(model) -> None:
-    """Gives each layer a policy of its own, where all hold one `DTypePolicyMap`.
+def settle_dtypes(layer) -> None:
+    """Gives each part of a layer a policy of its own, where all hold one `DTypePolicyMap`.
 
     Keras asks such a map for a layer's dtypes, but not where it quantizes the layer or saves it quantized: both fail.
+    What has no path, as dropout, takes the dtype of what it is a part of.
     """
-    for layer in model._flatten_layers(include_self=False):
-        policies = layer.dtype_policy
-        if isinstance(policies, keras.dtype_policies.DTypePolicyMap) and not isinstance(layer, keras.Model):
-            layer._dtype_policy = policies[layer.path] if layer.path else policies.default_policy
+    for part in layer._flatten_layers(recursive=False, include_self=False):
+        policies = part.dtype_policy
+        if isinstance(policies, keras.dtype_policies.DTypePolicyMap) and not isinstance(part, keras.Model):
+            above = policies.default_policy if isinstance(layer, keras.Model) else layer.dtype_policy
+            part._dtype_policy = policies[part.path] if part.path else above
+        settle_dtypes(part)
 
 
 def dtypes_of_cut(policy, blocks):
