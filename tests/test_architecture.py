@@ -97,8 +97,8 @@ def test_only_config_imports_gin():
     assert {part_of(module) for module, _ in importers("gin")} == {"config"}
 
 
-def test_modeling_imports_no_tensorflow_but_for_replicas_and_parts_of_a_step():
-    """Both only inside functions: what a step does with replicas and gradients is each backend's own."""
+def test_modeling_imports_no_tensorflow_but_for_replicas_parts_of_a_step_and_checks_in_one():
+    """Only inside functions: what a step does with replicas, gradients and errors is each backend's own."""
     uses = {use for use in importers("tensorflow") if part_of(use[0]) == "modeling"}
     assert uses <= {("rembed_keras.modeling.replicas", True), ("rembed_keras.modeling.objectives.micro_batches", True)}
 

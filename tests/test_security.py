@@ -74,6 +74,12 @@ PLACES = {
     "the model": lambda state, harm: state.update(model=harm),
     "its encoder": lambda state, harm: state["model"]["config"].update(encoder=harm),
     "a dtype": lambda state, harm: state["model"]["config"]["encoder"]["config"].update(dtype=harm),
+    "a dtype of some layers": lambda state, harm: state["model"]["config"]["encoder"]["config"].update(
+        dtype=_class("keras.dtype_policies", "DTypePolicyMap", {"default_policy": None, "policy_map": {"x": harm}})
+    ),
+    "the dtype of all others": lambda state, harm: state["model"]["config"]["encoder"]["config"].update(
+        dtype=_class("keras.dtype_policies", "DTypePolicyMap", {"default_policy": harm, "policy_map": {}})
+    ),
     "an activation": lambda state, harm: state["model"]["config"]["encoder"]["config"].update(activation=harm),
     "a way": lambda state, harm: state["model"]["config"].update(ways=[harm]),
 }

@@ -163,8 +163,7 @@ def _count(path, tokenizer):
 def _with_rows(model, vocabulary_size, change) -> keras.Model:
     """A copy of a model with another number of words; `change` makes the new rows of each table of the old."""
     encoder = encoder_of(model)
-    config = {key: value for key, value in encoder.get_config().items() if key not in ("name", "trainable")}
-    copy = Encoder(**(config | {"vocabulary_size": vocabulary_size, "dtype": encoder.dtype_policy}))
+    copy = Encoder.from_config(encoder.get_config() | {"vocabulary_size": vocabulary_size})
     if isinstance(model, MaskedLM):
         arguments = {key: value for key, value in model.get_config().items() if key not in ("encoder", "name")}
         copy = MaskedLM(copy, **arguments)

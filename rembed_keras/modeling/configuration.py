@@ -17,6 +17,12 @@ OURS = "rembed_keras>"  # what the names begin with under which our classes are 
 PUBLIC = ("rembed_keras.modeling", "rembed_keras.training")  # where those are shown that a configuration may begin with
 PLAIN = {
     "keras": ("DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap"),
+    "keras.dtype_policies": (
+        "DTypePolicyMap",
+        "Int4DTypePolicy",
+        "QuantizedDTypePolicy",
+        "QuantizedFloat8DTypePolicy",
+    ),
     "keras.optimizers.schedules": (
         "CosineDecay",
         "CosineDecayRestarts",

@@ -141,6 +141,7 @@ class Encoder(keras_hub.models.Backbone):
             trainable=trainable,
         )
         self.token_embedding = self.parts.embeddings.token
+        settle_dtypes(self)
         if freeze_input_embedding:
             self.token_embedding.trainable = False
 
@@ -163,6 +164,11 @@ class Encoder(keras_hub.models.Backbone):
         return self._transform(inputs, at=positions, training=training)[0]
 
     @property
+    def arguments(self) -> dict:
+        """What it was made with, but for its dtype, its name and whether it is trained."""
+        return dict(self._arguments)
+
+    @property
     def num_layers(self) -> int:
         """Number of blocks, L."""
         return len(self.parts.blocks)
@@ -183,7 +189,8 @@ class Encoder(keras_hub.models.Backbone):
         config["layer_groups"] = 1 if config["layer_sharing"] == "none" else [groups[layer] for layer in layers]
         blocks = [self.parts.blocks[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
-        return type(self)(parts=parts, **(config | {"num_layers": num_layers, "dtype": self.dtype_policy}))
+        dtype = dtypes_of_cut(self.dtype_policy, blocks)
+        return type(self)(parts=parts, **(config | {"num_layers": num_layers, "dtype": dtype}))
 
     def without_pooler(self, variables: list) -> list:
         """Those of `variables` that a model can move which does not read the pooled output."""
@@ -191,7 +198,16 @@ class Encoder(keras_hub.models.Backbone):
         return [variable for variable in variables if id(variable) not in idle]
 
     def get_config(self):
-        return super().get_config() | self._arguments
+        # not keras-hub's, in which what is not quantized is as wide as whoever reads it is used to
+        dtype = keras.dtype_policies.serialize(self.dtype_policy)
+        own = {"name": self.name, "trainable": self.trainable, "dtype": dtype}
+        return own | self._arguments | changes_of(self)
+
+    @classmethod
+    def from_config(cls, config):
+        encoder = super().from_config({key: value for key, value in config.items() if key not in KEYS})
+        change_again(encoder, {key: config[key] for key in KEYS if key in config})
+        return encoder
 
 
 def _check(config):

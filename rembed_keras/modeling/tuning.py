@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.adapters import adapters_of
 from rembed_keras.modeling.ways import Way
 
 
@@ -39,7 +40,9 @@ def tune(model, ways: Sequence[Way]) -> None:
     if model.ways:
         raise UserError("this model was made ready to learn already: give all ways at once")
     model.ways = [*ways]
+    others = {id(adapter) for adapter in adapters_of(model.encoder)}  # of another task that has the same encoder
     trained = {id(variable) for way in ways for variable in way.apply(model)}
+    model.added = frozenset(id(adapter) for adapter in adapters_of(model.encoder)) - others
     if any(way.chooses for way in ways):
         encoder = model.encoder
         is_frozen = encoder.get_config()["freeze_input_embedding"]

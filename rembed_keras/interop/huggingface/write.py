@@ -30,13 +30,13 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer) -> list[str]:
         What should be known about it.
 
     Raises:
-        UserError: if none of them has the model's graph.
+        UserError: if none of them has the model's graph, or it has adapters, LoRA or quantized layers.
     """
     encoder = encoder_of(model)
     ours = encoder.get_config()
     kind = _kind(ours)
     family = FAMILIES[kind]
-    weights = {weight.path: weight.numpy() for weight in model.weights}
+    weights = plain_weights(model)
     config = _their_config(kind, ours)
     notes: list[str] = []
     architecture = {"rembert": "RemBert", "bert": "Bert", "albert": "Albert"}[kind]

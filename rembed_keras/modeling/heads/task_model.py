@@ -8,6 +8,7 @@ wide as one likes. Task heads are one dense layer each, as in BERT, and bring th
 import keras
 from keras import ops
 
+from rembed_keras.modeling.changes import config_with_encoder, quantize_again
 from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
@@ -114,6 +115,7 @@ class TaskModel(OnReplicas, keras.Model):
         self.encoder = encoder
         self.head = head
         self.ways: list = []  # those of fine-tuning that it was made ready for, see `tuning.tune`
+        self.added: frozenset[int] = frozenset()  # ids of the adapters that they added
         self._settings = {"dropout": dropout, "name": name}
 
     @property
@@ -144,13 +146,14 @@ class TaskModel(OnReplicas, keras.Model):
 
     def get_config(self):
         ways = [keras.saving.serialize_keras_object(way) for way in self.ways]
-        return self._settings | {"encoder": keras.saving.serialize_keras_object(self.encoder), "ways": ways}
+        return self._settings | config_with_encoder(self, self.added) | {"ways": ways}
 
     @classmethod
     def from_config(cls, config):
-        arguments = {key: value for key, value in config.items() if key != "ways"}
+        arguments = {key: value for key, value in config.items() if key not in ("ways", "quantized")}
         model = cls(**(arguments | {"encoder": made(config["encoder"], keras.Model)}))
         tune(model, [made(way, Way) for way in config.get("ways", ())])
+        quantize_again(model, config.get("quantized", {}))
         return model
 
 

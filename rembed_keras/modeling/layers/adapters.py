@@ -69,13 +69,19 @@ def insert_adapters(encoder, blocks, width: int) -> list:
     Raises:
         UserError: if a sublayer has an adapter.
     """
-    config = encoder.get_config()
-    adapters = []
-    for sublayer in sublayers(blocks):
-        adapter = BottleneckAdapter(width, config["activation"], dtype=sublayer.dtype_policy)
-        sublayer.host(adapter, (None, None, config["hidden_dim"]))
-        adapters.append(adapter)
+    adapters = [add_adapter(encoder, sublayer, width) for sublayer in sublayers(blocks)]
     return [variable for adapter in adapters for variable in adapter.weights]
+
+
+def add_adapter(encoder, sublayer, width: int) -> BottleneckAdapter:
+    """Puts an adapter after a sublayer of an encoder, and returns it.
+
+    Raises:
+        UserError: if the sublayer has one.
+    """
+    adapter = BottleneckAdapter(width, encoder.arguments["activation"], dtype=sublayer.dtype_policy)
+    sublayer.host(adapter, (None, None, encoder.arguments["hidden_dim"]))
+    return adapter
 
 
 def insert_lora(blocks, rank: int, alpha: float | None, targets) -> list:
@@ -110,6 +116,8 @@ def merge_lora(encoder) -> None:
     The thin matrices stay, and add zeros: their second one is cleared, as Keras does on loading. Call this before
     weights are read by name, for example to export them; Keras's own `save` folds in the copy that it writes.
 
+    A quantized matrix is quantized anew, to scales of its own; outputs move by as much as that rounds.
+
     Args:
         encoder: an `Encoder`.
 
@@ -124,7 +132,13 @@ def merge_lora(encoder) -> None:
     (True, False)
     """
     for _, layer in _projections(encoder.parts.blocks):
-        if layer.lora_enabled:
+        if layer.lora_enabled and layer.quantization_mode is not None:
+            merged: dict = {}
+            layer.save_own_variables(merged)  # in which Keras folds it in, in floating point
+            first = ops.copy(layer.lora_kernel_a)
+            layer.load_own_variables(merged)
+            layer.lora_kernel_a.assign(first)  # of two matrices of zeros neither would learn again
+        elif layer.lora_enabled:
             own = next(variable for variable in layer.weights if variable.name == "kernel")
             change = (layer.lora_alpha / layer.lora_rank) * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
             own.assign_add(ops.cast(change, own.dtype))
@@ -133,13 +147,38 @@ def merge_lora(encoder) -> None:
 
 def added_variables(encoder) -> list:
     """The variables of an encoder's adapters and of its LoRA."""
-    blocks = encoder.parts.blocks
-    adapters = [sublayer.adapter for sublayer in sublayers(blocks) if sublayer.adapter is not None]
-    lora = [layer for _, layer in _projections(blocks) if layer.lora_enabled]
+    lora = [layer for _, layer in _projections(encoder.parts.blocks) if layer.lora_enabled]
     return [
-        *(variable for adapter in adapters for variable in adapter.weights),
+        *(variable for adapter in adapters_of(encoder) for variable in adapter.weights),
         *(variable for layer in lora for variable in (layer.lora_kernel_a, layer.lora_kernel_b)),
     ]
+
+
+def plain_weights(model) -> dict:
+    """The weights of a model by their paths, for those who know neither adapters nor LoRA nor quantized matrices.
+
+    Args:
+        model: an `Encoder`, or a model that has one.
+
+    Raises:
+        UserError: if the model is not the same without them. LoRA that was merged is left out.
+    """
+    encoder = getattr(model, "encoder", model)
+    if adapters_of(encoder):
+        raise UserError("this encoder has adapters, which other forms have no place for: a preset keeps them")
+    quantized = [layer.path for layer in model._flatten_layers() if layer.quantization_mode is not None]
+    if quantized:
+        raise UserError(f"{quantized[0]} is quantized, which other forms have no place for: write it before `quantize`")
+    lora = [weight for weight in model.weights if weight.name.startswith("lora_")]
+    if any(weight.name.endswith("_b") and bool(ops.any(weight != 0)) for weight in lora):
+        raise UserError("this encoder has LoRA that other forms have no place for: fold it in with `merge_lora`")
+    left_out = {id(weight) for weight in lora}
+    return {weight.path: ops.convert_to_numpy(weight) for weight in model.weights if id(weight) not in left_out}
+
+
+def adapters_of(encoder) -> list:
+    """An encoder's adapters."""
+    return [sublayer.adapter for sublayer in sublayers(encoder.parts.blocks) if sublayer.adapter is not None]
 
 
 def _projections(blocks):

@@ -101,8 +101,10 @@ class InputEmbedding(keras.layers.Layer):
         return (*token_ids_shape, self.token.output_dim)
 
     def call(self, token_ids, segment_ids, padding_mask, training=None):
+        check_rows(token_ids, self.token.input_dim, BEYOND["token"])
         embedded = self.token(token_ids)  # [B, S] -> [B, S, E_in]
         if self.segment is not None:
+            check_rows(segment_ids, self.segment.input_dim, BEYOND["segment"])
             embedded = embedded + self.segment(segment_ids)
         if self.position is not None:
             embedded = embedded + look_up_positions(self.position, padding_mask)

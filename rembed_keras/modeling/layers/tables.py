@@ -77,8 +77,14 @@ class LookupTable(keras.layers.Embedding):
 
         return lookup(ops.copy(self.embeddings))  # a tensor: custom gradients and variables do not mix
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        """As Keras's, which leaves subclasses aside: they might read `embeddings` as numbers. This one does not."""
+        super().quantize(mode, type_check=False, config=config)
+
     def scoring(self, features):
         """What features [..., E] are multiplied with to score all words: a list of one pair (features, rows [V, E])."""
+        if self.quantization_mode is not None:
+            return [(features, self(ops.arange(self.input_dim)))]  # what stands in the table has yet to be scaled
         return [(features, ops.cast(self.embeddings, self.compute_dtype))]
 
 
@@ -144,8 +150,9 @@ class BandedTable(keras.layers.Layer):
         """Pairs (features [..., E / factor^i], rows) of the bands in order; their products, joined, score all words."""
         pairs = self.bands[0].scoring(features)
         for band, projection in zip(self.bands[1:], self.projections, strict=True):
-            kernel = ops.cast(projection.kernel, self.compute_dtype)
-            pairs += band.scoring(ops.matmul(features, ops.transpose(kernel)))  # [..., E] -> [..., E / factor^i]
+            # what it makes of unit vectors is its matrix [E / factor^i, E], also where it is quantized
+            matrix = projection(ops.eye(band.output_dim, dtype=self.compute_dtype))
+            pairs += band.scoring(ops.matmul(features, ops.transpose(matrix)))  # [..., E] -> [..., E / factor^i]
         return pairs
 
     def get_config(self):

@@ -9,6 +9,7 @@ import keras
 import keras_hub
 from keras import ops
 
+from rembed_keras.modeling.changes import config_with_encoder, quantize_again, settle_dtypes
 from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import MaskedLMHead
@@ -45,6 +46,7 @@ class PretrainingModel(OnReplicas, keras_hub.models.Task):
         self.backbone = encoder
         self.preprocessor = None
         super().__init__(inputs=inputs, outputs=outputs, name=name, compile=False)
+        settle_dtypes(self)
         self._arguments = arguments
         self.loss_mean = MeanOfNumbers(name="loss")
         self.accuracy = keras.metrics.Mean(name="accuracy")
@@ -114,11 +116,14 @@ class PretrainingModel(OnReplicas, keras_hub.models.Task):
         return super().get_metrics_result() | {"loss": self.loss_mean.result()}
 
     def get_config(self):
-        return {"encoder": keras.saving.serialize_keras_object(self.encoder), "name": self.name} | self._arguments
+        return {"name": self.name} | self._arguments | config_with_encoder(self)
 
     @classmethod
     def from_config(cls, config):
-        return cls(**(config | {"encoder": made(config["encoder"], Encoder)}))
+        arguments = {key: value for key, value in config.items() if key != "quantized"}
+        model = cls(**(arguments | {"encoder": made(config["encoder"], Encoder)}))
+        quantize_again(model, config.get("quantized", {}))
+        return model
 
 
 class WordPrediction(PretrainingModel):

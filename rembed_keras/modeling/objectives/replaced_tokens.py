@@ -157,9 +157,7 @@ class ReplacedTokenDetection(PretrainingModel):
 
 
 def _make_generator(encoder, num_layers, scale, sharing):
-    config = generator_config(encoder.get_config(), num_layers, scale)
-    for key in ("name", "trainable", "dtype"):
-        config.pop(key, None)
+    config = generator_config(encoder.arguments, num_layers, scale)
     parts = make_parts(config, encoder.dtype_policy, prefix="generator_")
     if sharing == "embeddings":
         parts = Parts(**(vars(parts) | {"embeddings": encoder.parts.embeddings}))

@@ -26,6 +26,7 @@ from rembed_keras.data.text import sha256
 from rembed_keras.errors import UserError
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.changes import changes_of
 from rembed_keras.modeling.configuration import made
 from rembed_keras.modeling.filling import Rows, blank, fill
 from rembed_keras.modeling.sizes import Count, check_counts
@@ -211,7 +212,11 @@ def load_parts(model, found: Checkpoint) -> None:
         UserError: if it is a checkpoint of another model.
     """
     for part, owned in parts_of(model).items():
-        assign_arrays(owned, found.arrays(part), found.path / f"{part}.safetensors")
+        arrays, source = found.arrays(part), found.path / f"{part}.safetensors"
+        unknown = sorted(arrays.keys() - {variable.path for variable in owned})
+        if unknown:
+            raise UserError(f"{source} has {unknown[0]}, which the model has not: it is of another model")
+        assign_arrays(owned, arrays, source)
 
 
 def restore(found: Checkpoint) -> keras.Model:
@@ -251,6 +256,8 @@ def load_kept(encoder, found: Checkpoint) -> None:
         kept = kept_encoder(found)
     if kept.num_layers != encoder.num_layers:
         raise UserError(f"{source} keeps {kept.num_layers} layers; the encoder of this stage has {encoder.num_layers}")
+    if changes_of(kept) != changes_of(encoder):
+        raise UserError(f"{source} has adapters or quantized layers that the encoder of this stage has not")
     paths = [weight.path for weight in kept.weights]  # of layers that are kept, as they are called in the file
     del kept
     arrays, pairs = found.arrays("encoder"), zip(encoder.weights, paths, strict=False)

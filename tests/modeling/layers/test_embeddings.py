@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import pytest
 
 from rembed_keras.modeling.layers.embeddings import LookupTable, OutputEmbedding, document_positions
 
@@ -54,3 +55,30 @@ def test_output_embedding_scores_every_word():
 def test_logits_are_float32_under_bfloat16():
     layer = OutputEmbedding(LookupTable(7, 2), 4, dtype="mixed_bfloat16")
     assert keras.backend.standardize_dtype(layer(np.ones((1, 4))).dtype) == "float32"
+
+
+@pytest.mark.parametrize(
+    ("length", "changes", "message"),
+    [
+        (13, {}, "a document is longer than max_sequence_length, 12: cut it"),
+        (4, {"token_ids": 50}, "token id 50 has no row in the token table: vocabulary_size is 50"),
+        (4, {"token_ids": -1}, "token id -1 has no row"),
+        (4, {"segment_ids": 2}, "segment id 2 has no row in the segment table: num_segments is 2"),
+    ],
+)
+def test_ids_without_a_row_are_told(length, changes, message):
+    inputs = make_inputs([[([1] * length, [0] * length)]], length)
+    for key, value in changes.items():
+        inputs[key][0, 2] = value
+    with pytest.raises(UserError, match=message):
+        make_encoder()(inputs)
+
+
+def test_a_document_that_is_too_long_is_told_in_a_compiled_step():
+    model = make_encoder()
+    model.compile(jit_compile=False)
+    half = ([1] * 8, [0] * 8)
+    packed = model.predict(make_inputs([[half, half]], 16), verbose=0)["sequence_output"]
+    np.testing.assert_allclose(packed[0, :8], packed[0, 8:], atol=1e-5)  # rows may be longer than documents
+    with pytest.raises(Exception, match="a document is longer than max_sequence_length, 12: cut it"):
+        model.predict(make_inputs([[(half[0] * 2, half[1] * 2)]], 16), verbose=0)

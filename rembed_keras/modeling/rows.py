@@ -1,0 +1,61 @@
+"""Ids that a table has no row for, told in a sentence before they are looked up.
+
+JAX finds no numbers for them and goes on, TensorFlow names an index or, in a program of XLA's, takes another row.
+"""
+
+import keras
+import numpy as np
+
+from rembed_keras.errors import UserError
+
+BEYOND = {
+    "token": "token id {worst} has no row in the token table: vocabulary_size is {rows}",
+    "segment": "segment id {worst} has no row in the segment table: num_segments is {rows}",
+    "position": "a document is longer than max_sequence_length, {rows}: cut it, or make an encoder of more positions",
+}  # what ids are beyond
+
+
+def check_rows(ids, rows: int, told: str, in_graphs: bool = False):
+    """Refuses ids that a table has no row for.
+
+    Args:
+        ids: int, of any shape.
+        rows: how many the table has.
+        told: what to say, with places for the `worst` id and the `rows`.
+        in_graphs: whether to look at ids in a compiled step too, whose values are known when it runs.
+
+    Returns:
+        The ids.
+
+    Raises:
+        UserError: for ids that are beyond the table. TensorFlow raises an error of its own in a graph, JAX in a
+            compiled step, which hold the same sentence.
+    """
+
+    def check(values):
+        values = np.asarray(values)
+        outside = values[(values < 0) | (values >= rows)]
+        if outside.size:
+            raise UserError(told.format(worst=outside.flat[0], rows=rows))
+
+    if not _is_traced(ids):
+        check(ids)
+    elif in_graphs and keras.config.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with tf.control_dependencies([tf.debugging.assert_less(ids, rows, told.format(worst="some", rows=rows))]):
+            return tf.identity(ids)
+    elif in_graphs and keras.config.backend() == "jax":
+        import jax
+
+        jax.debug.callback(check, ids)
+    return ids
+
+
+def _is_traced(values):
+    """Whether these are values of a graph that is being made, and not numbers."""
+    try:
+        np.asarray(values)
+    except (TypeError, NotImplementedError, ValueError):
+        return True
+    return False
