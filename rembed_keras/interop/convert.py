@@ -26,8 +26,8 @@ from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.configuration import OURS, check_names
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
+from rembed_keras.modeling.saving.configuration import OURS, check_names
 
 TOKENIZER = "tokenizer.model"  # what presets call it
 THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")

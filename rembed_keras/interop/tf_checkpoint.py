@@ -16,8 +16,7 @@ import numpy as np
 from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.names import tf1_names, to_matrix
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.adapters import plain_weights
-from rembed_keras.modeling.filling import blank, fill
+from rembed_keras.modeling.saving.filling import blank, fill
 
 HEAD_DIM = 64
 PASSED_OVER = re.compile(r"adam_[mv]|AdamWeightDecay|global_step|output_embedding|cls/")

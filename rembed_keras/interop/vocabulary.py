@@ -147,6 +147,8 @@ def _read(source):
         raise UserError(
             f"{source}: {TOKENIZER} is no unigram model: how others cut a text hangs on pieces it is not in"
         )
+    if config.get("quantized") or model.get_config().get("quantized"):
+        raise UserError(f"{source} is quantized: change its vocabulary before `quantize`")
     if config["input_cutoffs"] or model.get_config().get("output_cutoffs"):
         raise UserError(f"{source} has tables in bands, which begin at given pieces: none can go or come")
     return model, tokenizer

@@ -67,7 +67,7 @@ def _deserialized(parameter, config, room):
             return getattr(room, name).from_config(config.get("config") or {})
         except TypeError:
             raise UserError(f"{parameter} is {shortened(config)}, which describes no {name}") from None
-    from rembed_keras.modeling.configuration import made
+    from rembed_keras.modeling.saving.configuration import made
 
     return made(dict(config), object)
 

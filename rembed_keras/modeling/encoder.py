@@ -16,6 +16,7 @@ from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.layers.activation import ACTIVATIONS
 from rembed_keras.modeling.layers.embeddings import document_positions
 from rembed_keras.modeling.parts import Parts, make_parts
+from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
 from rembed_keras.modeling.sizes import check_sizes, groups_of_layers
 
 
@@ -183,7 +184,7 @@ class Encoder(keras_hub.models.Backbone):
         Raises:
             ValueError: for a cut that cannot be made; see `layers_of_cut`.
         """
-        config = self.get_config()
+        config = self.arguments | {"name": self.name, "trainable": self.trainable}
         layers = layers_of_cut(config, num_layers, keep)
         groups = groups_of_layers(self.num_layers, config["layer_groups"])
         config["layer_groups"] = 1 if config["layer_sharing"] == "none" else [groups[layer] for layer in layers]

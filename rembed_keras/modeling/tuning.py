@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.adapters import adapters_of
+from rembed_keras.modeling.layers.adapters import adapters_of
 from rembed_keras.modeling.ways import Way
 
 

@@ -10,9 +10,10 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
-from rembed_keras.interop.huggingface import read_huggingface
+from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.tf_checkpoint import read_tf1
-from rembed_keras.modeling import Encoder
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.layers.adapters import insert_adapters, insert_lora, merge_lora
 from rembed_keras.tasks.kinds.encoding import encode
 from tests.forward import forward
 from tests.original import write_original

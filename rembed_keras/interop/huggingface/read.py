@@ -17,8 +17,8 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.huggingface.names import FAMILIES, OUTPUT_TABLE, is_kernel, to_matrix, torch_names
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.filling import PIECE, blank, fill
 from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.saving.filling import PIECE, blank, fill
 from rembed_keras.modeling.sizes import check_sizes, groups_of_layers
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}

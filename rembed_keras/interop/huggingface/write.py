@@ -12,6 +12,7 @@ from rembed_keras.interop.huggingface.names import FAMILIES, OUTPUT, OUTPUT_TABL
 from rembed_keras.interop.huggingface.read import groups_of
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.blocks.stack import block_of
+from rembed_keras.modeling.layers.adapters import plain_weights
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}

@@ -11,6 +11,7 @@ from keras import ops
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.couplings import COUPLINGS
+from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, make_table
 from rembed_keras.modeling.objectives.vocabulary_loss import score_words, vocabulary_losses
 
@@ -39,11 +40,14 @@ def look_up_positions(table, padding_mask):
     """Rows of a table of positions, [B, S, E], for the tokens of documents; see `document_positions`.
 
     Padding takes the last row where there is none for it, as in a packed row that is longer than the table: a missing
-    row would be no number, of which attention's share of zero still spoils the gradient.
+    row would be NaN, of which attention's share of zero still spoils the gradient. A document that is longer than the
+    table is refused; see `check_rows`.
     """
-    positions = document_positions(padding_mask)
-    is_token = ops.cast(padding_mask, "bool")
-    return table(ops.where(is_token, positions, ops.minimum(positions, table.input_dim - 1)))  # [B, S] -> [B, S, E]
+    positions, rows, length = document_positions(padding_mask), table.input_dim, padding_mask.shape[1]
+    if length is None or length > rows:  # as rows may be that hold several documents
+        positions = ops.where(ops.cast(padding_mask, "bool"), positions, ops.minimum(positions, rows - 1))
+        positions = check_rows(positions, rows, BEYOND["position"], in_graphs=True)
+    return table(positions)  # [B, S] -> [B, S, E]
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

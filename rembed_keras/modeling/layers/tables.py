@@ -8,7 +8,7 @@ on the way in, on the way out, or, when input and output are coupled, on both.
 import keras
 from keras import ops
 
-from rembed_keras.modeling.filling import is_blank
+from rembed_keras.modeling.saving.filling import is_blank
 from rembed_keras.modeling.sizes import band_sizes
 
 INITIALIZER_STDDEV = 0.02

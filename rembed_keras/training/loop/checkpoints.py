@@ -26,9 +26,9 @@ from rembed_keras.data.text import sha256
 from rembed_keras.errors import UserError
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.changes import changes_of
-from rembed_keras.modeling.configuration import made
-from rembed_keras.modeling.filling import Rows, blank, fill
+from rembed_keras.modeling.saving.changes import changes_of
+from rembed_keras.modeling.saving.configuration import made
+from rembed_keras.modeling.saving.filling import Rows, blank, fill
 from rembed_keras.modeling.sizes import Count, check_counts
 from rembed_keras.training.distributed.meshes import whole
 

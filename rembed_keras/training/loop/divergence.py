@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from rembed_keras.errors import DivergedError, UserError
-from rembed_keras.modeling.configuration import made
+from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.callbacks import StepClock, settle
 from rembed_keras.training.loop.workdir import write_atomically

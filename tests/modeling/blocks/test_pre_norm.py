@@ -96,7 +96,7 @@ def test_cutting_keeps_the_first_block():
     state = forward(encoder, inputs)["hidden_states"][2][0].astype("float64")
     expected = scale_norm(state, encoder.parts.norm.gamma.numpy())
     np.testing.assert_allclose(forward(cut, inputs)["sequence_output"][0], expected, atol=1e-5)
-    with pytest.raises(ValueError, match="count on the first of them"):
+    with pytest.raises(ValueError, match="the first of PreNorm blocks must stay"):
         encoder.with_layers(2, "top")
 
 

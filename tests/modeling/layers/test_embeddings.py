@@ -2,7 +2,9 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.embeddings import LookupTable, OutputEmbedding, document_positions
+from tests.modeling.test_encoder import make_encoder, make_inputs
 
 
 def step_of_sgd(model, x, y):

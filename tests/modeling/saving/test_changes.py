@@ -9,12 +9,12 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
-from rembed_keras.modeling.adapters import PROJECTIONS, insert_adapters, insert_lora, merge_lora
-from rembed_keras.modeling.changes import changes_of
-from rembed_keras.modeling.tables import BandedTable, LookupTable
+from rembed_keras.modeling.layers.adapters import PROJECTIONS, insert_adapters, insert_lora, merge_lora
+from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
+from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.modeling.tuning import tune
 from rembed_keras.modeling.ways import Adapters, Lora
-from rembed_keras.training import checkpoints
+from rembed_keras.training.loop import checkpoints
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms

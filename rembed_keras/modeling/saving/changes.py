@@ -11,7 +11,7 @@ import gc
 import keras
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.adapters import BottleneckAdapter, adapters_of, add_adapter
+from rembed_keras.modeling.layers.adapters import BottleneckAdapter, adapters_of, add_adapter
 
 KEYS = ("adapters", "quantized")
 MODES = ("int8", "int4", "float8")
