@@ -1,4 +1,4 @@
-"""The one exception that is the user's to mend.
+"""The one exception that is the user's to mend, and what the numbers may be that users give.
 
 A recipe with a misspelt knob, a file that is not there, text that is not UTF-8: these are not bugs, and a traceback
 would only hide what to do about them. Whoever finds such a mistake raises `UserError` with one line that names the
@@ -6,7 +6,25 @@ file or the knob and the remedy; the command line prints that line and exits wit
 """
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+SEEDS = 2**32  # how many seeds NumPy tells apart
+
+# what a number may be: annotations that are checked when a recipe is read, see `config.annotations`
+Count: TypeAlias = int
+CountOrZero: TypeAlias = int
+Seed: TypeAlias = int
+Rate: TypeAlias = float
+Share: TypeAlias = float
+RANGES: dict[str, tuple[str, Callable[[int | float], bool]]] = {
+    "Count": ("a positive whole number", lambda value: isinstance(value, int) and value > 0),
+    "CountOrZero": ("a whole number of at least 0", lambda value: isinstance(value, int) and value >= 0),
+    "Seed": ("a whole number from 0 to 2**32 - 1", lambda value: isinstance(value, int) and 0 <= value < SEEDS),
+    "Rate": ("a number of at least 0", lambda value: 0 <= value < math.inf),
+    "Share": ("a number from 0 to 1", lambda value: 0 <= value <= 1),
+}
 
 
 class UserError(ValueError):
@@ -41,3 +59,32 @@ def shortened(value: object, most: int = 60) -> str:
     """
     shown = repr(value)
     return shown if len(shown) <= most else f"{shown[: most - 4]} ..."
+
+
+def is_within(value: object, kind: str) -> bool:
+    """Whether a value is a number of one of the `RANGES`.
+
+    >>> is_within(0, "Count"), is_within(0, "Seed"), is_within(True, "Count"), is_within(float("nan"), "Rate")
+    (False, True, False, False)
+    """
+    _, is_in = RANGES[kind]
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_in(value)
+
+
+def check_counts(counts: Mapping[str, object], kind: str = "Count") -> None:
+    """Checks how many there are to be of things, such as steps or outputs.
+
+    Args:
+        counts: the numbers by what a message calls them.
+        kind: which of the `RANGES` they must be in.
+
+    Raises:
+        UserError: for one that is not.
+
+    >>> check_counts({"STEPS": 0})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: STEPS is 0; it must be a positive whole number
+    """
+    for name, count in counts.items():
+        if not is_within(count, kind):
+            raise UserError(f"{name} is {shortened(count)}; it must be {RANGES[kind][0]}")

@@ -9,7 +9,7 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 from tests.tasks import official
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +27,7 @@ def pretrained(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretrained")
     shutil.copytree(corpus.path, folder / "corpus")
     model = MaskedLM(Encoder(900, 1, 2, 8, 16, 4, max_sequence_length=64), 12)
-    parts = {name: checkpoints.read_arrays(owned) for name, owned in checkpoints.parts_of(model).items()}
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
     state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
     checkpoints.save(folder / "checkpoints", 1, parts, state)
     return folder

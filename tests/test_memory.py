@@ -99,17 +99,17 @@ from rembed_keras.interop.huggingface.read import read_huggingface
 read_huggingface(folder / "small")
 highest, (model, _) = peak(lambda: read_huggingface(folder / "large"))
 import keras
-from rembed_keras.training.loop import checkpoints
-parts = {name: checkpoints.read_arrays(owned) for name, owned in checkpoints.parts_of(model).items()}
+from rembed_keras.training.loop import checkpoints, restoring
+parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
 checkpoints.save(folder / "checkpoints", 1, parts, {"model": keras.saving.serialize_keras_object(model)})
 print(json.dumps(highest))
 """
 RESTORE = """
 from rembed_keras.interop.huggingface.read import read_huggingface
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 read_huggingface(folder / "small")
 found = checkpoints.latest(folder / "checkpoints")
-print(json.dumps(peak(lambda: checkpoints.restore(found))[0]))
+print(json.dumps(peak(lambda: restoring.restore(found))[0]))
 """
 
 

@@ -21,7 +21,7 @@ from rembed_keras.interop import read_model, write, write_served_task
 from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.tasks import Classification
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 
 ROOT = Path(__file__).parent.parent
 
@@ -90,7 +90,7 @@ def saved(tmp_path_factory):
     """A checkpoint of a classifier, and a preset of an encoder."""
     folder = tmp_path_factory.mktemp("saved")
     model = Classifier(encoder(), 2)
-    parts = {name: checkpoints.read_arrays(owned) for name, owned in checkpoints.parts_of(model).items()}
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
     state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
     checkpoints.save(folder / "checkpoints", 1, parts, state)
     encoder().save_to_preset(str(folder / "preset"))
@@ -105,10 +105,10 @@ def test_a_checkpoint_makes_classes_of_ours_and_nothing_else(kind, saved, tmp_pa
         put(found.state, harmful(trace)[kind])
         imported = set(sys.modules)
         with pytest.raises(UserError) as caught:
-            checkpoints.restore(found)
+            restoring.restore(found)
         assert "\n" not in str(caught.value) and str(found.path) in str(caught.value), place
         assert not trace.exists() and set(sys.modules) == imported, place
-    checkpoints.restore(checkpoints.latest(saved / "checkpoints"))  # which is left as it was
+    restoring.restore(checkpoints.latest(saved / "checkpoints"))  # which is left as it was
 
 
 @pytest.mark.parametrize("kind", KINDS)

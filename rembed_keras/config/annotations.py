@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from rembed_keras.config.bindings import Binding, Macro, Reference
 from rembed_keras.config.signatures import Signature, signature
-from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.sizes import RANGES, is_within
+from rembed_keras.errors import RANGES, UserError, is_within, shortened
 
 PLAIN = {
     "str": ("a text", str),

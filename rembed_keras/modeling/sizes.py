@@ -1,58 +1,12 @@
 """Arithmetic of sizes that a model and its account both do; needs no framework."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 from rembed_keras.errors import UserError, shortened
 
 KEEP = ("bottom", "top", "alternate", "symmetric")
 LARGEST = 2**31 - 1  # what a size may be
 MOST_LAYERS = 10_000
-SEEDS = 2**32  # how many seeds NumPy tells apart
-
-# what a number may be that a recipe binds: annotations that are checked when the recipe is read, see `kinds`
-Count: TypeAlias = int
-CountOrZero: TypeAlias = int
-Seed: TypeAlias = int
-Rate: TypeAlias = float
-Share: TypeAlias = float
-RANGES: dict[str, tuple[str, Callable[[int | float], bool]]] = {
-    "Count": ("a positive whole number", lambda value: isinstance(value, int) and value > 0),
-    "CountOrZero": ("a whole number of at least 0", lambda value: isinstance(value, int) and value >= 0),
-    "Seed": ("a whole number from 0 to 2**32 - 1", lambda value: isinstance(value, int) and 0 <= value < SEEDS),
-    "Rate": ("a number of at least 0", lambda value: 0 <= value < math.inf),
-    "Share": ("a number from 0 to 1", lambda value: 0 <= value <= 1),
-}
-
-
-def is_within(value: object, kind: str) -> bool:
-    """Whether a value is a number of one of the `RANGES`.
-
-    >>> is_within(0, "Count"), is_within(0, "Seed"), is_within(True, "Count"), is_within(float("nan"), "Rate")
-    (False, True, False, False)
-    """
-    _, is_in = RANGES[kind]
-    return isinstance(value, int | float) and not isinstance(value, bool) and is_in(value)
-
-
-def check_counts(counts: Mapping[str, object], kind: str = "Count") -> None:
-    """Checks how many there are to be of things, such as steps or outputs.
-
-    Args:
-        counts: the numbers by what a message calls them.
-        kind: which of the `RANGES` they must be in.
-
-    Raises:
-        UserError: for one that is not.
-
-    >>> check_counts({"STEPS": 0})
-    Traceback (most recent call last):
-    rembed_keras.errors.UserError: STEPS is 0; it must be a positive whole number
-    """
-    for name, count in counts.items():
-        if not is_within(count, kind):
-            raise UserError(f"{name} is {shortened(count)}; it must be {RANGES[kind][0]}")
 
 
 def check_sizes(config: Mapping[str, object]) -> None:

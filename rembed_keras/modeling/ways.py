@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import keras
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.layers.adapters import added_variables, insert_adapters, insert_lora
 from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.sizes import check_counts
 
 
 class Way:

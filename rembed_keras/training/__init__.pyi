@@ -1,5 +1,5 @@
-from .loop.checkpoints import model_of_run as model_of_run
 from .loop.divergence import replay as replay
+from .loop.restoring import model_of_run as model_of_run
 from .optimizers.adamw import AdamW as AdamW
 from .optimizers.adamw import WarmupLinearDecay as WarmupLinearDecay
 from .optimizers.loss_scale import LossScale as LossScale

@@ -37,7 +37,7 @@ def models(encoder, tokenizer, tmp_path_factory):
     """A folder with `huggingface`, `preset`, `tf1`, and `run`: checkpoints of pre-training and of a classifier."""
     from rembed_keras.interop import write
     from rembed_keras.modeling import Classifier, Encoder, MaskedLM
-    from rembed_keras.training.loop import checkpoints
+    from rembed_keras.training.loop import checkpoints, restoring
 
     folder = tmp_path_factory.mktemp("models")
     learner = MaskedLM(encoder, 8)
@@ -45,7 +45,7 @@ def models(encoder, tokenizer, tmp_path_factory):
         write(learner, str(folder / kind), kind, tokenizer.path)
     write_original(Encoder(tokenizer.vocabulary_size, 1, 1, 64, 8, 4, max_sequence_length=8), folder / "tf1/model.ckpt")
     for model, place in ((learner, "checkpoints"), (Classifier(encoder, 2), "finetuned/topics/pretrained-lr0.1-seed0")):
-        _checkpoint(checkpoints, model, folder / "run" / place)
+        _checkpoint(checkpoints, restoring, model, folder / "run" / place)
     form = {"text": "text", "pair": "pair", "id": "id", "delimiter": None, "pairs": None}
     about = {"kind": "Classification", "name": "topics", "labels": ["file", "table"], "format": form}
     about |= {"sequence_length": 12}
@@ -57,10 +57,10 @@ def models(encoder, tokenizer, tmp_path_factory):
     return folder
 
 
-def _checkpoint(checkpoints, model, folder):
+def _checkpoint(checkpoints, restoring, model, folder):
     import keras
 
-    parts = {name: checkpoints.read_arrays(owned) for name, owned in checkpoints.parts_of(model).items()}
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
     checkpoints.save(folder, 1, parts, {"running": [], "model": keras.saving.serialize_keras_object(model)})
 
 

@@ -14,7 +14,7 @@ import pytest
 from rembed_keras.interop import read_model
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.training import Answerer, lines_of
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 
 FORMER = Path(__file__).parent.parent / "golden" / "format_0_1"
 PRESETS = {
@@ -57,14 +57,14 @@ def test_presets_load(name, former):
 def test_a_runs_checkpoint_loads(former):
     inputs, expected = former
     found = checkpoints.latest(FORMER / "run" / "checkpoints")
-    assert_close(checkpoints.restore(found)(inputs), expected["run"])
-    assert checkpoints.kept_encoder(found).num_layers == 1
+    assert_close(restoring.restore(found)(inputs), expected["run"])
+    assert restoring.kept_encoder(found).num_layers == 1
 
 
 def test_a_fine_tuned_model_loads_with_its_adapters_and_lora(former, tmp_path):
     inputs, expected = former
     folder = FORMER / "finetuned" / "finetuned" / "topic" / "pretrained-lr0.01-seed0"
-    model = checkpoints.restore(checkpoints.latest(folder))
+    model = restoring.restore(checkpoints.latest(folder))
     assert_close(model(encoder_inputs(inputs)), expected["finetuned"])
 
 

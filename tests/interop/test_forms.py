@@ -64,27 +64,22 @@ def test_of_several_checkpoints_that_of_the_last_step_is_read(tmp_path):
     assert 9990 < rows.mean() < 10010
 
 
-FORMS = ("huggingface", "tf1")
-
-
 def test_lora_that_was_folded_in_is_written_as_any_matrix(tmp_path):
     encoder = random_encoder()
     insert_lora(encoder.parts.blocks, 2, None, ("query", "up"))
     for weight in encoder.weights:
         if weight.name.startswith("lora"):
             weight.assign(np.random.default_rng(3).normal(0, 0.3, weight.shape))
-    for form in FORMS:
-        with pytest.raises(UserError, match="fold it in with `merge_lora`"):
-            write(encoder, str(tmp_path / form), form, None)
+    with pytest.raises(UserError, match="fold it in with `merge_lora`"):
+        write(encoder, str(tmp_path / "out"), "huggingface", None)
     merge_lora(encoder)
     plain = random_encoder()
     values = {weight.path: weight.numpy() for weight in encoder.weights}
     for weight in plain.weights:
         weight.assign(values[weight.path])
-    for form in FORMS:
-        write(encoder, str(tmp_path / form), form, None)
-        again, _ = (read_huggingface if form == "huggingface" else read_tf1)(tmp_path / form)
-        same(getattr(again, "encoder", again), plain)
+    write(encoder, str(tmp_path / "out"), "huggingface", None)
+    again, _ = read_huggingface(tmp_path / "out")
+    same(getattr(again, "encoder", again), plain)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
@@ -92,11 +87,10 @@ def test_what_others_have_no_place_for_is_refused(tmp_path):
     adapted, quantized = random_encoder(), random_encoder()
     insert_adapters(adapted, adapted.parts.blocks, 2)
     quantized.quantize("int8")
-    for form in FORMS:
-        with pytest.raises(UserError, match="has adapters, which other forms have no place for"):
-            write(MaskedLM(adapted, 6), str(tmp_path / "out"), form, None)
-        with pytest.raises(UserError, match="is quantized, which other forms have no place for"):
-            write(quantized, str(tmp_path / "out"), form, None)
+    with pytest.raises(UserError, match="has adapters, which other forms have no place for"):
+        write(MaskedLM(adapted, 6), str(tmp_path / "out"), "huggingface", None)
+    with pytest.raises(UserError, match="is quantized, which other forms have no place for"):
+        write(quantized, str(tmp_path / "out"), "huggingface", None)
     assert not list(tmp_path.iterdir())
 
 

@@ -29,6 +29,7 @@ MASKED_LM_ARGUMENTS = (
     "loss_chunk",
     "micro_batches",
     "name",
+    "quantized",
 )
 BACKWARD = 2  # products of a backward pass for each of the forward pass
 

@@ -18,8 +18,7 @@ import numpy as np
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.data.pipeline.order import Shares, key, shuffled
-from rembed_keras.errors import UserError
-from rembed_keras.modeling.sizes import Count, CountOrZero, Seed, Share, check_counts
+from rembed_keras.errors import Count, CountOrZero, Seed, Share, UserError, check_counts
 
 
 class Phase(NamedTuple):

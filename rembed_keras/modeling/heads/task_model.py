@@ -8,6 +8,7 @@ wide as one likes. Task heads are one dense layer each, as in BERT, and bring th
 import keras
 from keras import ops
 
+from rembed_keras.errors import check_counts
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
 from rembed_keras.modeling.layers.sublayer import pick
@@ -15,7 +16,6 @@ from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.replicas import OnReplicas, weighted_mean
 from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again
 from rembed_keras.modeling.saving.configuration import made
-from rembed_keras.modeling.sizes import check_counts
 from rembed_keras.modeling.tuning import tune
 from rembed_keras.modeling.ways import Way
 

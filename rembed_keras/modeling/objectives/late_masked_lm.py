@@ -6,13 +6,13 @@ The decoder is capacity that exists in pre-training only, and what it saves the 
 import keras
 from keras import ops
 
+from rembed_keras.errors import Count, check_counts
 from rembed_keras.modeling.blocks.stack import block_of, make_blocks
 from rembed_keras.modeling.layers.embeddings import document_positions, look_up_positions
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
 from rembed_keras.modeling.objectives.pretraining import WordPrediction, chosen, make_head, with_mask_positions
-from rembed_keras.modeling.sizes import Count, check_counts
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

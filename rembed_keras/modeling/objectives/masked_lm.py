@@ -2,10 +2,10 @@
 
 import keras
 
+from rembed_keras.errors import Count
 from rembed_keras.modeling.blocks.stack import layers_of_cut
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.objectives.pretraining import WordPrediction, make_head, with_mask_positions
-from rembed_keras.modeling.sizes import Count
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

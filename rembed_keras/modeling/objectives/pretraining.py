@@ -9,6 +9,7 @@ import keras
 import keras_hub
 from keras import ops
 
+from rembed_keras.errors import check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import MaskedLMHead
 from rembed_keras.modeling.objectives.micro_batches import step_in_parts
@@ -16,7 +17,6 @@ from rembed_keras.modeling.objectives.running_means import MeanByGroup, MeanOfNu
 from rembed_keras.modeling.replicas import OnReplicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again, settle_dtypes
 from rembed_keras.modeling.saving.configuration import made
-from rembed_keras.modeling.sizes import check_counts
 
 
 class PretrainingModel(OnReplicas, keras_hub.models.Task):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.tables import initializer
@@ -18,7 +18,7 @@ from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.replicas import weighted_mean
-from rembed_keras.modeling.sizes import check_counts, generator_config
+from rembed_keras.modeling.sizes import generator_config
 
 SHARING = ("none", "embeddings")
 

@@ -82,7 +82,7 @@ def check_names(config: object) -> None:
 def _check_class(config):
     name, module, registered = (config.get(key) for key in ("class_name", "module", "registered_name"))
     if isinstance(registered, str) and registered.startswith(OURS):
-        if registered == f"{OURS}{name}" and _registered(name) is not None:
+        if registered == f"{OURS}{name}" and class_of(name) is not None:
             return
     elif any(module == known and name in names for known, names in PLAIN.items()) and registered in (None, name):
         return
@@ -90,8 +90,10 @@ def _check_class(config):
     raise UserError(f"a configuration names {shown}, which no model of ours is made of")
 
 
-def _registered(name):
+def class_of(name: object):
     """Our class of a registered name, wherever it stands now; what is public is registered when it is imported."""
+    if not isinstance(name, str):
+        return None
     for room in (blocks, attention):  # their kinds know nothing of Keras
         if name in room.__all__:
             return getattr(room, name)

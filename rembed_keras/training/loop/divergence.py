@@ -14,7 +14,7 @@ import numpy as np
 
 from rembed_keras.errors import DivergedError, UserError
 from rembed_keras.modeling.saving.configuration import made
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import StepClock, settle
 from rembed_keras.training.loop.workdir import write_atomically
 
@@ -98,7 +98,7 @@ def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], 
     for variable in learner.optimizer.variables:
         if variable.name in fresh:
             optimizer[variable.path] = np.full_like(optimizer[variable.path], fresh[variable.name])
-    owners = checkpoints.parts_of(learner)
+    owners = restoring.parts_of(learner)
     parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()} | {"optimizer": optimizer}
     state = {
         "seeds": [seed.tolist() for seed in seeds],
@@ -134,7 +134,7 @@ def replay(folder: str | Path) -> dict[str, float]:
     found = next((found for found in checkpoints.newest_first(folder.parent) if found.path == folder), None)
     if found is None or not (folder / "batch.npz").exists():
         raise UserError(f"{folder} is no whole folder of a step that diverged")
-    learner = checkpoints.restore(found)
+    learner = restoring.restore(found)
     optimizer = made(found.state.get("optimizer"), keras.optimizers.Optimizer)
     learner.compile(optimizer=optimizer, jit_compile=False)
     optimizer.build(learner.trainable_variables)

@@ -13,7 +13,7 @@ import keras
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training.distributed.strategies import Placement
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.loop.workdir import Workdir
@@ -142,7 +142,7 @@ class _Saves:
             return
         found, optimizer = self.found, self.learner.optimizer
         _check_dtype(found, keras.saving.serialize_keras_object(self.learner))
-        checkpoints.load_parts(self.learner, found)
+        restoring.load_parts(self.learner, found)
         checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors")
         if self.is_chief:
             checkpoints.tidy(self.folder, found.step, *self.policy)
@@ -160,7 +160,7 @@ class _Saves:
         learner = self.learner
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
         state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
-        owners = checkpoints.parts_of(learner) | {"optimizer": learner.optimizer.variables}
+        owners = restoring.parts_of(learner) | {"optimizer": learner.optimizer.variables}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
         if self.is_chief:
             checkpoints.save(self.folder, step, parts, state, *self.policy)

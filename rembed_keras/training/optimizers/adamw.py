@@ -15,9 +15,8 @@ import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import Count, CountOrZero, Rate, Share, UserError
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
-from rembed_keras.modeling.sizes import Count, CountOrZero, Rate, Share
 
 BLOCK = 2**22  # numbers of a gradient whose squares exist at a time
 UNDECAYED = ("bias", "gamma", "beta")

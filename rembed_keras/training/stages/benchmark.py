@@ -20,8 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.errors import UserError
-from rembed_keras.modeling.sizes import Count
+from rembed_keras.errors import Count, UserError
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.mixture import Mixture
-from rembed_keras.modeling.sizes import Count, check_counts
+from rembed_keras.errors import Count, check_counts
 from rembed_keras.training.loop.workdir import Workdir
 
 

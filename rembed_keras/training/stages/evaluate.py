@@ -10,13 +10,12 @@ import numpy as np
 from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
-from rembed_keras.errors import UserError
-from rembed_keras.modeling.sizes import Count, Rate, Seed
+from rembed_keras.errors import Count, Rate, Seed, UserError
 from rembed_keras.tasks.kinds.encoding import Encoded, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.stages.finetune import folder_of, has_failed
 from rembed_keras.training.stages.origin import STARTS, Origin
@@ -106,10 +105,10 @@ class Asked:
         if found is None:
             raise UserError(f"{folder} is missing: run finetune first")
         if self._model is not None and found.state.get("model") == self._of:
-            checkpoints.load_parts(self._model, found)  # whose program is compiled
+            restoring.load_parts(self._model, found)  # whose program is compiled
             return self._model
         keras.backend.clear_session(free_memory=False)
-        self._model, self._of = checkpoints.restore(found), found.state["model"]
+        self._model, self._of = restoring.restore(found), found.state["model"]
         self._model.compile(jit_compile=self._jit_compile)
         return self._model
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import DivergedError, UserError, shortened
-from rembed_keras.modeling.sizes import Count, Rate, Seed, Share, check_counts
+from rembed_keras.errors import Count, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
 from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.kinds.task import Task, batches

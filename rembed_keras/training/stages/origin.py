@@ -9,7 +9,7 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model
 from rembed_keras.modeling.objectives.pretraining import encoder_of
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 
 STARTS = ("pretrained", "scratch")
 
@@ -74,7 +74,7 @@ class Origin:
         if self._make is not None:
             return self._make()
         if self.is_run:
-            return checkpoints.kept_encoder(self._found)
+            return restoring.kept_encoder(self._found)
         return type(self._model[0]).from_config(self._model[0].get_config())
 
     def start(self, encoder, start: str) -> None:
@@ -92,7 +92,7 @@ class Origin:
         if start == "scratch":
             return
         if self.is_run:
-            checkpoints.load_kept(encoder, self._found)
+            restoring.load_kept(encoder, self._found)
             return
         held = self._model[0]
         arrays = zip(encoder.weights, held.weights, strict=True)

@@ -14,7 +14,7 @@ from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Ta
 from rembed_keras.tasks.formats.columns import parse_format
 from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.stages.finetune import trained_in
 from rembed_keras.training.stages.origin import STARTS
 
@@ -54,7 +54,7 @@ class Answerer:
             raise UserError(
                 f"{self.tokenizer.path} is not the tokenizer that the task was learnt with: run finetune again"
             )
-        self.model = checkpoints.restore(_checkpoint(folder))
+        self.model = restoring.restore(_checkpoint(folder))
         self._check(folder / "task.json")
         self.model.compile(jit_compile=place("one_device", BATCH_SIZE).jit_compile)
         self._num_segments = self.model.encoder.get_config()["num_segments"]

@@ -5,7 +5,7 @@ from typing import Literal
 
 from rembed_keras.data.corpus import prepare as prepare_corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
-from rembed_keras.modeling.sizes import Count, Rate, Share
+from rembed_keras.errors import Count, Rate, Share
 from rembed_keras.training.loop.workdir import Workdir
 
 

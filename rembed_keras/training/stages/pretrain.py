@@ -6,8 +6,7 @@ import keras
 import numpy as np
 
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.errors import UserError
-from rembed_keras.modeling.sizes import Count, Seed, check_counts
+from rembed_keras.errors import Count, Seed, UserError, check_counts
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop.fit import train

@@ -8,11 +8,11 @@ import numpy as np
 
 from rembed_keras.analysis.reports.plots import draw_curves
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.modeling.sizes import Count, Seed
+from rembed_keras.errors import Count, Seed
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText, embed, hits_at_1, precision_at_1, sentence_encoder
 from rembed_keras.tasks.scores import Score
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.stages.evaluate import publish
 from rembed_keras.training.stages.origin import Origin
@@ -86,7 +86,7 @@ def trace_retrieval(
     curves: dict[str, list[tuple[float, float]]] = {text.name: [] for text in texts}
     for found in (None, *reversed([*checkpoints.newest_first(workdir.checkpoints)])):
         if found:
-            checkpoints.load_kept(probed, found)
+            restoring.load_kept(probed, found)
         step = found.step if found else 0
         tokens = int(step * tokens_per_step)
         for text in texts:

@@ -6,8 +6,7 @@ import keras
 from rich.console import Console
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import UserError
-from rembed_keras.modeling.sizes import Count, Seed
+from rembed_keras.errors import Count, Seed, UserError
 from rembed_keras.tasks.kinds.encoding import encode, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.retrieval import bitext

@@ -14,7 +14,7 @@ from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
 from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.modeling.tuning import tune
 from rembed_keras.modeling.ways import Adapters, Lora
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
@@ -62,10 +62,10 @@ def through_a_preset(model, folder):
 
 
 def through_a_checkpoint(model, folder):
-    parts = {name: checkpoints.read_arrays(owned) for name, owned in checkpoints.parts_of(model).items()}
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
     state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
     checkpoints.save(folder, 1, parts, state)
-    return checkpoints.restore(checkpoints.latest(folder))
+    return restoring.restore(checkpoints.latest(folder))
 
 
 def tuned_twice(encoder):
@@ -240,9 +240,9 @@ def test_an_encoder_is_not_filled_from_one_with_adapters(tmp_path):
     through_a_checkpoint(model, tmp_path)
     found = checkpoints.latest(tmp_path)
     with pytest.raises(UserError, match="has adapters or quantized layers that the encoder of this stage has not"):
-        checkpoints.load_kept(make_encoder(), found)
-    fresh = checkpoints.kept_encoder(found)
-    checkpoints.load_kept(fresh, found)
+        restoring.load_kept(make_encoder(), found)
+    fresh = restoring.kept_encoder(found)
+    restoring.load_kept(fresh, found)
     weights_are_equal(fresh, model.encoder)
 
 
