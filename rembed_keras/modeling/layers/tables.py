@@ -150,10 +150,14 @@ class BandedTable(keras.layers.Layer):
         """Pairs (features [..., E / factor^i], rows) of the bands in order; their products, joined, score all words."""
         pairs = self.bands[0].scoring(features)
         for band, projection in zip(self.bands[1:], self.projections, strict=True):
-            # what it makes of unit vectors is its matrix [E / factor^i, E], also where it is quantized
-            matrix = projection(ops.eye(band.output_dim, dtype=self.compute_dtype))
-            pairs += band.scoring(ops.matmul(features, ops.transpose(matrix)))  # [..., E] -> [..., E / factor^i]
+            pairs += band.scoring(ops.matmul(features, ops.transpose(self._matrix(band, projection))))  # -> [..., E_i]
         return pairs
+
+    def _matrix(self, band, projection):
+        """The matrix [E / factor^i, E] of a band's projection; of a quantized one, what it makes of unit vectors."""
+        if projection.quantization_mode is None:
+            return ops.cast(projection.kernel, self.compute_dtype)
+        return projection(ops.eye(band.output_dim, dtype=self.compute_dtype))
 
     def get_config(self):
         return super().get_config() | {

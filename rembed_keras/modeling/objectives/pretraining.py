@@ -179,7 +179,7 @@ class WordPrediction(PretrainingModel):
         if "targets" not in inputs:
             return super().call(inputs, training=training, mask=mask)
         features = self.head.features(self.hidden_at_predictions(inputs, training))  # [B, P, E_out]
-        words, scale = (inputs["targets"], inputs["target_shares"]), ops.max(inputs["loss_scales"])
+        words, scale = (inputs["targets"], inputs["target_shares"]), ops.max(inputs.get("loss_scales", 1.0))
         loss, losses, hits = self.head.output_embedding.losses(features, *words, self.loss_chunk, training, scale)
         return {"loss": loss, "losses": losses, "hits": hits}
 
