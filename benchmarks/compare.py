@@ -1,4 +1,4 @@
-"""Interleaved benchmark of this package and its peers: `python -m benchmarks.compare [--shapes small wide] [--rounds 3]`.
+"""Interleaved benchmark of this package and its peers: `python -m benchmarks.compare [--shapes small] [--rounds 3]`.
 
 Each measurement is a process of its own; every round goes through all of them, so that a machine that is slow for a
 while is slow for all. Writes FOLDER/results.json, table.md and training.png.
