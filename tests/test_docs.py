@@ -4,8 +4,11 @@ Examples in Python are doctests of their own; see `testpaths` in pyproject.toml.
 """
 
 import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from rembed_keras import cli, config
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.md"))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 GIN = sorted(path for folder in ("gin", "recipes") for path in (ROOT / folder).rglob("*.gin"))
 
 # the right column of DESIGN.md's table of words, as it would be written
@@ -93,7 +97,7 @@ def test_commands_can_be_typed(path):
             if recipe.startswith("recipes/"):
                 config.load(str(ROOT / recipe), asked["bindings"])
         elif program == "make":
-            assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), words
+            assert words[0] in TARGETS
         else:
             assert (ROOT / words[1].replace(".", "/")).with_suffix(".py").exists(), words
 
@@ -105,6 +109,20 @@ def test_what_is_quoted_of_the_command_line_is_there(page):
         command = cli.rembed.commands[name]
         options = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options, quoted
+    for target in re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8")):
+        assert target in TARGETS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_commands_print_is_what_they_print(page, tmp_path):
+    blocks = re.findall(
+        r"^```\n\$ (rembed [^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    for command, printed in blocks:
+        words = [sys.executable, "-m", "rembed_keras", *shlex.split(command)[1:]]
+        wide = os.environ | {"COLUMNS": "100"}
+        done = subprocess.run(words, cwd=tmp_path, env=wide, capture_output=True, text=True, check=True)
+        assert {line.strip() for line in printed.splitlines()} <= {line.strip() for line in done.stdout.splitlines()}
 
 
 def test_recipes_on_pages_load(tmp_path):
