@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.md"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+IN_BLOCKS = re.DOTALL | re.MULTILINE
 GIN = sorted(path for folder in ("gin", "recipes") for path in (ROOT / folder).rglob("*.gin"))
 
 # the right column of DESIGN.md's table of words, as it would be written
@@ -46,7 +47,7 @@ def name_of(path):
 
 def fenced(page):
     """Yields the lines of a page's code blocks."""
-    for block in re.findall(r"^```[a-z]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+    for block in re.findall(r"^```[a-z]*\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS):
         yield from block.splitlines()
 
 
@@ -115,9 +116,7 @@ def test_what_is_quoted_of_the_command_line_is_there(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_commands_print_is_what_they_print(page, tmp_path):
-    blocks = re.findall(
-        r"^```\n\$ (rembed [^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
+    blocks = re.findall(r"^```\n\$ (rembed [^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS)
     for command, printed in blocks:
         words = [sys.executable, "-m", "rembed_keras", *shlex.split(command)[1:]]
         wide = os.environ | {"COLUMNS": "100"}
@@ -129,7 +128,7 @@ def test_recipes_on_pages_load(tmp_path):
     written = [
         block
         for page in PAGES
-        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS)
         if "__gin__" in block
     ]
     assert written
