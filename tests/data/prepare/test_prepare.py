@@ -25,7 +25,7 @@ from rembed_keras.errors import UserError
 ROOT = Path(__file__).parents[3]
 SHARD = 0.008  # megabytes
 PREPARE = (
-    "import sys; from rembed_keras.data import jobs; jobs.LEAST = 10_000\n"
+    "import sys; from rembed_keras.data.prepare import jobs; jobs.LEAST = 10_000\n"
     "from rembed_keras.data.corpus import prepare\n"
     f"prepare(*sys.argv[1:3], tokenizer=sys.argv[3], shard_megabytes={SHARD}, processes=2)"
 )

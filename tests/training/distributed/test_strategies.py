@@ -132,7 +132,7 @@ def assert_survived(runs):
     Of two others the first is killed while the second waits for nothing, and looks for itself.
     """
     command = json.dumps(runs.command("workers", "multi_worker"))
-    words = [sys.executable, "-m", "tests.training.worker_lives", str(runs.folder), command]
+    words = [sys.executable, "-m", "tests.training.distributed.worker_lives", str(runs.folder), command]
     environment = os.environ | {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stderr[-2000:]}\n{[file.read_text() for file in runs.folder.glob('*.txt')]}"

@@ -1,7 +1,7 @@
 """Two workers of one run: one is killed, then one is asked to stop, then both are let be; and one dies unheard.
 
-`python -m tests.training.worker_lives FOLDER ARGUMENTS` prints the exit codes of these lives, and leaves what was said
-in FOLDER. The workers are forks of one process that has imported TensorFlow and started nothing of it.
+`python -m tests.training.distributed.worker_lives FOLDER ARGUMENTS` prints the exit codes of these lives, and leaves
+what was printed in FOLDER. The workers are forks of one process that has imported TensorFlow and started nothing of it.
 """
 
 import json

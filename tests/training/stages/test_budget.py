@@ -59,4 +59,4 @@ def test_the_command_prepares_text_and_builds_no_model(text_dir, tmp_path, monke
     assert table.index("│ en") < table.index("│ de") < table.index("│ all")
     with pytest.raises(SystemExit):
         typed("STEPS=0")
-    assert capsys.readouterr().err == "rembed: STEPS is 0; it must be a positive whole number\n"
+    assert capsys.readouterr().err == "rembed: command line: STEPS is 0; it must be a positive whole number\n"

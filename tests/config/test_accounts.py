@@ -1,0 +1,131 @@
+"""The ledger of a recipe: parts say what they cost, a stranger's too, and nothing is built for it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.analysis import ledger
+from rembed_keras.config.parse import override
+from rembed_keras.config.signatures import static_method
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
+
+PARTS = """
+import dataclasses
+
+from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.blocks import PostNorm
+from rembed_keras.modeling.cost import Entry
+from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
+
+
+class Parallel(PostNorm):
+    def feed_forward_shapes(self, config):
+        return (*super().feed_forward_shapes(config), (config["hidden_dim"],))
+
+
+class Cheap(Global):
+    def work(self, config, length):
+        return 0, 0
+
+
+class Objective:
+    def __init__(self, encoder, output_embedding_dim, coupling="decoupled"):
+        pass
+
+    @staticmethod
+    def ledger_entries(config, sequence_length, mask_rate):
+        return [*masked_lm_entries(config, sequence_length, mask_rate), Entry("own", ((7,),), is_kept=False)]
+
+
+class Silent:
+    def __init__(self, encoder, output_embedding_dim, coupling="decoupled"):
+        pass
+"""
+
+ENCODER = {
+    "vocabulary_size": 50,
+    "num_layers": 2,
+    "num_heads": 1,
+    "hidden_dim": 4,
+    "intermediate_dim": 4,
+    "input_embedding_dim": 2,
+}
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """A package of a stranger's, and what `load` is told of it."""
+    (tmp_path / "strange_parts.py").write_text(PARTS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = tmp_path / "strange.gin"
+
+    def load(*bindings):
+        lines = [
+            "from __gin__ import dynamic_registration",
+            "import strange_parts",
+            "from rembed_keras import modeling",
+        ]
+        lines += ["from rembed_keras import training", 'include "recipes/quickstart.gin"', *bindings]
+        recipe.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return config.load(str(recipe), allow_import=["strange_parts"])
+
+    yield load
+    sys.modules.pop("strange_parts", None)
+
+
+def test_a_strangers_parts_are_counted_as_they_say(parts):
+    ours = config.account(config.load("recipes/quickstart.gin"))
+    block = config.account(parts("modeling.Encoder.block = @strange_parts.Parallel"))
+    assert block.kept == ours.kept + 2 * 128  # one vector more in each of two blocks
+    attention = config.account(parts("modeling.Encoder.attention = [@strange_parts.Cheap()]"))
+    assert attention.kept == ours.kept
+    assert attention.flops["kept"] == ours.flops["kept"] - 2 * 4 * 64 * 128  # scores and sums of values, S 64, D 128
+    objective = ["training.pretrain.model = @strange_parts.Objective"]
+    objective += ["strange_parts.Objective.output_embedding_dim = %OUTPUT_EMBEDDING_DIM"]
+    objective += ["strange_parts.Objective.coupling = %COUPLING"]
+    assert config.account(_without_masked_lm(parts, objective)).dropped == ours.dropped + 7
+
+
+def _without_masked_lm(parts, bindings):
+    """The quickstart with another objective; what binds `MaskedLM` is then used by nothing, and left out."""
+    loaded = parts()
+    loaded.bindings = {key: value for key, value in loaded.bindings.items() if "MaskedLM" not in key[1]}
+    for text in bindings:
+        override(text.replace(" = ", "=", 1), loaded)
+    return loaded
+
+
+def test_an_objective_that_does_not_say_what_it_costs_is_refused(parts):
+    bindings = ["training.pretrain.model = @strange_parts.Silent"]
+    bindings += ["strange_parts.Silent.output_embedding_dim = %OUTPUT_EMBEDDING_DIM"]
+    with pytest.raises(UserError, match=r"strange_parts\.Silent does not say what it costs: give it ledger_entries"):
+        config.account(_without_masked_lm(parts, bindings))
+
+
+def test_another_objectives_arguments_are_not_counted_as_masked_lm():
+    with pytest.raises(UserError, match="decoder_layers is no argument of MaskedLM"):
+        ledger({"encoder": ENCODER, "output_embedding_dim": 2, "decoder_layers": 2})
+
+
+def test_methods_are_found_in_the_source_through_bases_and_reexports():
+    path = "rembed_keras.modeling.objectives.masked_lm_cost.masked_lm_entries"
+    assert static_method("rembed_keras.modeling.MaskedLM", "ledger_entries") == path
+    assert static_method("rembed_keras.modeling.MaskedLM", "no_such_thing") is None
+    assert static_method("rembed_keras.modeling.NoSuchThing", "ledger_entries") is None
+
+
+def test_a_block_may_be_given_as_a_class_an_object_or_in_former_words():
+    for kind, former in ((PostNorm, "bert"), (PreNorm, "modern")):
+        counts = {ledger(ENCODER | {"block": block}).total for block in (kind, kind(), former)}
+        assert len(counts) == 1
+
+
+def test_a_recipe_is_counted_without_a_framework():
+    code = (
+        "import sys; from rembed_keras import config; config.account(config.load('recipes/options/modern.gin'));"
+        "print([module for module in ('keras', 'tensorflow', 'jax', 'numpy') if module in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
