@@ -1,6 +1,6 @@
 # Each target does its own set-up: a bare machine with Python 3.11 or later and this folder are enough.
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
-#   make test         all tests, slow ones too, on TensorFlow, then those of the model and its account on JAX
+#   make test         all tests, slow ones too, on TensorFlow, then those of the model and its ledger on JAX
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
@@ -15,7 +15,7 @@ PYTEST ?=
 # what the Model Garden declares it needs, it does not need for its pre-trainer, and would not install beside the rest
 MODEL_GARDEN := tf-models-official==2.20.0 tf-keras==2.21.0
 
-# tests of one file share what is dear to make, and stay together; conftest.py has files in order, slow ones first
+# tests of one file share what is expensive to make, and stay together; conftest.py has files in order, slow ones first
 WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 SHELL := bash

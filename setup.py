@@ -50,6 +50,22 @@ TEST = [
     "mypy==2.4.1",
 ]
 
+# What the owner of the repository settles: the licence of the whole, and where it is at home, once it is public, as
+# PROJECT_URLS = {"Source": "https://...", "Issues": "https://...", "Changelog": "https://..."}. The embedded text in
+# rembed_keras/data/sample keeps its own licences, which travel beside it.
+LICENSE = "Apache-2.0 AND MPL-2.0 AND MIT"
+PROJECT_URLS: dict[str, str] = {}
+CLASSIFIERS = [
+    "Development Status :: 4 - Beta",
+    "Environment :: Console",
+    "Intended Audience :: Science/Research",
+    "Operating System :: POSIX :: Linux",
+    "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3.11",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Topic :: Text Processing :: Linguistic",
+]
+
 
 def version() -> str:
     """The version that the package states, read without importing it."""
@@ -63,6 +79,10 @@ setup(
     description="Pre-train encoders that spend their parameters well: decoupled embeddings, kept and dropped capacity",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    license_expression=LICENSE,
+    license_files=["LICENSE", "rembed_keras/data/sample/**/LICENSE"],
+    classifiers=CLASSIFIERS,
+    project_urls=PROJECT_URLS,
     python_requires=">=3.11",
     packages=[*find_packages(include=["rembed_keras", "rembed_keras.*"]), "rembed_keras.gin", "rembed_keras.recipes"],
     package_dir={"rembed_keras.gin": "gin", "rembed_keras.recipes": "recipes"},

@@ -1,6 +1,6 @@
 """Training in bfloat16 on one accelerator: `python -m benchmarks.accelerator [--shapes base rembert] [--rounds 3]`.
 
-This package on the JAX backend, Hugging Face's RemBERT with hidden tokens picked by hand, and its ModernBERT with its
+This package on the JAX backend, Hugging Face's RemBERT with masked tokens gathered by hand, and its ModernBERT with its
 own attention, both as they are and compiled. Every measurement is a process of its own. A step's FLOPs are those of its
 products, by the ledger, and their rate is held against that of bfloat16 products measured in the same run. Writes
 FOLDER/accelerator.json and accelerator.md. `--shapes tiny` runs on any machine, to see that it runs.

@@ -1,7 +1,7 @@
-"""Side by side with peers, in one run: `python -m benchmarks.compare [--shapes small wide] [--rounds 3]`.
+"""Interleaved benchmark of this package and its peers: `python -m benchmarks.compare [--shapes small] [--rounds 3]`.
 
-Each measurement is a process of its own; rounds go through all of them in turn, so that a machine that is slow for a
-while is slow for everybody. Writes FOLDER/results.json, table.md and training.png.
+Each measurement is a process of its own; every round goes through all of them, so that a machine that is slow for a
+while is slow for all. Writes FOLDER/results.json, table.md and training.png.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def summary(case: tuple[str, str, str, str], rounds: list[dict]) -> dict:
     }
 
 
-def account(shape_name: str) -> Ledger:
+def ledger_of(shape_name: str) -> Ledger:
     """The ledger of a shape's model and step."""
     shape = named(shape_name)
     fields = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "input_embedding_dim")
@@ -93,7 +93,7 @@ def account(shape_name: str) -> Ledger:
 
 def flops(shape_name: str) -> int:
     """FLOPs of the products that a step of training needs, by the ledger."""
-    return account(shape_name).training_flops["total"] * named(shape_name).tokens
+    return ledger_of(shape_name).training_flops["total"] * named(shape_name).tokens
 
 
 def table(report: dict) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from benchmarks.compare import account, run
+from benchmarks.compare import ledger_of, run
 from benchmarks.shapes import SHAPES, named
 
 SIZES = {
@@ -40,7 +40,7 @@ def spec(field: str, size: int) -> str:
 
 def work(name: str) -> tuple[float, float, float]:
     """Of a step, by the ledger: FLOPs, bytes of weights, gradients and slots, and bytes of activations."""
-    counted, tokens = account(name), named(name).tokens
+    counted, tokens = ledger_of(name), named(name).tokens
     weights = 2 * counted.bytes["total"] + counted.optimizer_bytes["total"]
     return counted.training_flops["total"] * tokens, weights, counted.activation_bytes["total"] * tokens
 

@@ -46,14 +46,14 @@ def tokenizing(tokenizer, lines: list[str]) -> dict[str, float]:
     import sentencepiece
 
     library = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer.path))
-    ways = {
+    tokenizers = {
         "rembed": lambda: sum(len(ids) for ids in tokenizer.encode_stream(lines)),
         "sentencepiece": lambda: sum(len(ids) for ids in library.encode(lines, num_threads=os.cpu_count())),
     }
     rates = {}
-    for name, way in ways.items():
+    for name, tokenize in tokenizers.items():
         begun = time.perf_counter()
-        rates[name] = way() / (time.perf_counter() - begun)
+        rates[name] = tokenize() / (time.perf_counter() - begun)
     return rates
 
 

@@ -1,11 +1,11 @@
-"""What is measured: sizes of models and batches, and the same random batches for everybody."""
+"""What is measured: sizes of models and batches, and the same random batches for all peers."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-WEIGHT_DECAY = 0.01  # of AdamW, for everybody
-CLIP_NORM = 1.0  # of the global norm, for everybody
+WEIGHT_DECAY = 0.01  # of AdamW, for all peers
+CLIP_NORM = 1.0  # of the global norm, for all peers
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Shape:
     """Sizes of a model and of its batches; the names are those of `rembed_keras.modeling.Encoder`.
 
     Attributes:
-        num_predictions: hidden tokens a row, P.
+        num_predictions: masked tokens a row, P.
         learning_rate: of AdamW, constant.
     """
 

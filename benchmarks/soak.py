@@ -2,8 +2,8 @@
 
 One run is left alone. Another, of the same recipe, is started again and again and stopped at random moments, by kill -9
 or by SIGTERM, until it ends by itself; then their logs must agree row for row, value for value, and their last
-checkpoints bit for bit, and it begins anew until the time is over. A line for every stop, a verdict at the end; exit
-code 1 if anything differs. The seed of the moments is printed, so that a failure can be repeated.
+checkpoints bit for bit, and so on until the time is over. A line for every stop, a verdict at the end; exit code
+1 if anything differs. The seed of the moments is printed, so that a failure can be repeated.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What the tasks of a built corpus cost one who has no encoder, as tables to paste.
+"""Encoder-free baselines of the tasks of a built corpus, as tables to paste.
 
     python baselines.py FETCHED OUT        labelled tasks and retrieval; FETCHED and OUT as build.py had them
     python baselines.py FETCHED OUT --in-language     also trained on each language's own text: minutes more
 
-Accuracy of the commonest label and of a linear model over pieces of words, both learnt from English; and how often
-pieces of words alone find a sentence's translation in English among the others. Needs the package with its tasks.
+Accuracy of the majority class and of a linear model over pieces of words, both learnt from English; and
+precision@1 of bitext retrieval into English by pieces of words alone. Needs the package with its tasks.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def labelled_table(folder: Path, own: dict[str, float]) -> None:
 
 
 def retrieval_table(folder: Path) -> None:
-    """Prints how often the translation is found, from a language to English and back."""
+    """Prints precision@1 of bitext retrieval, from a language to English and back."""
     text = ParallelText(folder)
     print(f"\n| {folder.name} | n | to English | from English |\n|---|---|---|---|")
     for language in text.languages:

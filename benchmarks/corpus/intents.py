@@ -23,7 +23,8 @@ from labelled import Example
 SENTENCES = 60  # of an intent, at most
 ROUNDS = 60  # draws from each template
 INTENTS = 30  # that a language needs
-# the split of an intent's templates in turn: seven, one and two in ten, and of two one to learn and one to be scored on
+# the split of an intent's templates, in their order: seven, one and two in ten, and of two one to learn and one to be
+# scored on
 TURNS = ("train", "test", "train", "dev", "train", "train", "test", "train", "train", "train")
 
 DEVICES = "💡📺📻🎥🚪🛏🛋🚿🛁🖨💻📷🔔🧺🪟🕯"
@@ -142,7 +143,7 @@ def commands(root: Path) -> Iterator[Example]:
 
 
 def _drawn(grammar, templates, rng):
-    """Yields (split, text) of an intent, no text twice: one of each template in turn, again and again."""
+    """Yields (split, text) of an intent, no text twice: one of each template, round after round."""
     ordered = sorted(templates, key=lambda template: sources.share(template, 1 << 64))
     seen = {""}
     for _ in range(ROUNDS):

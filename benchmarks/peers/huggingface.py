@@ -1,4 +1,4 @@
-"""Hugging Face on PyTorch: RemBERT as it is shipped and with hidden tokens picked by hand, and ModernBERT."""
+"""Hugging Face on PyTorch: RemBERT as it is shipped and with masked tokens gathered by hand, and ModernBERT."""
 
 import os
 

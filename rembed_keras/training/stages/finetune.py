@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from rembed_keras.adaptation.methods import Method
+from rembed_keras.adaptation.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
-from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
-from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.kinds.task import Task, batches
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import place
@@ -56,7 +56,7 @@ def finetune(
     batch_size: Count = 32,
     epochs: Count = 3,
     learning_rates: Sequence[Rate] = (1e-4,),
-    ways: Sequence[Way] = (),
+    methods: Sequence[Method] = (),
     warmup_share: Share = 0.1,
     dropout: Share = 0.1,
     starts: Sequence[str] = STARTS,
@@ -80,7 +80,7 @@ def finetune(
         batch_size: B.
         epochs: passes over the training data.
         learning_rates: the highest; it rises from 0 and falls to 0 linearly. `evaluate` chooses among several.
-        ways: what trains, or is added and trains, for example `modeling.Lora()`; everything by default.
+        methods: what trains, or is added and trains, for example `adaptation.Lora()`; everything by default.
         warmup_share: share of the steps that it rises.
         dropout: rate before the head.
         starts: "pretrained" for the pre-trained encoder, "scratch" for one as initialised.
@@ -105,11 +105,15 @@ def finetune(
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(origin.fresh()).to_json(), indent=1))
     settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "warmup_share": warmup_share}
-    settings |= {"dropout": dropout, "ways": [type(way).__name__ for way in ways], "examples_sha256": _sha256(encoded)}
+    settings |= {
+        "dropout": dropout,
+        "methods": [type(method).__name__ for method in methods],
+        "examples_sha256": _sha256(encoded),
+    }
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
-    learners = _Learners(task, origin, optimizer, ways, dropout, placement, (round(warmup_share * steps), steps))
+    learners = _Learners(task, origin, optimizer, methods, dropout, placement, (round(warmup_share * steps), steps))
     for rate, start, seed in itertools.product(learning_rates, starts, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
@@ -159,6 +163,7 @@ def _sha256(encoded):
 def _refuse_another_of_its_name(folder, settings):
     """Models that were learnt otherwise would be taken for those of this task, as if it had been done."""
     there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
+    there = {"methods": there.get("ways")} | there  # as version 0.1 called them
     for key, value in settings.items():
         if there.get(key) != value:
             raise UserError(
@@ -187,8 +192,8 @@ def has_failed(folder: Path) -> bool:
 class _Learners:
     """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
 
-    def __init__(self, task, origin, optimizer, ways, dropout, placement, schedule):
-        self.task, self.origin, self.optimizer, self.ways = task, origin, optimizer, ways
+    def __init__(self, task, origin, optimizer, methods, dropout, placement, schedule):
+        self.task, self.origin, self.optimizer, self.methods = task, origin, optimizer, methods
         self.dropout, self.placement, self.schedule = dropout, placement, schedule
         self._learner: Any = None
         self._rate: float | None = None
@@ -210,9 +215,9 @@ class _Learners:
         with self.placement.scope():
             fresh = self.task.make_model(self.origin.fresh(), self.dropout)
         self.origin.start(fresh.encoder, start)
-        with self.placement.scope():  # a way may add layers
-            tune(fresh, self.ways)
-            shares = learning_rate_multipliers(fresh, self.ways)
+        with self.placement.scope():  # a method may add layers
+            tune(fresh, self.methods)
+            shares = learning_rate_multipliers(fresh, self.methods)
             optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
             fresh.compile(
                 optimizer=scaled_for(fresh, optimizer),

@@ -6,14 +6,14 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation.methods import Adapters, Lora
+from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import PROJECTIONS, insert_adapters, insert_lora, merge_lora
 from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
 from rembed_keras.modeling.saving.changes import changes_of
-from rembed_keras.modeling.tuning import tune
-from rembed_keras.modeling.ways import Adapters, Lora
 from rembed_keras.training.loop import checkpoints, restoring
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
@@ -120,9 +120,9 @@ def quantized(model):
     return model
 
 
-def tuned_and_quantized(*ways):
+def tuned_and_quantized(*methods):
     model = Classifier(make_encoder(), 3)
-    tune(model, [*ways])
+    tune(model, [*methods])
     stir(model, ["adapter", "lora"])
     return quantized(model)
 

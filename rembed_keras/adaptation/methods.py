@@ -1,7 +1,7 @@
-"""Ways to fine-tune: which of an encoder's parameters learn a task, and what is added or begun anew for it.
+"""Fine-tuning methods: which of an encoder's parameters learn a task, and what is added or reinitialized for it.
 
-A way is a small object; several of them are used together, and what one of them trains is trained. The head is always
-trained, and so is what a way adds or begins anew. `tuning.tune` applies them.
+A method is a small object; several of them are used together, and what one of them trains is trained. The head is
+always trained, and so is what a method adds or reinitializes. `tuning.tune` applies them.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from rembed_keras.modeling.layers.adapters import added_variables, insert_adapte
 from rembed_keras.modeling.layers.tables import initializer
 
 
-class Way:
-    """What all ways have in common.
+class Method:
+    """A fine-tuning method; your own is a class with what this one has.
 
     Attributes:
-        chooses: whether it says what is trained; everything is trained if no way of several does.
+        chooses: whether it says what is trained; everything is trained if no method of several does.
     """
 
     chooses = True
@@ -35,21 +35,21 @@ class Way:
         return dict(vars(self))
 
     @classmethod
-    def from_config(cls, config: dict) -> "Way":
-        """A way of such arguments."""
+    def from_config(cls, config: dict) -> "Method":
+        """A method of such arguments."""
         return cls(**config)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Everything(Way):
-    """Trains all parameters, but for a token table with `freeze_input_embedding`; as if no way were given."""
+class Everything(Method):
+    """Trains all parameters, but for a token table with `freeze_input_embedding`; as if no method were given."""
 
     def apply(self, model):
         return model.encoder.weights
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class HeadOnly(Way):
+class HeadOnly(Method):
     """Trains the head and nothing of the encoder."""
 
     def apply(self, model):
@@ -57,7 +57,7 @@ class HeadOnly(Way):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Norms(Way):
+class Norms(Method):
     """Trains the scales and biases of all norms."""
 
     def apply(self, model):
@@ -65,8 +65,8 @@ class Norms(Way):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Biases(Way):
-    """Trains all biases, those of norms too: BitFit. Not for modern blocks, which have none.
+class Biases(Method):
+    """Trains all biases, those of norms too: BitFit. Not for pre-norm blocks, which have none.
 
     Source: Ben Zaken et al. 2022.
     """
@@ -78,7 +78,7 @@ class Biases(Way):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Blocks(Way):
+class Blocks(Method):
     """Trains some of the blocks.
 
     Args:
@@ -103,7 +103,7 @@ class Blocks(Way):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Adapters(Way):
+class Adapters(Method):
     """Adds a bottleneck after each attention and each feed-forward pair, and trains these; see `BottleneckAdapter`.
 
     The paper trains norms too: `[Adapters(), Norms()]`. Sublayers that blocks share have one adapter.
@@ -125,8 +125,8 @@ class Adapters(Way):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Lora(Way):
-    """Adds a product of two thin matrices, which begins as zeros, to some of each block's matrices, and trains these.
+class Lora(Method):
+    """Adds a low-rank product, zero at first, to some of each block's weight matrices, and trains its two factors.
 
     It is Keras's `enable_lora`. There the matrices of queries, keys and values are [D, H, K], and become
     [D, H, r] times [r, K]: D x H x r + r x K parameters each, of rank r in every head. The others are as in the paper.
@@ -158,12 +158,12 @@ class Lora(Way):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Reinitialize(Way):
-    """Begins the highest blocks anew, and the pooler if it is read; they are trained, whatever else is.
+class Reinitialize(Method):
+    """Reinitializes the top blocks, and the pooler if it is read; they are trained, whatever else is.
 
     Args:
         num_layers: how many blocks.
-        pooler: whether the pooler begins anew.
+        pooler: whether the pooler is reinitialized.
 
     Source: Zhang et al. 2021, section 5.
     """
@@ -171,7 +171,7 @@ class Reinitialize(Way):
     chooses = False
 
     def __init__(self, num_layers: int = 1, pooler: bool = True):
-        check_counts({"the number of layers to begin anew": num_layers})
+        check_counts({"the number of layers to reinitialize": num_layers})
         self.num_layers = num_layers
         self.pooler = pooler
 
@@ -180,7 +180,7 @@ class Reinitialize(Way):
         layers = _blocks(encoder, [-1 - i for i in range(self.num_layers)])
         if self.pooler and model.reads == "pooled_output":
             layers.append(encoder.parts.pooler)
-        added = {id(variable) for variable in added_variables(encoder)}  # they have just begun
+        added = {id(variable) for variable in added_variables(encoder)}  # fresh already
         weights = {id(weight): weight for layer in layers for weight in layer.weights if id(weight) not in added}
         for weight in weights.values():
             first = {"kernel": initializer(), "gamma": keras.initializers.Ones()}
@@ -190,7 +190,7 @@ class Reinitialize(Way):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class LayerwiseDecay(Way):
+class LayerwiseDecay(Method):
     """Lowers the learning rate from layer to layer on the way down, so that what is general changes least.
 
     Block i of L learns at factor^(L - i), counted from 0, what is below the blocks at factor^(L + 1), the head and

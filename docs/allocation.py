@@ -1,0 +1,98 @@
+"""Draws `allocation.svg`: where RemBERT's parameters are, to scale, which of them are kept and which are dropped.
+
+    python docs/allocation.py
+
+Numbers are those of `rembed inspect recipes/rembert.gin`. A unit of area is the same number of parameters everywhere:
+the tables are as high as the vocabulary and as wide as their embeddings, the blocks as large as their parameters.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+FIGURE = Path(__file__).with_suffix(".svg")
+RECIPE = Path(__file__).parent.parent / "recipes/rembert.gin"
+
+HEIGHT = 200  # of all three parts, in pixels
+WIDTH_OF_OUTPUT = 212  # in pixels; the other widths follow from their parameters
+GAP, LEFT, TOP = 64, 96, 80
+KEPT, DROPPED, INK, QUIET = "#2563a8", "#c2410c", "#1f2933", "#5b6773"
+SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" font-family="sans-serif" font-size="13">
+<title>RemBERT's parameters: a narrow input table and {blocks} blocks are kept, a wide output table is dropped</title>
+<rect width="100%" height="100%" rx="8" fill="#ffffff"/>
+{body}
+</svg>
+"""
+
+
+def text(x: float, y: float, words: str, colour: str = INK, **attributes: str) -> str:
+    """A line of text, centred at x."""
+    others = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" fill="{colour}"{others}>{words}</text>'
+
+
+def box(x: float, width: float, colour: str, dashes: str = "") -> str:
+    """A part of the model, as high as all of them."""
+    drawn = f'fill="{colour}" fill-opacity="0.16" stroke="{colour}"' + (f' stroke-dasharray="{dashes}"' * bool(dashes))
+    return f'<rect x="{x:.1f}" y="{TOP}" width="{width:.1f}" height="{HEIGHT}" {drawn}/>'
+
+
+def arrow(x: float, to: float) -> str:
+    """What flows from one part to the next."""
+    middle = TOP + HEIGHT / 2
+    head = f"M{to - 7:.1f} {middle - 4} L{to:.1f} {middle} L{to - 7:.1f} {middle + 4}"
+    return f'<path d="M{x:.1f} {middle} H{to:.1f} {head}" fill="none" stroke="{QUIET}"/>'
+
+
+def brace(start: float, end: float, name: str, parameters: int, total: int, colour: str) -> str:
+    """What becomes of the parts above, and how many parameters they have."""
+    y = TOP + HEIGHT + 16
+    line = f'<path d="M{start:.1f} {y} v8 H{end:.1f} v-8" fill="none" stroke="{colour}" stroke-width="2"/>'
+    said = f"{parameters:,} parameters, {parameters / total:.0%}"
+    middle = (start + end) / 2
+    return "\n".join([line, text(middle, y + 28, name, colour, font_weight="bold"), text(middle, y + 46, said, colour)])
+
+
+def titles(x: float, name: str, shape: str, parameters: int) -> str:
+    """What stands above a part."""
+    lines = [text(x, TOP - 50, name, font_weight="bold"), text(x, TOP - 32, shape, QUIET)]
+    return "\n".join([*lines, text(x, TOP - 15, f"{parameters / 1e6:,.0f}M", QUIET)])
+
+
+def drawing() -> str:
+    """The figure, as SVG."""
+    command = [sys.executable, "-m", "rembed_keras", "inspect", RECIPE, "--json"]
+    shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    ledger = shown["ledger"]
+    knobs = {name: knob["value"] for name, knob in shown["knobs"].items()}
+    sizes = {name: part["parameters"] for name, part in ledger["parts"].items()}
+    vocabulary, blocks = knobs["VOCABULARY_SIZE"], knobs["NUM_LAYERS"]
+    narrow, wide = knobs["INPUT_EMBEDDING_DIM"], knobs["OUTPUT_EMBEDDING_DIM"]
+    hidden = shown["configuration"]["modeling.Encoder.hidden_dim"]
+
+    width = {name: WIDTH_OF_OUTPUT * size / (vocabulary * wide) for name, size in sizes.items()}
+    table, stack = width["input embedding"], width[f"{blocks} blocks"]
+    first, second = LEFT, LEFT + table + GAP
+    third, end = second + stack + GAP, second + stack + GAP + WIDTH_OF_OUTPUT
+    middle = TOP + HEIGHT / 2
+    body = [
+        titles(first + table / 2, "input table", f"{vocabulary:,} × {narrow}", sizes["input embedding"]),
+        titles(second + stack / 2, f"{blocks} blocks", f"of width {hidden:,}", sizes[f"{blocks} blocks"]),
+        titles((third + end) / 2, "output table", f"{vocabulary:,} × {wide:,}", sizes["output embedding"]),
+        text(36, middle + 4, "token ids", QUIET),
+        *(arrow(*ends) for ends in ((72, first), (first + table, second), (second + stack, third), (end, end + 24))),
+        text(end + 58, middle - 4, "masked", QUIET),
+        text(end + 58, middle + 12, "tokens", QUIET),
+        box(first, table, KEPT),
+        *(box(second + i * stack / blocks, stack / blocks, KEPT) for i in range(blocks)),
+        box(third, WIDTH_OF_OUTPUT, DROPPED, "5 4"),
+        brace(first, second + stack, "kept: the encoder", ledger["kept"], ledger["total"], KEPT),
+        brace(third, end, "dropped after pre-training", ledger["dropped"], ledger["total"], DROPPED),
+    ]
+    return SVG.format(width=end + 96, height=TOP + HEIGHT + 78, blocks=blocks, body="\n".join(body))
+
+
+if __name__ == "__main__":
+    FIGURE.write_text(drawing(), encoding="utf-8")

@@ -1,0 +1,14 @@
+from .methods import Adapters as Adapters
+from .methods import Biases as Biases
+from .methods import Blocks as Blocks
+from .methods import Everything as Everything
+from .methods import HeadOnly as HeadOnly
+from .methods import LayerwiseDecay as LayerwiseDecay
+from .methods import Lora as Lora
+from .methods import Method as Method
+from .methods import Norms as Norms
+from .methods import Reinitialize as Reinitialize
+from .tuning import learning_rate_multipliers as learning_rate_multipliers
+from .tuning import task_variables as task_variables
+from .tuning import tune as tune
+from .tuning import tuned as tuned
