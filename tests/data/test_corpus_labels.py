@@ -78,7 +78,7 @@ def test_no_text_is_in_two_splits_or_has_two_labels(builder, monkeypatch):
     assert {example.text for example in whole} == {"geprüft", "gelernt"}
 
 
-def test_what_is_scored_and_was_read_before_is_named(builder, tmp_path):
+def test_test_data_seen_in_pre_training_is_named(builder, tmp_path):
     (tmp_path / "en.txt").write_text("read before\nlearnt\n", encoding="utf-8")
     row = builder.labelled.Example("en", "test", "read before", "a")
     made = {"train.en": [row._replace(text="learnt")], "test.en": [row, row._replace(text="new")], "test.de": [row]}
