@@ -101,7 +101,7 @@ def runs():
     codes = [stop(start(job, life), *moment) for life, moment in zip(lives, (m[::-1] for m in moments), strict=True)]
     stopped = last_words(lives[2])
     assert stopped.startswith("rembed: stopped by SIGTERM; pretrain is saved at step "), stopped
-    assert stopped.endswith(f" of {STEPS}; the same command goes on"), stopped
+    assert stopped.endswith(f" of {STEPS}; the same command resumes"), stopped
     first = Path("first.txt")
     process = start(job, first)
     while not first.exists() or "tensorboard" not in first.read_text():  # it holds the folder then

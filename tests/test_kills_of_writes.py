@@ -187,10 +187,10 @@ def fill(name, job, folder, disk):
 
 def told(job):
     """As the command line tells what went wrong; a run tells of files that cannot be written as `training.run` does."""
-    from rembed_keras.cli.exits import told_in_one_line
+    from rembed_keras.cli.exits import reported_in_one_line
     from rembed_keras.errors import UserError
 
-    with told_in_one_line():
+    with reported_in_one_line():
         try:
             job()
         except OSError as error:

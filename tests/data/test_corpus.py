@@ -143,4 +143,6 @@ def test_languages_that_the_tokenizer_covers_badly_are_reported(corpus, tmp_path
     assert made.unknown_shares == {"en": 0.0, "xx": words.count(corpus.tokenizer.unk_id) / len(words)}
     made.show("corpus", 1.0)
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use byte fallback")
+    assert warning.startswith(
+        f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use byte fallback"
+    )

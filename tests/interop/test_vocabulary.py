@@ -162,10 +162,10 @@ def test_what_cannot_be_edited_is_refused(edit, preset, corpus, text_dir, tmp_pa
     proto = read_model(preset / "tokenizer.model")
     proto.trainer_spec.model_type = 2
     (preset / "tokenizer.model").write_bytes(proto.SerializeToString())
-    with pytest.raises(UserError, match="is no unigram model"):
+    with pytest.raises(UserError, match="is not a unigram model"):
         edit(*paths)
     write(LateMaskedLM(random_model(900).encoder, 20), str(tmp_path / "late"), "preset", corpus.tokenizer.path)
-    with pytest.raises(UserError, match="the heads of rembed_keras>LateMaskedLM are left out: convert it"):
+    with pytest.raises(UserError, match="the heads of rembed_keras>LateMaskedLM are dropped: convert it"):
         edit(str(tmp_path / "late"), *paths[1:])
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
 

@@ -146,7 +146,7 @@ def test_a_question_is_solved_if_all_its_answers_are():
     # p0q0: both right; p0q1: the second is missed; p1q0 has no right answer, and none was called right
     assert exact_match_by_question(questions, labels, predictions) == pytest.approx(2 / 3)
     assert exact_match_by_question(questions, labels, [1, 0, 0, 1, 0, 1]) == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="1 questions are named for 2 answers"):
+    with pytest.raises(ValueError, match="there are 1 questions for 2 answers"):
         exact_match_by_question(["a"], [0, 1], [0, 1])
 
 
@@ -276,7 +276,7 @@ def test_tags_are_counted_by_word_over_all_sentences():
     assert tag_accuracy([["A", "B", "C"], ["A"]], [["X", "X", "X"], ["A"]]) == 0.25
 
 
-def test_missing_seqeval_is_told_in_one_line(monkeypatch):
+def test_a_missing_seqeval_is_reported_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
     with pytest.raises(UserError, match=r"^F1 of spans needs seqeval: pip install 'rembed_keras\[tasks\]'$"):
         span_f1([["O"]], [["O"]])

@@ -111,7 +111,9 @@ def keys_of(
     found = survey.read_notes(part, notes, cleaning)
     for place in np.flatnonzero(np.isin(found["verdict"], (KEPT, NEAR_DUPLICATE))).tolist():
         language = languages[found["language"][place]]
-        for band, key in enumerate(np.atleast_1d(found[field][place]).view(np.int64).tolist()):  # Beam's integers are signed
+        for band, key in enumerate(
+            np.atleast_1d(found[field][place]).view(np.int64).tolist()
+        ):  # Beam's integers are signed
             yield (language, band, key), (number, place)
 
 

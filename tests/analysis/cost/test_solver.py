@@ -110,7 +110,7 @@ def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch
     assert f"# {best.account.kept:,} parameters kept" in out.read_text()
     with pytest.raises(SystemExit) as exit_:
         run(command, capsys, monkeypatch)
-    assert exit_.value.code == 2 and "is there already" in capsys.readouterr().err
+    assert exit_.value.code == 2 and "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,9 @@ def jaccard(one, other):
     return len(shingles(one) & shingles(other)) / len(shingles(one) | shingles(other))
 
 
-def test_duplicates_are_dropped_within_a_language_over_all_shards_in_any_order_of_work(corpus, text_dir, tmp_path, monkeypatch):
+def test_duplicates_are_dropped_within_a_language_over_all_shards_in_any_order_of_work(
+    corpus, text_dir, tmp_path, monkeypatch
+):
     lines = (text_dir / "en.txt").read_text(encoding="utf-8").splitlines()
     repeated = [*lines[:200], *lines[50:150], "caf\u00e9 au lait", *lines[190:300], "cafe\u0301 au lait", lines[0]]
     folder = write(tmp_path / "text", en=repeated, de=lines[:60])

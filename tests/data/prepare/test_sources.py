@@ -84,7 +84,10 @@ def test_languages_that_share_a_file_are_kept_apart(corpus, text_dir, tmp_path):
 
 MISTAKES = {
     "no JSON": ({"de.jsonl": '{"text": "a"}\n{"text": '}, r"de\.jsonl, line 2 is not a JSON document"),
-    "no text": ({"de.jsonl": '{"txt": "a"}'}, r'line 1 is not a JSON document: it must be an object with a string "text"'),
+    "no text": (
+        {"de.jsonl": '{"txt": "a"}'},
+        r'line 1 is not a JSON document: it must be an object with a string "text"',
+    ),
     "a language": ({"de.jsonl": '{"text": "a", "lang": 5}'}, "its language is 5, which is not a name"),
     "two forms": ({"de.jsonl": '{"text": "a"}', "en.txt": "b"}, "keep text of one format in a folder"),
     "empty": ({"de.jsonl": ""}, "has no text"),

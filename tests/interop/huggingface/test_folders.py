@@ -147,5 +147,5 @@ def test_a_graph_that_they_have_not_is_refused_and_nothing_is_written(encoder, h
 
 
 def test_what_is_there_is_never_written_over(written):
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write(random_model(), str(written), "preset", None)

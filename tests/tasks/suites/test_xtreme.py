@@ -134,7 +134,7 @@ def test_pairs_are_the_sentences_before_they_were_written_as_csv(tmp_path):
     assert [pair.id for pair in train] == ["0", "1", "2", "3"]
 
 
-def test_missing_sentences_stay_in_their_rows(tmp_path):
+def test_missing_sentences_keep_their_rows(tmp_path):
     rows = [["NS", "zwei"], ["", "zwei"], ["eins", ""], ["", ""]]
     put_rows(put_pairs_task(tmp_path, "pawsx"), "pawsx/test-de.tsv", rows)
     assert [[pair.text, pair.pair] for pair in pawsx(tmp_path).test["de"]] == rows
@@ -211,7 +211,7 @@ def test_development_questions_share_no_passage_with_training(tmp_path):
     splits = tydiqa(tmp_path, dev_size=2)
     assert [q.id for q in splits.dev["en"]] == ["english-3", "english-4"]
     assert [q.id for q in splits.train] == ["english-0", "english-2"]
-    with pytest.raises(UserError, match=r"dev_size is 5; there are 5 questions"):
+    with pytest.raises(UserError, match=r"dev_size is 5; it must be less than the 5 training questions"):
         tydiqa(tmp_path, dev_size=5)
 
 
@@ -230,7 +230,7 @@ def test_bucc_keeps_ids_as_they_are(tmp_path):
     assert bucc(tmp_path, ["de"]).test["de"].gold == {("de-000413461", "en-000413461")}
 
 
-def test_tatoebas_order_is_hidden_until_its_source_is_there(tmp_path):
+def test_tatoebas_alignment_is_restored_from_its_source(tmp_path):
     original = ["Yes.", "No.", "Perhaps.", "No."]
     folder = tmp_path / "tatoeba"
     put(folder, "sw-en.sw", "Ndiyo.\nHapana.\r\nLabda.\u2028\nLa.\n")
@@ -278,7 +278,7 @@ def test_a_missing_file_is_named(task, tmp_path):
 
 
 @pytest.mark.parametrize("task", EVERYTHING)
-def test_languages_that_a_task_has_not_are_named(task, tmp_path):
+def test_unknown_languages_are_named(task, tmp_path):
     put_question_tasks(tmp_path)
     for each in PAIRS:
         put_pairs_task(tmp_path, each)
