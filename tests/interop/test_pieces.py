@@ -80,7 +80,7 @@ def test_whole_words_stay_whole(model, tmp_path):
     assert [after.encode(word, return_type=str) for word in words] == [[SPACE + word] for word in words]
 
 
-def test_scores_are_those_of_the_best_cut_and_a_little_more(model):
+def test_scores_are_slightly_above_the_best_segmentation(model):
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == 1}
 
     def best(text):
@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_best_cut_and_a_little_more(model):
 
 
 @pytest.mark.parametrize("vocabulary", ["model", "spelling"])
-def test_unknown_characters_cost_what_they_cost_in_text(vocabulary, request, tmp_path):
+def test_unknown_characters_have_their_penalty(vocabulary, request, tmp_path):
     model = request.getfixturevalue(vocabulary)
     least = min(piece.score for piece in model.pieces if piece.type == 1)
     new, after, _ = extended(model, ["\u20bf", "x\u20bf", "\u20bf\u20bf"], tmp_path / "more.model")
@@ -127,7 +127,7 @@ def test_pieces_are_written_as_text_is_normalized(model, tmp_path):
 
 
 @pytest.mark.parametrize("line", [SPACE * 2, "\u200b", "\u200e", f"{SPACE}\u200b", "\x01"])
-def test_what_stands_for_no_text_is_refused_by_its_line(line, model):
+def test_a_line_without_text_is_named(line, model):
     with pytest.raises(UserError, match=r"line 3 of the pieces, '.*', stands for no text"):
         new_pieces(model, [f"{SPACE}fine", "", line])
 

@@ -66,7 +66,7 @@ def test_outputs_on_text_of_kept_pieces_are_the_same_bits(coupling, corpus, text
     np.testing.assert_allclose(new, old[:, :, kept], atol=1e-5)
 
 
-def test_the_report_is_true(preset, corpus, text_dir, tmp_path):
+def test_the_report_is_exact(preset, corpus, text_dir, tmp_path):
     done = trim(str(preset), str(tmp_path / "small"), str(text_dir), ["en"])
     assert done.lost["en"] == 0 and 0.3 < done.lost["ja"] < 1 and 0 < done.lost["de"] < done.lost["ja"]
     ours = Tokenizer(tmp_path / "small/tokenizer.model")
@@ -86,7 +86,7 @@ def test_special_pieces_stay_and_are_found(preset, text_dir, tmp_path):
     assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 1, 2, 3, 4)
 
 
-def test_new_pieces_begin_as_the_mean_of_their_parts_and_are_used(preset, corpus, tmp_path):
+def test_new_pieces_are_initialized_as_the_mean_of_their_parts_and_used(preset, corpus, tmp_path):
     word = f"{SPACE}Menschenrechte"
     parts = corpus.tokenizer.encode("Menschenrechte")
     assert len(parts) > 1
@@ -128,7 +128,7 @@ def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
 
 
-def test_words_of_kept_pieces_are_cut_as_before(tmp_path, corpus):
+def test_text_of_kept_pieces_is_segmented_as_before(tmp_path, corpus):
     """Though the rarest pieces go, by whose score SentencePiece prices unknown characters."""
     proto = read_model(corpus.tokenizer.path)
     kind = type(proto.pieces[0])
@@ -157,7 +157,7 @@ def test_a_language_that_is_named_twice_counts_once(preset, text_dir, tmp_path):
 @pytest.mark.parametrize(
     "edit", [lambda *paths: trim(*paths[:3]), lambda *paths: extend(*paths[:2], [f"{SPACE}newest"])]
 )
-def test_what_cannot_be_edited_is_refused(edit, preset, corpus, text_dir, tmp_path):
+def test_models_that_cannot_be_edited_are_refused(edit, preset, corpus, text_dir, tmp_path):
     paths = str(preset), str(tmp_path / "out"), str(text_dir)
     proto = read_model(preset / "tokenizer.model")
     proto.trainer_spec.model_type = 2
@@ -170,7 +170,7 @@ def test_what_cannot_be_edited_is_refused(edit, preset, corpus, text_dir, tmp_pa
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
 
 
-def test_a_table_with_values_that_are_not_finite_is_refused(corpus, text_dir, tmp_path):
+def test_a_table_with_non_finite_values_is_refused(corpus, text_dir, tmp_path):
     model = random_model(900)
     table = model.encoder.token_embedding.embeddings
     table.assign(np.where(np.arange(900)[:, None] == 400, np.nan, table.numpy()))
@@ -194,7 +194,7 @@ AS_BERT, AS_ALBERT = {"always_project": False, "input_embedding_dim": 16}, {"lay
         ("gdes", AS_ALBERT),
     ],
 )
-def test_rows_survive_all_edits_and_forms_together(coupling, graph, corpus, text_dir, tmp_path):
+def test_rows_survive_all_edits_and_formats_together(coupling, graph, corpus, text_dir, tmp_path):
     """Extended, trimmed, written for Hugging Face and read back: every row of every table, and every bias."""
     model = random_model(900, coupling, **graph)
     word, path = f"{SPACE}Menschenrechte", str(tmp_path)
@@ -227,7 +227,7 @@ def tables(model):
 @pytest.mark.parametrize(
     "make", [lambda encoder: LateMaskedLM(encoder, 20), lambda encoder: MaskedLM(encoder, 20, kept_layers=1)]
 )
-def test_what_only_pretraining_has_is_left_out(make, tmp_path):
+def test_pre_training_heads_are_dropped(make, tmp_path):
     model = make(random_model(50).encoder)
     write(model, str(tmp_path / "preset"), "preset", None)
     if isinstance(model, LateMaskedLM):

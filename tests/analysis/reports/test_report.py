@@ -277,7 +277,7 @@ def test_mistakes_cost_one_line_and_exit_code_2(good, plain, tmp_path, capsys, m
     (plain / "ledger.json").write_text('{"kept": 2000, "dropped": 1}')
     mistakes = {
         f"{tmp_path} has no scores.json": [tmp_path],
-        "of unequal budgets": [good, "--against", plain],
+        "these budgets are unequal": [good, "--against", plain],
         "Missing argument 'RUN...'": [],
         "file/x cannot be written: Not a directory": [good, "--out", tmp_path / "file/x"],
     }

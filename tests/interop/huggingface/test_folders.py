@@ -59,7 +59,7 @@ def test_the_bias_of_an_untied_head_goes_by_two_names_and_the_decoders_is_used(n
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_tables_that_are_said_to_be_tied_and_differ_are_kept_apart(name, tmp_path):
+def test_tables_that_differ_stay_untied(name, tmp_path):
     model, head, tensors = with_a_head(name, "coupled", tmp_path / "out")
     assert f"{head}.decoder.bias" not in tensors
     table = next(value for key, value in tensors.items() if key.endswith("word_embeddings.weight"))
@@ -140,12 +140,12 @@ def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what,
         ({"input_embedding_dim": 16, "always_project": False}, {"output_embedding_dim": 20}, "width is 20"),
     ],
 )
-def test_a_graph_that_they_have_not_is_refused_and_nothing_is_written(encoder, head, message, tmp_path):
+def test_an_unsupported_graph_is_refused_and_nothing_is_written(encoder, head, message, tmp_path):
     with pytest.raises(UserError, match=message):
         write(random_model(encoder, head), str(tmp_path / "out"), "huggingface", None)
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_there_is_never_written_over(written):
+def test_an_existing_target_is_never_overwritten(written):
     with pytest.raises(UserError, match="already exists"):
         write(random_model(), str(written), "preset", None)

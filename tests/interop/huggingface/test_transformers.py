@@ -141,7 +141,7 @@ SHARED = {"input_embedding_dim": 6, "layer_sharing": "all", "layer_groups": 2, "
         (SHARED, 6, "Albert"),
     ],
 )
-def test_they_compute_what_we_write_and_give_it_back(encoder, width, name, coupling, peers, tmp_path):
+def test_written_models_compute_the_same_and_round_trip(encoder, width, name, coupling, peers, tmp_path):
     _, transformers = peers
     model = random_model(encoder, {"output_embedding_dim": width, "coupling": coupling})
     write(model, str(tmp_path / "out"), "huggingface", None)
