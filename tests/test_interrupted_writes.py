@@ -104,7 +104,7 @@ def run_in_fork(job, folder, file_size=None):
 
 
 def kill(name, job, folder):
-    """Kills a job at least KILLS times, in as many folders as it takes; each ends in the files of an undisturbed one."""
+    """Kills a job at least KILLS times, in as many folders as it takes; each ends in the same files."""
     begun = time.monotonic()
     code, output = run_in_fork(lambda: job(folder / "whole"), folder)
     assert code == 0, output
@@ -155,7 +155,7 @@ def check_training(target):
 
 
 def fill(name, job, folder, disk):
-    """Runs a job with ever more disk space; each time it succeeds, or reports one line and leaves nothing unfinished."""
+    """Runs a job with ever more disk space; each time it succeeds, or reports one line and leaves nothing."""
     run_in_fork(lambda: job(folder / "whole"), folder)
     whole = digests(folder / "whole")
     largest = sum(path.stat().st_size for path in (folder / "whole").rglob("*"))

@@ -240,9 +240,9 @@ def test_names_that_data_brings_stay_in_their_folder(name, tmp_path, corpus, sav
     with pytest.raises(UserError, match="is damaged"):
         Corpus(tmp_path)
     examples = [Labelled(str(i), "text", label="ab"[i % 2]) for i in range(4)]
-    with pytest.raises(UserError, match="is no name of a task"):
+    with pytest.raises(UserError, match="is not a valid name of a task"):
         Classification(name, Splits(examples, {}, {"en": examples}))
-    with pytest.raises(UserError, match="is no language"):
+    with pytest.raises(UserError, match="is not a valid language"):
         Classification("topics", Splits(examples, {}, {name: examples}))
 
 

@@ -52,7 +52,7 @@ def new_pieces(model: sentencepiece_model_pb2.ModelProto, lines: Sequence[str]) 
             continue
         piece = segmenter.normalized(line)
         if not piece.strip(SPACE) and piece != line:
-            raise UserError(f"line {number} of the pieces, {shortened(line)}, stands for no text: remove it")
+            raise UserError(f"line {number} of the pieces, {shortened(line)}, is empty after normalization: remove it")
         if piece not in known:
             found[piece] = NewPiece(piece, segmenter.parts(piece), segmenter.score(piece))
     return [*found.values()]

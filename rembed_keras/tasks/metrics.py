@@ -187,7 +187,7 @@ def gender_parity(predictions) -> float:
     """
     predictions = np.asarray(predictions)
     if not len(predictions) or len(predictions) % 2:
-        raise ValueError(f"{len(predictions)} predictions are no pairs")
+        raise ValueError(f"{len(predictions)} predictions are not pairs")
     return float(np.mean(predictions[0::2] == predictions[1::2]))
 
 

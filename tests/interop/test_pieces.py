@@ -128,7 +128,7 @@ def test_pieces_are_written_as_text_is_normalized(model, tmp_path):
 
 @pytest.mark.parametrize("line", [SPACE * 2, "\u200b", "\u200e", f"{SPACE}\u200b", "\x01"])
 def test_a_line_without_text_is_named(line, model):
-    with pytest.raises(UserError, match=r"line 3 of the pieces, '.*', stands for no text"):
+    with pytest.raises(UserError, match=r"line 3 of the pieces, '.*', is empty after normalization"):
         new_pieces(model, [f"{SPACE}fine", "", line])
 
 

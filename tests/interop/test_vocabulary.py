@@ -232,8 +232,8 @@ def test_pre_training_heads_are_dropped(make, tmp_path):
     write(model, str(tmp_path / "preset"), "preset", None)
     if isinstance(model, LateMaskedLM):
         read, notes = read_preset(tmp_path / "preset")
-        assert isinstance(read, Encoder) and notes == ["the heads of rembed_keras>LateMaskedLM are left out"]
-    assert "what only pre-training has is left out" in write(model, str(tmp_path / "hf"), "huggingface", None)[0]
+        assert isinstance(read, Encoder) and notes == ["the heads of rembed_keras>LateMaskedLM are dropped"]
+    assert "the pre-training head is dropped" in write(model, str(tmp_path / "hf"), "huggingface", None)[0]
     kept, _ = read_huggingface(tmp_path / "hf")
     assert kept.num_layers == model.drop_heads().num_layers
     inputs = encode_ids([[2, 7, 8, 3]])

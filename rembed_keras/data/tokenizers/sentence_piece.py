@@ -80,7 +80,7 @@ class Tokenizer:
 
     @cached_property
     def is_special(self) -> np.ndarray:
-        """Whether a piece stands for no text, bool [V]: such pieces are neither masked nor predicted."""
+        """Whether a piece is special, bool [V]: such pieces are not text, and neither masked nor predicted."""
         pieces = range(self.vocabulary_size)
         special = np.array([self._model.is_control(i) or self._model.is_unused(i) for i in pieces])
         special[[self.pad_id, self.cls_id, self.sep_id, self.mask_id]] = True
@@ -117,7 +117,7 @@ class Tokenizer:
 
         Returns:
             `ids`, as `encode` gives them, T of them; `starts`, which never fall, and `ends`, int32 [T] each, in
-            characters (code points) from 0: piece i stands for `text[starts[i]:ends[i]]`.
+            characters (code points) from 0: piece i is `text[starts[i]:ends[i]]`.
         """
         found = self._model.encode(text, return_type="offset_mapping")
         blank = {char for char in set(text) if not any(map(_shown, self._model.encode(char, return_type=str)))}

@@ -255,7 +255,7 @@ def read_squad(path: str | Path, unlabeled: bool = False, prefix: str = "") -> l
 
     Args:
         path: the file.
-        unlabeled: whether questions may have no answers, or empty ones, which are left out.
+        unlabeled: whether questions may have no answers, or empty ones, which are skipped.
         prefix: of the ids of the questions to read, such as "english-"; others are skipped.
 
     Raises:

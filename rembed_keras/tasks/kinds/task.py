@@ -52,7 +52,7 @@ class Task:
         languages = [] if splits is None else [*splits.dev, *splits.test]
         for kind, parts in (("name of a task", name.split("/")), *(("language", [each]) for each in languages)):
             if any(each in ("", ".", "..") or not set(each).isdisjoint("/\0") for each in parts):
-                raise UserError(f"{'/'.join(parts)!r} is no {kind}: it must be a valid file name")
+                raise UserError(f"{'/'.join(parts)!r} is not a valid {kind}: files are named by it")
         self.name, self.metrics = name, dict(metrics)
         self.splits: Any = splits or Splits(())  # of the kind of example that the kind of task is made of
         self.train_language, self.part = train_language, part

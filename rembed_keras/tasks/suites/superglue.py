@@ -265,7 +265,7 @@ def _wic(row, place):
         sentence = field(row, f"sentence{number}", str, place)
         start, end = field(row, f"start{number}", int, place), field(row, f"end{number}", int, place)
         if not 0 <= start < end <= len(sentence):
-            raise UserError(f"{place}: characters {start} to {end} are no word of sentence{number}")
+            raise UserError(f"{place}: characters {start} to {end} are not a word of sentence{number}")
         marked.append(_marked(sentence, [(start, end, '"')]))
     yield Labelled(_name(row, place), marked[0], marked[1], _label(row, place))
 

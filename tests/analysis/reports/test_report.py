@@ -133,9 +133,9 @@ def test_p_values_are_adjusted_over_tasks_and_separately_over_languages(good, pl
 
 def test_a_verdict_is_of_the_adjusted_p(good, plain):
     one = report([good], [plain]).differences[0]
-    for p_values, told in (([0.01, 0.04], [True, True]), ([0.03, 0.04], [False, False]), ([0.02, 0.06], [True, False])):
-        judged = adjusted([replace(one, p=p, difference=-0.1) for p in p_values])
-        assert [each.verdict for each in judged] == ["worse" if each else "not significant" for each in told]
+    for p_values, significant in (([0.01, 0.04], [True, True]), ([0.03, 0.04], [False, False]), ([0.02, 0.06], [True, False])):
+        rows = adjusted([replace(one, p=p, difference=-0.1) for p in p_values])
+        assert [each.verdict for each in rows] == ["worse" if each else "not significant" for each in significant]
 
 
 def test_without_predictions_runs_are_compared_over_seeds(tmp_path):

@@ -86,8 +86,8 @@ def test_near_duplicates_are_dropped_and_other_text_is_kept(corpus, text_dir, tm
     lines = [line for line in (text_dir / "en.txt").read_text(encoding="utf-8").splitlines() if len(line) > 120]
     unlike = [line for i, line in enumerate(lines[:120]) if all(jaccard(line, other) < 0.3 for other in lines[:i])]
     assert len(unlike) > 20
-    alike = [f"{line} now" for line in unlike]
-    folder = write(tmp_path / "text", en=[*unlike, *alike])
+    near_duplicates = [f"{line} now" for line in unlike]
+    folder = write(tmp_path / "text", en=[*unlike, *near_duplicates])
     cleaning = Cleaning(near_duplicates=0.7)
     made = prepare(folder, tmp_path / "out", tokenizer=corpus.tokenizer.path, cleaning=cleaning)
     kept = decoded(made, "en")

@@ -40,7 +40,7 @@ def test_quotes_are_ordinary_characters_with_tabs_and_quote_cells_with_commas(tm
 
 
 def test_a_cell_may_be_a_document(tmp_path):
-    """Python's csv reads no cell over 131,072 characters unless it is told to."""
+    """Python's csv reads no cell over 131,072 characters by default."""
     text = "word " * 60_000
     (tmp_path / "a.csv").write_text(f'text,label\n"{text}",x\n')
     assert list(read_rows(tmp_path / "a.csv")) == [(1, ["text", "label"]), (2, [text, "x"])]

@@ -76,7 +76,7 @@ def test_a_threshold_separates_adjacent_floats(low):
 def test_f1_of_mined_pairs_by_hand():
     scores = {("a", "x"): 0.9, ("b", "y"): 0.8, ("c", "z"): 0.1}
     gold = {("a", "x"), ("c", "z"), ("d", "u"), ("e", "v")}
-    # 2 believed, 1 right of 4: precision 1/2, recall 1/4
+    # 2 accepted, 1 right of 4: precision 1/2, recall 1/4
     assert mining_f1(scores, gold, 0.8) == pytest.approx(2 * 0.5 * 0.25 / 0.75)
     assert mining_f1(scores, gold, 0.95) == mining_f1(scores, set(), 0.1) == mining_f1({}, gold, 0.0) == 0.0
 
@@ -126,4 +126,4 @@ def test_a_threshold_of_mined_pairs_has_its_f1():
     targets = np.concatenate([sources[:20] + 0.3 * rng.normal(size=(20, 32)), rng.normal(size=(70, 32)) + 0.5])
     scores, gold = mine(sources, targets.astype(np.float32)), {(i, i) for i in range(20)}
     assert mining_f1(scores, gold, best_threshold(scores, gold)) > 0.9
-    assert mining_f1(scores, gold, 0.0) < 0.6, "without a threshold what has no translation is believed too"
+    assert mining_f1(scores, gold, 0.0) < 0.6, "without a threshold sentences without a translation are paired too"
