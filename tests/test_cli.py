@@ -44,7 +44,7 @@ def project(tmp_path, text_dir):
 def test_prepare_makes_a_corpus(project, command):
     code, out, err = command("prepare", "text", "corpus", "--vocabulary-size", "900", cwd=project)
     assert code == 0, err
-    assert re.fullmatch(r"corpus: [\d,]+ tokens of 3 languages, vocabulary of 900, in \d+ s\n", out)
+    assert re.fullmatch(r"corpus: [\d,]+ tokens in 3 languages, vocabulary of 900, in \d+ s\n", out)
     assert (project / "corpus/manifest.json").exists()
 
 

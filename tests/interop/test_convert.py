@@ -124,7 +124,7 @@ def test_a_damaged_checkpoint_is_reported(tmp_path):
     write_original(random_encoder(), tmp_path / "model.ckpt")
     data = tmp_path / "model.ckpt.data-00000-of-00001"
     content = data.read_bytes()
-    for spoilt, message in ((content[:-999], "cut short"), (bytes([content[0] ^ 1]) + content[1:], "Checksum")):
+    for spoilt, message in ((content[:-999], "truncated"), (bytes([content[0] ^ 1]) + content[1:], "Checksum")):
         data.write_bytes(spoilt)
         with pytest.raises(UserError, match=message):
             read_tf1(tmp_path)
@@ -151,7 +151,7 @@ def test_a_saved_model_takes_strings(corpus, tmp_path):
 
 def test_a_saved_model_needs_a_tokenizer(tmp_path):
     if keras.config.backend() == "tensorflow":
-        with pytest.raises(UserError, match="give --tokenizer MODEL"):
+        with pytest.raises(UserError, match="name one with --tokenizer MODEL"):
             write(random_encoder(), str(tmp_path / "out"), "savedmodel", None)
     assert not list(tmp_path.iterdir())
 
@@ -162,7 +162,7 @@ def test_a_tokenizer_is_written_under_the_name_of_the_format(corpus, tmp_path):
     convert(str(tmp_path / "preset"), str(tmp_path / "hf"), "preset", "huggingface")
     for path in (tmp_path / "preset/tokenizer.model", tmp_path / "hf/sentencepiece.model"):
         assert path.read_bytes() == corpus.tokenizer.path.read_bytes()
-    with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 50 rows"):
+    with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model only 50 rows"):
         write(random_encoder(vocabulary_size=50), str(tmp_path / "small"), "preset", corpus.tokenizer.path)
 
 

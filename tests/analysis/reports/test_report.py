@@ -133,7 +133,11 @@ def test_p_values_are_adjusted_over_tasks_and_separately_over_languages(good, pl
 
 def test_a_verdict_is_of_the_adjusted_p(good, plain):
     one = report([good], [plain]).differences[0]
-    for p_values, significant in (([0.01, 0.04], [True, True]), ([0.03, 0.04], [False, False]), ([0.02, 0.06], [True, False])):
+    for p_values, significant in (
+        ([0.01, 0.04], [True, True]),
+        ([0.03, 0.04], [False, False]),
+        ([0.02, 0.06], [True, False]),
+    ):
         rows = adjusted([replace(one, p=p, difference=-0.1) for p in p_values])
         assert [each.verdict for each in rows] == ["worse" if each else "not significant" for each in significant]
 
@@ -231,7 +235,7 @@ def test_runs_that_cannot_be_compared_are_refused(good, plain, tmp_path):
         with pytest.raises(UserError, match=message):
             report([good], [run])
     (plain / "ledger.json").write_text('{"kept": "many"}')
-    with pytest.raises(UserError, match="has no numbers of parameters kept and dropped"):
+    with pytest.raises(UserError, match="has no counts of kept and dropped parameters"):
         report([plain])
     assert report([tmp_path / "k"]).tables()[0].rows == [["k", "-", "-", "-"]]
 

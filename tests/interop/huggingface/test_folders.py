@@ -90,7 +90,7 @@ def change_tensors(folder, change):
 
 
 MISTAKES = {
-    "another model": (lambda f: change_config(f, model_type="gpt2"), "a model of type 'gpt2'; what can be read is"),
+    "another model": (lambda f: change_config(f, model_type="gpt2"), "a model of type 'gpt2'; supported are"),
     "no size": (
         lambda f: change_config(f, hidden_size=None) or _forget(f, "vocab_size"),
         "config.json has no vocab_size",
@@ -99,7 +99,7 @@ MISTAKES = {
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
     "damaged": (
         lambda f: (f / "model.safetensors").write_bytes(b"x" * 100),
-        "is no whole safetensors file",
+        "is not a complete safetensors file",
     ),
     "missing": (
         lambda f: change_tensors(f, lambda t: t.pop("rembert.encoder.layer.1.output.dense.bias")),
