@@ -1,4 +1,4 @@
-"""The labelled tasks that benchmarks/corpus builds: what they join, draw, split and leave out."""
+"""The labelled tasks that benchmarks/corpus builds: how they are joined, sampled, split and filtered."""
 
 import importlib
 import importlib.util
@@ -20,10 +20,10 @@ NAMES = ("sources", "labelled", "sections", "intents")
 
 @pytest.fixture(scope="module")
 def builder():
-    """The builder's modules, which import one another as scripts of one folder do."""
+    """The builder's modules, which import each other as scripts in one folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BUILDER))
-        if importlib.util.find_spec("lxml") is None:  # what reads web pages is not needed here
+        if importlib.util.find_spec("lxml") is None:  # the HTML parser is not needed here
             package = types.ModuleType("lxml")
             package.etree = package.html = None
             patch.setitem(sys.modules, "lxml", package)

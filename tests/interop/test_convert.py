@@ -1,4 +1,4 @@
-"""The other forms: the original TensorFlow checkpoint, SavedModel, presets of keras-hub, tokenizers."""
+"""Conversion between formats: the original TensorFlow checkpoint, SavedModel, keras-hub presets, tokenizers."""
 
 import keras
 import numpy as np

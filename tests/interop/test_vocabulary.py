@@ -20,7 +20,7 @@ def random_model(rows, coupling="decoupled", **changes):
     keras.utils.set_random_seed(4)
     encoder = Encoder(rows, 2, 2, 16, 24, **{"input_embedding_dim": 6, "max_sequence_length": 64} | changes)
     width = encoder.get_config()["input_embedding_dim"]
-    is_free = coupling == "decoupled" and width == 6  # others' heads are as wide as the input
+    is_free = coupling == "decoupled" and width == 6  # other families' heads are as wide as the input
     model = MaskedLM(encoder, 20 if is_free else width, coupling=coupling)
     rng = np.random.default_rng(1)
     for weight in model.weights:
@@ -48,7 +48,7 @@ def test_outputs_on_text_of_kept_pieces_are_the_same_bits(coupling, corpus, text
     ours, theirs = Tokenizer(tmp_path / "small/tokenizer.model"), corpus.tokenizer
     assert done.pieces == (900, ours.vocabulary_size) and ours.vocabulary_size < 700
     assert small.encoder.get_config()["vocabulary_size"] == ours.vocabulary_size
-    texts = lines("de", 0, 8) + lines("en", 0, 8)  # of the text that was kept for
+    texts = lines("de", 0, 8) + lines("en", 0, 8)  # of the text that the vocabulary was trimmed to
     before, after = encode(texts, theirs, 48), encode(texts, ours, 48)
     pieces = [
         [tokenizer._model.id_to_piece(int(i)) for i in ids.ravel()]
@@ -129,7 +129,7 @@ def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp
 
 
 def test_text_of_kept_pieces_is_segmented_as_before(tmp_path, corpus):
-    """Though the rarest pieces go, by whose score SentencePiece prices unknown characters."""
+    """Although the rarest pieces are removed, whose score gives that of unknown characters."""
     proto = read_model(corpus.tokenizer.path)
     kind = type(proto.pieces[0])
     scores = {SPACE: -1, "x": -1, "cdef": -1, "ac": -9, "de": -9, "f": -9, "a": -30, "rare": -40}
@@ -216,7 +216,7 @@ def test_rows_survive_all_edits_and_formats_together(coupling, graph, corpus, te
 
 
 def tables(model):
-    """What a model holds for each piece: its row of the input, of the output, and its bias."""
+    """The rows of each piece: input table, output table, and bias."""
     arrays = {weight.path: weight.numpy() for weight in model.weights}
     read = arrays["embeddings/token/embeddings"]
     own = arrays.get("head/output_embedding/decoupled/table/embeddings")

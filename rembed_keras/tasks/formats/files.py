@@ -131,8 +131,9 @@ def question_files(
         UserError: for a file that is missing or malformed, a question without an answer elsewhere than in a test, or a
             train_size that is out of range.
     """
+    questions = _first(read_squad(train), train_size, str(train))
     return Splits(
-        _first(read_squad(train), train_size, str(train)),
+        questions,
         {language: read_squad(path) for language, path in _by_language(dev).items()},
         {language: read_squad(path, unlabeled=True) for language, path in _by_language(test).items()},
     )

@@ -52,7 +52,7 @@ def answers_of(share, seed):
 
 
 def make(folder, shares, seeds=range(4), with_predictions=True, kept=1000):
-    """A run of tasks whose shares of right answers are given, beside baselines."""
+    """A run with given accuracies of its tasks, and baselines."""
     rows = []
     for task, share in shares.items():
         for index, language in enumerate(LANGUAGES):
@@ -249,7 +249,7 @@ def test_unequal_budgets_are_compared_on_request_only(kept, is_same, good, tmp_p
         with pytest.raises(UserError, match=f"good keeps 1,000 parameters and .*other {kept:,}: .* with --unequal"):
             report([good], [other])
         assert any(note.startswith("Unequal budgets") for note in report([good], [other], unequal=True).notes)
-    assert len(report([good, other]).runs) == 2  # side by side they may stand
+    assert len(report([good, other]).runs) == 2  # they may be shown side by side
 
 
 def test_runs_of_one_name_are_named_by_their_paths(tmp_path):

@@ -14,7 +14,7 @@ def row(task, language, value, seed, system="pretrained", metric="accuracy", n=4
 
 @pytest.fixture
 def answered(tmp_path):
-    """A run with scores by two metrics, and the file of how examples were answered."""
+    """A run with scores by two metrics, and a file of predictions."""
     rows = [row("topics", "de", 0.75, 0), row("topics", "de", 0.4, 0, metric="F1"), row("topics", "de", None, 1)]
     (tmp_path / "scores.json").write_text(json.dumps(rows))
     file = tmp_path / "predictions/topics/pretrained-seed0.de.jsonl"

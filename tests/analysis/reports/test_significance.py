@@ -1,4 +1,4 @@
-"""P-values against their own definition, by simulation, and against scipy; power against tests that are really run."""
+"""P-values against their own definition, by simulation, and against scipy; power by simulated tests."""
 
 import math
 
@@ -32,7 +32,7 @@ def test_failed_runs_are_counted_and_not_averaged():
 
 
 def answers(generator, k, n, seed_std, shift=0.0):
-    """Gaps of two systems, of k seeds on n examples: -1, 0 or 1, with effects of the seed and of the example."""
+    """Differences of two systems, of k seeds on n examples: -1, 0 or 1, with effects of seed and example."""
     difficulty = generator.normal(0, 1.5, n)
 
     def system(shift):
@@ -65,7 +65,7 @@ def test_seeds_and_examples_together_find_no_more_than_they_may(k, seed_std):
     found = p_values(k, 300, seed_std, times=600)
     for level in (0.01, 0.05, 0.1):
         assert np.mean(found <= level) <= level + 3 * math.sqrt(level * (1 - level) / 600)
-    assert np.mean(found <= 0.5) > 0.3  # and are not blind
+    assert np.mean(found <= 0.5) > 0.3  # and have power
 
 
 def test_the_interval_is_that_of_scipy():

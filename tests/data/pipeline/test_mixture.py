@@ -151,7 +151,7 @@ def test_alpha_may_be_a_schedule(corpus):
 
 
 def test_a_language_continues_with_its_next_row_when_alpha_changes(corpus):
-    """Its rows, in their order, are those of a run whose alpha never changes."""
+    """Its rows, in order, are those of a run with constant alpha."""
 
     def own(alpha, steps):
         rows = rows_of(Mixture(corpus, 8, 32, alpha=alpha), steps)

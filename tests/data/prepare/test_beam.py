@@ -1,4 +1,4 @@
-"""On Beam's own runner, in the environment that it needs; see rembed_keras/data/prepare/beam.py."""
+"""Preparation on Beam's direct runner, in an environment of its own; see rembed_keras/data/prepare/beam.py."""
 
 import hashlib
 import importlib.util

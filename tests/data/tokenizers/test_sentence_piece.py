@@ -48,7 +48,7 @@ def test_text_round_trips_and_special_names_in_text_stay_text(corpus):
 
 @pytest.mark.parametrize("join", [" ", ""])
 def test_documents_of_any_length_are_trained_on(join, lines, tmp_path):
-    """One a line, with spaces and without; SentencePiece drops lines over 4,192 bytes."""
+    """One document per line, with spaces and without; SentencePiece drops lines over 4,192 bytes."""
     script = {letter: chr(0x905 + number) for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")}
     document = join.join(" ".join(lines[100:300]).lower().translate(str.maketrans(script)).split())
     assert len(document.encode()) > 3 * SAMPLE

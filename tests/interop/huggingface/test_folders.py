@@ -1,4 +1,4 @@
-"""Hugging Face folders without Hugging Face: round trips, names, and folders that are not what they say."""
+"""Hugging Face folders without Hugging Face: round trips, names, and malformed folders."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_the_bias_of_an_untied_head_goes_by_two_names_and_the_decoders_is_used(n
     one, other = tensors[f"{head}.decoder.bias"], tensors[f"{head}.bias"]
     assert one.any()
     np.testing.assert_array_equal(one, other)
-    change_tensors(tmp_path / "out", lambda t: t.update({f"{head}.bias": one + 1}))  # as transformers 5 leaves it
+    change_tensors(tmp_path / "out", lambda t: t.update({f"{head}.bias": one + 1}))  # as transformers 5 saves it
     np.testing.assert_array_equal(bias_of(tmp_path / "out"), one)
     change_tensors(tmp_path / "out", lambda t: t.pop(f"{head}.decoder.bias"))  # as transformers 4 saves it
     np.testing.assert_array_equal(bias_of(tmp_path / "out"), one + 1)

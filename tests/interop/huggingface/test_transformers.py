@@ -31,7 +31,7 @@ EVERYWHERE = np.tile(np.arange(9, dtype="int32"), (3, 1))
 
 
 def theirs(peers, name, architecture="ForMaskedLM", **changes):
-    """A model of Hugging Face's with random weights, of norms and biases too, which start as ones and zeros."""
+    """A Hugging Face model with random weights, norms and biases included, which would be ones and zeros."""
     torch, transformers = peers
     torch.manual_seed(1)
     config = getattr(transformers, f"{name}Config")(**(SIZES | changes))
@@ -45,7 +45,7 @@ def theirs(peers, name, architecture="ForMaskedLM", **changes):
 
 @pytest.mark.slow
 def test_logits_are_theirs_at_the_published_width_and_depth(peers, tmp_path):
-    layers = 32 if keras.config.backend() == "tensorflow" else 4  # JAX compiles 32 blocks for minutes
+    layers = 32 if keras.config.backend() == "tensorflow" else 4  # compiling 32 blocks takes JAX minutes
     sizes = {"num_hidden_layers": layers, "num_attention_heads": 18, "hidden_size": 1152, "intermediate_size": 4608}
     widths = {"input_embedding_size": 256, "output_embedding_size": 1664, "initializer_range": 0.02}
     model = theirs(peers, "RemBert", **sizes, **widths)
@@ -68,7 +68,7 @@ def their_outputs(peers, model, pad=0, segments=SEGMENTS):
 
 
 def real(values):
-    """What stands at tokens, not at padding."""
+    """Outputs at tokens, without padding."""
     return np.asarray(values)[MASK > 0]
 
 

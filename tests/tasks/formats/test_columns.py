@@ -42,7 +42,7 @@ def test_examples_know_whether_they_are_pairs(write):
         found = TextFormat.of(Splits(train))
         assert (found.pairs, list(found.read(table))) == (pairs, [read])
     single = write("b.tsv", "text\tother\nfirst\tsecond\n")
-    assert list(TextFormat().read(single)) == [alone]  # of a run that did not write it down
+    assert list(TextFormat().read(single)) == [alone]  # of a run without a stored format
     assert list(TextFormat().named(pair="other").read(single)) == [both]
 
 

@@ -13,7 +13,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Question
 from rembed_keras.tasks.kinds.spans import decode_answers, encode_questions
 
-# what normalization makes longer or shorter, what has no spaces, what is several code points, and words
+# characters that normalization lengthens or shortens, scripts without spaces, clusters of code points, and words
 FRAGMENTS = [
     *("Save ", "the file", " ", "  ", "\n", "\u3000", "\u200b", "▁", "", "x", "."),
     *("ﬁx", "½", "①②", "㍿", "ＡＢＣ", "ｶﾞ", "Straße", "cafe\u0301", "café", "ﷺ", "각", "¨"),
@@ -25,7 +25,7 @@ PASSAGES = st.lists(st.sampled_from(FRAGMENTS), max_size=10).map("".join)
 
 @pytest.fixture(scope="module")
 def tokenizers(corpus, text_dir, tmp_path_factory):
-    """Models that normalize and fall back in different ways."""
+    """Tokenizers with different normalization and fallback."""
     folder = tmp_path_factory.mktemp("models")
     lines = list(read_paragraphs(text_dir / "en.txt"))
     found = {"plain": corpus.tokenizer, "bytes": train_tokenizer(lines, folder / "b.model", 600, byte_fallback=True)}
@@ -72,7 +72,7 @@ def test_offsets_are_of_the_text_before_normalization(tokenizers, name, text):
 def test_a_span_is_its_piece_after_normalization(tokenizers, name, form, fragments):
     text = "".join(fragments)
     _, starts, ends = tokenizers[name].encode_with_offsets(text)
-    spelled: list[tuple[int, int, str]] = []  # pieces of one place are put together
+    spelled: list[tuple[int, int, str]] = []  # pieces of one span are joined
     for piece, start, end in zip(tokenizers[name]._model.encode(text, return_type=str), starts, ends, strict=True):
         if start == end:
             assert not piece.strip("▁\n\u3000")
@@ -117,7 +117,11 @@ def test_rows_by_hand(corpus):
         [2, a, b, 3, b, c, c, 3],
     ]
     assert encoded.inputs["segment_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 1]] * 3
-    assert encoded.targets.tolist() == [[0, 0], [5, 6], [0, 0]]  # at the edge of the second, in two halves elsewhere
+    assert encoded.targets.tolist() == [
+        [0, 0],
+        [5, 6],
+        [0, 0],
+    ]  # whole at the edge of the second window, split elsewhere
     assert encoded.offsets[:, 4:7].tolist() == [
         [[0, 0], [0, 1], [1, 2]],
         [[1, 2], [2, 3], [3, 4]],
@@ -141,7 +145,7 @@ def test_an_answer_that_no_window_has_whole_points_at_cls_and_is_counted(corpus)
 
 
 def windows_from_scratch(pieces, room, stride):
-    """Beginnings and ends: on by the stride, until a window ends with the passage."""
+    """Beginnings and ends: advanced by the stride, until a window ends with the passage."""
     start, found = 0, []
     while True:
         length = min(len(pieces) - start, room)

@@ -12,14 +12,14 @@ from rembed_keras.tasks.kinds.examples import Splits, Tagged
 from rembed_keras.tasks.kinds.tagging import Tagging, decode_tags, encode_tagged
 
 TAGS = ["NOUN", "VERB", "X"]
-# nothing, blanks that give no piece, a variation selector, one emoji of several, and words of every kind
+# an empty word, spaces without a piece, a variation selector, an emoji of several code points, and other words
 WORDS = st.sampled_from(["", " ", "\u200b", "\u00a0", "\ufe0f", "👩‍👧"]) | st.text(max_size=8)
 SENTENCES = st.lists(st.lists(st.tuples(WORDS, st.sampled_from(TAGS)), max_size=8), max_size=4)
 
 
 @pytest.fixture(scope="module")
 def spelling(text_dir, tmp_path_factory):
-    """A tokenizer that spells what it does not know in bytes: its words are long."""
+    """A tokenizer with byte fallback: unknown words have many pieces."""
     path = tmp_path_factory.mktemp("bytes") / "bytes.model"
     return train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 600, byte_fallback=True)
 

@@ -15,7 +15,7 @@ from rembed_keras.tasks.retrieval.mining import best_threshold, mine, mining_f1,
 
 
 def corpora(seed, size=40, translated=15):
-    """A bitext of which the first sentences are translations, in another order in each language, and its vectors."""
+    """A bitext whose first sentences are translations, shuffled in each language, and its vectors."""
     rng = np.random.default_rng(seed)
     orders = rng.permutation(size), rng.permutation(size)
     meanings = rng.normal(size=(size, 16)) + 0.5

@@ -135,7 +135,7 @@ def test_broken_rows_of_qqp_are_skipped_with_a_warning(folder):
         splits = glue.qqp(folder)
     assert splits.train == [
         Labelled("133273", "How's that?", "What is it?", "0"),
-        Labelled("7", "", "Who?", "1"),  # an empty question is no broken row
+        Labelled("7", "", "Who?", "1"),  # an empty question is not a broken row
     ]
     assert splits.test["en"][0] == Labelled("0", "Would he?", "")
 

@@ -65,7 +65,7 @@ def test_superglue(task, part, answers, name, labels, tmp_path):
 
 
 def candidates(*names):
-    """Possible answers by ids that begin with that of their question."""
+    """Candidates whose ids begin with that of their question."""
     return [Labelled(name, "t", "p", None, name.rpartition("-")[0], f"says {name}é") for name in names]
 
 

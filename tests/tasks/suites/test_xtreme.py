@@ -1,4 +1,4 @@
-"""The files are written here as XTREME's download script leaves them, which was read for it, odd cases included."""
+"""Files in the format of XTREME's download script, odd cases included."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def put_rows(folder, name, rows):
 
 
 def put_words(folder, name, sentences):
-    """As the script writes tagged words: no empty line behind the last sentence."""
+    """As the script writes tagged words: no empty line after the last sentence."""
     return put(folder, name, "\n".join("".join(f"{line}\n" for line in sentence) for sentence in sentences))
 
 
@@ -63,7 +63,7 @@ def put_questions(folder, name, *entries, context=CONTEXT):
 
 
 RIGHT = entry("q1", [(2, "Die Erde"), (15, "4,5 Mrd.")])
-HIDDEN = entry("q2", [(0, "")])  # what the script leaves of an answer
+UNLABELED = entry("q2", [(0, "")])  # as the script writes a removed answer
 
 
 def put_pairs_task(folder, task):
@@ -87,11 +87,11 @@ def put_question_tasks(folder):
     put_questions(folder, "squad/train-v1.1.json", RIGHT)
     put_questions(folder, "squad/dev-v1.1.json", entry("d1"))
     for language in LANGUAGES["xquad"]:
-        put_questions(folder, f"xquad/xquad.{language}.json", HIDDEN)
+        put_questions(folder, f"xquad/xquad.{language}.json", UNLABELED)
     for language in LANGUAGES["mlqa"]:
         for other in ("en", language):  # the other pairs of languages are not XTREME's
             put_questions(folder, f"mlqa/MLQA_V1/test/test-context-{language}-question-{other}.json", entry(other))
-        put_questions(folder, f"mlqa/MLQA_V1/test/test-context-{language}-question-{language}.json", HIDDEN)
+        put_questions(folder, f"mlqa/MLQA_V1/test/test-context-{language}-question-{language}.json", UNLABELED)
         put_questions(folder, f"mlqa/MLQA_V1/dev/dev-context-{language}-question-{language}.json", entry(language))
     english = [entry(f"english-{i}-0") for i in range(4)]
     train = "tydiqa/tydiqa-goldp-v1.1-train/tydiqa-goldp-v1.1-train.json"
