@@ -269,7 +269,7 @@ def run_cli(arguments, capsys, monkeypatch):
 
 def test_the_command_shows_and_writes(good, plain, tmp_path, capsys, monkeypatch):
     out = run_cli([good, "--against", plain, "--out", tmp_path / "out", "--languages"], capsys, monkeypatch)
-    assert "mean of 2" in out and "not significant" in out and "better" in out
+    assert "mean of 2" in out and "n.s." in out and "better" in out
     assert len([line for line in out.splitlines() if line.lstrip().startswith("topics  de")]) == 3
     assert (tmp_path / "out/report.md").exists()
     alone = run_cli([good], capsys, monkeypatch)
