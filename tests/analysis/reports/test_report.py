@@ -20,7 +20,8 @@ N = 200
 
 
 def row(task, language, value, seed, system="pretrained", metric="accuracy", n=N):
-    return dict(task=task, language=language, metric=metric, value=value, seed=seed, n=n, system=system)
+    names = {"task": task, "language": language, "metric": metric, "system": system}
+    return names | {"value": value, "seed": seed, "n": n}
 
 
 def write(folder, rows, kept=1000, dropped=2000):
