@@ -1,4 +1,4 @@
-"""Every recipe is parsed, built and stepped twice, all stages of it, with the sizes turned down."""
+"""Every recipe is parsed, built and stepped twice, all stages of it, at tiny sizes."""
 
 import json
 import re
@@ -98,7 +98,7 @@ def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
     account = config.account(loaded)
     assert account.kept > 0
     stated = re.search(r"(\d+)M in pre-training(?: and kept|, (\d+)M kept)", " ".join(lines))
-    if stated:  # the paper cuts off or rounds
+    if stated:  # the paper truncates or rounds
         total, kept = (int(number or stated[1]) for number in stated.groups())
         for millions, count in ((total, account.paper_total), (kept, account.paper_kept)):
             assert millions in (count // 10**6, round(count / 1e6))
@@ -112,12 +112,12 @@ def test_every_block_is_part_of_a_recipe(block):
 
 @pytest.fixture(scope="module")
 def stepped():
-    """What recipes came to that were run: where they differ in sizes alone, these sizes make them one."""
+    """Results by recipe; recipes that differ in sizes alone are the same at tiny sizes and run once."""
     return set()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("without_graphs")  # those of all kinds of models are made in modeling/
+@pytest.mark.usefixtures("without_graphs")  # graphs of all kinds of models are tested in modeling/
 @pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_a_recipe_takes_two_steps(recipe, small, stepped, tmp_path):
@@ -135,14 +135,14 @@ def test_a_recipe_takes_two_steps(recipe, small, stepped, tmp_path):
 @pytest.mark.slow
 def test_two_replicas_are_fine_tuned_as_one_device_is(small, tmp_path, mirrored):
     recipe = ROOT / "recipes/quickstart.gin"
-    alike = [  # each replica draws its own dropout
+    overrides = [  # each replica draws its own dropout
         "training.finetune.dropout=0.0",
         *(f"training.{stage}.starts=('pretrained',)" for stage in ("finetune", "evaluate")),
     ]
     one, two = tmp_path / "run", tmp_path / "two"
-    config.run(config.load(str(recipe), [*small(recipe), *alike]))
+    config.run(config.load(str(recipe), [*small(recipe), *overrides]))
     shutil.copytree(one, two, ignore=shutil.ignore_patterns("finished.json", "finetuned", "scores.json"))
-    config.run(config.load(str(recipe), [*small(recipe), *alike, "STRATEGY=mirrored", f"WORKDIR={two}"]))
+    config.run(config.load(str(recipe), [*small(recipe), *overrides, "STRATEGY=mirrored", f"WORKDIR={two}"]))
     logs = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (one, two)]
     assert len(logs[0]) == len(logs[1]) > 2
     for one, two in zip(*logs, strict=True):

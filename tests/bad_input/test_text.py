@@ -1,4 +1,4 @@
-"""Text, tokenizers and corpora that are not what they are called."""
+"""Malformed text, tokenizers and corpora."""
 
 import gzip
 import json
