@@ -4,6 +4,7 @@ from .methods.adding import RoAd as RoAd
 from .methods.choosing import Biases as Biases
 from .methods.choosing import Blocks as Blocks
 from .methods.choosing import Everything as Everything
+from .methods.choosing import FisherChosen as FisherChosen
 from .methods.choosing import HeadOnly as HeadOnly
 from .methods.choosing import Norms as Norms
 from .methods.method import Method as Method

@@ -51,8 +51,7 @@ def test_every_change_folds(name, changes):
     for weight in again.weights:
         weight.assign(weights[weight.path])
     np.testing.assert_allclose(outputs(again), learned, atol=1e-6)
-    learn(model)  # it can learn again
-    assert np.abs(outputs(model) - learned).max() > 1e-3
+    assert all(np.any(weight.numpy()) for weight in model.weights if weight.path.endswith(("left", "scale", "nel_a")))
 
 
 def test_a_folded_quantized_matrix_is_refused():

@@ -42,6 +42,10 @@ class Method:
         """The arguments that it was made with."""
         return dict(vars(self))
 
+    def __repr__(self):
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_config().items())
+        return f"{type(self).__name__}({arguments})"
+
     @classmethod
     def from_config(cls, config: dict) -> "Method":
         """A method of such arguments."""

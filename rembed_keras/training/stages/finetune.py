@@ -118,12 +118,12 @@ def finetune(
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
             continue
-        learner = learners.begin(start, rate, seed)
+        data = batches(encoded, batch_size, seed)
+        learner = learners.begin(start, rate, seed, data)
         if workdir.is_chief:
             _account(workdir, task, tuned(learner))
             folder.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(folder.parent / SETTINGS, json.dumps(settings, indent=1))
-        data = batches(encoded, batch_size, seed)
         _build_metrics(learner, placement, data)
         try:
             train(
@@ -198,10 +198,10 @@ class _Learners:
         self._learner: Any = None
         self._rate: float | None = None
 
-    def begin(self, start, rate, seed):
+    def begin(self, start, rate, seed, data):
         """A compiled model that has learned nothing of the task yet, until the next is asked for."""
-        fresh = self._fresh(start, rate, seed)
-        if rate != self._rate:
+        fresh = self._fresh(start, rate, seed, data)
+        if rate != self._rate or self._learner.get_config()["methods"] != fresh.get_config()["methods"]:
             self._learner, self._rate = fresh, rate
             return fresh
         ours, theirs = ([*model.variables, *model.optimizer.variables] for model in (self._learner, fresh))
@@ -209,15 +209,16 @@ class _Learners:
             variable.assign(checkpoints.read(value))
         return self._learner
 
-    def _fresh(self, start, rate, seed):
+    def _fresh(self, start, rate, seed, data):
         keras.backend.clear_session(free_memory=False)
         keras.utils.set_random_seed(seed)
         with self.placement.scope():
             fresh = self.task.make_model(self.origin.fresh(), self.dropout)
         self.origin.start(fresh.encoder, start)
+        methods = self._settled(fresh, data)
         with self.placement.scope():  # a method may add layers
-            tune(fresh, self.methods)
-            shares = learning_rate_multipliers(fresh, self.methods)
+            tune(fresh, methods)
+            shares = learning_rate_multipliers(fresh, methods)
             optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
             fresh.compile(
                 optimizer=scaled_for(fresh, optimizer),
@@ -226,6 +227,15 @@ class _Learners:
             )
             fresh.optimizer.build(fresh.trainable_variables)
         return fresh
+
+    def _settled(self, model, data):
+        """The methods, those that ask the training data as they are for this model, which are printed."""
+        methods = [method.settle(model, (data[i] for i in itertools.count())) for method in self.methods]
+        if self.placement.processes.is_chief:
+            for method, given in zip(methods, self.methods, strict=True):
+                if method is not given:
+                    print(f"finetune/{self.task.name}: {method}", flush=True)
+        return methods
 
 
 def _build_metrics(learner, placement, data):
