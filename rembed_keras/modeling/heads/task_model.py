@@ -115,6 +115,7 @@ class TaskModel(OnReplicas, keras.Model):
         self.head = head
         self.methods: list = []  # of fine-tuning, that `adapt` applied
         self.added: frozenset[int] = frozenset()  # ids of the layers that they added
+        self.start: dict | None = None  # where weights are that its checkpoints leave out, see `training.loop.starting`
         self._settings = {"dropout": dropout, "name": name}
 
     @property

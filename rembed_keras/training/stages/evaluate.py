@@ -94,7 +94,7 @@ class Asked:
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
         self._encoded: dict[int, tuple[Sequence[Any], Encoded]] = {}  # by the identity of the examples
         self._model: Any = None
-        self._of: Any = None  # the configuration in its checkpoint
+        self._of: Any = None  # its configuration and its start, as its checkpoint says them
 
     def model(self, start, rate, seed):
         """A fine-tuned model, until the next is asked for; None if its training failed."""
@@ -104,11 +104,12 @@ class Asked:
         found = checkpoints.latest(folder)
         if found is None:
             raise UserError(f"{folder} is missing: run finetune first")
-        if self._model is not None and found.state.get("model") == self._of:
+        described = [found.state.get(key) for key in ("model", "start")]
+        if self._model is not None and described == self._of:
             restoring.load_parts(self._model, found)  # whose program is compiled
             return self._model
         keras.backend.clear_session(free_memory=False)
-        self._model, self._of = restoring.restore(found), found.state["model"]
+        self._model, self._of = restoring.restore(found), described
         self._model.compile(jit_compile=self._jit_compile)
         return self._model
 

@@ -18,14 +18,14 @@ import keras
 import numpy as np
 
 from rembed_keras.adaptation.methods import Method
-from rembed_keras.adaptation.tuning import learning_rate_multipliers, tune, tuned
+from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
 from rembed_keras.tasks.kinds.task import Task, batches
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
@@ -197,6 +197,7 @@ class _Learners:
         self.dropout, self.placement, self.schedule = dropout, placement, schedule
         self._learner: Any = None
         self._rate: float | None = None
+        self._checksum: str | None = None  # of the pre-trained encoder
 
     def begin(self, start, rate, seed, data):
         """A compiled model that has learned nothing of the task yet, until the next is asked for."""
@@ -207,6 +208,7 @@ class _Learners:
         ours, theirs = ([*model.variables, *model.optimizer.variables] for model in (self._learner, fresh))
         for variable, value in zip(ours, theirs, strict=True):
             variable.assign(checkpoints.read(value))
+        self._learner.start = fresh.start
         return self._learner
 
     def _fresh(self, start, rate, seed, data):
@@ -215,9 +217,11 @@ class _Learners:
         with self.placement.scope():
             fresh = self.task.make_model(self.origin.fresh(), self.dropout)
         self.origin.start(fresh.encoder, start)
+        started = self._started(fresh) if start == "pretrained" else None  # others' initial weights are nowhere else
         methods = self._settled(fresh, data)
         with self.placement.scope():  # a method may add layers
             tune(fresh, methods)
+            fresh.start = started if starting.is_partial(fresh, task_variables(fresh)) else None
             shares = learning_rate_multipliers(fresh, methods)
             optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
             fresh.compile(
@@ -227,6 +231,13 @@ class _Learners:
             )
             fresh.optimizer.build(fresh.trainable_variables)
         return fresh
+
+    def _started(self, model):
+        """Where the weights are that a model has now, and their checksum; None if all of them will be trained."""
+        if not self.methods and not model.encoder.arguments["freeze_input_embedding"]:
+            return None
+        self._checksum = self._checksum or starting.checksum(model.encoder.weights)
+        return {"place": self.origin.place, "sha256": self._checksum}
 
     def _settled(self, model, data):
         """The methods, those that ask the training data as they are for this model, which are printed."""
