@@ -1,6 +1,6 @@
 """Layers that are added to an encoder to learn a task while its own weights stay, where they stand, and how they fold.
 
-They begin as if they were not there, so that a task starts from what pre-training left. Adapters stand after a sublayer
+They start as the identity, so that a task starts from what pre-training left. Adapters stand after a sublayer
 or beside it and stay there; changes of projections, as LoRA, can be folded into the matrices that they change.
 Sublayers that several blocks share are changed once, for all of these blocks.
 """
@@ -30,7 +30,7 @@ class BottleneckAdapter(keras.layers.Layer):
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call argument: [B, S, D]. Returns [B, S, D]. It has 2Dm + D + m parameters. The second matrix begins as zeros, so
+    Call argument: [B, S, D]. Returns [B, S, D]. It has 2Dm + D + m parameters. The second matrix starts as zeros, so
     that nothing changes before something is learned; in the paper it is merely small.
     Source: Houlsby et al. 2019, section 2.1.
 
@@ -150,7 +150,7 @@ def merge(encoder) -> None:
 
     The changes stay, and are cleared. Call this before weights are read by name, for example to export them.
 
-    A matrix with Keras's LoRA that is quantized is quantized anew, to scales of its own; outputs move by as much as
+    A matrix with Keras's LoRA that is quantized is quantized again, to scales of its own; outputs move by as much as
     that rounds.
 
     Args:

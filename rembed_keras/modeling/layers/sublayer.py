@@ -86,7 +86,7 @@ class Sublayer(keras.layers.Layer):
 
 
 class ProjectionChange(keras.layers.Layer):
-    """What changes the outputs of a projection, and can be folded into its matrix; it begins as the identity.
+    """What changes the outputs of a projection, and can be folded into its matrix; it starts as the identity.
 
     A projection is a dense layer of I features in and O out; heads are flattened. It is built of the shapes of both.
     """

@@ -1,7 +1,7 @@
 """What was done to a model after it was made: layers that were added to it, and layers that were quantized.
 
-A model is made anew of its arguments, and these are none of them: what is saved has to say them too, or weights would
-find no place to go, and be left out without a word. Layers go by the paths that they have in a model made anew, whose
+A model is rebuilt from its arguments, and these are none of them: what is saved has to say them too, or weights would
+find no place to go, and be left out without a word. Layers go by the paths that they have in a rebuilt model, whose
 blocks are numbered from 0 even if blocks were cut from this one.
 """
 
@@ -62,7 +62,7 @@ def _hosted(encoder, without):
 
 
 def change_again(encoder, changes: dict) -> None:
-    """Does to an encoder that was made anew what `changes_of` says.
+    """Does to an encoder that was rebuilt what `changes_of` says.
 
     Raises:
         UserError: if that suits another encoder.
@@ -102,19 +102,19 @@ def config_with_encoder(model, added=()) -> dict:
 
     Args:
         model: it has an `encoder`.
-        added: the ids of layers that the model adds itself when it is made anew.
+        added: the ids of layers that the model adds itself when it is rebuilt.
     """
     encoder = keras.saving.serialize_keras_object(model.encoder)
     plain = {key: value for key, value in encoder["config"].items() if key not in KEYS}
     changes = changes_of(model.encoder, added)
-    told = {name for names in changes.get("quantized", {}).values() for name in names}
-    rest = {name: layer for name, layer in layers_by_name(model).items() if name not in told}
+    named = {name for names in changes.get("quantized", {}).values() for name in names}
+    rest = {name: layer for name, layer in layers_by_name(model).items() if name not in named}
     quantized = _by_mode(rest)
     return {"encoder": encoder | {"config": plain | changes}} | ({"quantized": quantized} if quantized else {})
 
 
 def quantize_again(model, quantized: dict) -> None:
-    """Quantizes layers of a model that was made anew, whose weights are still to come.
+    """Quantizes layers of a model that was rebuilt, whose weights are still to come.
 
     Raises:
         UserError: for a mode that is not saved, or a layer that is not there.
@@ -144,7 +144,7 @@ def _without_old_garbage():
 
 
 def layers_by_name(model) -> dict[str, keras.layers.Layer]:
-    """The layers of a model, by the paths that they have in one that is made anew."""
+    """The layers of a model, by the paths that they have in one that is rebuilt."""
     encoder = getattr(model, "encoder", model)
     names = names_in_blocks(encoder.parts.blocks)
     for layer in model._flatten_layers(include_self=False):

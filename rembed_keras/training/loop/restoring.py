@@ -40,7 +40,7 @@ def load_parts(model, found: checkpoints.Checkpoint) -> None:
 
 
 def restore(found: checkpoints.Checkpoint) -> keras.Model:
-    """The model of a checkpoint, made anew from its configuration.
+    """The model of a checkpoint, rebuilt from its configuration.
 
     Raises:
         UserError: if its files are not of that model, or its starting weights are gone or others now.
@@ -81,7 +81,7 @@ def _made(found, config, kind, source=None):
         files = [file for folder in (found.path, source) if folder for file in folder.glob("*")]
         weights = [file for file in files if file.suffix in WEIGHTS and file.is_file()]
         if ledger(whole, entries=entries).total > sum(file.stat().st_size for file in weights):
-            raise UserError("it tells of a larger model than its files hold")
+            raise UserError("it describes a larger model than its files hold")
         return made(config, kind)
     except UserError as error:
         raise UserError(f"checkpoint {found.path}: {error}") from None
@@ -110,7 +110,7 @@ def load_kept(encoder, found: checkpoints.Checkpoint) -> None:
 
 
 def kept_encoder(found: checkpoints.Checkpoint):
-    """The encoder that a checkpoint's model keeps, made anew with initial weights."""
+    """The encoder that a checkpoint's model keeps, rebuilt with initial weights."""
     model = found.state.get("model")
     config = model.get("config") if isinstance(model, dict) else None
     config = config if isinstance(config, dict) else {}

@@ -14,7 +14,7 @@ from rembed_keras.training.loop import checkpoints, restoring
 STARTS = ("pretrained", "scratch")
 
 
-class Origin:
+class InitialWeights:
     """Encoders that are about to learn a task.
 
     Args:
@@ -61,13 +61,13 @@ class Origin:
 
     @cached_property
     def languages(self) -> list[str]:
-        """Languages that the encoder saw in pre-training, as far as its folder tells."""
+        """Languages that the encoder saw in pre-training, as far as its folder says."""
         corpus = self.folder / "corpus"
         return Corpus(corpus).languages if self.is_run and corpus.is_dir() else []
 
     @cached_property
     def num_segments(self) -> int:
-        """How many segments the encoder tells apart."""
+        """How many segments the encoder distinguishes."""
         return self.fresh().get_config()["num_segments"]
 
     def fresh(self):
