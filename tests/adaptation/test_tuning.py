@@ -1,5 +1,4 @@
 import json
-import math
 import re
 
 import keras
@@ -16,12 +15,12 @@ from rembed_keras.adaptation.methods import (
     Lora,
     Norms,
     Reinitialize,
+    RoAd,
 )
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
 from rembed_keras.modeling.blocks import PreNorm
-from rembed_keras.modeling.layers.adapters import BottleneckAdapter, merge_lora
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
@@ -30,7 +29,7 @@ PRE_NORM = {"block": PreNorm, "num_segments": 0}
 LOW = "embeddings|projection"
 BIAS = "(bias|beta)$"
 NORM = "(gamma|beta)$"
-QUERY_VALUE = "block_./attention/heads/(query|value)/lora_kernel_[ab]$"
+QUERY_VALUE = "block_./attention/heads/(query|value)/lora/(left|right)$"
 ADAPTER = "block_./(attention|feed_forward)/adapter/(down|up)/(kernel|bias)$"
 
 # what is asked for, and the variables of the encoder that have to move, as a pattern of their paths
@@ -57,13 +56,26 @@ CASES = {
     "adapters, shared": ({"layer_sharing": "attention"}, [Adapters(3)], ADAPTER),
     "adapters of one block": ({}, [Adapters(3, layers=[-1])], "block_1/.*adapter"),
     "lora": ({}, [Lora(2)], QUERY_VALUE),
-    "lora, pre-norm": (PRE_NORM, [Lora(2, targets=("output", "up"))], ".*/(merge|up)/lora_kernel_[ab]$"),
+    "lora, pre-norm": (PRE_NORM, [Lora(2, targets=("output", "up"))], ".*/(merge|up)/lora/(left|right)$"),
     "lora everywhere": (
         {},
         [Lora(2, targets=("query", "key", "value", "output", "up", "down"))],
-        ".*/lora_kernel_[ab]$",
+        ".*/lora/(left|right)$",
     ),
-    "lora of one block": ({}, [Lora(2, layers=[0])], "block_0/.*lora_kernel_[ab]$"),
+    "lora of every head": ({}, [Lora(2, per_head=True)], ".*/(query|value)/lora_kernel_[ab]$"),
+    "road": ({}, [RoAd()], "block_./.*/road/(angle|scale)$"),
+    "road and lora, pre-norm": (
+        PRE_NORM,
+        [Lora(2), RoAd(4, targets=("query",))],
+        "block_./attention/((query|value)/lora/|query/road/)",
+    ),
+    "adapters beside and after": (
+        {},
+        [Adapters(3), Adapters(2, [0], "beside")],
+        f"{ADAPTER}|block_0/.*/parallel_adapter/",
+    ),
+    "biases of one block": ({}, [Biases([1])], f"block_1/.*{BIAS}"),
+    "lora of one block": ({}, [Lora(2, layers=[0])], "block_0/.*lora/(left|right)$"),
     "adapters and norms": ({}, [Adapters(3), Norms()], f"{ADAPTER}|.*{NORM}"),
     "biases and lora": ({}, [Biases(), Lora(2)], f"{QUERY_VALUE}|.*{BIAS}"),
     "a block and adapters below": (
@@ -179,7 +191,9 @@ def test_every_kind_of_task_can_be_tuned(make, target):
 
 
 @pytest.mark.parametrize("changes", [{}, PRE_NORM, {"layer_sharing": "all"}], ids=["post-norm", "pre-norm", "shared"])
-@pytest.mark.parametrize("methods", [[Adapters(3)], [Lora(2, targets=("query", "down"))], [Lora(2), Adapters(3)]])
+@pytest.mark.parametrize(
+    "methods", [[Adapters(3)], [Lora(2, targets=("query", "down")), RoAd(2)], [Lora(2), Adapters(3, place="beside")]]
+)
 def test_what_is_added_changes_nothing_at_first(changes, methods):
     model = make_model(**changes)
     plain, shape = outputs(model), values(model)
@@ -188,35 +202,6 @@ def test_what_is_added_changes_nothing_at_first(changes, methods):
     assert {path: value for path, value in values(model).items() if path in shape}.keys() == shape.keys()
     learn(model)
     assert np.abs(outputs(model) - plain).max() > 1e-3
-
-
-def test_an_adapter_is_what_the_paper_says():
-    adapter = BottleneckAdapter(3, "gelu_tanh")
-    x = np.random.default_rng(0).normal(size=(2, 4, 5))
-    adapter(x)
-    for weight in adapter.weights:
-        weight.assign(np.random.default_rng(1).normal(size=weight.shape))
-    down, down_bias, up, up_bias = (np.array(weight.numpy(), "float64") for weight in adapter.weights)
-    inner = x @ down + down_bias
-    inner = 0.5 * inner * (1 + np.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
-    np.testing.assert_allclose(np.asarray(adapter(x)), x + inner @ up + up_bias, atol=1e-5)
-
-
-@pytest.mark.parametrize("changes", [{}, {"layer_sharing": "all"}, PRE_NORM], ids=["post-norm", "shared", "pre-norm"])
-def test_lora_can_be_folded_in_and_keras_folds_it_in_on_saving(changes, tmp_path):
-    model = make_model(**changes)
-    tune(model, [Lora(2, alpha=5.0, targets=("query", "value", "output", "up"))])
-    learn(model)
-    learned = outputs(model)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    np.testing.assert_allclose(outputs(again), learned, atol=1e-6)
-    merge_lora(model.encoder)
-    np.testing.assert_allclose(outputs(model), learned, atol=1e-6)
-    plain = make_model(**changes)
-    for weight in plain.weights:
-        weight.assign(values(model)[weight.path])
-    np.testing.assert_allclose(outputs(plain), learned, atol=1e-6)
 
 
 def test_the_top_blocks_are_reinitialized():
@@ -233,7 +218,7 @@ def test_the_top_blocks_are_reinitialized():
             np.testing.assert_array_equal(value, values(fresh)[path], err_msg=path)
     kernels = [block.feed_forward.up.kernel.numpy() for block in model.encoder.parts.blocks[1:]]
     assert not np.array_equal(*kernels)
-    assert not np.any(model.encoder.parts.blocks[2].attention.adapter.up.kernel.numpy())
+    assert not np.any(model.encoder.parts.blocks[2].attention.after[0].up.kernel.numpy())
 
 
 def test_learning_rates_fall_on_the_way_down():
@@ -244,7 +229,7 @@ def test_learning_rates_fall_on_the_way_down():
     assert shares["embeddings/norm/gamma"] == 0.5**5
     assert shares["block_0/attention/norm/gamma"] == shares["block_0/attention/adapter/up/bias"] == 0.5**4
     assert shares["block_0/feed_forward/norm/gamma"] == 0.5**3, "the second block has it too"
-    assert shares["block_3/attention/heads/query/lora_kernel_a"] == 0.5
+    assert shares["block_3/attention/heads/query/lora/left"] == 0.5
     assert (
         learning_rate_multipliers(model, [LayerwiseDecay(0.5), LayerwiseDecay(0.5)])["block_3/attention/norm/beta"]
         == 0.25
@@ -259,7 +244,9 @@ def test_methods_survive_serialization(method):
     assert type(again) is type(method) and again.get_config() == method.get_config()
 
 
-@pytest.mark.parametrize("methods", [[Adapters(3), Norms()], [Lora(2), Reinitialize(1)]])
+@pytest.mark.parametrize(
+    "methods", [[Adapters(3), Norms()], [Lora(2), Reinitialize(1)], [RoAd(4), Lora(2), Biases([0])]]
+)
 def test_a_tuned_model_comes_back(methods, tmp_path):
     model = make_model()
     tune(model, methods)
@@ -278,10 +265,14 @@ def test_a_tuned_model_comes_back(methods, tmp_path):
         ({}, lambda: [Blocks([2])], "there is no block 2: this encoder has 2, numbered from 0"),
         ({}, lambda: [Lora(layers=[-3])], "there is no block -3"),
         ({}, lambda: [Reinitialize(3)], "there is no block -3"),
-        ({}, lambda: [Lora(targets=("queries",))], "LoRA's targets are ['queries']; they can be of query, key"),
-        ({}, lambda: [Lora(targets=())], "LoRA's targets are []"),
-        ({}, lambda: [Lora(2), Lora(2)], "has LoRA already"),
-        ({}, lambda: [Adapters(2), Adapters(2)], "block_0/attention has an adapter already"),
+        ({}, lambda: [Lora(targets=("queries",))], "targets are ['queries']; they can be of query, key"),
+        ({}, lambda: [Lora(targets=())], "targets are []"),
+        ({}, lambda: [Lora(2), Lora(2)], "block_0/attention/heads/query has 'lora' already"),
+        ({}, lambda: [Adapters(2), Adapters(2)], "block_0/attention has 'adapter' already"),
+        ({}, lambda: [RoAd(3)], "RoAd's variant is 3; it can be one of 1, 2, 4"),
+        ({}, lambda: [RoAd(group_size=5)], "RoAd's group_size is 5; it must be even and divide"),
+        ({}, lambda: [Adapters(2, place="above")], "an adapter's place is 'above'; it can be one of after, beside"),
+        ({}, lambda: [Biases([5])], "there is no block 5"),
         ({}, lambda: [Adapters(0)], "an adapter's width is 0"),
         ({}, lambda: [Lora(rank=1.5)], "LoRA's rank is 1.5"),
         ({}, lambda: [Reinitialize(True)], "the number of layers to reinitialize is True"),

@@ -10,7 +10,7 @@ from keras import ops
 
 from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.layers.activation import activation_function
-from rembed_keras.modeling.layers.adapters import adapters_of
+from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
 from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.layers.tables import initializer
@@ -114,7 +114,8 @@ class TaskModel(OnReplicas, keras.Model):
         self.encoder = encoder
         self.head = head
         self.methods: list = []  # of fine-tuning, that `adapt` applied
-        self.added: frozenset[int] = frozenset()  # ids of the adapters that they added
+        self.added: frozenset[int] = frozenset()  # ids of the layers that they added
+        self.start: dict | None = None  # where weights are that its checkpoints leave out, see `training.loop.starting`
         self._settings = {"dropout": dropout, "name": name}
 
     @property
@@ -151,11 +152,11 @@ class TaskModel(OnReplicas, keras.Model):
         if self.methods:
             raise UserError("this model has fine-tuning methods: give all methods at once")
         self.methods = [*methods]
-        others = {id(adapter) for adapter in adapters_of(self.encoder)}  # of another task that has the same encoder
+        others = {id(layer) for layer in hosted_by(self.encoder)}  # of another task that has the same encoder
         trained = {id(variable) for method in methods for variable in method.apply(self)}
-        self.added = frozenset(id(adapter) for adapter in adapters_of(self.encoder)) - others
+        self.added = frozenset(id(layer) for layer in hosted_by(self.encoder)) - others
         if any(method.chooses for method in methods):
-            is_frozen = self.encoder.get_config()["freeze_input_embedding"]
+            is_frozen = self.encoder.arguments["freeze_input_embedding"]
             frozen = {id(weight) for weight in self.encoder.token_embedding.weights} if is_frozen else set()
             for weight in self.encoder.weights:
                 weight.trainable = id(weight) in trained - frozen

@@ -19,10 +19,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from rembed_keras.data.json_files import parse_json
+from rembed_keras.data.json_files import parse_json, read_json
 from rembed_keras.data.text import sha256
 from rembed_keras.errors import Count, UserError, check_counts
-from rembed_keras.interop.tensors import Tensors
+from rembed_keras.interop.tensors import Stored, Tensors
 from rembed_keras.modeling.saving.filling import Rows, fill
 from rembed_keras.training.distributed.meshes import whole
 
@@ -197,6 +197,38 @@ def assign_arrays(variables, arrays: Mapping[str, Rows], source: Path) -> None:
             raise UserError(f"{source}: {variable.path} has shape {found}, the recipe's {wanted}")
     for variable in variables:
         fill(variable, arrays[variable.path])
+
+
+def assign_in_order(variables, values: list[tuple[str, Rows]], source: Path) -> None:
+    """Gives variables the values of as many others, in their order.
+
+    Args:
+        variables: Keras variables.
+        values: names, for messages, and values.
+        source: where the values came from, for messages.
+
+    Raises:
+        UserError: for another number of them, or the first that has another shape; nothing was changed then.
+    """
+    if len(variables) != len(values):
+        raise UserError(f"{source} has {len(values)} weights where {len(variables)} belong: it is of another model")
+    for variable, (name, value) in zip(variables, values, strict=True):
+        if tuple(variable.shape) != tuple(value.shape):
+            raise UserError(f"{source}: {name} has shape {tuple(value.shape)}, the model's {tuple(variable.shape)}")
+    for variable, (_, value) in zip(variables, values, strict=True):
+        fill(variable, value if isinstance(value, Stored) else read(value))
+
+
+def opened(path: Path) -> Checkpoint:
+    """The checkpoint in a folder, whose files' checksums are not compared.
+
+    Raises:
+        UserError: if it is none.
+    """
+    record = read_json(path / "state.json")
+    if not (isinstance(record.get("step"), int) and isinstance(record.get("state"), dict)):
+        raise UserError(f"{path / 'state.json'} describes no checkpoint")
+    return Checkpoint(path, record["step"], record["state"])
 
 
 def _flush(path: Path) -> None:

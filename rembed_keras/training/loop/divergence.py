@@ -100,9 +100,8 @@ def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], 
             optimizer[variable.path] = np.full_like(optimizer[variable.path], fresh[variable.name])
     owners = restoring.parts_of(learner)
     parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()} | {"optimizer": optimizer}
-    state = {
+    state = restoring.state_of(learner) | {
         "seeds": [seed.tolist() for seed in seeds],
-        "model": keras.saving.serialize_keras_object(learner),
         "optimizer": keras.saving.serialize_keras_object(learner.optimizer),
     }
     if folder is None:

@@ -159,7 +159,7 @@ class _Saves:
         """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes."""
         learner = self.learner
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
-        state = {"running": running, "model": keras.saving.serialize_keras_object(learner)}
+        state = {"running": running} | restoring.state_of(learner)
         owners = restoring.parts_of(learner) | {"optimizer": learner.optimizer.variables}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
         if self.is_chief:

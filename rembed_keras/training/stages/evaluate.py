@@ -1,4 +1,4 @@
-"""Scores of fine-tuned encoders, beside what is had for nothing."""
+"""Scores of fine-tuned encoders, beside encoder-free baselines."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.stages.finetune import folder_of, has_failed
-from rembed_keras.training.stages.origin import STARTS, Origin
+from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights
 
 BATCH_SIZE = 64
 
@@ -53,8 +53,8 @@ def evaluate(
     Raises:
         UserError: for a model that was not fine-tuned, or several learning rates and no data to choose by.
     """
-    origin = Origin(workdir.path, encoder, pretrained)
-    asked = Asked(workdir, task, origin, sequence_length, jit_compile)
+    initial = InitialWeights(workdir.path, encoder, pretrained)
+    asked = Asked(workdir, task, initial, sequence_length, jit_compile)
     scores, chosen = [], {}
     for start in starts:
         rate = chosen[start] = _choose(asked, start, learning_rates, seeds)
@@ -68,7 +68,7 @@ def evaluate(
     for system, answer in baselines.items():
         for language, examples in task.scored.items():
             scores += _record(asked, system, None, language, examples, answer(examples))
-    publish(workdir, scores, [*starts, *baselines], task.train_language, origin.languages)
+    publish(workdir, scores, [*starts, *baselines], task.train_language, initial.languages)
 
 
 def tabulate(workdir: Workdir) -> None:
@@ -84,17 +84,17 @@ class Asked:
     Args:
         workdir: the run's folder, with the fine-tuned models.
         task: the task.
-        origin: where their encoders came from.
+        initial: where their encoders came from.
         sequence_length: S.
         jit_compile: whether to use XLA where it works.
     """
 
-    def __init__(self, workdir, task, origin, sequence_length, jit_compile=True):
-        self.workdir, self.task, self.origin, self.sequence_length = workdir, task, origin, sequence_length
+    def __init__(self, workdir, task, initial, sequence_length, jit_compile=True):
+        self.workdir, self.task, self.initial, self.sequence_length = workdir, task, initial, sequence_length
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
         self._encoded: dict[int, tuple[Sequence[Any], Encoded]] = {}  # by the identity of the examples
         self._model: Any = None
-        self._of: Any = None  # the configuration in its checkpoint
+        self._of: Any = None  # its configuration and its start, as its checkpoint says them
 
     def model(self, start, rate, seed):
         """A fine-tuned model, until the next is asked for; None if its training failed."""
@@ -104,11 +104,12 @@ class Asked:
         found = checkpoints.latest(folder)
         if found is None:
             raise UserError(f"{folder} is missing: run finetune first")
-        if self._model is not None and found.state.get("model") == self._of:
+        described = [found.state.get(key) for key in ("model", "start")]
+        if self._model is not None and described == self._of:
             restoring.load_parts(self._model, found)  # whose program is compiled
             return self._model
         keras.backend.clear_session(free_memory=False)
-        self._model, self._of = restoring.restore(found), found.state["model"]
+        self._model, self._of = restoring.restore(found), described
         self._model.compile(jit_compile=self._jit_compile)
         return self._model
 
@@ -117,7 +118,7 @@ class Asked:
         if id(examples) not in self._encoded:
             self._encoded[id(examples)] = (
                 examples,
-                self.task.encode(examples, self.origin.tokenizer, self.sequence_length, self.origin.num_segments),
+                self.task.encode(examples, self.initial.tokenizer, self.sequence_length, self.initial.num_segments),
             )
         _, encoded = self._encoded[id(examples)]
         return self.task.answers(examples, encoded, predict(model, encoded.inputs, BATCH_SIZE))

@@ -18,19 +18,19 @@ import keras
 import numpy as np
 
 from rembed_keras.adaptation.methods import Method
-from rembed_keras.adaptation.tuning import learning_rate_multipliers, tune, tuned
+from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
 from rembed_keras.tasks.kinds.task import Task, batches
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
 from rembed_keras.training.optimizers.loss_scale import scaled_for
-from rembed_keras.training.stages.origin import STARTS, Origin
+from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights
 
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
 TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
@@ -67,7 +67,7 @@ def finetune(
 ) -> None:
     """Fine-tunes one model for each start, learning rate and seed; each is resumed, or left alone if it is done.
 
-    A training whose loss is no longer a number counts as failed, which is told with the scores; the others go on.
+    A training whose loss is no longer finite counts as failed, which is reported with the scores; the others go on.
 
     Args:
         workdir: the run's folder.
@@ -97,13 +97,13 @@ def finetune(
     check_counts(counts | {"log_every": log_every})
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
-    origin = Origin(workdir.path, encoder, pretrained)
-    encoded = task.encode(task.splits.train, origin.tokenizer, sequence_length, origin.num_segments)
+    initial = InitialWeights(workdir.path, encoder, pretrained)
+    encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
     if encoded.truncated and workdir.is_chief:
         share = encoded.truncated / len(task.splits.train)
         print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
-        write_atomically(workdir.path / "ledger.json", json.dumps(ledger(origin.fresh()).to_json(), indent=1))
+        write_atomically(workdir.path / "ledger.json", json.dumps(ledger(initial.fresh()).to_json(), indent=1))
     settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "warmup_share": warmup_share}
     settings |= {
         "dropout": dropout,
@@ -113,17 +113,17 @@ def finetune(
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
-    learners = _Learners(task, origin, optimizer, methods, dropout, placement, (round(warmup_share * steps), steps))
+    learners = _Learners(task, initial, optimizer, methods, dropout, placement, (round(warmup_share * steps), steps))
     for rate, start, seed in itertools.product(learning_rates, starts, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
             continue
-        learner = learners.begin(start, rate, seed)
+        data = batches(encoded, batch_size, seed)
+        learner = learners.begin(start, rate, seed, data)
         if workdir.is_chief:
-            _account(workdir, task, tuned(learner))
+            _record_cost(workdir, task, tuned(learner))
             folder.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(folder.parent / SETTINGS, json.dumps(settings, indent=1))
-        data = batches(encoded, batch_size, seed)
         _build_metrics(learner, placement, data)
         try:
             train(
@@ -147,13 +147,13 @@ def finetune(
     if not workdir.is_chief:
         return
     (workdir.finetuned / task.name).mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(origin.tokenizer.path, workdir.finetuned / task.name / "tokenizer.model")
-    about = task.description() | {"sequence_length": sequence_length, "tokenizer_sha256": origin.tokenizer.sha256}
+    shutil.copyfile(initial.tokenizer.path, workdir.finetuned / task.name / "tokenizer.model")
+    about = task.description() | {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
     write_atomically(workdir.finetuned / task.name / "task.json", json.dumps(about, indent=1, ensure_ascii=False))
 
 
 def _sha256(encoded):
-    """Checksum of all that is learnt from, in hexadecimal digits."""
+    """Checksum of the training examples, in hexadecimal digits."""
     digest = hashlib.sha256()
     for column in keras.tree.flatten([encoded.inputs, encoded.targets, encoded.weights]):
         digest.update(b"" if column is None else np.asarray(column).tobytes())
@@ -161,7 +161,7 @@ def _sha256(encoded):
 
 
 def _refuse_another_of_its_name(folder, settings):
-    """Models that were learnt otherwise would be taken for those of this task, as if it had been done."""
+    """Models that were trained otherwise would be taken for those of this task, as if it had been done."""
     there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
     there = {"methods": there.get("ways")} | there  # as version 0.1 called them
     for key, value in settings.items():
@@ -185,39 +185,44 @@ def trained_in(folder: Path) -> list[Trained]:
 
 
 def has_failed(folder: Path) -> bool:
-    """Whether a model's training ended in a loss that is no number."""
+    """Whether a model's training ended in a non-finite loss."""
     return (folder / "failed.json").exists()
 
 
 class _Learners:
     """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
 
-    def __init__(self, task, origin, optimizer, methods, dropout, placement, schedule):
-        self.task, self.origin, self.optimizer, self.methods = task, origin, optimizer, methods
+    def __init__(self, task, initial, optimizer, methods, dropout, placement, schedule):
+        self.task, self.initial, self.optimizer, self.methods = task, initial, optimizer, methods
         self.dropout, self.placement, self.schedule = dropout, placement, schedule
         self._learner: Any = None
         self._rate: float | None = None
+        self._checksum: str | None = None  # of the pre-trained encoder
 
-    def begin(self, start, rate, seed):
+    def begin(self, start, rate, seed, data):
         """A compiled model that has learned nothing of the task yet, until the next is asked for."""
-        fresh = self._fresh(start, rate, seed)
-        if rate != self._rate:
+        fresh = self._fresh(start, rate, seed, data)
+        if rate != self._rate or self._learner.get_config()["methods"] != fresh.get_config()["methods"]:
             self._learner, self._rate = fresh, rate
             return fresh
         ours, theirs = ([*model.variables, *model.optimizer.variables] for model in (self._learner, fresh))
         for variable, value in zip(ours, theirs, strict=True):
             variable.assign(checkpoints.read(value))
+        self._learner.start = fresh.start
         return self._learner
 
-    def _fresh(self, start, rate, seed):
+    def _fresh(self, start, rate, seed, data):
         keras.backend.clear_session(free_memory=False)
         keras.utils.set_random_seed(seed)
         with self.placement.scope():
-            fresh = self.task.make_model(self.origin.fresh(), self.dropout)
-        self.origin.start(fresh.encoder, start)
+            fresh = self.task.make_model(self.initial.fresh(), self.dropout)
+        self.initial.start(fresh.encoder, start)
+        started = self._started(fresh) if start == "pretrained" else None  # others' initial weights are nowhere else
+        methods = self._settled(fresh, data)
         with self.placement.scope():  # a method may add layers
-            tune(fresh, self.methods)
-            shares = learning_rate_multipliers(fresh, self.methods)
+            tune(fresh, methods)
+            fresh.start = started if starting.is_partial(fresh, task_variables(fresh)) else None
+            shares = learning_rate_multipliers(fresh, methods)
             optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
             fresh.compile(
                 optimizer=scaled_for(fresh, optimizer),
@@ -226,6 +231,22 @@ class _Learners:
             )
             fresh.optimizer.build(fresh.trainable_variables)
         return fresh
+
+    def _started(self, model):
+        """Where the weights are that a model has now, and their checksum; None if all of them will be trained."""
+        if not self.methods and not model.encoder.arguments["freeze_input_embedding"]:
+            return None
+        self._checksum = self._checksum or starting.checksum(model.encoder.weights)
+        return {"place": self.initial.place, "sha256": self._checksum}
+
+    def _settled(self, model, data):
+        """The methods, those that ask the training data as they are for this model, which are printed."""
+        methods = [method.settle(model, (data[i] for i in itertools.count())) for method in self.methods]
+        if self.placement.processes.is_chief:
+            for method, given in zip(methods, self.methods, strict=True):
+                if method is not given:
+                    print(f"finetune/{self.task.name}: {method}", flush=True)
+        return methods
 
 
 def _build_metrics(learner, placement, data):
@@ -238,14 +259,14 @@ def _build_metrics(learner, placement, data):
     learner.reset_metrics()
 
 
-def _account(workdir, task, cost):
-    """Writes into the ledger what a task costs besides the encoder that all tasks share, and tells it once."""
+def _record_cost(workdir, task, cost):
+    """Writes into the ledger what a task costs besides the encoder that all tasks share, and prints it once."""
     path = workdir.path / "ledger.json"
-    account = json.loads(path.read_text(encoding="utf-8"))
+    costs = json.loads(path.read_text(encoding="utf-8"))
     of_task = {"trainable": cost.trainable, "stored": cost.stored, "total": cost.total}
-    if account.setdefault("tasks", {}).get(task.name) != of_task:
-        account["tasks"][task.name] = of_task
-        write_atomically(path, json.dumps(account, indent=1))
+    if costs.setdefault("tasks", {}).get(task.name) != of_task:
+        costs["tasks"][task.name] = of_task
+        write_atomically(path, json.dumps(costs, indent=1))
         print(
             f"finetune/{task.name}: {cost.trainable:,} of {cost.total:,} parameters are trained, {cost.stored:,} are "
             "the task's own",

@@ -16,7 +16,7 @@ from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.stages.finetune import trained_in
-from rembed_keras.training.stages.origin import STARTS
+from rembed_keras.training.stages.initial_weights import STARTS
 
 KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
 CHUNK = 512  # examples that are held at a time
@@ -39,7 +39,7 @@ class Answerer:
         folder = _task_folder(Path(run), task)
         about = read_json(folder / "task.json")
         kind, self.sequence_length = about.pop("kind", None), about.pop("sequence_length", None)
-        learnt_with = about.pop("tokenizer_sha256", None)
+        trained_with = about.pop("tokenizer_sha256", None)
         if kind not in [*KINDS]:
             raise UserError(
                 f"{folder} is a task of kind {shortened(kind)}; what can answer a file is {', '.join(KINDS)}"
@@ -50,9 +50,9 @@ class Answerer:
         except (TypeError, AttributeError):
             raise UserError(f"{folder / 'task.json'} describes no task: fine-tune again") from None
         self.tokenizer = Tokenizer(folder / "tokenizer.model")
-        if learnt_with not in (None, self.tokenizer.sha256):
+        if trained_with not in (None, self.tokenizer.sha256):
             raise UserError(
-                f"{self.tokenizer.path} is not the tokenizer that the task was learnt with: run finetune again"
+                f"{self.tokenizer.path} is not the tokenizer that the task was fine-tuned with: run finetune again"
             )
         self.model = restoring.restore(_checkpoint(folder))
         self._check(folder / "task.json")
@@ -129,9 +129,9 @@ def _task_folder(run, task):
     if not folders:
         raise UserError(f"{run} has no fine-tuned model: it is not the folder of a run that fine-tuned")
     if task is None and len(folders) > 1:
-        raise UserError(f"{run} has learnt {', '.join(sorted(folders))}: say which, with --task")
+        raise UserError(f"{run} has been fine-tuned for {', '.join(sorted(folders))}: say which, with --task")
     if task is not None and task not in folders:
-        raise UserError(f"{run} has not learnt {task}{did_you_mean(task, folders)}")
+        raise UserError(f"{run} has not been fine-tuned for {task}{did_you_mean(task, folders)}")
     return folders[task] if task is not None else next(iter(folders.values()))
 
 

@@ -15,7 +15,7 @@ from rembed_keras.tasks.scores import Score
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.stages.evaluate import publish
-from rembed_keras.training.stages.origin import Origin
+from rembed_keras.training.stages.initial_weights import InitialWeights
 
 
 def retrieve(
@@ -39,17 +39,17 @@ def retrieve(
     Raises:
         UserError: if there is no pre-trained encoder.
     """
-    origin = Origin(workdir.path, encoder, pretrained)
+    initial = InitialWeights(workdir.path, encoder, pretrained)
     sentences = {}
     for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
         keras.utils.set_random_seed(seed)
-        probed = origin.fresh()
-        origin.start(probed, start)
+        probed = initial.fresh()
+        initial.start(probed, start)
         sentences[system] = sentence_encoder(probed)
     for text in texts:
         scores: list[Score] = []
         for system, model in sentences.items():
-            found = _precisions(model, text, origin.tokenizer, sequence_length)
+            found = _precisions(model, text, initial.tokenizer, sequence_length)
             for language in text.languages:
                 scores += _both_ways(text, language, found[language], seed, system)
         for language in text.languages:
@@ -57,7 +57,7 @@ def retrieve(
             ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
             scores += _both_ways(text, language, hits_at_1(tfidf_similarity(ours, theirs)), None, "tfidf")
             scores += _both_ways(text, language, (1 / len(rows),) * 2, None, "chance")
-        publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot, origin.languages)
+        publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot, initial.languages)
 
 
 def trace_retrieval(

@@ -15,7 +15,7 @@ from rembed_keras.tasks.scores import Score
 from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.stages.evaluate import Asked, publish
-from rembed_keras.training.stages.origin import Origin
+from rembed_keras.training.stages.initial_weights import InitialWeights
 
 
 def submit(
@@ -45,7 +45,7 @@ def submit(
     Raises:
         UserError: if `evaluate` has not scored it.
     """
-    asked = Asked(workdir, task, Origin(workdir.path, encoder, pretrained), sequence_length)
+    asked = Asked(workdir, task, InitialWeights(workdir.path, encoder, pretrained), sequence_length)
     chosen = read_json(workdir.finetuned / task.name / "chosen.json")
     if start not in chosen:
         raise UserError(f"submit/{task.name}: evaluate has scored no model that started {start}")
@@ -84,11 +84,11 @@ def mine(
         sequence_length: S, tokens that are read of a sentence.
         start: "pretrained", or "scratch" for an untrained encoder.
     """
-    origin = Origin(workdir.path, encoder, pretrained)
-    probed = origin.fresh()
-    origin.start(probed, start)
+    initial = InitialWeights(workdir.path, encoder, pretrained)
+    probed = initial.fresh()
+    initial.start(probed, start)
     model = sentence_encoder(probed)
-    dev, test = (_vectors(model, origin.tokenizer, part, sequence_length) for part in (texts.dev, texts.test))
+    dev, test = (_vectors(model, initial.tokenizer, part, sequence_length) for part in (texts.dev, texts.test))
     thresholds = bitext.bucc_thresholds(texts.dev, dev) if texts.dev else None
     open_tests = {language: each for language, each in texts.test.items() if each.gold is not None}
     hidden = {language: each for language, each in texts.test.items() if each.gold is None}
@@ -108,7 +108,7 @@ def mine(
         for metric, value in values.items()
     ]
     if scores:
-        publish(workdir, scores, [start], "en", origin.languages or list(sizes))
+        publish(workdir, scores, [start], "en", initial.languages or list(sizes))
     if hidden:
         Console().print(f"mine/{name}: {len(hidden)} tests are hidden; what is handed in is in {folder}")
 

@@ -156,7 +156,7 @@ def test_a_file_is_answered_as_the_examples_were(workdir, tmp_path):
     check_served(answerer, tmp_path)
     with pytest.raises(UserError, match="has no column words"):
         list(answerer.read(tmp_path / "mine.tsv", text="words"))
-    with pytest.raises(UserError, match=r"has not learnt topic; did you mean topics\?"):
+    with pytest.raises(UserError, match=r"has not been fine-tuned for topic; did you mean topics\?"):
         Answerer(workdir.path, "topic")
 
 

@@ -14,7 +14,7 @@ from rembed_keras.training.loop import checkpoints, restoring
 STARTS = ("pretrained", "scratch")
 
 
-class Origin:
+class InitialWeights:
     """Encoders that are about to learn a task.
 
     Args:
@@ -34,6 +34,7 @@ class Origin:
         self.folder = Path(pretrained) if pretrained is not None else folder
         if not self.folder.is_dir():
             raise UserError(f"{self.folder} is not a folder of a model")
+        self._is_own = pretrained is None
         self.is_run = pretrained is None or (self.folder / "checkpoints").is_dir()
 
     @cached_property
@@ -60,13 +61,13 @@ class Origin:
 
     @cached_property
     def languages(self) -> list[str]:
-        """Languages that the encoder saw in pre-training, as far as its folder tells."""
+        """Languages that the encoder saw in pre-training, as far as its folder says."""
         corpus = self.folder / "corpus"
         return Corpus(corpus).languages if self.is_run and corpus.is_dir() else []
 
     @cached_property
     def num_segments(self) -> int:
-        """How many segments the encoder tells apart."""
+        """How many segments the encoder distinguishes."""
         return self.fresh().get_config()["num_segments"]
 
     def fresh(self):
@@ -76,6 +77,14 @@ class Origin:
         if self.is_run:
             return restoring.kept_encoder(self._found)
         return type(self._model[0]).from_config(self._model[0].get_config())
+
+    @cached_property
+    def place(self) -> str:
+        """Where the weights are: within the run that fine-tunes by a relative path, so that it can be moved."""
+        if not self.is_run:
+            return str(self.folder.resolve())
+        path = self._found.path
+        return path.relative_to(self.folder).as_posix() if self._is_own else str(path.resolve())
 
     def start(self, encoder, start: str) -> None:
         """Gives a fresh encoder the weights of a start.

@@ -1,0 +1,68 @@
+"""Where a fine-tuned model started: the weights that its checkpoints leave out, since fine-tuning did not change them.
+
+Many tasks share one encoder, and most of what a parameter-efficient method would write is that encoder again. Such a
+checkpoint holds what was trained or added, and says where the encoder started from and what its checksum is. The
+checksum is of the values, so that weights that were moved or converted are recognized.
+"""
+
+import hashlib
+from pathlib import Path
+
+from rembed_keras.errors import UserError, shortened
+from rembed_keras.modeling.layers.adapters import added_variables, hosted_by
+from rembed_keras.training.loop import checkpoints
+
+
+def checksum(weights) -> str:
+    """Checksum of the values of variables, in their order, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for weight in weights:
+        value = checkpoints.read(weight)
+        digest.update(f"{value.dtype} {value.shape}".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def base_weights(model) -> list:
+    """The encoder's weights without those that the model's fine-tuning methods added: what it started from."""
+    encoder = model.encoder
+    others = [layer for layer in hosted_by(encoder) if id(layer) not in model.added]
+    before = {id(weight) for layer in others for weight in layer.weights}
+    added = {id(weight) for weight in added_variables(encoder)} - before
+    return [weight for weight in encoder.weights if id(weight) not in added]
+
+
+def is_partial(model, owned) -> bool:
+    """Whether a tuned model has weights that it reads and that are not its own.
+
+    Args:
+        model: a task model.
+        owned: the variables that are its own.
+    """
+    own = {id(variable) for variable in owned}
+    left = [weight for weight in model.encoder.weights if id(weight) not in own]
+    return bool(left if model.reads == "pooled_output" else model.encoder.without_pooler(left))
+
+
+def checksum_of(start: object) -> str | None:
+    """The checksum in what a checkpoint or a model says of its start."""
+    return start.get("sha256") if isinstance(start, dict) else None
+
+
+def folder_of(start: object, path: Path) -> Path:
+    """Where the starting weights of a checkpoint are.
+
+    Args:
+        start: "place" and "sha256"; a place that is relative is in the run of the checkpoint.
+        path: the checkpoint's folder.
+
+    Raises:
+        UserError: if they are gone.
+    """
+    place = start.get("place") if isinstance(start, dict) else None
+    if not isinstance(place, str) or "\0" in place:
+        raise UserError(f"checkpoint {path}: its start is {shortened(start)}, which names no starting weights")
+    found = next((each / place for each in path.resolve().parents if (each / place).is_dir()), None)
+    if found is None:
+        raise UserError(f"checkpoint {path} holds what fine-tuning trained; its starting weights, {place}, are gone")
+    return found

@@ -1,0 +1,175 @@
+"""A checkpoint of parameter-efficient fine-tuning holds what was trained; the rest is found again, or asked for."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.adaptation import Adapters, Biases, HeadOnly, LayerwiseDecay, Lora, Norms, Reinitialize, RoAd
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.tasks import Classification, Tagging
+from rembed_keras.tasks.kinds.examples import Labelled, Splits, Tagged
+from rembed_keras.training import AdamW, Answerer, evaluate, finetune
+from rembed_keras.training.loop import checkpoints, restoring, starting
+from rembed_keras.training.loop.workdir import Workdir
+
+pytestmark = [
+    pytest.mark.usefixtures("without_graphs"),
+    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
+]
+EXAMPLES = [Labelled(str(i), word, None, ("yes", "no")[i % 2]) for i, word in enumerate(["save", "open", "the", "in"])]
+SENTENCES = [Tagged(str(i), ("save", "the", "file"), ("B-X", "O", "O")) for i in range(4)]
+MODELS = {"seeds": (0,), "jit_compile": False, "learning_rates": (0.01,), "sequence_length": 12}
+
+
+def make_encoder(**changes):
+    return Encoder(900, 2, 2, 8, 16, 4, max_sequence_length=32, **changes)
+
+
+def pretrain(folder, corpus, seed=3, **changes):
+    """A run's folder with a checkpoint of a masked LM, whose encoder has other weights than a fresh one."""
+    keras.utils.set_random_seed(seed)
+    model = MaskedLM(make_encoder(**changes), 6)
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    checkpoints.save(folder / "checkpoints", 7, parts, {"running": []} | restoring.state_of(model))
+    (folder / "corpus").symlink_to(corpus.path)
+    return model
+
+
+@pytest.fixture
+def workdir(corpus, tmp_path):
+    made = Workdir(tmp_path / "run")
+    pretrain(made.path, corpus)
+    yield made
+    made.close()
+
+
+def optimizer(learning_rate, multipliers):
+    return AdamW(learning_rate, multipliers=multipliers)
+
+
+def classify(name="topics"):
+    return Classification(name, Splits(EXAMPLES, {"en": EXAMPLES}, {"en": EXAMPLES}))
+
+
+def tune_on(workdir, methods, task=None, **changes):
+    """Fine-tunes once and returns the checkpoint's folder."""
+    task = task or classify()
+    settings = MODELS | {"encoder": make_encoder, "starts": ("pretrained",), "epochs": 2, "batch_size": 2} | changes
+    finetune(workdir, optimizer, task, methods=methods, **settings)
+    return checkpoints.latest(workdir.finetuned / task.name / f"{settings['starts'][0]}-lr0.01-seed0").path
+
+
+def size_of(path):
+    """Bytes of the numbers in a checkpoint's files of weights."""
+    found = checkpoints.opened(path)
+    arrays = [np.asarray(array) for part in ("encoder", "head") for array in found.arrays(part).values()]
+    return sum(array.nbytes for array in arrays)
+
+
+def stored(workdir, task="topics"):
+    return json.loads((workdir.path / "ledger.json").read_text())["tasks"][task]["stored"]
+
+
+def weights(path):
+    model = restoring.restore(checkpoints.opened(path))
+    return {weight.path: keras.ops.convert_to_numpy(weight) for weight in model.weights}
+
+
+METHODS = {
+    "head": [HeadOnly()],
+    "biases": [Biases()],
+    "lora": [Lora(2), Norms(), LayerwiseDecay(0.9)],
+    "lora of every head": [Lora(2, per_head=True)],
+    "adapters and road": [Adapters(2), RoAd(), Reinitialize(1)],
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_checkpoint_holds_what_was_trained_and_the_model_comes_back(name, workdir, tmp_path, corpus, monkeypatch):
+    path = tune_on(workdir, METHODS[name])
+    assert size_of(path) == 4 * stored(workdir)
+    assert checkpoints.opened(path).state["start"]["place"] == "checkpoints/step-00000007"
+    found, size = weights(path), size_of(path)
+    shutil.rmtree(path.parent)
+    monkeypatch.setattr(starting, "is_partial", lambda model, owned: False)
+    whole = tune_on(workdir, METHODS[name])
+    assert size_of(whole) > size
+    expected = weights(whole)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+def test_what_all_of_trains_and_what_starts_from_scratch_is_whole(workdir):
+    whole = tune_on(workdir, [])
+    assert "start" not in checkpoints.opened(whole).state
+    tags = Tagging("names", Splits(SENTENCES, {"en": SENTENCES}, {"en": SENTENCES}))
+    assert "start" not in checkpoints.opened(tune_on(workdir, [], tags)).state  # its pooler is nobody's
+    scratch = tune_on(workdir, [Lora(2)], classify("scratch"), starts=("scratch",))
+    assert "start" not in checkpoints.opened(scratch).state
+    assert size_of(scratch) > 4 * stored(workdir, "scratch")
+
+
+@pytest.mark.parametrize("kind", ["run", "preset"])
+def test_it_is_evaluated_and_answers_wherever_the_weights_are(kind, corpus, tmp_path):
+    folder = tmp_path / "other"
+    model = pretrain(folder, corpus)
+    if kind == "preset":
+        shutil.rmtree(folder)
+        model.save_to_preset(str(folder))
+        shutil.copy(corpus.tokenizer.path, folder / "tokenizer.model")
+    workdir = Workdir(tmp_path / "run")
+    how = {"encoder": None, "pretrained": str(folder), "seeds": (0, 1)}
+    path = tune_on(workdir, [Lora(2)], **how)
+    assert size_of(path) == 4 * stored(workdir)
+    log = workdir.metrics.path.read_bytes()
+    assert tune_on(workdir, [Lora(2)], **how) == path
+    assert workdir.metrics.path.read_bytes() == log  # done
+    evaluate(workdir, classify(), **(MODELS | {"starts": ("pretrained",)} | how))
+    rows = (workdir.path / "predictions/topics/pretrained-seed0.en.jsonl").read_text().splitlines()
+    answers = [answer for _, answer in Answerer(workdir.path).answers(EXAMPLES)]
+    assert answers == [json.loads(row)["answer"] for row in rows]
+    shutil.move(folder, tmp_path / "elsewhere")
+    with pytest.raises(
+        UserError, match=r"holds what fine-tuning trained; its starting weights, .*, are gone"
+    ) as caught:
+        Answerer(workdir.path)
+    assert "\n" not in str(caught.value)
+    workdir.close()
+
+
+def test_other_starting_weights_are_refused(workdir, corpus, tmp_path):
+    path = tune_on(workdir, [Norms()])
+    moved = tmp_path / "moved"
+    shutil.copytree(workdir.path, moved, symlinks=True)
+    there = moved / path.relative_to(workdir.path)
+    assert weights(there).keys() == weights(path).keys()  # a run that was moved
+    shutil.rmtree(moved / "checkpoints")
+    (moved / "corpus").unlink()
+    pretrain(moved, corpus, seed=4)
+    with pytest.raises(UserError, match=r"the starting weights in .* differ from those that it started from"):
+        weights(there)
+    shutil.rmtree(moved / "checkpoints")
+    (moved / "corpus").unlink()
+    pretrain(moved, corpus, head_dim=8)
+    with pytest.raises(UserError, match="has shape"):
+        weights(there)
+    shutil.rmtree(workdir.path / "checkpoints")
+    (workdir.path / "corpus").unlink()
+    pretrain(workdir.path, corpus, seed=4)
+    with pytest.raises(UserError, match="was fine-tuned from other starting weights than those that this model has"):
+        tune_on(workdir, [Norms()])
+
+
+@pytest.mark.parametrize("start", ["x", {"place": 3}, {"place": "a\0b"}, {"place": "no/where"}, {}])
+def test_a_start_that_is_none_is_named(start, workdir):
+    path = tune_on(workdir, [HeadOnly()])
+    record = json.loads((path / "state.json").read_text())
+    record["state"]["start"] = start
+    (path / "state.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"names no starting weights|are gone"):
+        weights(path)
