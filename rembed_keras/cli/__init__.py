@@ -57,7 +57,7 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
     from rembed_keras import config
 
     loaded = config.load(recipe, bindings, allow_import)
-    account = config.account(loaded)
+    account = config.ledger_of(loaded)
     if as_json:
         shown = {
             "ledger": account.to_json() if account else None,

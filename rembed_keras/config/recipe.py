@@ -6,12 +6,13 @@ the way is an error that names the place and what may have been meant. Nothing i
 recipe is judged in a moment.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rembed_keras.config.annotations import check_value
-from rembed_keras.config.bindings import Binding, Macro, Reference, check_binding, items_of
 from rembed_keras.config.signatures import signature
+from rembed_keras.config.statements import Binding, Macro, Reference, check_binding, items_of
 from rembed_keras.errors import UserError, did_you_mean
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
@@ -93,6 +94,24 @@ class Recipe:
         for binding in self._bindings_of(reference.scope, reference.target):
             values[binding.parameter] = self.resolve(binding.value)
         return values
+
+    def places(self, message: str, references: Iterable[Reference]) -> str:
+        """Where what a message names is bound, as an end of the message: the parameters of some references.
+
+        Args:
+            message: names parameters, as constructors do.
+            references: what has these parameters.
+
+        Returns:
+            For example " (NUM_HEADS: command line)"; empty if none of them is bound.
+        """
+        given = {
+            binding.parameter: self._given(binding)
+            for reference in references
+            for binding in self._bindings_of(reference.scope, reference.target)
+        }
+        named = [given[word] for word in dict.fromkeys(re.findall(r"\w+", message)) if word in given]
+        return f" ({', '.join(f'{each.key}: {each.place}' for each in named)})" if named else ""
 
     def _bindings_of(self, scope, target):
         """Bindings that apply when a target is called in a scope; those of inner scopes come last."""

@@ -8,12 +8,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import keras
+
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.adapters import adapters_of
 from rembed_keras.modeling.ways import Way
 
 
-def tune(model, ways: Sequence[Way]) -> None:
+def tune(model: keras.Model, ways: Sequence[Way]) -> None:
     """Makes a task model ready to learn in some ways.
 
     Call it once, when the encoder has its pre-trained weights, before `compile` and before the optimizer is built;
@@ -92,7 +94,7 @@ class Tuned:
     total: int
 
 
-def tuned(model) -> Tuned:
+def tuned(model: keras.Model) -> Tuned:
     """Counts what a task costs in a model that was tuned.
 
     >>> from rembed_keras.modeling import Classifier, Encoder

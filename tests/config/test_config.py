@@ -11,7 +11,7 @@ import gin
 import pytest
 
 from rembed_keras import config
-from rembed_keras.config.bindings import Reference
+from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -68,10 +68,23 @@ def test_later_files_and_the_command_line_win(load):
     assert recipe.knobs()["STEPS"] == {"value": 7, "about": "batches"}
 
 
-def test_the_account_follows_scopes_and_macros(load):
-    account = config.account(load())
+def test_the_ledger_follows_scopes_and_macros(load):
+    account = config.ledger_of(load())
     assert account.paper_total - account.paper_kept == 100 * 32
-    assert config.account(load(bindings=["modeling.MaskedLM.coupling=coupled"])).paper_total == account.paper_kept
+    coupled = config.ledger_of(
+        load(bindings=["modeling.MaskedLM.coupling=coupled", "modeling.Encoder.input_embedding_dim=32"])
+    )
+    assert coupled.paper_total == coupled.paper_kept
+
+
+def test_the_ledger_is_of_the_scope_that_the_stage_is_listed_in(load):
+    plain = config.ledger_of(load())
+    lines = (
+        "training.run.stages = [%PRETRAIN]\nPRETRAIN = @deep/training.pretrain\ndeep/modeling.Encoder.num_layers = 5\n"
+    )
+    recipe = load(lines)
+    assert [entry.name for entry in config.ledger_of(recipe).entries if "blocks" in entry.name] == ["5 blocks"]
+    assert plain.kept < config.ledger_of(recipe).kept
 
 
 MISSPELT = {
@@ -181,8 +194,9 @@ def test_mistakes_on_the_command_line_are_named(load, command):
     ],
 )
 def test_what_is_no_literal_is_a_string(load, text, value):
-    key = "modeling.Encoder.activation"  # of no kind that an annotation says
-    assert bound(load(bindings=[f"{key}={text}"]), key) == value
+    key = "optimizers.SGD.momentum"  # of another package, whose annotations are not read
+    lines = "from keras import optimizers\ntraining.pretrain.optimizer = @optimizers.SGD\n"
+    assert bound(load(lines, [f"{key}={text}"]), key) == value
 
 
 def test_a_whole_number_may_stand_for_any_number(load):
@@ -212,7 +226,7 @@ def test_one_name_cannot_be_two_modules(load):
 
 def test_reading_a_recipe_imports_no_framework():
     code = (
-        "import sys; from rembed_keras import config; r = config.load('recipes/quickstart.gin'); config.account(r);"
+        "import sys; from rembed_keras import config; r = config.load('recipes/quickstart.gin'); config.ledger_of(r);"
         "print([m for m in ('tensorflow', 'keras', 'grain', 'jax', 'sklearn') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -24,13 +24,13 @@ from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.kinds.task import Task, batches
 from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
 from rembed_keras.training.optimizers.loss_scale import scaled_for
-from rembed_keras.training.stages.origin import STARTS, Origin
+from rembed_keras.training.stages.origin import STARTS, Origin, Start
 
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
 TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
@@ -59,10 +59,10 @@ def finetune(
     ways: Sequence[Way] = (),
     warmup_share: Share = 0.1,
     dropout: Share = 0.1,
-    starts: Sequence[str] = STARTS,
+    starts: Sequence[Start] = STARTS,
     seeds: Sequence[Seed] = (0,),
     log_every: Count = 50,
-    strategy: str = "one_device",
+    strategy: Strategy = "one_device",
     jit_compile: bool = True,
 ) -> None:
     """Fine-tunes one model for each start, learning rate and seed; each is resumed, or left alone if it is done.

@@ -7,8 +7,9 @@ import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, Seed, UserError, check_counts
+from rembed_keras.modeling.sizes import check_sequence_length
 from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.loss_scale import scaled_for
@@ -27,7 +28,7 @@ def pretrain(
     log_every: Count = 100,
     keep_checkpoints: Count = 2,
     keep_checkpoint_every: Count | None = None,
-    strategy: str = "one_device",
+    strategy: Strategy = "one_device",
     jit_compile: bool = True,
     seed: Seed = 0,
 ) -> None:
@@ -109,8 +110,4 @@ def _check_fit(batches, encoder):
     pieces, rows = batches.corpus.tokenizer.vocabulary_size, config["vocabulary_size"]
     if pieces > rows:
         raise UserError(f"the corpus has {pieces} word pieces and the model vocabulary_size {rows}: they must agree")
-    if batches.sequence_length > config["max_sequence_length"]:
-        raise UserError(
-            f"SEQUENCE_LENGTH is {batches.sequence_length}; the model's max_sequence_length is "
-            f"{config['max_sequence_length']}"
-        )
+    check_sequence_length(batches.sequence_length, config["max_sequence_length"])

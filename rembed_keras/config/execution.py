@@ -7,11 +7,11 @@ from pathlib import Path
 
 import gin
 
-from rembed_keras.config.accounts import PRETRAIN, account
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.bindings import Reference
+from rembed_keras.config.ledgers import RUN, ledger_of, pretraining, stages
 from rembed_keras.config.parse import override
 from rembed_keras.config.recipe import ROOT, Recipe
+from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
 
 PREPARE = "rembed_keras.training.prepare"
@@ -27,9 +27,10 @@ def run(recipe: Recipe) -> None:
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
+    ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
     training = _bind(recipe)
     _, _, name = ROOT.rpartition(".")
-    record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
+    record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)
     _call(getattr(training, name), record=record)
 
 
@@ -77,8 +78,9 @@ def budget(recipe: Recipe):
         UserError: if the recipe pre-trains nothing, and as `training.budget` does.
     """
     stage = _pretraining(recipe)
-    whole = recipe.arguments(Reference("", "training.run", ROOT, False))
-    prepares = [each for each in whole.get("stages") or () if each.target.startswith(PREPARE)]
+    ledger_of(recipe)
+    whole = recipe.arguments(RUN)
+    prepares = [each for each in stages(recipe) if each.target.startswith(PREPARE)]
     own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
     own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
     for name, value in own.items():
@@ -106,7 +108,7 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
 
 
 def _pretraining(recipe):
-    stage = recipe.arguments(PRETRAIN)
+    stage = recipe.arguments(pretraining(recipe))
     if not isinstance(stage.get("mixture"), Reference):
         raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")
     return stage
