@@ -11,6 +11,7 @@ from rembed_keras.config.backend import import_framework
 from rembed_keras.config.ledgers import RUN, ledger_of, pretraining, stages
 from rembed_keras.config.parse import override
 from rembed_keras.config.recipe import ROOT, Recipe
+from rembed_keras.config.sharing import made_once
 from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
 
@@ -31,7 +32,8 @@ def run(recipe: Recipe) -> None:
     training = _bind(recipe)
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)
-    _call(getattr(training, name), record=record)
+    with made_once(recipe):
+        _call(getattr(training, name), record=record)
 
 
 def _bind(recipe):

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 RECIPE = """\
 from __gin__ import dynamic_registration
 from rembed_keras import modeling
+from rembed_keras import tasks
 from rembed_keras import training
 include "part.gin"
 
@@ -87,32 +88,39 @@ def test_the_ledger_is_of_the_scope_that_the_stage_is_listed_in(load):
     assert plain.kept < config.ledger_of(recipe).kept
 
 
+ENDED = """\
+TASK = @tasks.Classification()
+training.run.stages = [@training.pretrain, @a/training.finetune]
+a/training.finetune.task = %TASK
+a/tasks.Classification.name = "x"
+"""
 MISSPELT = {
-    "a knob": ("STEPZ = 3", r"recipe\.gin:16: nothing uses STEPZ; did you mean STEPS\?"),
+    "a knob": ("STEPZ = 3", r"recipe\.gin:17: nothing uses STEPZ; did you mean STEPS\?"),
     "a used knob": (
         "training.pretrain.seed = %SEDE\nSEED = 3",
         r"uses %SEDE, which nothing defines; did you mean SEED\?",
     ),
     "a parameter": (
         "modeling.Encoder.num_layer = 3",
-        r":16: modeling\.Encoder has no parameter num_layer; .* num_layers\?",
+        r":17: modeling\.Encoder has no parameter num_layer; .* num_layers\?",
     ),
-    "a class": ("modeling.Encodr.num_layers = 3", r":16: there is no modeling\.Encodr; did you mean Encoder\?"),
+    "a class": ("modeling.Encodr.num_layers = 3", r":17: there is no modeling\.Encodr; did you mean Encoder\?"),
     "a reference": (
         "training.pretrain.optimizer = @training.AdmaW",
         r"there is no training\.AdmaW; did you mean AdamW\?",
     ),
     "a module": (
         "modelling.Encoder.num_layers = 3",
-        r":16: modelling in modelling\.Encoder is not imported; .* modeling\?",
+        r":17: modelling in modelling\.Encoder is not imported; .* modeling\?",
     ),
-    "a scope": ("wid/modeling.MaskedLM.coupling = 'coupled'", r":16: nothing uses wid/modeling\.MaskedLM\.coupling"),
-    "dead": ("training.AdamW.beta_1 = 0.5", r":16: nothing uses training\.AdamW\.beta_1"),
+    "a scope": ("wid/modeling.MaskedLM.coupling = 'coupled'", r":17: nothing uses wid/modeling\.MaskedLM\.coupling"),
+    "a scope that a macro ends": (ENDED, r"nothing uses a/tasks\.Classification\.name"),
+    "dead": ("training.AdamW.beta_1 = 0.5", r":17: nothing uses training\.AdamW\.beta_1"),
     "dead together": ("A = 3\ntraining.AdamW.beta_1 = %A", r"nothing uses A"),
     "a circle": ("A = %B\nB = %A\ntraining.pretrain.seed = %A", r"macro A is defined by itself"),
-    "a call": ("training.pretrain.optimizer = @training.AdamW()", r":16: bind @training\.AdamW without \(\)"),
+    "a call": ("training.pretrain.optimizer = @training.AdamW()", r":17: bind @training\.AdamW without \(\)"),
     "a call in a macro": ("A = [@modeling.Encoder()]\ntraining.pretrain.seed = %A", r"bind @modeling\.Encoder without"),
-    "not gin": ("training.pretrain.seed = = 3", r"recipe\.gin:16 is not gin"),
+    "not gin": ("training.pretrain.seed = = 3", r"recipe\.gin:17 is not gin"),
     "a file": ('include "prat.gin"', r"includes prat\.gin, which is not there"),
     "itself": ('include "recipe.gin"', r"recipe\.gin includes itself"),
 }
@@ -212,7 +220,7 @@ def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path):
 
 def test_a_recipe_may_import_only_what_is_admitted(load):
     lines = "import shutil\ntraining.pretrain.optimizer = @shutil.rmtree\n"
-    with pytest.raises(UserError, match=r":16: a recipe may not import shutil; .* --allow-import shutil"):
+    with pytest.raises(UserError, match=r":17: a recipe may not import shutil; .* --allow-import shutil"):
         load(lines)
     assert bound(load(lines, allow_import=["shutil"]), "training.pretrain.optimizer") == "@shutil.rmtree"
     assert load("import keras\ntraining.pretrain.optimizer = @keras.optimizers.SGD\n").imports["keras"] == "keras"
