@@ -1,12 +1,12 @@
 """From a checked recipe to a run: gin binds the recipe's text and calls its root, `training.run`."""
 
 import importlib
-import re
 import traceback
 from pathlib import Path
 
 import gin
 
+from rembed_keras import compat
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.ledgers import RUN, ledger_of, pretraining, stages
 from rembed_keras.config.parse import override
@@ -16,10 +16,6 @@ from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
 
 PREPARE = "rembed_keras.training.prepare"
-UNBOUND = re.compile(  # what gin adds to the TypeError of a call that lacks arguments
-    r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
-    re.DOTALL,
-)
 
 
 def run(recipe: Recipe) -> None:
@@ -67,10 +63,11 @@ def _call(function, **arguments):
     try:
         return gin.get_configurable(function)(**arguments)
     except TypeError as error:
-        missing = UNBOUND.search(str(error))
+        missing = compat.unbound_arguments(error)
         if missing is None:
             raise
-        raise UserError(f"{missing['name']} has no {missing['arguments']}: bind it in the recipe") from error
+        name, lacks = missing
+        raise UserError(f"{name} has no {lacks}: bind it in the recipe") from error
 
 
 def budget(recipe: Recipe):

@@ -8,6 +8,7 @@ Sublayers that several blocks share are changed once, for all of these blocks.
 import keras
 from keras import ops
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.tables import initializer
@@ -166,7 +167,7 @@ def plain_weights(model) -> dict:
     encoder = getattr(model, "encoder", model)
     if adapters_of(encoder):
         raise UserError("this encoder has adapters, which other forms have no place for: a preset keeps them")
-    quantized = [layer.path for layer in model._flatten_layers() if layer.quantization_mode is not None]
+    quantized = [layer.path for layer in compat.layers_of(model) if layer.quantization_mode is not None]
     if quantized:
         raise UserError(f"{quantized[0]} is quantized, which other forms have no place for: write it before `quantize`")
     lora = [weight for weight in model.weights if weight.name.startswith("lora_")]

@@ -7,6 +7,7 @@ the mask: rows are packed with several documents, and a token attends to its own
 import keras
 from keras import ops
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError
 
 
@@ -60,9 +61,8 @@ class Sublayer(keras.layers.Layer):
         """
         if self.adapter is not None:
             raise UserError(f"{self.path} has an adapter already: a model takes adapters once")
-        self._tracker.unlock()  # as Keras's own `enable_lora` adds to a layer that is built
-        self.adapter = adapter
-        self._tracker.lock()
+        with compat.unlocked(self):
+            self.adapter = adapter
         with keras.name_scope(self.name, caller=self):
             adapter.build(hidden_shape)
 
