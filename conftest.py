@@ -1,4 +1,4 @@
-"""What all tests and doctests share: a quiet TensorFlow with two devices, and one strategy over them.
+"""Shared by all tests and doctests: TensorFlow without logs and with two devices, and one strategy over them.
 
 TensorFlow fixes its devices when it first runs something, and a second strategy in one process can collide with the
 first; so both are made once, here. It stands at the root of the repository because the examples in the package's
@@ -11,7 +11,7 @@ import sys
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # whatever the user's ~/.keras says
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# two devices for JAX; and compilation that does not try hard, since tests compile much and compute little
+# two devices for JAX; and little optimization by XLA, since tests compile much and compute little
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0")
 
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # there is a worker for each core
@@ -59,8 +59,8 @@ def mirrored():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _what_a_module_leaves_is_not_looked_at_again():
-    """Graphs stay for good, gigabytes of them; each full look through them for garbage takes seconds."""
+def _freeze_garbage_of_a_module():
+    """Graphs are never freed, gigabytes of them; each full garbage collection over them takes seconds."""
     yield
     gc.collect()
     gc.freeze()

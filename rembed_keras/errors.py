@@ -1,8 +1,8 @@
-"""The one exception that is the user's to mend, and what the numbers may be that users give.
+"""The exception for users' mistakes, and the ranges of numbers that users give.
 
-A recipe with a misspelt knob, a file that is not there, text that is not UTF-8: these are not bugs, and a traceback
-would only hide what to do about them. Whoever finds such a mistake raises `UserError` with one line that names the
-file or the knob and the remedy; the command line prints that line and exits with 2. In a notebook it is a ValueError.
+A recipe with a misspelled knob, a missing file, text that is not UTF-8: these are not bugs, and a traceback would only
+hide the remedy. Whatever code detects such a mistake raises `UserError` with one line that names the file or the knob
+and the remedy; the command line prints that line and exits with 2. In a notebook it is a ValueError.
 """
 
 import difflib
@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-SEEDS = 2**32  # how many seeds NumPy tells apart
+SEEDS = 2**32  # number of distinct seeds of NumPy
 
-# what a number may be: annotations that are checked when a recipe is read, see `config.annotations`
+# ranges of numbers, as annotations that are checked when a recipe is read, see `config.annotations`
 Count: TypeAlias = int
 CountOrZero: TypeAlias = int
 Seed: TypeAlias = int
@@ -28,7 +28,7 @@ RANGES: dict[str, tuple[str, Callable[[int | float], bool]]] = {
 
 
 class UserError(ValueError):
-    """A mistake of the user's, told in one line that names what to change.
+    """A user's mistake, reported in one line that names the remedy.
 
     >>> raise UserError("corpus/xx.txt is empty: remove it or add text")
     Traceback (most recent call last):
@@ -37,11 +37,11 @@ class UserError(ValueError):
 
 
 class DivergedError(UserError):
-    """Training whose loss is no longer a number."""
+    """Training whose loss is non-finite."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question about the nearest known name, to end a message with; nothing if none is near.
+    """A suggestion of the nearest known name, to end a message with; "" if none is near.
 
     >>> did_you_mean("STEP", ["STEPS", "SEED"])
     '; did you mean STEPS?'
@@ -52,7 +52,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """A value as a message shows it: in one line, and not the whole of a long one.
+    """A value for a message: on one line, shortened if it is long.
 
     >>> shortened("x" * 100, most=10)
     "'xxxxx ..."
@@ -62,7 +62,7 @@ def shortened(value: object, most: int = 60) -> str:
 
 
 def is_within(value: object, kind: str) -> bool:
-    """Whether a value is a number of one of the `RANGES`.
+    """Whether a value is a number in one of the `RANGES`.
 
     >>> is_within(0, "Count"), is_within(0, "Seed"), is_within(True, "Count"), is_within(float("nan"), "Rate")
     (False, True, False, False)
@@ -72,14 +72,14 @@ def is_within(value: object, kind: str) -> bool:
 
 
 def check_counts(counts: Mapping[str, object], kind: str = "Count") -> None:
-    """Checks how many there are to be of things, such as steps or outputs.
+    """Checks numbers, such as of steps or outputs, against a range.
 
     Args:
-        counts: the numbers by what a message calls them.
+        counts: the numbers by their names in messages.
         kind: which of the `RANGES` they must be in.
 
     Raises:
-        UserError: for one that is not.
+        UserError: for a number out of range.
 
     >>> check_counts({"STEPS": 0})
     Traceback (most recent call last):

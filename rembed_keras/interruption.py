@@ -1,8 +1,8 @@
-"""Stopped from outside: what SIGTERM and SIGINT mean to a command, and the end of a process that it works with.
+"""Interruption: SIGTERM and SIGINT, and the loss of a peer process.
 
-A machine that is about to be taken away says so by SIGTERM and waits a while before it kills. Training uses that time
-to finish its step and save it; whatever else a command does ends at once and cleans up after itself. Either way the
-same command goes on later, so the process ends with a code by which whoever started it knows to start it again.
+A machine that is about to be preempted sends SIGTERM and kills some time later. Training uses that time to finish its
+step and save a checkpoint; anything else ends at once and cleans up after itself. Either way the same command resumes,
+so the process ends with an exit code that tells a scheduler to start it again.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(BaseException):
-    """A command that ends too early by no mistake of anybody's; nothing but the command line catches it.
+    """A command that was interrupted without an error; only the command line catches it.
 
     Args:
         why: in a few words.
-        done: what is kept; "" to say nothing of it.
+        done: what was saved; "" for nothing.
 
     Attributes:
         code: the exit code.
@@ -30,18 +30,18 @@ class Stopped(BaseException):
     code = RESTART
 
     def __init__(self, why: str, done: str = ""):
-        super().__init__("; ".join(part for part in (why, done, "the same command goes on") if part))
+        super().__init__("; ".join(part for part in (why, done, "the same command resumes") if part))
 
 
-class Abandoned(Stopped):
-    """A process of several whose fellow is gone, so that all are to be started again.
+class PeerLost(Stopped):
+    """A process whose peer is lost, so that all must be started again.
 
-    >>> str(Abandoned("stopped because another process is gone"))
-    'stopped because another process is gone; the same command goes on'
+    >>> str(PeerLost("stopped because a peer process is lost"))
+    'stopped because a peer process is lost; the same command resumes'
     """
 
     def end(self) -> None:
-        """Says so and ends this process at once: libraries would wait for the lost one before they let it end."""
+        """Reports it and ends this process at once: at a regular exit, libraries would wait for the lost peer."""
         sys.stderr.write(f"rembed: {self}\n")
         sys.stderr.flush()
         sys.stdout.flush()
@@ -49,18 +49,18 @@ class Abandoned(Stopped):
 
 
 class Interrupted(Stopped):
-    """A command that was asked to stop and did.
+    """A command that a signal stopped.
 
     Args:
-        number: the signal that asked.
-        done: what is kept, to end a message with.
+        number: the signal.
+        done: what was saved, to end a message with.
 
     Attributes:
-        code: the exit code: 75 after SIGTERM, which asks for the same command again, 1 after SIGINT, which does not.
+        code: the exit code: 75 after SIGTERM, which asks to be started again, 1 after SIGINT.
 
     >>> stopped = Interrupted(signal.SIGTERM, "step 7 is saved")
     >>> stopped.code, str(stopped)
-    (75, 'stopped by SIGTERM; step 7 is saved; the same command goes on')
+    (75, 'stopped by SIGTERM; step 7 is saved; the same command resumes')
     """
 
     def __init__(self, number: int, done: str = ""):
@@ -70,44 +70,44 @@ class Interrupted(Stopped):
 
 @contextlib.contextmanager
 def stopping_at_once() -> Iterator[list[int]]:
-    """A block that a signal ends by `Interrupted`, wherever it is; yields the signals that came."""
-    came: list[int] = []
+    """A block that a signal ends at once by `Interrupted`; yields the signals received."""
+    received: list[int] = []
 
     def stop(number, _):
-        came.append(number)
+        received.append(number)
         raise Interrupted(number)
 
     with _handled(stop):
-        yield came
+        yield received
 
 
 @contextlib.contextmanager
 def stopping_between_steps(has_begun: Callable[[], bool]) -> Iterator[list[int]]:
-    """A block that is asked once to stop when it can, and then is stopped.
+    """A block that the first signal asks to stop between steps, and the second ends at once.
 
     Args:
-        has_begun: whether there is something to save; until then the first signal ends the block too.
+        has_begun: whether there is something to save; until then the first signal ends the block at once.
 
     Yields:
-        The signals that came; the block looks there between steps.
+        The signals received, which the block checks between steps.
 
     Raises:
         Interrupted: at the second signal.
     """
-    came: list[int] = []
+    received: list[int] = []
 
     def ask(number, _):
-        came.append(number)
-        if len(came) > 1 or not has_begun():
+        received.append(number)
+        if len(received) > 1 or not has_begun():
             raise Interrupted(number)
 
     with _handled(ask):
-        yield came
+        yield received
 
 
 @contextlib.contextmanager
 def _handled(handler):
-    """A block whose signals go to a handler; those that were ignored stay so, and only the main thread has any."""
+    """A block with a signal handler, in the main thread only; signals that were ignored stay ignored."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         heeded = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]

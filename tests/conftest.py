@@ -42,7 +42,7 @@ def write_tiny_task(folder):
 
 @pytest.fixture
 def command(monkeypatch, capfd):
-    """A command in this process, which has imported what takes a new one seconds: its exit code, stdout and stderr."""
+    """Runs a command in this process, where imports are done: its exit code, stdout and stderr."""
 
     def run(*arguments, cwd):
         monkeypatch.chdir(cwd)
@@ -60,7 +60,7 @@ def command(monkeypatch, capfd):
 
 @pytest.fixture
 def without_graphs():
-    """TensorFlow operation by operation: to make a graph takes seconds, and a few small steps without one do not."""
+    """Eager TensorFlow: tracing a graph takes seconds, and a few small eager steps do not."""
     import tensorflow as tf
 
     tf.config.run_functions_eagerly(True)
@@ -70,7 +70,7 @@ def without_graphs():
 
 @pytest.fixture
 def peers():
-    """(torch, transformers), where they are installed; they warn of themselves, which is not for us to judge."""
+    """(torch, transformers), where they are installed; their own warnings are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch = pytest.importorskip("torch", reason="make test-peers runs it")

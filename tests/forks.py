@@ -1,4 +1,4 @@
-"""Commands that are killed, again and again, at moments drawn at random.
+"""Commands in forked processes, which can be killed at random moments.
 
 A start of Python with all that a command imports takes seconds, so one process imports it once and forks; it never
 computes anything itself, so that no threads are lost in a fork. Draws follow the seed in KILL_SEED, 0 by default.
@@ -17,13 +17,13 @@ from pathlib import Path
 SEED = int(os.environ.get("KILL_SEED", "0"))
 
 
-def start(job: Callable[[], object], said: Path, file_size: int | None = None) -> int:
+def start(job: Callable[[], object], output: Path, file_size: int | None = None) -> int:
     """Runs a job in a process of its own.
 
     Args:
-        job: whose exception makes exit code 1, its SystemExit the code that it says.
-        said: file to which stdout and stderr are added.
-        file_size: the most bytes of a file.
+        job: an exception of it gives exit code 1, a SystemExit its own code.
+        output: file to which stdout and stderr are appended.
+        file_size: maximum bytes of a file.
 
     Returns:
         The process's id.
@@ -34,7 +34,7 @@ def start(job: Callable[[], object], said: Path, file_size: int | None = None) -
         return process
     code = 1
     try:
-        with open(said, "ab") as file:
+        with open(output, "ab") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
         if file_size is not None:
@@ -43,7 +43,7 @@ def start(job: Callable[[], object], said: Path, file_size: int | None = None) -
         code = 0
     except SystemExit as end:
         code = end.code or 0
-    except BaseException:  # noqa: BLE001 - what is told is for those who read the output
+    except BaseException:  # noqa: BLE001 - the traceback is in the output
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -77,7 +77,7 @@ def finish(process: int, within: float = 900.0) -> int:
 
 
 def stop(process: int, when: Callable[[], bool], number: int = signal.SIGKILL) -> int:
-    """Sends a signal as soon as something is true, unless the process ended before; returns its exit code."""
+    """Sends a signal once a condition holds, unless the process ended before; returns its exit code."""
     while not when():
         done, status = os.waitpid(process, os.WNOHANG)
         if done:
@@ -88,19 +88,21 @@ def stop(process: int, when: Callable[[], bool], number: int = signal.SIGKILL) -
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """A moment so many seconds from now."""
+    """A condition that holds from some seconds on."""
     moment = time.monotonic() + seconds
     return lambda: time.monotonic() >= moment
 
 
-def survive(job: Callable[[], object], said: Path, draw: random.Random, longest: float, check: Callable = lambda: None):
-    """Starts a job again and again, and kills it at random moments, until it ends by itself.
+def survive(
+    job: Callable[[], object], output: Path, draw: random.Random, longest: float, check: Callable = lambda: None
+):
+    """Starts a job repeatedly and kills it at random moments, until it ends by itself.
 
     Args:
-        job: the same each time.
-        said: file to which its output is added.
-        draw: gives the moments.
-        longest: seconds; the moment is drawn below it.
+        job: as in `start`.
+        output: as in `start`.
+        draw: of the moments.
+        longest: maximum seconds before a kill.
         check: called after each kill.
 
     Returns:
@@ -108,9 +110,9 @@ def survive(job: Callable[[], object], said: Path, draw: random.Random, longest:
     """
     kills = 0
     while True:
-        code = stop(start(job, said), after(draw.uniform(0.0, longest)))
+        code = stop(start(job, output), after(draw.uniform(0.0, longest)))
         if code != -signal.SIGKILL:
-            assert code == 0, f"exit code {code} after {kills} kills, KILL_SEED {SEED}\n{said.read_text()[-3000:]}"
+            assert code == 0, f"exit code {code} after {kills} kills, KILL_SEED {SEED}\n{output.read_text()[-3000:]}"
             return kills
         kills += 1
         check()

@@ -1,4 +1,4 @@
-"""A model for once: without a program compiled for it, which takes seconds."""
+"""A single forward pass without compilation, which takes seconds."""
 
 import keras
 import numpy as np

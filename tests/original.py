@@ -1,10 +1,10 @@
-"""The original release of RemBERT: its checkpoint of TensorFlow 1, which we read and do not write."""
+"""A TensorFlow 1 checkpoint in the format of RemBERT's original release, which the package reads and does not write."""
 
 import numpy as np
 
 
 def write_original(encoder, prefix, leave_out=()):
-    """A checkpoint as the release has it, its names spelt out here, with Adam's slots and parts of a head."""
+    """Writes a checkpoint with the names of the release, spelled out here, with Adam's slots and parts of a head."""
     import tensorflow as tf
 
     w = {weight.path: weight.numpy() for weight in encoder.weights}

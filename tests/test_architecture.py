@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rembed_keras"
 
-# a room may import the rooms of its set, itself, and what is everybody's
+# a room may import the rooms of its set, itself, and the shared modules
 ARROWS = {
     "cli": {"config", "training", "tasks", "interop", "analysis", "modeling", "data"},
     "config": {"training", "tasks", "interop", "analysis", "modeling", "data"},

@@ -44,7 +44,7 @@ def project(tmp_path, text_dir):
 def test_prepare_makes_a_corpus(project, command):
     code, out, err = command("prepare", "text", "corpus", "--vocabulary-size", "900", cwd=project)
     assert code == 0, err
-    assert re.fullmatch(r"corpus: [\d,]+ tokens of 3 languages, vocabulary of 900, in \d+ s\n", out)
+    assert re.fullmatch(r"corpus: [\d,]+ tokens in 3 languages, vocabulary of 900, in \d+ s\n", out)
     assert (project / "corpus/manifest.json").exists()
 
 
@@ -71,10 +71,13 @@ MISTAKES = {
     ),
     "something missing": (["run", "bare.gin"], "run has no 'workdir': bind it in the recipe"),
     "no run": (["convert", "text", "out", "--from", "run", "--to", "preset"], "text has no checkpoints"),
-    "no preset": (["convert", "text", "out", "--from", "preset", "--to", "huggingface"], "text is no keras-hub preset"),
-    "a form": (["convert", "text", "out", "--from", "onnx", "--to", "preset"], "Invalid value for '--from'"),
-    "a form to write": (["convert", "text", "out", "--from", "preset", "--to", "tf1"], "Invalid value for '--to'"),
-    "no text to trim to": (["trim", "text", "out", "--text", "none"], "text is no keras-hub preset"),
+    "no preset": (
+        ["convert", "text", "out", "--from", "preset", "--to", "huggingface"],
+        "text is not a keras-hub preset",
+    ),
+    "a format": (["convert", "text", "out", "--from", "onnx", "--to", "preset"], "Invalid value for '--from'"),
+    "a format to write": (["convert", "text", "out", "--from", "preset", "--to", "tf1"], "Invalid value for '--to'"),
+    "no text to trim to": (["trim", "text", "out", "--text", "none"], "text is not a keras-hub preset"),
     "no command": (["rnu"], "No such command 'rnu'"),
     "no option": (["run", "recipe.gin", "--fast"], "No such option"),
 }
@@ -103,11 +106,11 @@ def test_a_run_is_converted_trimmed_and_extended(project, command):
     assert done("convert", "preset", "hf", "--from", "preset", "--to", "huggingface")[-1] == "hf: huggingface"
     assert (project / "hf/sentencepiece.model").read_bytes() == (project / "run/corpus/tokenizer.model").read_bytes()
     lines = done("trim", "preset", "small", "--text", "text", "--languages", "en")
-    assert lines[1] == "en: 0.00% of its tokens are of pieces that are gone" and "of 900 pieces" in lines[-1]
+    assert lines[1] == "en: the pieces of 0.00% of its tokens are removed" and "of 900 pieces" in lines[-1]
     (project / "new.txt").write_text("\u2581Menschenrechte\n", encoding="utf-8")
-    assert done("extend", "small", "more", "--pieces", "new.txt") == ["more: 1 pieces more"]
+    assert done("extend", "small", "more", "--pieces", "new.txt") == ["more: 1 pieces added"]
     code, _, err = command("extend", "small", "more", "--pieces", "new.txt", cwd=project)
-    assert (code, err) == (2, "rembed: more is there already: remove it or choose another folder\n")
+    assert (code, err) == (2, "rembed: more already exists: remove it or choose another folder\n")
 
 
 def test_a_backend_that_is_not_ours(monkeypatch, capsys):

@@ -186,7 +186,12 @@ def test_fit_builds_a_model_of_the_batch_of_a_replica(mirrored):
         model = Seen([keras.layers.Dense(1)])
         model.compile("sgd", "mse")
     rows = tf.data.Dataset.from_tensors((np.ones((4, 3), "float32"), np.ones((4, 1), "float32")))
-    model.fit(mirrored.distribute_datasets_from_function(lambda context: rows.repeat()), steps_per_epoch=1, verbose=0, shuffle=False)
+    model.fit(
+        mirrored.distribute_datasets_from_function(lambda context: rows.repeat()),
+        steps_per_epoch=1,
+        verbose=0,
+        shuffle=False,
+    )
     assert shapes[0] == (4, 3)
 
 

@@ -167,7 +167,7 @@ def test_another_recipe_is_kept_out_of_the_folder(finished, project, command):
 
 
 def test_a_run_that_is_killed_while_it_fine_tunes_ends_in_the_same_bits(finished, project, command):
-    """Kills while text is prepared are in data/test_prepare.py, those while it pre-trains in test_kills_of_runs.py."""
+    """Kills during preparation are in data/prepare, those during pre-training in test_interrupted_runs.py."""
     whole, _ = finished
     killed = project / "runs/killed"
     shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("finetuned", "scores.json", "finished.json"))

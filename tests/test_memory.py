@@ -63,7 +63,7 @@ def run(code, *arguments, **environment):
 
 
 def write_rembert(folder, words=WORDS, hidden=HIDDEN, wide=WIDE, output=OUTPUT):
-    """A folder of Hugging Face's with a RemBERT of zeros; its tensors' names are spelt out here."""
+    """A Hugging Face folder with a RemBERT of zeros; the names of its tensors are written out here."""
     shapes = {
         "rembert.embeddings.word_embeddings.weight": (words, INPUT),
         "rembert.embeddings.position_embeddings.weight": (512, INPUT),

@@ -135,14 +135,14 @@ def test_a_recipe_takes_two_steps(recipe, small, stepped, tmp_path):
 @pytest.mark.slow
 def test_two_replicas_are_fine_tuned_as_one_device_is(small, tmp_path, mirrored):
     recipe = ROOT / "recipes/quickstart.gin"
-    alike = [  # each replica draws its own dropout
+    overrides = [  # each replica draws its own dropout
         "training.finetune.dropout=0.0",
         *(f"training.{stage}.starts=('pretrained',)" for stage in ("finetune", "evaluate")),
     ]
     one, two = tmp_path / "run", tmp_path / "two"
-    config.run(config.load(str(recipe), [*small(recipe), *alike]))
+    config.run(config.load(str(recipe), [*small(recipe), *overrides]))
     shutil.copytree(one, two, ignore=shutil.ignore_patterns("finished.json", "finetuned", "scores.json"))
-    config.run(config.load(str(recipe), [*small(recipe), *alike, "STRATEGY=mirrored", f"WORKDIR={two}"]))
+    config.run(config.load(str(recipe), [*small(recipe), *overrides, "STRATEGY=mirrored", f"WORKDIR={two}"]))
     logs = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (one, two)]
     assert len(logs[0]) == len(logs[1]) > 2
     for one, two in zip(*logs, strict=True):

@@ -1,9 +1,9 @@
 """The command line: `rembed run`, `inspect`, `budget`, `benchmark`, `prepare`, `solve`, `convert`, `trim`, `extend`,
 `predict`, `report`.
 
-Exit code 0 is success, 2 a mistake of the user's, told in one line on stderr, and 1 anything else. A command that
-SIGTERM stopped ends with 75, the EX_TEMPFAIL of sysexits.h: start it again and it goes on. What is heavy is imported
-only by the command that needs it.
+Exit code 0 is success, 2 a user's mistake, reported in one line on stderr, and 1 anything else. A command that SIGTERM
+stopped ends with 75, the EX_TEMPFAIL of sysexits.h: start it again and it resumes. Heavy imports are in the commands
+that need them.
 """
 
 import json
@@ -17,7 +17,7 @@ import click
 
 from rembed_keras import __version__
 from rembed_keras.cli import corpora
-from rembed_keras.cli.exits import told_in_one_line
+from rembed_keras.cli.exits import reported_in_one_line
 from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 from rembed_keras.errors import UserError
 
@@ -25,7 +25,7 @@ from rembed_keras.errors import UserError
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rembed")
 def rembed() -> None:
-    """Pre-train multilingual encoders, and know what every part of them costs."""
+    """Pre-train and fine-tune multilingual encoders, and know what every part of them costs."""
 
 
 rembed.add_command(corpora.prepare)
@@ -37,10 +37,10 @@ rembed.add_command(corpora.budget)
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
 @ALLOW_IMPORT
 def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -> None:
-    """Run a RECIPE; the same command again goes on where it stopped.
+    """Run a RECIPE; if it was interrupted, the same command resumes.
 
-    SIGTERM lets training finish its step, saves it and ends with exit code 75: the same command is to be started
-    again, when the machine is back. Ctrl-C saves too and ends with 1. Exit code 2 is a mistake that one line tells.
+    On SIGTERM, training finishes its step, saves a checkpoint and exits with 75: start the same command again. Ctrl-C
+    saves too and exits with 1. Exit code 2 is a user's mistake, reported in one line.
     """
     from rembed_keras import config
 
@@ -53,7 +53,7 @@ def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
 def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
-    """Show a RECIPE's account, knobs and bindings; builds nothing."""
+    """Show a RECIPE's ledger (parameters, FLOPs, memory), knobs and bindings; builds no model."""
     from rembed_keras import config
 
     loaded = config.load(recipe, bindings, allow_import)
@@ -84,11 +84,11 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
 @rembed.command()
 @click.argument("recipe")
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
-@click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps are timed.")
-@click.option("--out", metavar="FILE", help="Write the figures as JSON too.")
+@click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps to time.")
+@click.option("--out", metavar="FILE", help="Also write the results as JSON.")
 @ALLOW_IMPORT
 def benchmark(recipe, bindings, steps, out, allow_import) -> None:
-    """Time some steps of a RECIPE's pre-training on this machine; keeps nothing."""
+    """Time steps of a RECIPE's pre-training on this machine; writes no run."""
     from rembed_keras import config
 
     loaded = config.load(recipe, bindings, allow_import)
@@ -113,7 +113,7 @@ class Amount(click.ParamType):
         except (ValueError, OverflowError):
             number = 0
         if not 1 <= number <= 10**15:
-            self.fail(f"{value!r} is no number of parameters such as 278M", param, ctx)
+            self.fail(f"{value!r} is not a number such as 250000 or 278M", param, ctx)
         return number
 
 
@@ -132,23 +132,27 @@ class Span(click.ParamType):
         except ValueError:
             span = (0.0, 0.0)
         if not dots or not 0 < span[0] <= span[1]:
-            self.fail(f"{value!r} is no span such as 25..60", param, ctx)
+            self.fail(f"{value!r} is not a range such as 25..60", param, ctx)
         return span
 
 
 @rembed.command()
-@click.option("--kept", type=Amount(), required=True, help="The most parameters of the encoder, for example 278M.")
-@click.option("--vocabulary", type=Amount(), required=True, help="Word pieces, V.")
-@click.option("--total", type=Amount(), help="The most parameters in pre-training; 1.73 times as many by default.")
-@click.option("--e-in", metavar="WIDTHS", help="Widths of the input table to choose from, for example 128,256.")
-@click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Width over depth.")
-@click.option("--max-latency", type=float, metavar="MS", help="The most milliseconds for one text on this machine.")
+@click.option("--kept", type=Amount(), required=True, help="Maximum parameters of the encoder, for example 278M.")
+@click.option("--vocabulary", type=Amount(), required=True, help="Vocabulary size, V.")
+@click.option("--total", type=Amount(), help="Maximum parameters in pre-training; 1.73 times --kept by default.")
+@click.option("--e-in", metavar="WIDTHS", help="Input embedding widths to choose from, for example 128,256.")
+@click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Range of width over depth.")
+@click.option("--max-latency", type=float, metavar="MS", help="Maximum milliseconds for one text on this machine.")
 @click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
 @click.option("--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True)
 @click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
-@click.option("--out", metavar="FILE", help="Write the best as a gin recipe.")
+@click.option("--out", metavar="FILE", help="Write the best one as a gin recipe.")
 def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
-    """Propose allocations: depth, width and E_in under a budget of kept parameters, E_out under one of all."""
+    """Propose allocations of a parameter budget.
+
+    Depth, width and input embedding (E_in) fit in the kept parameters; the output embedding (E_out), which is dropped
+    after pre-training, in the total.
+    """
     from rembed_keras.analysis.cost import solver
     from rembed_keras.modeling import blocks
 
@@ -165,10 +169,10 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
     Console().print(solver.table(found[:show]))
     if out:
         if Path(out).exists():
-            raise UserError(f"{out} is there already: remove it or choose another file")
+            raise UserError(f"{out} already exists: remove it or choose another file")
         command = "rembed " + shlex.join(sys.argv[1:])
         Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
-        click.echo(f"{out}: the first of them; rembed inspect {out}")
+        click.echo(f"{out}: the first proposal; see rembed inspect {out}")
 
 
 @rembed.command()
@@ -178,10 +182,10 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
     "--from", "source_kind", required=True, type=click.Choice(["huggingface", "tf1", "preset", "savedmodel", "run"])
 )
 @click.option("--to", "target_kind", required=True, type=click.Choice(["huggingface", "preset", "savedmodel"]))
-@click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to go with it; the source's own by default.")
-@click.option("--task", metavar="NAME", help="Of a run: the model that it fine-tuned for a task, as a SavedModel.")
+@click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to store with it; the source's by default.")
+@click.option("--task", metavar="NAME", help="With --from run: the model that was fine-tuned for a task.")
 def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
-    """Write the model of SOURCE in another form as TARGET, a new folder."""
+    """Convert the model SOURCE to another format, in the new folder TARGET."""
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -189,7 +193,7 @@ def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
 
     if task is not None:
         if (source_kind, target_kind) != ("run", "savedmodel"):
-            raise UserError("--task goes with --from run --to savedmodel")
+            raise UserError("--task needs --from run and --to savedmodel")
         training.Answerer(source, task).export(target)
         notes = ["load it after `import tensorflow_text`"]
     elif source_kind == "run":
@@ -206,10 +210,10 @@ def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
 @click.argument("source")
 @click.argument("target")
 @click.option("--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text whose pieces to keep.")
-@click.option("--languages", metavar="CODES", help="Those of its languages to keep, for example de,en; all by default.")
-@click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must stand in the text.")
+@click.option("--languages", metavar="CODES", help="Languages of the text to keep, for example de,en; all by default.")
+@click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must occur to be kept.")
 def trim(source: str, target: str, text_dir: str, languages: str | None, min_count: int) -> None:
-    """Cut the vocabulary of the preset SOURCE down to what a text uses, as the preset TARGET."""
+    """Trim the vocabulary of the preset SOURCE to what a text uses, as the new preset TARGET."""
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -217,17 +221,17 @@ def trim(source: str, target: str, text_dir: str, languages: str | None, min_cou
 
     done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
     for language, share in done.lost.items():
-        click.echo(f"{language}: {share:.2%} of its tokens are of pieces that are gone")
+        click.echo(f"{language}: the pieces of {share:.2%} of its tokens are removed")
     (pieces, left), (before, after) = done.pieces, done.kept_bytes
-    click.echo(f"{target}: {left:,} of {pieces:,} pieces; {after / 1e6:,.1f} of {before / 1e6:,.1f} MB are kept")
+    click.echo(f"{target}: kept {left:,} of {pieces:,} pieces, {after / 1e6:,.1f} of {before / 1e6:,.1f} MB")
 
 
 @rembed.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--pieces", required=True, metavar="FILE", help="Pieces to add, one a line, UTF-8, U+2581 for a space.")
+@click.option("--pieces", required=True, metavar="FILE", help="Pieces to add, one per line, UTF-8, U+2581 for a space.")
 def extend(source: str, target: str, pieces: str) -> None:
-    """Add pieces to the vocabulary of the preset SOURCE, as the preset TARGET."""
+    """Add pieces to the vocabulary of the preset SOURCE, as the new preset TARGET."""
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -235,18 +239,18 @@ def extend(source: str, target: str, pieces: str) -> None:
     from rembed_keras.data.text import read_lines
 
     added = interop.extend(source, target, list(read_lines(Path(pieces))))
-    click.echo(f"{target}: {added:,} pieces more")
+    click.echo(f"{target}: {added:,} pieces added")
 
 
 @rembed.command()
 @click.argument("run_folder", metavar="RUN")
 @click.argument("file")
-@click.option("--task", metavar="NAME", help="Which of the tasks that the run has learnt; its only one by default.")
+@click.option("--task", metavar="NAME", help="Which task of the run; its only one by default.")
 @click.option("--text", metavar="NAME", help="The column of the text; the recipe's by default.")
 @click.option("--pair", metavar="NAME", help="The column of the second text; the recipe's by default.")
-@click.option("--out", metavar="FILE", help="Write the answers there instead of printing them.")
+@click.option("--out", metavar="FILE", help="Write the predictions there instead of printing them.")
 def predict(run_folder: str, file: str, task: str | None, text: str | None, pair: str | None, out: str | None) -> None:
-    """Answer a FILE of examples with the model that RUN has fine-tuned."""
+    """Predict labels, tags or answers for a FILE of examples with a model that RUN fine-tuned."""
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -258,17 +262,17 @@ def predict(run_folder: str, file: str, task: str | None, text: str | None, pair
         sys.stdout.writelines(lines)
         return
     training.write_lines(Path(out), lines)
-    click.echo(f"{out}: the answers to {file}")
+    click.echo(f"{out}: predictions for {file}")
 
 
 @rembed.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--against", multiple=True, metavar="RUN", help="A run to compare each of them with; more may be given.")
-@click.option("--out", metavar="FOLDER", help="Write Markdown, LaTeX, CSV and a plot too.")
-@click.option("--unequal", is_flag=True, help="Compare runs that keep unequal numbers of parameters.")
-@click.option("--languages", is_flag=True, help="Show a row for each language too.")
+@click.option("--against", multiple=True, metavar="RUN", help="A run to compare each of them with; may be repeated.")
+@click.option("--out", metavar="FOLDER", help="Also write Markdown, LaTeX, CSV and a plot.")
+@click.option("--unequal", is_flag=True, help="Compare runs with unequal numbers of kept parameters too.")
+@click.option("--languages", is_flag=True, help="Also show a row for each language.")
 def report(runs: tuple[str, ...], against: tuple[str, ...], out: str | None, unequal: bool, languages: bool) -> None:
-    """Show the scores of RUNs, folders of finished runs, and whether they differ by more than chance."""
+    """Show the scores of finished RUNs, and whether they differ significantly."""
     from rembed_keras.analysis.reports import report as reports
 
     made = reports.report(runs, against, unequal, languages)
@@ -279,6 +283,6 @@ def report(runs: tuple[str, ...], against: tuple[str, ...], out: str | None, une
 
 
 def main() -> None:
-    """Runs the command line, and tells a user's mistake in one line with exit code 2."""
-    with told_in_one_line():
+    """Runs the command line, and reports a user's mistake in one line with exit code 2."""
+    with reported_in_one_line():
         rembed.main(prog_name="rembed", standalone_mode=False)

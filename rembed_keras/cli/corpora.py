@@ -1,4 +1,4 @@
-"""Commands about text: what is made of it, and how often a run will read it."""
+"""Commands about text: `prepare` makes a corpus, `budget` shows epochs by language."""
 
 import json
 import shlex
@@ -13,24 +13,31 @@ from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 @click.argument("source")
 @click.argument("out_dir")
 @click.option(
-    "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Pieces of the tokenizer that is trained."
+    "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Number of pieces of the tokenizer to train."
 )
 @click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to use instead of training one.")
-@click.option("--byte-fallback", is_flag=True, help="Spell rare characters as bytes instead of [UNK].")
+@click.option("--byte-fallback", is_flag=True, help="Encode rare characters as bytes instead of [UNK].")
 @click.option(
     "--normalization",
     default="nmt_nfkc",
     show_default=True,
     metavar="RULE",
-    help="What the tokenizer does to text first; identity: nothing.",
+    help="SentencePiece normalization rule of the tokenizer to train; identity: none.",
 )
-@click.option("--unicode-form", metavar="NFC|NFKC", help="Bring text into this form before anything else.")
-@click.option("--deduplicate", is_flag=True, help="Of equal paragraphs of a language keep the first.")
-@click.option("--near-duplicates", type=float, metavar="0..1", help="Drop what is so like an earlier paragraph.")
-@click.option("--language-threshold", type=float, metavar="0..1", help="Drop what is so likely another language.")
-@click.option("--shard-megabytes", default=64.0, show_default=True, help="Text in a file of tokens.")
-@click.option("--processes", type=WHOLE, help="How many at once; one a core by default.")
-@click.option("--beam", metavar="OPTIONS", help="Have Apache Beam do it, with these options of its own.")
+@click.option("--unicode-form", metavar="NFC|NFKC", help="Normalize text to this Unicode form first.")
+@click.option("--deduplicate", is_flag=True, help="Drop paragraphs that repeat an earlier one of their language.")
+@click.option(
+    "--near-duplicates", type=float, metavar="0..1", help="Drop paragraphs of at least this Jaccard similarity."
+)
+@click.option(
+    "--language-threshold",
+    type=float,
+    metavar="0..1",
+    help="Drop paragraphs of another language, from this probability.",
+)
+@click.option("--shard-megabytes", default=64.0, show_default=True, help="Megabytes of text per shard.")
+@click.option("--processes", type=WHOLE, help="Worker processes; one per core by default.")
+@click.option("--beam", metavar="OPTIONS", help="Run on Apache Beam, with these pipeline options.")
 def prepare(
     source: str,
     out_dir: str,
@@ -46,10 +53,10 @@ def prepare(
     processes: int | None,
     beam: str | None,
 ) -> None:
-    """Make token shards in OUT_DIR of the text in SOURCE.
+    """Prepare a corpus for pre-training: token shards in OUT_DIR from the text in SOURCE.
 
-    SOURCE is a folder of <language>.txt or .txt.gz files, of .jsonl or .jsonl.gz files, or of what WikiExtractor wrote;
-    or tfds:NAME/CONFIG:VERSION, a data set of tensorflow-datasets. The same command goes on where a killed one was.
+    SOURCE is a folder of <language>.txt or .txt.gz files, of .jsonl or .jsonl.gz files, or of WikiExtractor's output;
+    or tfds:NAME/CONFIG:VERSION, a data set of tensorflow-datasets. If it is interrupted, the same command resumes.
     """
     from rembed_keras.data.corpus import prepare as prepare_corpus
     from rembed_keras.data.prepare.cleaning import Cleaning
@@ -77,7 +84,10 @@ def prepare(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
 def budget(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
-    """Show how often a RECIPE will read each language; prepares the text if that was not done, builds no model."""
+    """Show how many epochs a RECIPE trains on each language.
+
+    Prepares the corpus if it is not there yet; builds no model.
+    """
     from rembed_keras import config
 
     shown = config.budget(config.load(recipe, bindings, allow_import))

@@ -1,7 +1,7 @@
-"""How a command ends: one line on stderr and an exit code, whatever went wrong.
+"""How a command ends: one line on stderr and an exit code.
 
-0 is success, 2 a mistake of the user's, 1 anything else; 75, the EX_TEMPFAIL of sysexits.h, is a command that SIGTERM
-or the end of another process stopped and that is to be started again.
+0 is success, 2 a user's mistake, 1 anything else; 75, the EX_TEMPFAIL of sysexits.h, is a command that SIGTERM or the
+loss of a peer process stopped and that should be started again.
 """
 
 import contextlib
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import click
 
 from rembed_keras.errors import UserError
-from rembed_keras.interruption import Abandoned, Interrupted, Stopped, stopping_at_once
+from rembed_keras.interruption import Interrupted, PeerLost, Stopped, stopping_at_once
 
 
 @contextlib.contextmanager
-def told_in_one_line() -> Iterator[None]:
-    """A command: signals and mistakes of the user's that end it become a line and an exit code.
+def reported_in_one_line() -> Iterator[None]:
+    """A block whose signals and users' mistakes become one line on stderr and an exit code.
 
     Raises:
-        SystemExit: instead of what ended it.
+        SystemExit: instead of them.
     """
     signals: list[int] = []
     try:
@@ -29,7 +29,7 @@ def told_in_one_line() -> Iterator[None]:
     except click.ClickException as error:
         _exit(error.format_message(), error.exit_code)
     except (UserError, OSError) as error:
-        if signals:  # what was under way took its end for a mistake
+        if signals:  # the interrupted code mistook the interruption for an error
             _stop(Interrupted(signals[0]))
         if isinstance(error, OSError):
             _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
@@ -41,7 +41,7 @@ def told_in_one_line() -> Iterator[None]:
 
 
 def _stop(stopped):
-    if isinstance(stopped, Abandoned):
+    if isinstance(stopped, PeerLost):
         stopped.end()
     _exit(str(stopped), stopped.code)
 

@@ -1,10 +1,10 @@
 """A prepared corpus, which is what pre-training reads, and how it is made of text.
 
 A corpus is a folder: the tokenizer, ArrayRecord files of tokens, the counts of every piece, and `manifest.json` with
-checksums of the sources and of what was made of them. Every paragraph is a document, `[CLS] ... [SEP]`, and a language
-is one long stream of documents over one file or several, cut into blocks of equal length, so that any slice of it can
-be had at once. A corpus is made in a folder beside its place and moved: it is there whole or not at all; what was made
-when a process was killed is used by the next.
+checksums of the sources and of the files made from them. Every paragraph is a document, `[CLS] ... [SEP]`, and a
+language is one long stream of documents over one file or several, cut into blocks of equal length for random access.
+A corpus is written to a temporary folder and renamed, so it is there whole or not at all; a preparation that was killed
+is resumed by the next.
 """
 
 import shutil
@@ -23,9 +23,9 @@ from rich.table import Table
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.prepare.beam import BeamWorkers
-from rembed_keras.data.prepare.cleaning import VERDICTS, Cleaning
+from rembed_keras.data.prepare.cleaning import VERDICT_TITLES, VERDICTS, Cleaning
 from rembed_keras.data.prepare.jobs import Workers
-from rembed_keras.data.prepare.preparation import Plan, checksums, make, workshop
+from rembed_keras.data.prepare.preparation import Plan, checksums, make, staging_folder
 from rembed_keras.data.prepare.shards import BLOCK
 from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.data.text import sha256
@@ -36,11 +36,11 @@ FORMATS = (1, 2)  # that can be read; in the first a language is one file of its
 DTYPES = ("<u2", "<u4")  # of tokens
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 OPEN_FILES = 256
-UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on it is told
+UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on a warning is printed
 
 
 class Shard(NamedTuple):
-    """Where a language goes on: from which block of a file, and with which of its tokens."""
+    """Part of a language's stream: its file, its first block there, and the index of its first token."""
 
     file: str
     first_block: int
@@ -69,7 +69,8 @@ class Corpus:
         manifest: what `manifest.json` says.
         languages: names, sorted.
         num_tokens: tokens of each language.
-        damage: the error about the shard that could not be read, kept for those whom it reached as another; or None.
+        damage: the error about the shard that could not be read, for callers whom it reaches wrapped in another; or
+            None.
 
     Raises:
         UserError: if the folder holds no whole corpus.
@@ -82,7 +83,7 @@ class Corpus:
         except UserError:
             raise UserError(f"{self.path} is not a prepared corpus: make one with `rembed prepare`") from None
         if self.manifest.get("format") not in FORMATS:
-            raise UserError(f"corpus {self.path} is of another version of rembed_keras: prepare it again")
+            raise UserError(f"corpus {self.path} was written by another version of rembed_keras: prepare it again")
         _check(self.manifest, self.path / "manifest.json")
         self.languages: list[str] = sorted(self.manifest["languages"])
         self.num_tokens: dict[str, int] = {name: self.manifest["languages"][name]["tokens"] for name in self.languages}
@@ -108,11 +109,11 @@ class Corpus:
         return counts
 
     def unigram_counts(self, language: str) -> np.ndarray:
-        """How often each piece stands in the text of a language, int64 [V]."""
+        """How often each piece occurs in the text of a language, int64 [V]."""
         return self._counts[self.languages.index(language)]
 
     def tokens(self, language: str, start: int, count: int) -> np.ndarray:
-        """Tokens `start` up to `start + count` of a language's stream, which begins anew after its end.
+        """Tokens `start` up to `start + count` of a language's stream, which wraps around at its end.
 
         Args:
             language: one of `languages`.
@@ -141,7 +142,7 @@ class Corpus:
 
     def _read_block(self, language, shard, block):
         file, first_block, _ = self._shards[language][shard]
-        with self._opening:  # else each of many threads would open a large file, of which one is kept
+        with self._opening:  # else many threads would each open a large file, and one handle would be kept
             reader = self._reader(file)
         return np.frombuffer(reader[first_block + block], dtype=self.manifest["dtype"])
 
@@ -152,39 +153,39 @@ class Corpus:
 
     @property
     def verdicts(self) -> dict[str, dict[str, int]]:
-        """Paragraphs of each language by the verdict of cleaning; empty if nothing was judged."""
+        """Number of paragraphs of each language by what cleaning did with them; empty if it filtered nothing."""
         entries = self.manifest["languages"]
         return {name: entries[name]["verdicts"] for name in self.languages if "verdicts" in entries[name]}
 
     @property
     def unknown_shares(self) -> dict[str, float]:
-        """Share of each language's tokens that are [UNK]; of neighbouring characters without a piece it is one."""
+        """Share of each language's tokens that are [UNK]; adjacent characters without a piece share one [UNK]."""
         known = self.tokenizer
         text = self._counts.sum(axis=1) - self._counts[:, [known.cls_id, known.sep_id]].sum(axis=1)  # [languages]
         shares = self._counts[:, known.unk_id] / np.maximum(text, 1)
         return dict(zip(self.languages, shares.tolist(), strict=True))
 
     def show(self, name: str, seconds: float) -> None:
-        """Tells what was made, and on stderr which languages the tokenizer hardly knows.
+        """Prints what was prepared, and warns on stderr of languages that the tokenizer covers badly.
 
         Args:
-            name: what to call it.
-            seconds: how long it took.
+            name: of the corpus, as printed.
+            seconds: how long preparing it took.
         """
         console = Console()
         if self.verdicts:
             console.print(self._verdicts_table())
         tokens, size = sum(self.num_tokens.values()), self.tokenizer.vocabulary_size
-        made = f"{tokens:,} tokens of {len(self.languages)} languages, vocabulary of {size:,}"
+        made = f"{tokens:,} tokens in {len(self.languages)} languages, vocabulary of {size:,}"
         console.out(f"{name}: {made}, in {seconds:.0f} s", highlight=False)
         for language, share in self.unknown_shares.items():
             if share > UNKNOWN:
-                advice = "use byte fallback, a larger vocabulary, or a tokenizer that knows its characters"
+                advice = "use byte fallback, a larger vocabulary, or a tokenizer that covers its characters"
                 sys.stderr.write(f"warning: {share:.1%} of the tokens of {language} are [UNK]: {advice}\n")
 
     def _verdicts_table(self):
         table = Table(title="Paragraphs")
-        for column in ("language", *VERDICTS):
+        for column in ("language", *VERDICT_TITLES):
             table.add_column(column, justify="left" if column == "language" else "right")
         for language, found in self.verdicts.items():
             table.add_row(language, *(f"{found[verdict]:,}" for verdict in VERDICTS))
@@ -213,7 +214,7 @@ def _damaged(path):
 
 
 def _check(manifest, path):
-    """Judges what a manifest says before it is believed: files beside it, and as many tokens as there can be."""
+    """Validates a manifest before it is used: its files stand beside it, and token counts are possible."""
     languages, files = manifest.get("languages"), manifest.get("files")
     fault = (
         not isinstance(files, dict)
@@ -229,7 +230,7 @@ def _check(manifest, path):
 
 
 def _is_stream(about, files):
-    """Whether what a manifest says of a language can be: its shards are files, and together as long as it is."""
+    """Whether the entry of a language is consistent: its shards are listed files whose token counts add up."""
     shards = about.get("shards") or [about]
     if not isinstance(shards, list) or not all(isinstance(shard, dict) for shard in shards):
         return False
@@ -256,7 +257,7 @@ def prepare(
     processes: int | None = None,
     beam: Sequence[str] | None = None,
 ) -> Corpus:
-    """Makes a corpus of text, or finds that it is made already.
+    """Prepares a corpus from text, or returns the one that was prepared from it already.
 
     Args:
         text_dir: folder of `<language>.txt` or `.txt.gz`, UTF-8, one paragraph a line; or another source of text, see
@@ -264,18 +265,18 @@ def prepare(
         out_dir: the corpus's folder.
         vocabulary_size: V of the tokenizer that is trained.
         tokenizer: a SentencePiece model to use instead of training one.
-        byte_fallback: whether a trained tokenizer spells rare characters as bytes, instead of [UNK].
-        normalization: what a trained tokenizer does to text first; see `train_tokenizer`.
-        cleaning: what becomes of text before; nothing by default.
-        shard_megabytes: of text a file of tokens; the tokens are the same whatever it is.
-        processes: how many at once; one for each core by default.
-        beam: options of Apache Beam, to have its workers do it; see `data.beam`.
+        byte_fallback: whether a trained tokenizer encodes rare characters as bytes, instead of [UNK].
+        normalization: the normalization rule of a trained tokenizer; see `train_tokenizer`.
+        cleaning: normalization and filtering of text before tokenization; none by default.
+        shard_megabytes: megabytes of text per shard; it does not change the tokens.
+        processes: how many worker processes; one per core by default.
+        beam: options of Apache Beam, to run on its workers; see `data.prepare.beam`.
 
     Raises:
         UserError: for text, a tokenizer or a folder that cannot be used; nothing is left behind then.
     """
     if not isinstance(shard_megabytes, int | float) or shard_megabytes <= 0:
-        raise UserError(f"shard_megabytes is {shard_megabytes!r}; it must be over 0")
+        raise UserError(f"shard_megabytes is {shard_megabytes!r}; it must be greater than 0")
     out_dir, cleaning = Path(out_dir), cleaning or Cleaning()
     settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
     if normalization != "nmt_nfkc":
@@ -291,9 +292,9 @@ def prepare(
     if out_dir.exists() and any(out_dir.iterdir()):
         found = Corpus(out_dir)
         if (found.manifest["settings"], found.manifest["sources"]) == (settings, sources):
-            shutil.rmtree(workshop(out_dir), ignore_errors=True)  # of a process that was killed after its work
+            shutil.rmtree(staging_folder(out_dir), ignore_errors=True)  # of a process that was killed after its work
             return found
-        raise UserError(f"{out_dir} holds a corpus of other text or settings: remove it or choose another folder")
+        raise UserError(f"{out_dir} has a corpus of other text or settings: remove it or choose another folder")
     plan = Plan(source, settings, None if tokenizer is None else Path(tokenizer), cleaning, shard_bytes)
     make(plan, out_dir, sources, workers)
     return Corpus(out_dir)

@@ -1,4 +1,4 @@
-"""JSON that may be anybody's: what cannot be read is told in one line that names its place."""
+"""JSON files of any origin: what cannot be read is reported in one line that names the file."""
 
 import json
 from pathlib import Path
@@ -8,37 +8,37 @@ from rembed_keras.errors import UserError
 
 
 def parse_json(text: str, place: object) -> Any:
-    """What a text in JSON says.
+    """Parses JSON.
 
     Args:
         text: the text.
-        place: where it stands, to begin a message with.
+        place: where it is from, to begin an error message with.
 
     Raises:
-        UserError: for what is no JSON, or holds half of a surrogate pair, which no file can be written with.
+        UserError: for text that is not JSON, or has half of a surrogate pair, which cannot be written as UTF-8.
     """
     try:
         value = json.loads(text)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
-        raise UserError(f"{place} is not JSON: brackets in brackets are too many") from None
+        raise UserError(f"{place} is not JSON: it is nested too deeply") from None
     except UnicodeEncodeError:
-        raise UserError(f"{place} has half of a surrogate pair, which is no character") from None
+        raise UserError(f"{place} has half of a surrogate pair, which is not a character") from None
     except ValueError as error:
         raise UserError(f"{place} is not JSON: {error}") from None
     return value
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
-    """What a file in JSON says.
+    """Reads a JSON file.
 
     Args:
         path: the file.
-        kind: of what it should be: dict, list, or object for anything.
+        kind: the type that it must have: dict, list, or object for any.
 
     Raises:
-        UserError: for a file that cannot be read, is no JSON, or something else.
+        UserError: for a file that cannot be read, is not JSON, or has another type.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

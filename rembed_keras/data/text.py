@@ -1,6 +1,6 @@
 """A folder of text as its users keep it: one `<language>.txt` or `<language>.txt.gz` each, one paragraph a line.
 
-Files are streamed, never held whole. What is wrong with one is told with its name and line.
+Files are streamed, never held whole. Errors name the file and line.
 """
 
 import gzip
@@ -47,8 +47,8 @@ def read_exact_lines(
     Args:
         path: the file.
         keep_ends: whether a line keeps its `\n` or `\r\n`.
-        start: of a file that is no archive, the byte from which on a line must begin to be read.
-        end: the byte before which it must begin; the file's end by default.
+        start: read only lines that begin at this byte or after it; for uncompressed files.
+        end: read only lines that begin before this byte; the file's end by default.
 
     Raises:
         UserError: for a file that cannot be read, text that is not UTF-8, or a damaged archive.
@@ -86,7 +86,7 @@ def first_line(path, start):
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yields the lines of a text file, stripped; empty ones too, so that the n-th is the n-th of the file.
+    """Yields the lines of a text file, stripped; empty ones too, so that line numbers are kept.
 
     Raises:
         UserError: as `read_exact_lines`.

@@ -1,7 +1,7 @@
-"""Models from one form to another, through the `Encoder` or `MaskedLM` that both are.
+"""Conversion of models between formats, through an `Encoder` or `MaskedLM`.
 
-Forms are `huggingface` and `preset`; `tf1`, which is only read; and `savedmodel`, which is only written. What comes out
-is there whole or not at all.
+Formats are `huggingface` and `preset`; `tf1`, which is only read; and `savedmodel`, which is only written. Targets are
+written atomically.
 """
 
 import contextlib
@@ -29,30 +29,30 @@ from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.configuration import OURS, check_names
 
-TOKENIZER = "tokenizer.model"  # what presets call it
+TOKENIZER = "tokenizer.model"  # its name in presets
 THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")
 FAIRSEQ_TOKENIZER = "sentencepiece.bpe.model"
 
 
 def convert(source: str, target: str, source_kind: str, target_kind: str, tokenizer: str | None = None) -> list[str]:
-    """Reads a model in one form and writes it in another.
+    """Reads a model in one format and writes it in another.
 
     Args:
-        source: where it is.
-        target: the folder to write, which must not be there.
+        source: path of the model.
+        target: the folder to write, which must not exist.
         source_kind: "huggingface", "tf1" or "preset".
         target_kind: "huggingface", "preset" or "savedmodel".
-        tokenizer: a SentencePiece model to go with it; that of the source by default, if it has one.
+        tokenizer: a SentencePiece model to store with it; that of the source by default, if it has one.
 
     Returns:
-        What should be known about the result, a line each.
+        Notes on the result, a line each.
 
     Raises:
-        UserError: if the source is not what it is said to be, the target cannot have it or is there already; nothing
-            is written then.
+        UserError: if the source is not of its format, or the target cannot represent it or exists; nothing is written
+            then.
     """
     if source_kind not in READERS:
-        raise UserError(f"{source_kind} cannot be read; what can is {', '.join(READERS)}")
+        raise UserError(f"{source_kind} cannot be read; readable formats are {', '.join(READERS)}")
     path = Path(source)
     if source_kind != "tf1" and not path.is_dir():
         raise UserError(f"{source} is not a folder")
@@ -61,30 +61,30 @@ def convert(source: str, target: str, source_kind: str, target_kind: str, tokeni
 
 
 def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | None) -> list[str]:
-    """Writes a model in a form.
+    """Writes a model in a format.
 
     Args:
         model: an `Encoder` or a model that pre-trains one.
-        target: the folder to write, which must not be there.
+        target: the folder to write, which must not exist.
         target_kind: "huggingface", "preset" or "savedmodel".
-        tokenizer: a SentencePiece model to go with it; None for none.
+        tokenizer: a SentencePiece model to store with it; None for none.
 
     Returns:
-        What should be known about the result, a line each.
+        Notes on the result, a line each.
 
     Raises:
-        UserError: if the target cannot have it or is there already; nothing is written then.
+        UserError: if the target cannot represent the model or exists; nothing is written then.
     """
     if target_kind not in WRITERS:
-        raise UserError(f"{target_kind} cannot be written; what can is {', '.join(WRITERS)}")
+        raise UserError(f"{target_kind} cannot be written; writable formats are {', '.join(WRITERS)}")
     notes = []
     if target_kind != "preset" and isinstance(model, PretrainingModel) and not _is_plain(model):
-        model, notes = model.drop_heads(), ["what only pre-training has is left out: the encoder that is kept, alone"]
+        model, notes = model.drop_heads(), ["the pre-training head is dropped: only the encoder is written"]
     rows = encoder_of(model).get_config()["vocabulary_size"]
     with written_whole(Path(target)) as folder:
         vocabulary = _copy_tokenizer(tokenizer, folder / TOKENIZER) if tokenizer else None
         if vocabulary is not None and vocabulary.vocabulary_size > rows:
-            raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model {rows} rows for them")
+            raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model only {rows} rows")
         notes += WRITERS[target_kind](model, folder, vocabulary)
         if vocabulary is not None:
             notes += _place_tokenizer(vocabulary, folder, target_kind)
@@ -92,19 +92,19 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
 
 
 def _is_plain(model):
-    """Whether others know its objective and its head reads the highest layer that is kept."""
+    """Whether it is a masked LM whose head reads the last layer of the kept encoder."""
     return isinstance(model, MaskedLM) and model.get_config()["kept_layers"] is None
 
 
 @contextlib.contextmanager
 def written_whole(target: Path) -> Iterator[Path]:
-    """A new folder beside `target` to write to, which takes its place when all went well and is removed when not.
+    """A temporary folder beside `target`, which is renamed to it on success and removed on failure.
 
     Raises:
-        UserError: if the target is there already or cannot be written.
+        UserError: if the target exists or cannot be written.
     """
     if target.exists():
-        raise UserError(f"{target} is there already: remove it or choose another folder")
+        raise UserError(f"{target} already exists: remove it or choose another folder")
     writing = target.with_name(f".{target.name}.writing")
     try:
         shutil.rmtree(writing, ignore_errors=True)
@@ -119,13 +119,13 @@ def written_whole(target: Path) -> Iterator[Path]:
 
 
 def _errors_of_tensorflow():
-    """What TensorFlow raises where Python raises an OSError, if it is there to raise anything."""
+    """TensorFlow's counterpart of OSError, if TensorFlow is loaded."""
     tensorflow = sys.modules.get("tensorflow")
     return (tensorflow.errors.OpError,) if tensorflow else ()
 
 
 def read_model(source: str) -> tuple[keras.Model, Path | None]:
-    """Reads a preset or a Hugging Face folder, whichever it is, and finds its tokenizer's file if it has one.
+    """Reads a preset or a Hugging Face folder, and the path of its tokenizer's file if it has one.
 
     Raises:
         UserError: if it is neither.
@@ -134,7 +134,7 @@ def read_model(source: str) -> tuple[keras.Model, Path | None]:
     try:
         config = read_json(path / "config.json")
     except UserError:
-        raise UserError(f"{source} is no run, no keras-hub preset and no Hugging Face model") from None
+        raise UserError(f"{source} is not a run, a keras-hub preset or a Hugging Face model") from None
     model, _ = READERS["preset" if "registered_name" in config else "huggingface"](path)
     return model, _tokenizer_of(path)
 
@@ -143,24 +143,24 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
     """Reads a keras-hub preset of an `Encoder` or a `MaskedLM`.
 
     Raises:
-        UserError: if it is none.
+        UserError: if it is not one.
     """
     try:
         config = read_json(folder / "config.json")
         name = config["registered_name"]
         if name != "rembed_keras>Encoder":
-            raise UserError(f"it is a preset of {shortened(name)}, which is no Encoder")
+            raise UserError(f"it is a preset of {shortened(name)}, not of an Encoder")
         check_names(config)
         task = folder / "task.json"
         objective = _objective(task) if task.exists() else None
-        path = str(folder.resolve())  # keras-hub takes some names for models that it downloads
+        path = str(folder.resolve())  # keras-hub would download models by some relative names
         if objective == "rembed_keras>MaskedLM":
             return MaskedLM.from_preset(path), []
-        notes = [f"the heads of {objective} are left out"] if objective else []
+        notes = [f"the heads of {objective} are dropped"] if objective else []
         return Encoder.from_preset(path), notes
     except Exception as error:  # noqa: BLE001 - readers of weights raise many kinds
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{folder} is no keras-hub preset: {reason}") from None
+        raise UserError(f"{folder} is not a keras-hub preset: {reason}") from None
 
 
 def _objective(task):
@@ -178,7 +178,7 @@ def write_preset(model: keras.Model, folder: Path, tokenizer) -> list[str]:
 
 
 def _reserve(folder, size):
-    """Makes sure that so many bytes can be written: HDF5 does not survive a full disk, and floods stderr."""
+    """Checks that `size` bytes can be written: HDF5 does not survive a full disk, and floods stderr."""
     with tempfile.TemporaryFile(dir=folder) as file:
         os.posix_fallocate(file.fileno(), 0, size)
 
@@ -192,7 +192,7 @@ WRITERS: dict[str, Callable] = {
 
 
 def _tokenizer_of(source):
-    """The tokenizer's file in a folder; None if there is none that can be used."""
+    """The tokenizer's file in a folder; None if there is no usable one."""
     names = (FAIRSEQ_TOKENIZER, *THEIR_TOKENIZERS)
     return next((source / name for name in names if (source / name).exists()), None)
 
@@ -206,7 +206,7 @@ def _copy_tokenizer(path, copy):
 
 
 def _place_tokenizer(vocabulary, folder, target_kind):
-    """Gives the tokenizer's file the name under which the target looks for it; returns what should be known of it."""
+    """Renames the tokenizer's file to the target's convention; returns notes."""
     notes = []
     if target_kind == "huggingface":
         notes = write_tokenizer(vocabulary, folder)

@@ -1,8 +1,8 @@
-"""Pieces that are added to a SentencePiece unigram model: what old pieces each is made of, and its score.
+"""New pieces for a SentencePiece unigram model: their segmentation into old pieces, and their scores.
 
-A unigram model cuts a text where the sum of its pieces' log-probabilities is highest. A new piece whose score is that
-of the best cut of its own text, and a little more, stands for that cut and changes no other: no text that was cut
-without [UNK] gets a cut that was not its best before, with the parts of new pieces joined.
+A unigram model segments a text such that the sum of its pieces' log-probabilities is highest. A new piece whose score
+is slightly above that of the best segmentation of its own text replaces that segmentation and changes no other: any
+text without [UNK] keeps a segmentation that was best before, with the parts of new pieces joined.
 """
 
 import re
@@ -14,8 +14,8 @@ from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from rembed_keras.data.tokenizers.sentence_piece import SPACE
 from rembed_keras.errors import UserError, shortened
 
-# nats for each border that a piece saves, so that it is preferred to its parts, and to new pieces within it: more than
-# the rounding of float32 sums over a paragraph, and less than what two cuts of one text differ by
+# nats for each boundary that a piece removes, so that it is preferred to its parts, and to new pieces within it: above
+# the rounding error of float32 sums over a paragraph, and below the difference of two segmentations of a text
 PREFERENCE = 1e-3
 
 
@@ -24,7 +24,7 @@ class NewPiece(NamedTuple):
 
     Attributes:
         piece: as SentencePiece writes it.
-        parts: ids of the pieces that its text was cut into.
+        parts: ids of the pieces of its former segmentation.
         score: its log-probability, in nats.
     """
 
@@ -39,27 +39,27 @@ def new_pieces(model: sentencepiece_model_pb2.ModelProto, lines: Sequence[str]) 
     Args:
         model: a unigram model.
         lines: pieces, with U+2581 for the space before a word; each is normalized as the model normalizes text, since
-            no other form of it would be found in text. Empty lines are left out.
+            no other form of it occurs. Empty lines are skipped.
 
     Raises:
-        UserError: for a line of which nothing is left then; its number counts from 1.
+        UserError: for a line that normalization makes empty; its number counts from 1.
     """
     known = {piece.piece for piece in model.pieces}
-    cutter = _Cutter(model)
+    segmenter = _Segmenter(model)
     found = {}
     for number, line in enumerate(lines, start=1):
         if not line or line in known:
             continue
-        piece = cutter.normalized(line)
+        piece = segmenter.normalized(line)
         if not piece.strip(SPACE) and piece != line:
-            raise UserError(f"line {number} of the pieces, {shortened(line)}, stands for no text: remove it")
+            raise UserError(f"line {number} of the pieces, {shortened(line)}, is empty after normalization: remove it")
         if piece not in known:
-            found[piece] = NewPiece(piece, cutter.parts(piece), cutter.score(piece))
+            found[piece] = NewPiece(piece, segmenter.parts(piece), segmenter.score(piece))
     return [*found.values()]
 
 
-class _Cutter:
-    """A model that cuts a piece as it stands, without the space that models put before a text."""
+class _Segmenter:
+    """A model that segments a piece as it is, without the dummy prefix of a text."""
 
     def __init__(self, model):
         own = sentencepiece_model_pb2.ModelProto()
@@ -69,15 +69,15 @@ class _Cutter:
         self._model = SentencePieceProcessor(model_proto=own.SerializeToString())
 
     def normalized(self, line: str) -> str:
-        """A line as the model sees it in a text."""
+        """A line after the model's normalization of text."""
         piece = self._model.normalize(line)
         return re.sub(f"{SPACE}+", SPACE, piece) if self._joins_spaces else piece
 
     def parts(self, piece: str) -> list[int]:
-        """Ids of the best cut.
+        """Ids of the best segmentation.
 
-        That of a piece within words may be a cut of what it is at the beginning of one, if that is known better: with
-        fewer pieces, or fewer of them unknown.
+        A piece within words may be segmented as at the beginning of a word, if that has fewer unknown or byte pieces,
+        or fewer pieces.
         """
         within = self._model.encode(piece)
         if piece.startswith(SPACE):
@@ -90,7 +90,7 @@ class _Cutter:
         return sum(self._model.is_unknown(i) or self._model.is_byte(i) for i in ids), len(ids)
 
     def score(self, piece: str) -> float:
-        """Of a new piece: what the model itself gives the best cut, unknown characters at their price."""
+        """The score of a new piece: the model's own score of the best segmentation, with its unknown penalty."""
         best = self._model.nbest_encode_as_proto(piece, nbest_size=2).nbests[0]
         parts = sum(len(part.piece) if self._model.is_unknown(part.id) else 1 for part in best.pieces)
         return best.score + PREFERENCE * (parts - 1)

@@ -1,4 +1,4 @@
-"""A SavedModel with the tokenizer in the graph: strings in, vectors out, wherever TensorFlow serves."""
+"""A SavedModel of an encoder with the tokenizer in the graph: strings in, vectors out."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     `token_ids` int [B, S], padded to the longest text. Loading it needs `import tensorflow_text`.
 
     Args:
-        model: an `Encoder`, or a `MaskedLM`, whose head is left out.
+        model: an `Encoder`, or a `MaskedLM`, whose head is dropped.
         folder: an empty folder.
         tokenizer: the `Tokenizer`.
 
     Returns:
-        What should be known about it.
+        Notes.
 
     Raises:
         UserError: if there is no tokenizer, or the backend is not TensorFlow.
@@ -29,12 +29,12 @@ def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     if keras.config.backend() != "tensorflow":
         raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
     if tokenizer is None:
-        raise UserError("a SavedModel takes strings and needs a tokenizer: give --tokenizer MODEL")
+        raise UserError("a SavedModel takes strings and needs a tokenizer: name one with --tokenizer MODEL")
     import tensorflow as tf
 
     encoder = encoder_of(model)
     tf.saved_model.save(_served(encoder, tokenizer), str(folder))
-    return ["load it after `import tensorflow_text`"] + (["the head is left out"] if model is not encoder else [])
+    return ["load it after `import tensorflow_text`"] + (["the head is dropped"] if model is not encoder else [])
 
 
 def _served(encoder, tokenizer):

@@ -20,15 +20,15 @@ def write_served_task(
 ) -> None:
     """Writes a classifier or a regressor.
 
-    The signature `pairs` takes `texts` and `pairs`, strings [B] each; `serving_default` takes `texts` alone, or both if
-    the task was learnt on pairs. They give `probabilities` float [B, C] and `labels`, strings [B], or `values` float
-    [B] of a regressor. Loading it needs `import tensorflow_text`, and nothing of this package.
+    The signature `pairs` takes `texts` and `pairs`, strings [B] each; `serving_default` takes `texts` alone, or both
+    for a task of pairs. Outputs are `probabilities` float [B, C] and `labels`, strings [B], or `values` float [B] of a
+    regressor. Loading it needs `import tensorflow_text`, and nothing of this package.
 
     Args:
         model: a `Classifier` or a `Regressor`.
-        folder: a folder that is not there or empty.
+        folder: a folder that does not exist or is empty.
         tokenizer: the encoder's.
-        sequence_length: S; longer texts are cut as in fine-tuning.
+        sequence_length: S; longer texts are truncated as in fine-tuning.
         labels: names by their ids; of a classifier only.
         pairs: whether every example of the task is a pair.
 
@@ -38,7 +38,7 @@ def write_served_task(
     if keras.config.backend() != "tensorflow":
         raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
     if not isinstance(model, Classifier | Regressor):
-        raise UserError("a SavedModel of a task gives labels or numbers for texts; tags and answers have none")
+        raise UserError("a SavedModel of a task needs a classifier or a regressor; taggers and QA are not supported")
     import tensorflow as tf
 
     served = _served(model, tokenizer, sequence_length, list(labels))
@@ -98,6 +98,6 @@ def _served(model, tokenizer, length, labels):
 
 
 def _cut(tf, rows, lengths):
-    """The first so many of each row of a ragged tensor."""
+    """The first `lengths` elements of each row of a ragged tensor."""
     places = tf.ragged.range(rows.row_lengths())
     return tf.ragged.boolean_mask(rows, places < tf.cast(lengths, tf.int64)[:, None])

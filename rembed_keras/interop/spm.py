@@ -1,4 +1,4 @@
-"""SentencePiece models rewritten, so that piece i is what row i of a table stands for."""
+"""SentencePiece models as protocol buffers: read, renumbered and written."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from sentencepiece import sentencepiece_model_pb2
 
 from rembed_keras.errors import UserError
 
-FAIRSEQ_PIECES = ("<s>", "<pad>", "</s>", "<unk>")  # what fairseq puts before the pieces of a model
+FAIRSEQ_PIECES = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq's special pieces, before those of the model
 
 
 def read_model(path: Path) -> sentencepiece_model_pb2.ModelProto:
     """A SentencePiece model as a protocol buffer.
 
     Raises:
-        UserError: if the file is none.
+        UserError: if the file is not one.
     """
     from google.protobuf.message import DecodeError
 
@@ -33,7 +33,7 @@ def from_fairseq(path: Path, target: Path) -> None:
         target: where to write it.
 
     Raises:
-        UserError: if it is no such model.
+        UserError: if it is not such a model.
     """
     model = read_model(path)
     if [piece.piece for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
@@ -48,14 +48,14 @@ def from_fairseq(path: Path, target: Path) -> None:
 
 
 def write_model(model: sentencepiece_model_pb2.ModelProto, pieces: list, path: Path) -> None:
-    """Writes a model with other pieces; the ids of special pieces that it states become those that they have.
+    """Writes a model with other pieces, and updates the ids of special pieces in its specification.
 
     Args:
         model: a model; it is changed.
-        pieces: what it is to have, in the order of their ids; may be of its own.
+        pieces: the new pieces, in the order of their ids; may be some of its own.
         path: where to write it.
     """
-    kept = sentencepiece_model_pb2.ModelProto(pieces=pieces).pieces  # copies, which outlive those they were made of
+    kept = sentencepiece_model_pb2.ModelProto(pieces=pieces).pieces  # copies, which outlive the originals
     del model.pieces[:]
     model.pieces.extend(kept)
     ids = {piece.piece: i for i, piece in enumerate(model.pieces)}

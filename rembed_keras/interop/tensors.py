@@ -1,6 +1,6 @@
-"""Files of safetensors, read a piece at a time: a model is loaded without a second copy of it.
+"""Safetensors files, read in parts: a model is loaded without a second copy of it in memory.
 
-A file is opened anew for every piece, since what was read of an open one stays in memory.
+A file is reopened for every part, since the pages that were read of an open one stay in memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from rembed_keras.errors import UserError
 
 
 class Stored:
-    """An array in a file: it has a shape and a type, and is read where it is asked for.
+    """An array in a file, read lazily: it has a shape and a type, and slicing reads.
 
     Args:
         path: the file.
@@ -51,7 +51,7 @@ class Tensors(Mapping[str, Stored]):
         paths: the files; of two arrays of one name, that of the later file counts.
 
     Raises:
-        UserError: for a file that is no safetensors file.
+        UserError: for a file that is not a safetensors file.
     """
 
     def __init__(self, *paths: Path):
@@ -74,4 +74,4 @@ def _opened(path):
     try:
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is no whole safetensors file, fetch it again: {error}") from None
+        raise UserError(f"{path} is not a complete safetensors file, download it again: {error}") from None

@@ -1,8 +1,8 @@
-"""The original release of RemBERT: a TensorFlow 1 checkpoint of the encoder, read.
+"""Reader of the original release of RemBERT: a TensorFlow 1 checkpoint of the encoder.
 
-The file holds arrays by name and no sizes, so those are read off the arrays; only the number of heads does not show in
-any, and follows from the published width of a head, 64. Adam's slots and the step are passed over, and so is whatever
-belongs to the pre-training head, whose names the release does not document.
+The file has arrays by name and no configuration, so sizes are inferred from shapes; the number of heads, which no shape
+shows, follows from the published head width, 64. Adam's slots and the step are skipped, and so is the pre-training
+head, whose names the release does not document.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.filling import blank, fill
 
 HEAD_DIM = 64
-PASSED_OVER = re.compile(r"adam_[mv]|AdamWeightDecay|global_step|output_embedding|cls/")
+SKIPPED = re.compile(r"adam_[mv]|AdamWeightDecay|global_step|output_embedding|cls/")
 
 
 def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
@@ -29,10 +29,10 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
         prefix: the checkpoint's path without `.index`; or a folder, of whose checkpoints that of the last step counts.
 
     Returns:
-        The `Encoder`, with tanh GELU as in the original code; and what should be known about it.
+        The `Encoder`, with tanh GELU as in the original code; and notes.
 
     Raises:
-        UserError: if there is no such checkpoint, it is damaged, or a variable is missing or has the wrong shape.
+        UserError: for a missing or damaged checkpoint, or a variable that is missing or has the wrong shape.
     """
     import tensorflow as tf
 
@@ -41,14 +41,14 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
         if not found:
             raise UserError(f"{prefix} has no TensorFlow checkpoint: no *.index file is there")
         prefix = found[-1].with_suffix("")
-    with _whole(prefix):
+    with _readable(prefix):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     needed = sum(math.prod(shapes[name]) * dtype.size for name, dtype in dtypes.items() if dtype.is_floating)
     there = [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-")]
     if needed > sum(file.stat().st_size for file in there):
-        raise UserError(f"{prefix} tells of more numbers than its data files hold: they are cut short or not all there")
-    shapes = {name: shape for name, shape in shapes.items() if not PASSED_OVER.search(name)}
+        raise UserError(f"{prefix} needs more bytes than its data files have: they are truncated or incomplete")
+    shapes = {name: shape for name, shape in shapes.items() if not SKIPPED.search(name)}
     with blank():
         encoder = Encoder(**_encoder_config(shapes, prefix))
     weights = {weight.path: weight for weight in encoder.weights}
@@ -59,15 +59,15 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
         if name not in shapes:
             raise UserError(f"{prefix} has no variable {name}")
         if tuple(shapes[name]) != wanted:
-            raise UserError(f"{prefix}: {name} has shape {tuple(shapes[name])}, and should have {wanted}")
+            raise UserError(f"{prefix}: {name} has shape {tuple(shapes[name])}; it should be {wanted}")
     for path, name in names.items():
-        with _whole(prefix):  # its checksum is compared now
+        with _readable(prefix):  # its checksum is verified here
             value = reader.get_tensor(name)
         fill(weights[path], value.reshape(weights[path].shape))
     unknown = sorted(shapes.keys() - set(names.values()))
     notes = ["GELU is the tanh form of the original code"]
     if unknown:
-        notes.append(f"{len(unknown)} variables are no encoder's and were passed over, {unknown[0]} among them")
+        notes.append(f"{len(unknown)} variables outside the encoder were skipped, such as {unknown[0]}")
     return encoder, notes
 
 
@@ -78,16 +78,14 @@ def _by_step(index):
 
 
 @contextlib.contextmanager
-def _whole(prefix):
-    """Tells of a checkpoint that cannot be read in one line."""
+def _readable(prefix):
+    """Reports a checkpoint that cannot be read in one line."""
     import tensorflow as tf
 
     try:
         yield
     except (ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
-        raise UserError(
-            f"{prefix} is no TensorFlow checkpoint that can be read: {str(error).splitlines()[0]}"
-        ) from None
+        raise UserError(f"{prefix} is not a readable TensorFlow checkpoint: {str(error).splitlines()[0]}") from None
 
 
 def _encoder_config(shapes, prefix):
@@ -100,7 +98,7 @@ def _encoder_config(shapes, prefix):
     vocabulary, width = shape("bert/embeddings/word_embeddings")
     hidden = shape("bert/encoder/embedding_hidden_mapping_in/kernel")[1]
     if hidden % HEAD_DIM:
-        raise UserError(f"{prefix} has a hidden width of {hidden}, which heads of {HEAD_DIM} do not divide")
+        raise UserError(f"{prefix} has hidden_dim {hidden}, which is not a multiple of the head width {HEAD_DIM}")
     return {
         "vocabulary_size": vocabulary,
         "num_layers": max(layers, default=-1) + 1,

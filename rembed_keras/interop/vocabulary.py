@@ -1,8 +1,8 @@
-"""Vocabularies cut down and extended after training, and models with them.
+"""Vocabulary trimming and extension of trained models.
 
-A narrow input table makes this cheap: a row is a few hundred bytes. Cutting keeps the rows of the pieces that a text
-uses and renumbers them; a text of kept pieces is split as before, since SentencePiece's best split is still there, and
-so an encoder's outputs on it stay the same bits.
+A narrow input table makes this cheap: a row is a few hundred bytes. Trimming keeps the rows of the pieces that a text
+uses and renumbers them. A text of kept pieces is segmented as before, since its best segmentation is still available,
+so an encoder's outputs on it are bitwise the same.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,12 @@ BIAS = "output_embedding/bias"
 
 @dataclass(frozen=True)
 class Trimmed:
-    """What cutting a vocabulary did.
+    """The result of trimming a vocabulary.
 
     Attributes:
-        pieces: word pieces before and after.
+        pieces: number of pieces before and after.
         kept_bytes: bytes of the encoder's parameters before and after, in float32.
-        lost: share of each language's tokens whose piece is gone, by language; languages kept for lose none at a
-            `min_count` of 1.
+        lost: share of tokens whose piece was removed, by language; 0 for the languages to keep with a `min_count` of 1.
     """
 
     pieces: tuple[int, int]
@@ -46,14 +45,14 @@ class Trimmed:
 def trim(
     source: str, target: str, text_dir: str, languages: Sequence[str] | None = None, min_count: int = 1
 ) -> Trimmed:
-    """Cuts a preset's vocabulary down to the pieces that a text uses.
+    """Trims a preset's vocabulary to the pieces that a text uses.
 
     Args:
         source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
-        target: the preset to write, which must not be there.
+        target: the preset to write, which must not exist.
         text_dir: folder of `<language>.txt` or `.txt.gz`.
-        languages: whose pieces to keep; of all the text by default. The others are counted only.
-        min_count: how often a piece must stand in the text to be kept.
+        languages: languages whose pieces to keep; all by default. The others are only counted.
+        min_count: how often a piece must occur in the text to be kept.
 
     Raises:
         UserError: for a preset or text that cannot be used; nothing is written then.
@@ -70,7 +69,7 @@ def trim(
     wanted = np.sum([counts[language] for language in {*(languages or files)}], axis=0)
     proto = read_model(tokenizer.path)
     is_text = np.array([piece.type == NORMAL for piece in proto.pieces])
-    kept = np.flatnonzero((wanted >= min_count) | ~is_text | tokenizer.is_special | _sets_prices(proto))
+    kept = np.flatnonzero((wanted >= min_count) | ~is_text | tokenizer.is_special | _has_extreme_score(proto))
     pieces = [proto.pieces[i] for i in kept]
     with written_whole(Path(target)) as folder:
         smaller = _with_rows(model, len(kept), lambda rows: rows[kept])
@@ -88,27 +87,27 @@ def trim(
 def extend(source: str, target: str, pieces: Sequence[str]) -> int:
     """Adds pieces to a preset's vocabulary.
 
-    A new piece begins as the mean of the pieces that its text was split into, and is preferred to them; no other text
-    is split differently.
+    The embedding of a new piece is initialized as the mean of the pieces of its former segmentation, to which it is
+    preferred; no other text is segmented differently.
 
     Args:
         source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
-        target: the preset to write, which must not be there.
+        target: the preset to write, which must not exist.
         pieces: what to add, as SentencePiece writes it, with U+2581 for the space before a word; the tokenizer
             normalizes it.
 
     Returns:
-        How many were added: those that were no pieces before.
+        How many were added: those that are not in the vocabulary yet.
 
     Raises:
-        UserError: for a preset that cannot be used, a piece that stands for no text, or when nothing is new; nothing
-            is written then.
+        UserError: for a preset that cannot be used, a piece without text, or if no piece is new; nothing is written
+            then.
     """
     model, tokenizer = _read(Path(source))
     proto = read_model(tokenizer.path)
     new = new_pieces(proto, pieces)
     if not new:
-        raise UserError("all pieces to add are there already")
+        raise UserError("all pieces to add are already in the vocabulary")
     with written_whole(Path(target)) as folder:
 
         def grow(rows):
@@ -120,11 +119,11 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
     return len(new)
 
 
-def _sets_prices(proto):
+def _has_extreme_score(proto):
     """Whether a piece has the lowest score of all text or the highest, bool [V].
 
-    SentencePiece prices unknown characters by the one and user-defined pieces by the other: without them, words would
-    be cut differently whose pieces all are kept.
+    SentencePiece scores unknown characters by the one and user-defined pieces by the other: without them, text of kept
+    pieces could be segmented differently.
     """
     scores = np.array([piece.score if piece.type == NORMAL else np.nan for piece in proto.pieces])
     extremes = np.zeros(len(scores), bool)
@@ -135,7 +134,7 @@ def _sets_prices(proto):
 def _read(source):
     model, notes = read_preset(source)
     if notes:
-        raise UserError(f"{source} is no Encoder or MaskedLM, and {notes[0]}: convert it to a preset of its own first")
+        raise UserError(f"{source} is not of an Encoder or MaskedLM, and {notes[0]}: convert it to a preset first")
     if not (source / TOKENIZER).exists():
         raise UserError(f"{source} has no {TOKENIZER}: convert it again with --tokenizer MODEL")
     tokenizer = Tokenizer(source / TOKENIZER)
@@ -144,18 +143,16 @@ def _read(source):
         rows = config["vocabulary_size"]
         raise UserError(f"{source}: the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
     if read_model(tokenizer.path).trainer_spec.model_type != UNIGRAM:
-        raise UserError(
-            f"{source}: {TOKENIZER} is no unigram model: how others cut a text hangs on pieces it is not in"
-        )
+        raise UserError(f"{source}: {TOKENIZER} is not a unigram model: others need removed pieces to segment a text")
     if config.get("quantized") or model.get_config().get("quantized"):
         raise UserError(f"{source} is quantized: change its vocabulary before `quantize`")
     if config["input_cutoffs"] or model.get_config().get("output_cutoffs"):
-        raise UserError(f"{source} has tables in bands, which begin at given pieces: none can go or come")
+        raise UserError(f"{source} has adaptive tables, whose cutoffs fix the vocabulary: it cannot be changed")
     return model, tokenizer
 
 
 def _count(path, tokenizer):
-    """How often each piece stands in a text, int64 [V]."""
+    """How often each piece occurs in a text, int64 [V]."""
     counts = np.zeros(tokenizer.vocabulary_size, np.int64)
     for ids in tokenizer.encode_stream(read_paragraphs(path)):
         np.add.at(counts, ids, 1)
@@ -163,16 +160,16 @@ def _count(path, tokenizer):
 
 
 def _with_rows(model, vocabulary_size, change) -> keras.Model:
-    """A copy of a model with another number of words; `change` makes the new rows of each table of the old."""
+    """A copy of a model with another vocabulary size; `change` maps the old rows of each table to the new."""
     encoder = encoder_of(model)
     copy = Encoder.from_config(encoder.get_config() | {"vocabulary_size": vocabulary_size})
     if isinstance(model, MaskedLM):
         arguments = {key: value for key, value in model.get_config().items() if key not in ("encoder", "name")}
         copy = MaskedLM(copy, **arguments)
     for old, new in zip(model.weights, copy.weights, strict=True):
-        by_word = old.path.endswith((*TABLES, BIAS))
-        values = change(old.numpy()) if by_word else old.numpy()
+        per_piece = old.path.endswith((*TABLES, BIAS))
+        values = change(old.numpy()) if per_piece else old.numpy()
         if not np.isfinite(values).all():
-            raise UserError(f"{old.path} has values that are not finite: the model cannot be used")
+            raise UserError(f"{old.path} has non-finite values: the model cannot be used")
         new.assign(values)
     return copy

@@ -1,4 +1,4 @@
-"""Labelled and parallel text: how it is read, encoded, scored, and compared with what needs no encoder."""
+"""Labelled and parallel text: reading, encoding, scoring, and encoder-free baselines."""
 
 import lazy_loader
 

@@ -1,8 +1,9 @@
-"""Answers in words: how much of the right one was given, whatever its case, punctuation, articles and spaces.
+"""Exact match and token F1 of answers as text, after normalisation of case, punctuation, articles and spaces.
 
-Exact match (EM) asks whether both are the same after normalisation; F1 counts the words that they share. Of several
-right answers the best counts. SQuAD's normalisation is English, and XTREME scores XQuAD and TyDiQA-GoldP with it in
-every language; MLQA has its own for each of its seven. Sources: the evaluation scripts of SQuAD 1.1, MLQA and ReCoRD.
+Exact match (EM) is 1 if prediction and reference are equal after normalisation; F1 is over the words that they share.
+With several references the best one counts. SQuAD's normalisation is English, and XTREME scores XQuAD and TyDiQA-GoldP
+with it in every language; MLQA has its own for each of its seven. Sources: the evaluation scripts of SQuAD 1.1, MLQA
+and ReCoRD.
 """
 
 import re
@@ -15,7 +16,7 @@ from functools import partial
 from rembed_keras.errors import UserError, did_you_mean
 
 ENGLISH_ARTICLES = "a an the"
-# the words that MLQA leaves out; Hindi and Chinese have none
+# the articles that MLQA removes; Hindi and Chinese have none
 MLQA_ARTICLES = {
     "ar": "",
     "de": "ein eine einen einem eines einer der die das den dem des",
@@ -25,9 +26,9 @@ MLQA_ARTICLES = {
     "vi": "của là cái chiếc những",
     "zh": "",
 }
-# MLQA's script takes these two letters away wherever they stand, inside a word too
+# MLQA's script removes these two letters everywhere, inside a word too
 ARABIC_ARTICLE = "ال"
-# an ideograph is a word, and so is whatever else stands between ideographs or spaces
+# each ideograph is a word, and so is any other text between ideographs or spaces
 MIXED_SEGMENTATION = re.compile("[\u4e00-\u9fa5]|[^\\s\u4e00-\u9fa5]+")
 
 
@@ -42,10 +43,9 @@ def squad_normalize(text: str) -> str:
 
 
 def mlqa_normalize(text: str, language: str) -> str:
-    """An answer as MLQA compares it: in lower case, without punctuation and articles, words apart by one space.
+    """An answer as MLQA compares it: in lower case, without punctuation and articles, single spaces between words.
 
-    Punctuation is all that Unicode calls so, and ASCII's. Words are what spaces part; in Chinese every ideograph is
-    one.
+    Punctuation is that of Unicode and ASCII. Words are separated by spaces; in Chinese every ideograph is one.
 
     Args:
         text: an answer.
@@ -70,15 +70,15 @@ def mlqa_normalize(text: str, language: str) -> str:
 
 
 def exact_match(prediction: str, references: Sequence[str], normalize: Callable[[str], str] = squad_normalize) -> float:
-    """1 if an answer is one of the right ones after normalisation, else 0.
+    """1 if a prediction equals one of the references after normalisation, else 0.
 
     Args:
-        prediction: the answer given; nothing is "".
+        prediction: the predicted answer; "" for none.
         references: the right answers, one or more.
-        normalize: what makes answers comparable.
+        normalize: the normalisation.
 
     Raises:
-        ValueError: for no right answer.
+        ValueError: without references.
 
     >>> exact_match("the Moon.", ["Moon", "Earth's moon"])
     1.0
@@ -87,18 +87,18 @@ def exact_match(prediction: str, references: Sequence[str], normalize: Callable[
 
 
 def token_f1(prediction: str, references: Sequence[str], normalize: Callable[[str], str] = squad_normalize) -> float:
-    """F1 of the words of an answer, with the right one that gives the highest.
+    """F1 over the words of a prediction and a reference; the highest over the references.
 
-    A word counts as often as both have it. It is 0 where they share none, also where both are empty, as "" and "the"
-    are: SQuAD 1.1 then gives an exact match and no F1.
+    A word counts as often as both have it. F1 is 0 where they share none, also where both are empty after
+    normalisation, as "" and "the" are: SQuAD 1.1 then gives an exact match and no F1.
 
     Args:
-        prediction: the answer given; nothing is "".
+        prediction: the predicted answer; "" for none.
         references: the right answers, one or more.
-        normalize: what makes answers comparable, words apart by a space.
+        normalize: the normalisation, which separates words by spaces.
 
     Raises:
-        ValueError: for no right answer.
+        ValueError: without references.
 
     >>> token_f1("in the year 1889", ["1889", "March 1889"])
     0.5
@@ -110,17 +110,17 @@ def token_f1(prediction: str, references: Sequence[str], normalize: Callable[[st
 def squad_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """EM and F1 with SQuAD 1.1's normalisation: SQuAD, XQuAD and TyDiQA-GoldP, and ReCoRD.
 
-    A query of ReCoRD has the names of its entity for right answers, however often each stands in the text.
+    The references of a ReCoRD query are the names of its entity, each once.
 
     Args:
-        predictions: the answers given [N]; "" for a question that was not answered.
-        references: the right answers to each [N], one or more.
+        predictions: predicted answers [N]; "" for none.
+        references: right answers to each question [N], one or more.
 
     Returns:
         `{"exact_match": ..., "f1": ...}`, means over the questions, between 0 and 1.
 
     Raises:
-        ValueError: for no question, other numbers of answers than of questions, or a question without a right answer.
+        ValueError: without questions, for another number of predictions, or a question without references.
 
     >>> squad_scores(["the Moon", "Mars rover"], [["Moon"], ["Mars", "Phobos"]])
     {'exact_match': 0.5, 'f1': 0.833...}
@@ -132,16 +132,16 @@ def mlqa_scores(predictions: Sequence[str], references: Sequence[Sequence[str]],
     """EM and F1 with MLQA's normalisation.
 
     Args:
-        predictions: the answers given [N]; "" for a question that was not answered.
-        references: the right answers to each [N], one or more.
-        language: that of the answers and of the text, not of the questions.
+        predictions: predicted answers [N]; "" for none.
+        references: right answers to each question [N], one or more.
+        language: that of the answers and the passage, not of the questions.
 
     Returns:
         `{"exact_match": ..., "f1": ...}`, means over the questions, between 0 and 1.
 
     Raises:
-        UserError: for a language that MLQA has not.
-        ValueError: for no question, other numbers of answers than of questions, or a question without a right answer.
+        UserError: for a language that MLQA does not have.
+        ValueError: without questions, for another number of predictions, or a question without references.
 
     >>> mlqa_scores(["1889年三月"], [["1889年"]], "zh")
     {'exact_match': 0.0, 'f1': 0.666...}
@@ -151,7 +151,7 @@ def mlqa_scores(predictions: Sequence[str], references: Sequence[Sequence[str]],
 
 def _scores(predictions, references, normalize):
     if len(predictions) != len(references) or not len(references):
-        raise ValueError(f"{len(predictions)} answers were given to {len(references)} questions")
+        raise ValueError(f"there are {len(predictions)} predictions for {len(references)} questions")
     totals = {"exact_match": 0.0, "f1": 0.0}
     for given, right in zip(predictions, references, strict=True):
         totals["exact_match"] += exact_match(given, right, normalize)
@@ -171,7 +171,7 @@ def _overlap(given, right):
 
 
 def _without(words, text):
-    """Text with a space instead of every one of some words, which are parted by spaces."""
+    """Text with some words replaced by spaces; `words` are separated by spaces."""
     return re.sub(rf"\b({words.replace(' ', '|')})\b", " ", text) if words else text
 
 

@@ -1,4 +1,4 @@
-"""What a task costs one who has no encoder: the commonest label, and a linear model over pieces of words.
+"""Encoder-free baselines: the majority class, and linear models over character n-grams.
 
 A score means little without them. On parallel text in related languages, names and loan words alone go a long way.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def majority(train_labels: np.ndarray, size: int) -> np.ndarray:
-    """The commonest training label, `size` times."""
+    """The majority class of the training labels, `size` times."""
     return np.full(size, np.bincount(train_labels).argmax(), np.int32)
 
 

@@ -1,8 +1,8 @@
-"""The measures that GLUE, SuperGLUE and XTREME are scored with: of labels, of similarity, and of tags.
+"""The metrics of GLUE, SuperGLUE and XTREME for labels, similarity scores, and tags.
 
-All are pure functions of what is right and what was predicted, in this order, and lie between 0 and 1, correlations
-between -1 and 1. Which task takes which is said in `rembed_keras.analysis.averages`; answers in words are scored in
-`rembed_keras.tasks.answers`, translations that are looked for in `rembed_keras.tasks.mining`.
+All are pure functions of labels and predictions, in this order, with values from 0 to 1, correlations from -1 to 1.
+Which task has which is in `rembed_keras.analysis.reports.averages`; answers as text are scored in
+`rembed_keras.tasks.answers`, bitext retrieval in `rembed_keras.tasks.retrieval.mining`.
 """
 
 import importlib
@@ -64,10 +64,10 @@ def binary_f1(labels, predictions, positive=1) -> float:
     Args:
         labels: ids or names [N].
         predictions: of the same kind [N].
-        positive: the class that is looked for.
+        positive: the positive class.
 
     Returns:
-        Between 0 and 1; 0 where the class was never predicted, or is never right.
+        Between 0 and 1; 0 without true positives.
 
     Raises:
         ValueError: for none, or another number of predictions than of labels.
@@ -84,8 +84,8 @@ def binary_f1(labels, predictions, positive=1) -> float:
 def macro_f1(labels, predictions, num_classes: int) -> float:
     """The mean of the F1 of every class: CommitmentBank, with three.
 
-    A class that is neither right nor predicted counts as 0. There is none such in CommitmentBank's data; a program
-    that leaves it out instead gets a higher figure on a small sample.
+    A class that occurs in neither labels nor predictions counts as 0. CommitmentBank's data has none such; scorers that
+    skip it instead give a higher value on a small sample.
 
     Args:
         labels: int [N].
@@ -148,13 +148,13 @@ def spearman(labels, predictions) -> float:
 
 
 def exact_match_by_question(questions: Sequence[Hashable], labels, predictions) -> float:
-    """Share of questions of which every answer was judged rightly: MultiRC's EM.
+    """Share of questions of which every answer was classified correctly: MultiRC's EM.
 
-    A question that no answer is right for is solved by calling all of them wrong.
+    A question without a right answer needs all of them classified as wrong.
 
     Args:
-        questions: the question that each answer belongs to [N], in any order; with its paragraph, if numbers of
-            questions start again in each.
+        questions: the question that each answer belongs to [N], in any order; with its paragraph, if question ids are
+            unique only within paragraphs.
         labels: int [N], whether the answer is right.
         predictions: int [N].
 
@@ -166,7 +166,7 @@ def exact_match_by_question(questions: Sequence[Hashable], labels, predictions) 
     """
     labels, predictions = _paired(labels, predictions)
     if len(questions) != len(labels):
-        raise ValueError(f"{len(questions)} questions are named for {len(labels)} answers")
+        raise ValueError(f"there are {len(questions)} questions for {len(labels)} answers")
     solved: defaultdict[Hashable, bool] = defaultdict(lambda: True)
     for question, right in zip(questions, labels == predictions, strict=True):
         solved[question] &= bool(right)
@@ -174,7 +174,7 @@ def exact_match_by_question(questions: Sequence[Hashable], labels, predictions) 
 
 
 def gender_parity(predictions) -> float:
-    """Share of pairs of sentences, alike but for the pronoun's gender, with the same prediction: AX-g, beside accuracy.
+    """Share of sentence pairs that differ in a pronoun's gender and have the same prediction: AX-g, beside accuracy.
 
     Args:
         predictions: ids or names [2 N]; rows 2i and 2i + 1 are a pair, as in SuperGLUE's file.
@@ -187,7 +187,7 @@ def gender_parity(predictions) -> float:
     """
     predictions = np.asarray(predictions)
     if not len(predictions) or len(predictions) % 2:
-        raise ValueError(f"{len(predictions)} predictions are no pairs")
+        raise ValueError(f"{len(predictions)} predictions are not pairs")
     return float(np.mean(predictions[0::2] == predictions[1::2]))
 
 
@@ -232,12 +232,12 @@ def span_f1(labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]
 
 
 def pos_f1(labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]) -> float:
-    """F1 of parts of speech as XTREME counts it, which is not accuracy.
+    """F1 of parts of speech as XTREME computes it, which is not accuracy.
 
-    XTREME's scorer, and with it the leaderboard, hands bare tags to seqeval, which reads words in a row with the same
-    tag as one entity: both its ends must be right. SCONJ and SYM begin with the S of a single-word entity, so that each
-    of them stands alone. The seqeval of 2020 (0.0.12) is followed; 1.2 drops a bare tag's first letter, takes CCONJ and
-    SCONJ for the same, and loses an X that ends a sentence. `tag_accuracy` is usually some points higher: issue 56 of
+    XTREME's scorer, and with it the leaderboard, passes bare tags to seqeval, which reads consecutive words with the
+    same tag as one entity: both its ends must be right. SCONJ and SYM begin with the S of a single-word entity, so each
+    of them is its own. This follows the seqeval of 2020 (0.0.12); 1.2 drops a bare tag's first letter, confuses CCONJ
+    and SCONJ, and loses an X at the end of a sentence. `tag_accuracy` is usually some points higher: issue 56 of
     google-research/xtreme.
 
     Args:
@@ -286,7 +286,7 @@ def _constant(values):
 def _correlation(measure, labels, predictions):
     labels, predictions = (values.astype(np.float64) for values in _paired(labels, predictions))
     if not (np.isfinite(labels).all() and np.isfinite(predictions).all()):
-        raise ValueError("a score that is not finite correlates with nothing")
+        raise ValueError("labels and predictions of a correlation must be finite")
     if _constant(labels) or _constant(predictions):
         return 0.0
     return float(measure(labels, predictions).statistic)

@@ -1,4 +1,4 @@
-"""Scores, and the table that sets each beside what is had for nothing.
+"""Scores, and the table that compares them with encoder-free baselines.
 
 `scores.json` is a list of rows `{task, language, metric, value, seed, n, system}`: which system got what on how many
 examples. Stages replace their own rows and leave the others.
@@ -22,9 +22,9 @@ class Score:
         language: the language tested.
         metric: for example "accuracy".
         value: between 0 and 1, or between -1 and 1 for a correlation; None for a training that failed.
-        seed: seed of the training that led to it; None where there is no chance in it.
+        seed: seed of the training; None for a deterministic system.
         n: how many examples.
-        system: what was tested: "pretrained", "scratch", "tfidf", "majority" and so on.
+        system: what was evaluated: "pretrained", "scratch", "tfidf", "majority" and so on.
     """
 
     task: str
@@ -49,17 +49,17 @@ def dump_scores(scores: Iterable[Score]) -> str:
 
 
 def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: str, seen: Collection[str]):
-    """A table of one task: a row a language that was pre-trained on, a column a system, and means below.
+    """A table of one task: a row per language of the pre-training, a column per system, and means below.
 
-    Several seeds show as their mean and, after ±, their standard deviation; several metrics stand side by side. Of
-    trainings that failed the number is shown, and they count for nothing else.
+    Several seeds show as mean ± standard deviation; several metrics stand side by side. Failed trainings are counted
+    and not averaged.
 
     Args:
         scores: rows of any tasks.
         task: the task to show.
         systems: the columns, in order.
-        source: the language that was trained on, or that the others are paired with; not part of a mean.
-        seen: the languages that were pre-trained on; of the others only the mean is shown.
+        source: the language of fine-tuning, or the pivot of retrieval; not part of a mean.
+        seen: the languages of the pre-training; of the others only the mean is shown.
 
     Returns:
         A `rich.table.Table`.
@@ -91,7 +91,7 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
 
 
 def _below(rows, source, targets):
-    """How far the mean of other languages is below that of the source, as scores of the source."""
+    """The cross-lingual gap: the score of the source minus the mean of the other languages."""
     means = defaultdict(list)
     for score in rows:
         if score.language in targets:

@@ -1,4 +1,4 @@
-"""One attempt at the command line, in this process, and what every attempt must keep to.
+"""One call of the command line in this process, and the invariants that every call must keep.
 
 Hypothesis makes the same attempts each time. `FUZZ=20 pytest tests/bad_input` makes twenty times as many, and others
 each time.
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from rembed_keras import cli
 
 FACTOR = float(os.environ.get("FUZZ", "1"))
-SECONDS = 60  # after which an attempt hangs; the slowest takes a hundredth of that
+SECONDS = 60  # timeout of an attempt; the slowest takes a hundredth of that
 
 
 def attempts(count):
@@ -34,13 +34,13 @@ def attempts(count):
 
 
 def attempt(arguments, files=None, link=None, whole=None):
-    """Runs `rembed` with arguments in a new folder, and judges how it ends.
+    """Runs `rembed` with arguments in a new folder, and checks how it ends.
 
     Args:
-        arguments: what is typed after `rembed`.
-        files: what is in the folder: bytes by path; None for a folder in a file's place.
-        link: folders or files to find there too: where they are, by name.
-        whole: says of an output folder `out`, if there is one, whether it is whole.
+        arguments: of `rembed`.
+        files: files of the folder, bytes by path; None makes a folder instead.
+        link: symbolic links of the folder: targets by name.
+        whole: checks the output folder `out`, if there is one.
 
     Returns:
         (exit code, stdout, stderr).
@@ -57,14 +57,14 @@ def attempt(arguments, files=None, link=None, whole=None):
             (folder / name).symlink_to(target)
         os.chdir(folder)
         code, out, err = _run(arguments)
-        said = f"rembed {arguments}\n{files}\nexit code {code}\n{out}\n{err}"
-        assert code in (0, 2), said
-        assert "Traceback" not in out + err, said
+        output = f"rembed {arguments}\n{files}\nexit code {code}\n{out}\n{err}"
+        assert code in (0, 2), output
+        assert "Traceback" not in out + err, output
         if code == 2:
-            assert err.startswith("rembed: ") and err.endswith("\n") and len(err.splitlines()) == 1, said
-            assert not (folder / "out").exists() or (files or {}).keys() & {"out"}, said
+            assert err.startswith("rembed: ") and err.endswith("\n") and len(err.splitlines()) == 1, output
+            assert not (folder / "out").exists() or (files or {}).keys() & {"out"}, output
         left = [path for path in folder.rglob("*") if "writing" in path.name]
-        assert not left, f"{said}\nleft behind: {left}"
+        assert not left, f"{output}\nleft behind: {left}"
         if code == 0 and whole is not None and (folder / "out").exists():
             whole(folder / "out")
         return code, out, err
@@ -74,7 +74,7 @@ def attempt(arguments, files=None, link=None, whole=None):
 
 
 def _run(arguments):
-    """The exit code, and what was said, also by libraries that write to the descriptor of stderr."""
+    """The exit code, stdout and stderr, also of libraries that write to the file descriptor of stderr."""
     out, err = io.StringIO(), io.StringIO()
     argv, sys.argv = sys.argv, ["rembed", *arguments]
     code = 0
@@ -91,8 +91,8 @@ def _run(arguments):
             signal.signal(signal.SIGALRM, handler)
             sys.argv = argv
         below.seek(0)
-        said = err.getvalue() + below.read().decode("utf-8", "replace")
-    return code, out.getvalue(), said
+        output = err.getvalue() + below.read().decode("utf-8", "replace")
+    return code, out.getvalue(), output
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def _stderr_to(file):
 
 
 class Hangs(BaseException):
-    """Nothing of the package may take it for an error of its own."""
+    """A timeout, which no handler of the package catches."""
 
 
 def _hangs(*_):

@@ -1,4 +1,4 @@
-"""Small good things that attempts spoil: a recipe, files of every format, a tokenizer, models in every form."""
+"""Small valid inputs to mutate: a tokenizer, and models in every format."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def _frameworks():
-    """Loads what takes seconds before the first attempt is timed."""
+    """Imports the frameworks before the first attempt is timed."""
     import rembed_keras.training  # noqa: F401
 
 
@@ -46,8 +46,8 @@ def models(encoder, tokenizer, tmp_path_factory):
     write_original(Encoder(tokenizer.vocabulary_size, 1, 1, 64, 8, 4, max_sequence_length=8), folder / "tf1/model.ckpt")
     for model, place in ((learner, "checkpoints"), (Classifier(encoder, 2), "finetuned/topics/pretrained-lr0.1-seed0")):
         _checkpoint(checkpoints, restoring, model, folder / "run" / place)
-    form = {"text": "text", "pair": "pair", "id": "id", "delimiter": None, "pairs": None}
-    about = {"kind": "Classification", "name": "topics", "labels": ["file", "table"], "format": form}
+    columns = {"text": "text", "pair": "pair", "id": "id", "delimiter": None, "pairs": None}
+    about = {"kind": "Classification", "name": "topics", "labels": ["file", "table"], "format": columns}
     about |= {"sequence_length": 12}
     (folder / "run/finetuned/topics/task.json").write_text(json.dumps(about))
     shutil.copyfile(tokenizer.path, folder / "run/finetuned/topics/tokenizer.model")

@@ -1,4 +1,4 @@
-"""What goes wrong with files and values: strategies that make bad ones of good ones."""
+"""Faults in files and values: strategies that mutate valid ones."""
 
 import copy
 import gzip
@@ -6,7 +6,7 @@ import json
 
 from hypothesis import strategies as st
 
-# what a slip, another system or an ill will puts into a text
+# what typos, other systems or attackers put into a text
 FRAGMENTS = [
     b"",
     b"\x00",
@@ -54,7 +54,7 @@ FRAGMENTS = [
     "ä".encode("latin-1"),
 ]
 
-# values of every kind that a number, a name, a list or an object may have been meant to be
+# values of every type, in place of a number, a name, a list or an object
 VALUES = [
     None,
     True,
@@ -185,7 +185,7 @@ def _with_a_wrong_value(draw, value):
 
 
 def _places(value):
-    """Yields what can be changed in a tree: each holder with each of its keys."""
+    """Yields the places that can be changed in a tree: each container with each of its keys."""
     if isinstance(value, dict | list):
         for key in list(value) if isinstance(value, dict) else range(len(value)):
             yield value, key

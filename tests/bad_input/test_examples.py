@@ -1,4 +1,4 @@
-"""Labelled files as they come: tables, JSON lines, CoNLL and SQuAD, read as a run reads them before its first stage."""
+"""Labelled files with faults: tables, JSON lines, CoNLL and SQuAD, read as a run reads them before its first stage."""
 
 import contextlib
 import json
@@ -91,7 +91,7 @@ def test_questions_with_wrong_values(squad):
 @attempts(70)
 @given(mutated_json(OBJECTS))
 def test_lines_with_wrong_values(rows):
-    with contextlib.suppress(ValueError, TypeError, RecursionError):  # no list any more: as it is
+    with contextlib.suppress(ValueError, TypeError, RecursionError):  # not a list any more: unchanged
         rows = b"".join(json.dumps(row).encode() + b"\n" for row in json.loads(rows))
     read("jsonl", rows)
 
@@ -146,7 +146,7 @@ VALUES = [
     ),
     st.sampled_from(PATHS + VALUES),
 )
-def test_paths_and_settings_that_are_none(train, test, setting, value):
+def test_invalid_paths_and_settings(train, test, setting, value):
     owner = "Classification" if setting in ("name", "part", "train_language", "labels", "metrics") else "labelled_files"
     recipe = RECIPE.replace("%TRAIN", train if train in VALUES else repr(train))
     recipe = recipe.replace("%TEST", test if test in VALUES else repr(test))

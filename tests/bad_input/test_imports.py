@@ -51,13 +51,13 @@ pytestmark = pytest.mark.usefixtures("here")
 
 @pytest.fixture
 def here(monkeypatch):
-    """Makes packages in the folder of an attempt found, as `python -m` and PYTHONPATH do."""
+    """Puts the folder of an attempt on the path, as `python -m` and PYTHONPATH do."""
     monkeypatch.syspath_prepend("")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
 
 def run(recipe, plugin, *packages):
-    """An attempt; the plugin has another name each time, for gin keeps what it has seen."""
+    """An attempt; the plugin has another name each time, since gin caches what it has imported."""
     importlib.invalidate_caches()
     name = f"plugin{next(NUMBERS)}"
     files = {"recipe.gin": recipe, f"{name}.py": plugin}
@@ -72,8 +72,8 @@ def test_the_package_without_faults():
 
 @pytest.mark.parametrize("plugin", BROKEN)
 def test_a_package_that_is_broken(plugin):
-    code, _, said = run(RECIPE, plugin, "plugin")
-    assert code == 2 and said.startswith("rembed: the recipe ")
+    code, _, output = run(RECIPE, plugin, "plugin")
+    assert code == 2 and output.startswith("rembed: the recipe ")
 
 
 def test_a_file_that_a_stage_cannot_write():

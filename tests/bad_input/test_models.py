@@ -1,4 +1,4 @@
-"""Models, runs and vocabularies with faults in them: read, or refused, and never written by halves."""
+"""Models, runs and vocabularies with faults: read, or refused, and nothing half-written."""
 
 import json
 
@@ -113,7 +113,7 @@ FORMATS["csv"] = FORMATS["tsv"].replace(b"\t", b",")
 
 @attempts(12)
 @given(data=st.data())
-def test_files_to_answer_and_models_to_answer_them(files, data):
+def test_files_for_prediction_and_models_of_tasks(files, data):
     ending = data.draw(st.sampled_from(sorted(FORMATS)))
     there, content = of(files, "run"), FORMATS[ending]
     if data.draw(st.booleans()):

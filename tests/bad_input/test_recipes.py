@@ -1,4 +1,4 @@
-"""Recipes and knobs that cannot be meant: told before anything is built."""
+"""Malformed recipes and knobs: reported before anything is built."""
 
 from pathlib import Path
 
@@ -145,7 +145,7 @@ def test_a_recipe_that_includes_one_with_faults(part):
 
 @attempts(120)
 @given(st.lists(st.sampled_from(LINES) | st.text(max_size=30), min_size=1, max_size=3), st.integers(0, 22))
-def test_a_recipe_with_lines_that_no_recipe_has(lines, at):
+def test_a_recipe_with_invalid_lines(lines, at):
     there = RECIPE.split(b"\n")
     there[at:at] = [line.encode("utf-8", "surrogatepass") for line in lines]
     attempt(["inspect", "recipe.gin"], {"recipe.gin": b"\n".join(there), "part.gin": PART, "other.gin": None})
@@ -161,7 +161,7 @@ def test_knobs_of_every_kind(knobs, as_json):
 @given(
     st.sampled_from(["", ".", "/", "..", "x" * 300, "a\x00b", "\ud800", "recipe.gin/x", "~", "-"]) | st.text(max_size=9)
 )
-def test_a_recipe_that_is_no_file(name):
+def test_a_recipe_that_is_not_a_file(name):
     attempt(["inspect", "--", name], {"recipe.gin": RECIPE})
 
 
@@ -175,6 +175,6 @@ def test_a_recipe_that_is_no_file(name):
         ("replaced_tokens", ["modeling.ReplacedTokenDetection.kept_layers=1"], "kept_layers"),
     ],
 )
-def test_a_cut_that_cannot_be_made(recipe, knobs, message):
-    code, _, said = attempt(["inspect", str(ROOT / f"recipes/options/{recipe}.gin"), *knobs])
-    assert code == 2 and message in said
+def test_layers_that_cannot_be_dropped(recipe, knobs, message):
+    code, _, output = attempt(["inspect", str(ROOT / f"recipes/options/{recipe}.gin"), *knobs])
+    assert code == 2 and message in output

@@ -1,4 +1,4 @@
-"""Results of runs that were cut short, edited by hand, or put together from several."""
+"""Results of runs that were truncated, edited by hand, or assembled from several."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_a_ledger_with_faults_in_it(ledger):
 
 @attempts(50)
 @given(mutated(PREDICTIONS))
-def test_answers_with_faults_in_them(answers):
+def test_predictions_with_faults_in_them(answers):
     attempt(REPORT, FILES | {"a/predictions/topics/pretrained-seed0.en.jsonl": answers})
 
 
@@ -60,5 +60,5 @@ def test_answers_with_faults_in_them(answers):
 @given(
     st.lists(st.sampled_from(["a", "b", ".", "..", "/", "a/", "c", "", "x" * 300, "\udcff"]), max_size=3), st.booleans()
 )
-def test_folders_that_are_no_runs(runs, has_out):
+def test_folders_that_are_not_runs(runs, has_out):
     attempt(["report", *runs, *["--out", "a/scores.json"] * has_out], FILES | {"c": b""})

@@ -1,4 +1,4 @@
-"""Budgets that nobody can have."""
+"""Impossible budgets and malformed command lines."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +46,7 @@ def budgets(draw):
 
 @attempts(30)
 @given(budgets())
-def test_budgets_that_nobody_can_have(arguments):
+def test_impossible_budgets(arguments):
     attempt(arguments)
 
 
@@ -74,5 +74,5 @@ def test_budgets_that_nobody_can_have(arguments):
         max_size=4,
     )
 )
-def test_words_that_are_no_command(words):
+def test_words_that_are_not_a_command(words):
     attempt(words)

@@ -1,4 +1,4 @@
-"""Text, tokenizers and corpora that are not what they are called."""
+"""Malformed text, tokenizers and corpora."""
 
 import gzip
 import json
@@ -93,7 +93,7 @@ def test_vocabularies_that_a_text_does_not_support(size, text, byte_fallback):
 @attempts(50)
 @given(data=st.data())
 def test_corpora_with_faults_in_them(prepared, tokenizer, data):
-    """A corpus that is there already is read before it is believed."""
+    """An existing corpus is validated before it is used."""
     name = data.draw(st.sampled_from(["manifest.json"] * 3 + ["tokenizer.model", "counts.npy"]))
     spoil = mutated_json(json.loads(prepared["corpus/manifest.json"])) if name == "manifest.json" else None
     content = data.draw(spoil if spoil is not None else mutated(prepared[f"corpus/{name}"]))

@@ -1,4 +1,4 @@
-"""The comparison compares like with like: peers take the same batches and start from the same loss."""
+"""The benchmark is fair: peers get the same batches and start from the same loss."""
 
 import json
 import math
@@ -21,7 +21,7 @@ def losses(peer, variant, work="training"):
     return measure(peer, variant, work, "tiny", steps=2)["losses"]
 
 
-def test_batches_are_the_same_for_everybody_and_hide_what_is_there():
+def test_batches_are_the_same_for_all_peers_and_mask_real_tokens():
     first, again = batches(SHAPES["tiny"], 2), batches(SHAPES["tiny"], 2)
     for one, other in zip(first, again, strict=True):
         for name, values in one.items():
@@ -36,7 +36,7 @@ def test_batches_are_the_same_for_everybody_and_hide_what_is_there():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")  # of keras-hub's pooler, which it does not read
-def test_peers_start_where_chance_is():
+def test_peers_start_at_the_loss_of_chance():
     chance = math.log(SHAPES["tiny"].vocabulary_size)
     own = losses("rembed", "xla")
     np.testing.assert_allclose(own, losses("rembed", "no xla"), rtol=1e-5)
@@ -53,7 +53,7 @@ def test_gathering_changes_the_time_and_not_the_loss(peers):
 
 @pytest.mark.slow
 def test_the_script_for_accelerators_runs_where_there_is_none(tmp_path):
-    """On JAX, in processes of their own; a peer that is not installed is said to be absent."""
+    """On JAX, in processes of their own; a peer that is not installed is reported as absent."""
     command = [sys.executable, "-m", "benchmarks.accelerator", "--shapes", "tiny", "--rounds", "1", "--steps", "2"]
     subprocess.run(
         [*command, "--out", str(tmp_path), "--peers", "rembed, bfloat16"], cwd=ROOT, check=True, capture_output=True
@@ -66,7 +66,7 @@ def test_the_script_for_accelerators_runs_where_there_is_none(tmp_path):
     assert "rembed, bfloat16" in (tmp_path / "accelerator.md").read_text()
 
 
-def test_predictions_of_growth_hold_where_time_is_work_and_bytes():
+def test_predicted_step_times_and_memory_hold_for_a_linear_model():
     specs = {spec(field, size): (field, size) for field, sizes in SIZES.items() for size in sizes}
     rounds = {}
     for name in specs:
@@ -79,7 +79,7 @@ def test_predictions_of_growth_hold_where_time_is_work_and_bytes():
 
 
 @pytest.mark.slow
-def test_a_table_has_medians_and_says_what_did_not_run():
+def test_a_table_has_medians_and_reports_what_did_not_run():
     measured = measure("rembed", "xla", "inference", "tiny", steps=3)
     rounds = [measured, measured | {"steps_s": [2 * seconds for seconds in measured["steps_s"]]}]
     own = summary(("rembed", "xla", "inference", "tiny"), rounds)

@@ -14,7 +14,7 @@ from rembed_keras.errors import UserError
 
 
 def stream_of(corpus, text_dir, language):
-    """The tokens of a language, made without the code under test."""
+    """The tokens of a language, tokenized without the code under test."""
     tokens = []
     for line in (text_dir / f"{language}.txt").read_text(encoding="utf-8").splitlines():
         tokens += [2, *corpus.tokenizer.encode(line), 3]
@@ -22,7 +22,7 @@ def stream_of(corpus, text_dir, language):
 
 
 @pytest.mark.parametrize("language", ["de", "en", "ja"])
-def test_any_slice_of_a_stream_can_be_had(corpus, text_dir, language):
+def test_any_slice_of_a_stream_can_be_read(corpus, text_dir, language):
     expected = stream_of(corpus, text_dir, language)
     assert corpus.num_tokens[language] == len(expected) > BLOCK
     np.testing.assert_array_equal(corpus.tokens(language, 0, len(expected)), expected)
@@ -32,7 +32,7 @@ def test_any_slice_of_a_stream_can_be_had(corpus, text_dir, language):
     np.testing.assert_array_equal(corpus.unigram_counts(language), np.bincount(expected, minlength=900))
 
 
-def test_the_manifest_tells_where_it_came_from(corpus, text_dir):
+def test_the_manifest_has_settings_and_checksums(corpus, text_dir):
     manifest = json.loads((corpus.path / "manifest.json").read_text())
     assert manifest["settings"] == {"vocabulary_size": 900, "byte_fallback": False}
     assert manifest["languages"]["en"]["paragraphs"] == 600
@@ -44,11 +44,11 @@ def test_the_same_text_is_not_prepared_again(corpus, text_dir):
     before = (corpus.path / "manifest.json").stat()
     again = prepare(text_dir, corpus.path, vocabulary_size=900)
     assert (again.path / "manifest.json").stat().st_ino == before.st_ino
-    with pytest.raises(UserError, match="holds a corpus of other text or settings"):
+    with pytest.raises(UserError, match="has a corpus of other text or settings"):
         prepare(text_dir, corpus.path, vocabulary_size=800)
 
 
-def test_archives_are_read_and_a_given_tokenizer_is_used(corpus, text_dir, tmp_path):
+def test_compressed_files_are_read_and_a_given_tokenizer_is_used(corpus, text_dir, tmp_path):
     (tmp_path / "text").mkdir()
     packed = gzip.compress((text_dir / "en.txt").read_bytes())
     (tmp_path / "text" / "en.txt.gz").write_bytes(packed)
@@ -59,7 +59,7 @@ def test_archives_are_read_and_a_given_tokenizer_is_used(corpus, text_dir, tmp_p
     np.testing.assert_array_equal(other.tokens("en", 0, size), corpus.tokens("en", 0, size))
 
 
-def test_damage_is_noticed(corpus, tmp_path):
+def test_damage_is_detected(corpus, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(corpus.path, copy)
     data = bytearray((copy / "de.array_record").read_bytes())
@@ -82,7 +82,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_told_in_one_line_and_leave_nothing(mistake, tmp_path):
+def test_mistakes_are_reported_in_one_line_and_leave_nothing(mistake, tmp_path):
     files, message = MISTAKES[mistake]
     folder = tmp_path / "text"
     for name, data in files.items():
@@ -94,7 +94,7 @@ def test_mistakes_are_told_in_one_line_and_leave_nothing(mistake, tmp_path):
     assert not list(tmp_path.rglob("*corpus*"))
 
 
-def test_a_language_that_is_empty_is_told_with_a_given_tokenizer_too(corpus, tmp_path):
+def test_an_empty_language_is_reported_with_a_given_tokenizer_too(corpus, tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "xx.txt").write_text("\n")
     with pytest.raises(UserError, match="has no text"):
@@ -102,7 +102,7 @@ def test_a_language_that_is_empty_is_told_with_a_given_tokenizer_too(corpus, tmp
     assert not (tmp_path / "corpus").exists()
 
 
-def test_a_disk_that_is_full_leaves_nothing(corpus, text_dir, tmp_path):
+def test_a_full_disk_leaves_nothing(corpus, text_dir, tmp_path):
     command = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
         "from rembed_keras.data.corpus import prepare; prepare(*sys.argv[1:3], tokenizer=sys.argv[3])"
@@ -113,12 +113,12 @@ def test_a_disk_that_is_full_leaves_nothing(corpus, text_dir, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_corpus_is_named(tmp_path):
+def test_a_folder_that_is_not_a_corpus_is_named(tmp_path):
     with pytest.raises(UserError, match="is not a prepared corpus: make one with `rembed prepare`"):
         Corpus(tmp_path)
 
 
-def test_a_file_that_many_threads_ask_for_is_opened_once(corpus, monkeypatch):
+def test_a_file_that_many_threads_read_is_opened_once(corpus, monkeypatch):
     opened = []
 
     def open_slowly(self, file, opens=Corpus._open):
@@ -134,7 +134,7 @@ def test_a_file_that_many_threads_ask_for_is_opened_once(corpus, monkeypatch):
     assert [part.tolist() for part in found] == [corpus.tokens("de", start, 4).tolist() for start in range(8)]
 
 
-def test_languages_that_the_tokenizer_hardly_knows_are_told(corpus, tmp_path, capsys):
+def test_languages_that_the_tokenizer_covers_badly_are_reported(corpus, tmp_path, capsys):
     (tmp_path / "text").mkdir()
     (tmp_path / "text/xx.txt").write_text("\u0905 \u0906\u0907 save\n" * 20, encoding="utf-8")
     (tmp_path / "text/en.txt").write_text("save the file\n" * 20, encoding="utf-8")
@@ -142,5 +142,7 @@ def test_languages_that_the_tokenizer_hardly_knows_are_told(corpus, tmp_path, ca
     words = corpus.tokenizer.encode("\u0905 \u0906\u0907 save")
     assert made.unknown_shares == {"en": 0.0, "xx": words.count(corpus.tokenizer.unk_id) / len(words)}
     made.show("corpus", 1.0)
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith(f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use byte fallback")
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(
+        f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use byte fallback"
+    )

@@ -1,4 +1,4 @@
-"""The labelled tasks that benchmarks/corpus builds: what they join, draw, split and leave out."""
+"""The labelled tasks that benchmarks/corpus builds: how they are joined, sampled, split and filtered."""
 
 import importlib
 import importlib.util
@@ -20,10 +20,10 @@ NAMES = ("sources", "labelled", "sections", "intents")
 
 @pytest.fixture(scope="module")
 def builder():
-    """The builder's modules, which import one another as scripts of one folder do."""
+    """The builder's modules, which import each other as scripts in one folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BUILDER))
-        if importlib.util.find_spec("lxml") is None:  # what reads web pages is not needed here
+        if importlib.util.find_spec("lxml") is None:  # the HTML parser is not needed here
             package = types.ModuleType("lxml")
             package.etree = package.html = None
             patch.setitem(sys.modules, "lxml", package)
@@ -48,8 +48,8 @@ def test_the_manifest_has_both_tasks_and_the_packages_they_are_made_of():
 def test_no_text_is_in_two_splits_or_has_two_labels(builder, monkeypatch):
     monkeypatch.setattr(builder.labelled, "AT_LEAST", 1)
     rows = [
-        ("en", "train", "learnt", "a"),
-        ("en", "train", "Learnt", "a"),
+        ("en", "train", "learned", "a"),
+        ("en", "train", "Learned", "a"),
         ("en", "train", "both", "a"),
         ("en", "train", "chosen by", "b"),
         ("en", "train", "torn", "a"),
@@ -57,8 +57,8 @@ def test_no_text_is_in_two_splits_or_has_two_labels(builder, monkeypatch):
         ("en", "dev", "chosen by", "b"),
         ("en", "dev", "torn", "b"),
         ("en", "test", "BOTH", "a"),
-        ("en", "test", "never learnt", "c"),
-        ("de", "test", "Learnt", "a"),
+        ("en", "test", "never read", "c"),
+        ("de", "test", "Learned", "a"),
         ("de", "test", "geprüft", "b"),
         ("de", "test", "nie gelernt", "c"),
         ("de", "train", "gelernt", "a"),
@@ -69,7 +69,7 @@ def test_no_text_is_in_two_splits_or_has_two_labels(builder, monkeypatch):
         for name, found in builder.labelled.files(examples, whole=False).items()
     }
     assert texts == {
-        "train.en": {"learnt", "other"},
+        "train.en": {"learned", "other"},
         "dev.en": {"chosen by"},
         "test.en": {"BOTH"},
         "test.de": {"geprüft"},
@@ -78,10 +78,10 @@ def test_no_text_is_in_two_splits_or_has_two_labels(builder, monkeypatch):
     assert {example.text for example in whole} == {"geprüft", "gelernt"}
 
 
-def test_what_is_scored_and_was_read_before_is_named(builder, tmp_path):
-    (tmp_path / "en.txt").write_text("read before\nlearnt\n", encoding="utf-8")
+def test_test_data_seen_in_pre_training_is_named(builder, tmp_path):
+    (tmp_path / "en.txt").write_text("read before\nlearned\n", encoding="utf-8")
     row = builder.labelled.Example("en", "test", "read before", "a")
-    made = {"train.en": [row._replace(text="learnt")], "test.en": [row, row._replace(text="new")], "test.de": [row]}
+    made = {"train.en": [row._replace(text="learned")], "test.en": [row, row._replace(text="new")], "test.de": [row]}
     assert builder.labelled.read_before(made, tmp_path) == ["read before"]
 
 

@@ -1,4 +1,4 @@
-"""The embedded text: real, small, licensed, and what benchmarks/corpus makes."""
+"""The bundled text: real, small, licensed, and equal to the output of benchmarks/corpus."""
 
 import gzip
 import hashlib
@@ -57,7 +57,7 @@ def test_nothing_that_is_scored_was_read_in_pre_training(language):
 
 def test_drift_is_an_error(manifest, tmp_path):
     if importlib.util.find_spec("lxml") is None:
-        reader = tmp_path / "lxml"  # what reads web pages is not needed to compare checksums
+        reader = tmp_path / "lxml"  # the HTML parser is not needed to compare checksums
         reader.mkdir()
         (reader / "__init__.py").write_text("")
         (reader / "etree.py").write_text("")

@@ -1,4 +1,4 @@
-"""Models with random weights, biases too, which start as zeros."""
+"""Models with random weights and biases, which would be initialized with zeros."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The numbers of Hugging Face's models on random weights, where Hugging Face is not installed."""
+"""Recorded outputs of Hugging Face models on random weights, for environments without transformers."""
 
 from pathlib import Path
 

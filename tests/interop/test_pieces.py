@@ -1,4 +1,4 @@
-"""What pieces are made of that are added to a vocabulary, and that they change nothing else."""
+"""Pieces that are added to a vocabulary: their parts, and that they change nothing else."""
 
 import gzip
 import itertools
@@ -28,14 +28,14 @@ def model(corpus):
 
 @pytest.fixture(scope="module")
 def spelling(text_dir, tmp_path_factory):
-    """A model that spells what is no piece in bytes."""
+    """A model with byte fallback."""
     path = tmp_path_factory.mktemp("bytes") / "tokenizer.model"
     train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 700, byte_fallback=True)
     return read_model(path)
 
 
 def extended(model, lines, path):
-    """The model with more pieces, and how each text was cut before and after."""
+    """The model with more pieces, and each text's segmentation before and after."""
     before = SentencePieceProcessor(model_proto=model.SerializeToString())
     kind, new = type(model.pieces[0]), new_pieces(model, lines)
     copy = type(model)()
@@ -51,7 +51,7 @@ def borders(pieces):
 
 
 def words_without_their_space(model, count):
-    """Pieces that are known at the beginning of a word only, without its space."""
+    """Pieces that exist at the beginning of a word only, without its space."""
     known = {piece.piece for piece in model.pieces}
     found = [piece[1:] for piece in known if piece.startswith(SPACE) and len(piece) > 2 and piece[1:] not in known]
     return sorted(found)[:count]
@@ -67,7 +67,7 @@ def test_a_piece_within_words_is_made_of_the_one_that_begins_a_word(model, tmp_p
     used = 0
     for before, after in cuts:
         assert "".join(before) == "".join(after)
-        assert borders(after) <= borders(before)  # words are joined where a new piece stands, and cut nowhere else
+        assert borders(after) <= borders(before)  # new pieces join old ones, and nothing is segmented differently
         joined = {*after} & {*words}
         used += len(joined)
         assert joined or before == after
@@ -80,11 +80,11 @@ def test_whole_words_stay_whole(model, tmp_path):
     assert [after.encode(word, return_type=str) for word in words] == [[SPACE + word] for word in words]
 
 
-def test_scores_are_those_of_the_best_cut_and_a_little_more(model):
+def test_scores_are_slightly_above_the_best_segmentation(model):
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == 1}
 
     def best(text):
-        """Brute force, over all cuts."""
+        """Brute force, over all segmentations."""
         found = [0.0] + [-np.inf] * len(text)
         for end in range(1, len(text) + 1):
             for start in range(end):
@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_best_cut_and_a_little_more(model):
 
 
 @pytest.mark.parametrize("vocabulary", ["model", "spelling"])
-def test_unknown_characters_cost_what_they_cost_in_text(vocabulary, request, tmp_path):
+def test_unknown_characters_have_their_penalty(vocabulary, request, tmp_path):
     model = request.getfixturevalue(vocabulary)
     least = min(piece.score for piece in model.pieces if piece.type == 1)
     new, after, _ = extended(model, ["\u20bf", "x\u20bf", "\u20bf\u20bf"], tmp_path / "more.model")
@@ -106,7 +106,7 @@ def test_unknown_characters_cost_what_they_cost_in_text(vocabulary, request, tmp
 
 
 def test_characters_are_unknown_where_spaces_are_too(model, tmp_path):
-    """As after trimming to a text in which no space stands alone."""
+    """As after trimming to a text without a lone space piece."""
     write_model(model, [piece for piece in model.pieces if piece.piece != SPACE], tmp_path / "small.model")
     (new,) = new_pieces(read_model(tmp_path / "small.model"), ["\u20bf"])
     assert new.parts == [1]
@@ -127,13 +127,13 @@ def test_pieces_are_written_as_text_is_normalized(model, tmp_path):
 
 
 @pytest.mark.parametrize("line", [SPACE * 2, "\u200b", "\u200e", f"{SPACE}\u200b", "\x01"])
-def test_what_stands_for_no_text_is_refused_by_its_line(line, model):
-    with pytest.raises(UserError, match=r"line 3 of the pieces, '.*', stands for no text"):
+def test_a_line_without_text_is_named(line, model):
+    with pytest.raises(UserError, match=r"line 3 of the pieces, '.*', is empty after normalization"):
         new_pieces(model, [f"{SPACE}fine", "", line])
 
 
 def test_spaces_are_pieces_where_they_are_kept(text_dir, tmp_path):
-    """As in program text, for a tokenizer that normalizes nothing."""
+    """As in source code, for a tokenizer without normalization."""
     path = tmp_path / "identity.model"
     train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 300, normalization="identity")
     (new,), after, _ = extended(read_model(path), [SPACE * 4], tmp_path / "more.model")

@@ -20,7 +20,7 @@ def random_model(rows, coupling="decoupled", **changes):
     keras.utils.set_random_seed(4)
     encoder = Encoder(rows, 2, 2, 16, 24, **{"input_embedding_dim": 6, "max_sequence_length": 64} | changes)
     width = encoder.get_config()["input_embedding_dim"]
-    is_free = coupling == "decoupled" and width == 6  # others' heads are as wide as the input
+    is_free = coupling == "decoupled" and width == 6  # other families' heads are as wide as the input
     model = MaskedLM(encoder, 20 if is_free else width, coupling=coupling)
     rng = np.random.default_rng(1)
     for weight in model.weights:
@@ -48,7 +48,7 @@ def test_outputs_on_text_of_kept_pieces_are_the_same_bits(coupling, corpus, text
     ours, theirs = Tokenizer(tmp_path / "small/tokenizer.model"), corpus.tokenizer
     assert done.pieces == (900, ours.vocabulary_size) and ours.vocabulary_size < 700
     assert small.encoder.get_config()["vocabulary_size"] == ours.vocabulary_size
-    texts = lines("de", 0, 8) + lines("en", 0, 8)  # of the text that was kept for
+    texts = lines("de", 0, 8) + lines("en", 0, 8)  # of the text that the vocabulary was trimmed to
     before, after = encode(texts, theirs, 48), encode(texts, ours, 48)
     pieces = [
         [tokenizer._model.id_to_piece(int(i)) for i in ids.ravel()]
@@ -66,7 +66,7 @@ def test_outputs_on_text_of_kept_pieces_are_the_same_bits(coupling, corpus, text
     np.testing.assert_allclose(new, old[:, :, kept], atol=1e-5)
 
 
-def test_the_report_is_true(preset, corpus, text_dir, tmp_path):
+def test_the_report_is_exact(preset, corpus, text_dir, tmp_path):
     done = trim(str(preset), str(tmp_path / "small"), str(text_dir), ["en"])
     assert done.lost["en"] == 0 and 0.3 < done.lost["ja"] < 1 and 0 < done.lost["de"] < done.lost["ja"]
     ours = Tokenizer(tmp_path / "small/tokenizer.model")
@@ -86,7 +86,7 @@ def test_special_pieces_stay_and_are_found(preset, text_dir, tmp_path):
     assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 1, 2, 3, 4)
 
 
-def test_new_pieces_begin_as_the_mean_of_their_parts_and_are_used(preset, corpus, tmp_path):
+def test_new_pieces_are_initialized_as_the_mean_of_their_parts_and_used(preset, corpus, tmp_path):
     word = f"{SPACE}Menschenrechte"
     parts = corpus.tokenizer.encode("Menschenrechte")
     assert len(parts) > 1
@@ -105,7 +105,7 @@ def test_new_pieces_begin_as_the_mean_of_their_parts_and_are_used(preset, corpus
         forward(new.encoder, encode(text, ours, 32))["sequence_output"],
         forward(old.encoder, encode(text, corpus.tokenizer, 32))["sequence_output"],
     )
-    with pytest.raises(UserError, match="are there already"):
+    with pytest.raises(UserError, match="are already in the vocabulary"):
         extend(str(preset), str(tmp_path / "none"), ["[CLS]"])
 
 
@@ -123,13 +123,13 @@ def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp
     with pytest.raises(UserError, match=r"has no tokenizer\.model"):
         trim(str(tmp_path / "other"), str(tmp_path / "out"), str(text_dir))
     write(random_model(900, input_cutoffs=(100,)), str(tmp_path / "bands"), "preset", corpus.tokenizer.path)
-    with pytest.raises(UserError, match="has tables in bands"):
+    with pytest.raises(UserError, match="has adaptive tables"):
         trim(str(tmp_path / "bands"), str(tmp_path / "out"), str(text_dir))
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
 
 
-def test_words_of_kept_pieces_are_cut_as_before(tmp_path, corpus):
-    """Though the rarest pieces go, by whose score SentencePiece prices unknown characters."""
+def test_text_of_kept_pieces_is_segmented_as_before(tmp_path, corpus):
+    """Although the rarest pieces are removed, whose score gives that of unknown characters."""
     proto = read_model(corpus.tokenizer.path)
     kind = type(proto.pieces[0])
     scores = {SPACE: -1, "x": -1, "cdef": -1, "ac": -9, "de": -9, "f": -9, "a": -30, "rare": -40}
@@ -157,25 +157,25 @@ def test_a_language_that_is_named_twice_counts_once(preset, text_dir, tmp_path):
 @pytest.mark.parametrize(
     "edit", [lambda *paths: trim(*paths[:3]), lambda *paths: extend(*paths[:2], [f"{SPACE}newest"])]
 )
-def test_what_cannot_be_edited_is_refused(edit, preset, corpus, text_dir, tmp_path):
+def test_models_that_cannot_be_edited_are_refused(edit, preset, corpus, text_dir, tmp_path):
     paths = str(preset), str(tmp_path / "out"), str(text_dir)
     proto = read_model(preset / "tokenizer.model")
     proto.trainer_spec.model_type = 2
     (preset / "tokenizer.model").write_bytes(proto.SerializeToString())
-    with pytest.raises(UserError, match="is no unigram model"):
+    with pytest.raises(UserError, match="is not a unigram model"):
         edit(*paths)
     write(LateMaskedLM(random_model(900).encoder, 20), str(tmp_path / "late"), "preset", corpus.tokenizer.path)
-    with pytest.raises(UserError, match="the heads of rembed_keras>LateMaskedLM are left out: convert it"):
+    with pytest.raises(UserError, match="the heads of rembed_keras>LateMaskedLM are dropped: convert it"):
         edit(str(tmp_path / "late"), *paths[1:])
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
 
 
-def test_a_table_with_values_that_are_not_finite_is_refused(corpus, text_dir, tmp_path):
+def test_a_table_with_non_finite_values_is_refused(corpus, text_dir, tmp_path):
     model = random_model(900)
     table = model.encoder.token_embedding.embeddings
     table.assign(np.where(np.arange(900)[:, None] == 400, np.nan, table.numpy()))
     write(model, str(tmp_path / "preset"), "preset", corpus.tokenizer.path)
-    with pytest.raises(UserError, match="embeddings/token/embeddings has values that are not finite"):
+    with pytest.raises(UserError, match="embeddings/token/embeddings has non-finite values"):
         extend(str(tmp_path / "preset"), str(tmp_path / "out"), [f"{SPACE}newest"])
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
 
@@ -194,7 +194,7 @@ AS_BERT, AS_ALBERT = {"always_project": False, "input_embedding_dim": 16}, {"lay
         ("gdes", AS_ALBERT),
     ],
 )
-def test_rows_survive_all_edits_and_forms_together(coupling, graph, corpus, text_dir, tmp_path):
+def test_rows_survive_all_edits_and_formats_together(coupling, graph, corpus, text_dir, tmp_path):
     """Extended, trimmed, written for Hugging Face and read back: every row of every table, and every bias."""
     model = random_model(900, coupling, **graph)
     word, path = f"{SPACE}Menschenrechte", str(tmp_path)
@@ -216,7 +216,7 @@ def test_rows_survive_all_edits_and_forms_together(coupling, graph, corpus, text
 
 
 def tables(model):
-    """What a model holds for each piece: its row of the input, of the output, and its bias."""
+    """The rows of each piece: input table, output table, and bias."""
     arrays = {weight.path: weight.numpy() for weight in model.weights}
     read = arrays["embeddings/token/embeddings"]
     own = arrays.get("head/output_embedding/decoupled/table/embeddings")
@@ -227,13 +227,13 @@ def tables(model):
 @pytest.mark.parametrize(
     "make", [lambda encoder: LateMaskedLM(encoder, 20), lambda encoder: MaskedLM(encoder, 20, kept_layers=1)]
 )
-def test_what_only_pretraining_has_is_left_out(make, tmp_path):
+def test_pre_training_heads_are_dropped(make, tmp_path):
     model = make(random_model(50).encoder)
     write(model, str(tmp_path / "preset"), "preset", None)
     if isinstance(model, LateMaskedLM):
         read, notes = read_preset(tmp_path / "preset")
-        assert isinstance(read, Encoder) and notes == ["the heads of rembed_keras>LateMaskedLM are left out"]
-    assert "what only pre-training has is left out" in write(model, str(tmp_path / "hf"), "huggingface", None)[0]
+        assert isinstance(read, Encoder) and notes == ["the heads of rembed_keras>LateMaskedLM are dropped"]
+    assert "the pre-training head is dropped" in write(model, str(tmp_path / "hf"), "huggingface", None)[0]
     kept, _ = read_huggingface(tmp_path / "hf")
     assert kept.num_layers == model.drop_heads().num_layers
     inputs = encode_ids([[2, 7, 8, 3]])

@@ -1,4 +1,4 @@
-"""Every official download, as small as can be: all labels in training, something to score, and hidden tests."""
+"""Tiny copies of every official download: all labels in training, something to score, and unlabeled test sets."""
 
 import json
 
@@ -16,7 +16,7 @@ OTHER_LABELS = {
 
 
 def glue(folder):
-    """`glue_data`, as its script makes it."""
+    """`glue_data`, as its download script creates it."""
     for name, lines in test_glue.FILES.items():
         task, _, part = name.partition("/")
         more = [OTHER_LABELS[task]] if part == "train.tsv" and task in OTHER_LABELS else []

@@ -106,7 +106,7 @@ def test_a_class_that_never_occurs_counts_in_the_macro_f1():
 
 
 def ranks(values):
-    """Places in order, from 1; equal values share the mean of theirs."""
+    """Ranks from 1; ties share their mean."""
     return [(sum(v < value for v in values) + sum(v <= value for v in values) + 1) / 2 for value in values]
 
 
@@ -143,10 +143,10 @@ def test_a_question_is_solved_if_all_its_answers_are():
     questions = ["p0q0", "p0q1", "p0q0", "p0q1", "p1q0", "p1q0"]
     labels = [1, 0, 0, 1, 0, 0]
     predictions = [1, 0, 0, 0, 0, 0]
-    # p0q0: both right; p0q1: the second is missed; p1q0 has no right answer, and none was called right
+    # p0q0: both right; p0q1: the second is missed; p1q0 has no right answer, and none was predicted
     assert exact_match_by_question(questions, labels, predictions) == pytest.approx(2 / 3)
     assert exact_match_by_question(questions, labels, [1, 0, 0, 1, 0, 1]) == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="1 questions are named for 2 answers"):
+    with pytest.raises(ValueError, match="there are 1 questions for 2 answers"):
         exact_match_by_question(["a"], [0, 1], [0, 1])
 
 
@@ -168,14 +168,14 @@ def test_questions_are_gathered_from_any_order(rows):
 def test_gender_parity_asks_for_sameness_and_not_for_truth():
     assert gender_parity(["yes", "yes", "no", "no"]) == 1.0
     assert gender_parity(["yes", "yes", "no", "no", "yes", "no"]) == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="3 predictions are no pairs"):
+    with pytest.raises(ValueError, match="3 predictions are not pairs"):
         gender_parity([1, 1, 0])
     with pytest.raises(ValueError, match="no pairs"):
         gender_parity([])
 
 
 def entities(sentence):
-    """(type, first, last) of the entities of IOB2 tags, an I- that continues nothing beginning one."""
+    """(type, first, last) of the entities of IOB2 tags; an I- that continues nothing begins one."""
     found = []
     for i, tag in enumerate(sentence):
         kind = tag[2:]
@@ -189,7 +189,7 @@ def entities(sentence):
 
 
 def f1_of_sets(gold, predicted):
-    """F1 of what is found in sentences, each numbered."""
+    """F1 over the entities of all sentences."""
     gold, predicted = ({(i, item) for i, row in enumerate(side) for item in row} for side in (gold, predicted))
     right = len(gold & predicted)
     return 2 * right / (len(gold) + len(predicted)) if right else 0.0
@@ -214,8 +214,8 @@ def test_entities_are_right_if_both_ends_and_the_type_are(sides):
 def test_entities_by_hand():
     gold = [["B-PER", "I-PER", "O", "B-LOC"]]
     assert span_f1(gold, gold) == 1.0
-    assert span_f1(gold, [["B-PER", "O", "O", "B-LOC"]]) == 0.5  # a part of an entity is none of it
-    assert span_f1(gold, [["I-PER", "I-PER", "O", "I-LOC"]]) == 1.0  # I- begins what has not begun
+    assert span_f1(gold, [["B-PER", "O", "O", "B-LOC"]]) == 0.5  # a part of an entity does not count
+    assert span_f1(gold, [["I-PER", "I-PER", "O", "I-LOC"]]) == 1.0  # I- that continues nothing begins an entity
     assert span_f1(gold, [["B-PER", "I-LOC", "O", "B-LOC"]]) == pytest.approx(0.4)  # another type begins another
     assert span_f1(gold, [["B-PER", "B-PER", "O", "B-LOC"]]) == pytest.approx(0.4)  # and so does B-
     assert span_f1([["B-PER"], ["I-PER"]], [["B-PER"], ["B-PER"]]) == 1.0  # no entity crosses sentences
@@ -228,7 +228,7 @@ def test_nothing_found_is_worth_nothing():
 
 
 def runs(sentence):
-    """(tag, first, last) of words in a row with one tag, each SCONJ and SYM alone."""
+    """(tag, first, last) of runs of equal tags, with each SCONJ and SYM on its own."""
     found, place = [], 0
     for tag, words in groupby(sentence):
         size = len(list(words))
@@ -251,7 +251,7 @@ def test_parts_of_speech_are_counted_by_runs(sides):
 @given(sentences_of(["ADJ", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "PROPN", "PUNCT", "SYM", "VERB"]))
 @settings(deadline=None)
 def test_parts_of_speech_are_counted_as_seqeval_counts_bare_tags(sides):
-    # all but SCONJ and X, which the seqeval of today reads otherwise than that of 2020
+    # all but SCONJ and X, which seqeval 1.2 reads differently from that of 2020
     from seqeval.metrics import f1_score
 
     with warnings.catch_warnings():
@@ -261,7 +261,7 @@ def test_parts_of_speech_are_counted_as_seqeval_counts_bare_tags(sides):
 
 @needs_seqeval
 def test_parts_of_speech_by_hand():
-    # the border between two runs is moved, so that neither is right, though 2 words of 3 are
+    # the boundary of two runs is moved: neither is right, though 2 words of 3 are
     gold, predicted = [["NOUN", "NOUN", "VERB"]], [["NOUN", "VERB", "VERB"]]
     assert pos_f1(gold, predicted) == 0.0
     assert tag_accuracy(gold, predicted) == pytest.approx(2 / 3)
@@ -276,7 +276,7 @@ def test_tags_are_counted_by_word_over_all_sentences():
     assert tag_accuracy([["A", "B", "C"], ["A"]], [["X", "X", "X"], ["A"]]) == 0.25
 
 
-def test_missing_seqeval_is_told_in_one_line(monkeypatch):
+def test_a_missing_seqeval_is_reported_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
     with pytest.raises(UserError, match=r"^F1 of spans needs seqeval: pip install 'rembed_keras\[tasks\]'$"):
         span_f1([["O"]], [["O"]])

@@ -1,7 +1,7 @@
-"""The one number of a benchmark: a mean over tasks, each first brought to one number of its own.
+"""Benchmark averages: the mean over the scores of tasks.
 
-A task's number is the mean of its metrics, as GLUE, SuperGLUE and XTREME define it, and a metric of several languages
-is first the mean over them. XTREME's own categories, and the means that Chung et al. 2021 print, are made of the same.
+A task's score is the mean of its metrics, as GLUE, SuperGLUE and XTREME define it, and a metric of several languages is
+first averaged over them. XTREME's categories, and the averages in Chung et al. 2021, are computed from the same scores.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from rembed_keras.errors import UserError, did_you_mean
 # {metric: value}, or {language: {metric: value}}
 TaskScores = Mapping[str, float] | Mapping[str, Mapping[str, float]]
 
-# the metrics of a task whose mean is its score; GLUE's diagnostic set, AX-b and AX-g are not part of an average
+# the metrics whose mean is a task's score; GLUE's diagnostic set, AX-b and AX-g are not part of an average
 GLUE = {
     "cola": ("matthews",),
     "sst2": ("accuracy",),
@@ -52,19 +52,19 @@ XTREME_CATEGORIES = {
     "question_answering": ("xquad", "mlqa", "tydiqa"),
     "retrieval": ("bucc2018", "tatoeba"),
 }
-# what Chung et al. 2021 average: everything without retrieval in their tables 7 and 16, and less POS in 2 to 6
+# the averages of Chung et al. 2021: without retrieval in tables 7 and 16, also without POS in tables 2 to 6
 REMBERT_CATEGORIES = ("sentence_pair", "structured", "question_answering")
 REMBERT_TASKS = ("xnli", "pawsx", "udpos", "panx", "xquad", "mlqa", "tydiqa")
 REMBERT_ABLATION_TASKS = ("xnli", "pawsx", "panx", "xquad", "mlqa", "tydiqa")
 
 
 def glue_average(scores: Mapping[str, TaskScores], tasks: Collection[str] | None = None) -> float:
-    """The GLUE score: the mean of nine tasks, of which MNLI's two test sets are one.
+    """The GLUE score: the mean of nine tasks; MNLI's two test sets are one of them.
 
     Args:
-        scores: a task's metrics, {metric: value}; tasks and metrics that do not count are passed over. Tasks and
-            metrics that do are in `GLUE`.
-        tasks: the tasks to average instead of all nine; many leave out "wnli".
+        scores: a task's metrics, {metric: value}; tasks and metrics that do not count are ignored. Those that do are in
+            `GLUE`.
+        tasks: the tasks to average instead of all nine; many papers exclude "wnli".
 
     Returns:
         Between 0 and 1 (a negative Matthews correlation can bring it below).
@@ -82,8 +82,8 @@ def superglue_average(scores: Mapping[str, TaskScores], tasks: Collection[str] |
     """The SuperGLUE score: the mean of eight tasks.
 
     Args:
-        scores: a task's metrics, {metric: value}; tasks and metrics that do not count are passed over. Tasks and
-            metrics that do are in `SUPERGLUE`.
+        scores: a task's metrics, {metric: value}; tasks and metrics that do not count are ignored. Those that do are in
+            `SUPERGLUE`.
         tasks: the tasks to average instead of all eight.
 
     Returns:
@@ -94,7 +94,7 @@ def superglue_average(scores: Mapping[str, TaskScores], tasks: Collection[str] |
 
     >>> superglue_average({"copa": {"accuracy": 0.7}})
     Traceback (most recent call last):
-    rembed_keras.errors.UserError: the average lacks task boolq; name the tasks to average if it is left out
+    rembed_keras.errors.UserError: the average lacks task boolq; to average without it, name the tasks
     """
     return _average(scores, SUPERGLUE, tasks)
 
@@ -103,8 +103,8 @@ def xtreme_average(scores: Mapping[str, TaskScores], tasks: Collection[str] | No
     """The XTREME score: the mean of nine tasks, of which each is the mean of its languages.
 
     Args:
-        scores: a task's metrics, {metric: value} or {language: {metric: value}}, of all the task's languages: none is
-            missed here. Tasks and metrics that count are in `XTREME`, others are passed over.
+        scores: a task's metrics, {metric: value} or {language: {metric: value}}; missing languages are not detected.
+            Tasks and metrics that count are in `XTREME`, others are ignored.
         tasks: the tasks to average instead of all nine: `REMBERT_TASKS` gives the Avg_task of table 16 of Chung et
             al. 2021, `REMBERT_ABLATION_TASKS` the Avg of its tables 2 to 6.
 
@@ -128,13 +128,13 @@ def xtreme_categories(
 
     Args:
         scores: as in `xtreme_average`.
-        categories: those to give, of `XTREME_CATEGORIES`.
+        categories: some of `XTREME_CATEGORIES`.
 
     Returns:
         Means of the tasks of each, by category.
 
     Raises:
-        UserError: for a task or a metric that is missing, or another category.
+        UserError: for a task or a metric that is missing, or an unknown category.
 
     >>> xtreme_categories({"udpos": {"f1": 0.75}, "panx": {"f1": 0.65}}, ["structured"])
     {'structured': 0.7}
@@ -145,9 +145,9 @@ def xtreme_categories(
 
 
 def rembert_average(scores: Mapping[str, TaskScores]) -> float:
-    """The mean of three categories of XTREME, retrieval left out: the Avg of Chung et al. 2021, tables 7 and 16.
+    """The mean of three categories of XTREME, without retrieval: the Avg of Chung et al. 2021, tables 7 and 16.
 
-    It gives a task of question answering less weight than one of the others: a ninth, and not a sixth.
+    A question answering task has a weight of one ninth, each of the others of one sixth.
 
     Args:
         scores: as in `xtreme_average`.
@@ -165,7 +165,7 @@ def _average(scores, metrics: Mapping[str, Sequence[str]], tasks: Collection[str
         raise UserError("there are no tasks to average")
     for name in names:
         if name not in scores:
-            advice = "; name the tasks to average if it is left out" if tasks is None else ""
+            advice = "; to average without it, name the tasks" if tasks is None else ""
             raise UserError(f"the average lacks task {name}{advice}")
     return float(np.mean([_task_score(name, scores[name], metrics[name]) for name in names]))
 
@@ -173,7 +173,7 @@ def _average(scores, metrics: Mapping[str, Sequence[str]], tasks: Collection[str
 def _task_score(task, scores, metrics):
     by_language = {language: values for language, values in scores.items() if isinstance(values, Mapping)}
     if by_language and len(by_language) < len(scores):
-        raise UserError(f"task {task} mixes scores with languages' scores")
+        raise UserError(f"task {task} mixes scores of the task with scores by language")
     values = []
     for language, row in by_language.items() or [("", scores)]:
         place = f" in language {language}" if language else ""

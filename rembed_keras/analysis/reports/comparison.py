@@ -1,8 +1,7 @@
-"""Scores of runs as rows, and how two runs differ: by how much, how surely, and by how little they could.
+"""Scores of runs as rows, and differences of two runs: effect size, significance, and the detectable difference.
 
-A run is compared with another by the systems that both have, on the same examples and by the same seeds. Where it is
-known how each example was answered, a difference must stand out from the chance in examples and in seeds; otherwise
-from that in seeds alone.
+Runs are compared by the systems that both have, on the same examples and seeds. With predictions for each example, a
+difference is tested against the variance of both examples and seeds; otherwise against that of seeds alone.
 """
 
 import math
@@ -27,7 +26,7 @@ from rembed_keras.errors import UserError
 LEVEL = 0.05
 POWER = 0.8
 MEAN = "mean"  # instead of a language
-NOT_TOLD_APART = "not told apart"
+NOT_SIGNIFICANT = "not significant"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class DifferenceRow:
-    """How a run differs from another; NaN is what cannot be known.
+    """The difference of two runs; NaN stands for what cannot be computed.
 
     Attributes:
         task: the task's name.
@@ -79,15 +78,15 @@ class DifferenceRow:
         against: the name of the run that it is compared with.
         system: the system that is compared.
         seeds: pairs of seeds of which neither failed.
-        examples: different texts, where it is known how each was answered; else 0.
-        difference: mean over the pairs, of the run less the other.
-        low: lower end of the 95 % interval.
+        examples: different texts, if there are predictions for each; else 0.
+        difference: mean over the pairs of seeds, of the run minus the other.
+        low: lower end of the 95 % confidence interval.
         high: upper end.
-        p: two-sided.
-        holm_p: adjusted for the rows of the table.
-        sign_flip_p: two-sided, of the sign-flip test over seeds, as a check that assumes no distribution.
-        visible: the smallest difference that would be found with a chance of 80 %, before adjustment.
-        verdict: "better", "worse" or "not told apart".
+        p: two-sided p-value.
+        holm_p: p adjusted for the rows of the table.
+        sign_flip_p: two-sided p-value of the sign-flip test over seeds, a check without distributional assumptions.
+        detectable: the smallest true difference that is detected with a power of 80 %, before adjustment.
+        verdict: "better", "worse" or "not significant".
     """
 
     task: str
@@ -104,12 +103,12 @@ class DifferenceRow:
     p: float
     holm_p: float
     sign_flip_p: float
-    visible: float
+    detectable: float
     verdict: str
 
 
 def groups(languages: Iterable[str], each: bool) -> dict[str, list[str]]:
-    """Which languages stand together in a row, by what to call them: all of them first.
+    """The languages of each row, by the row's name: the mean of all first.
 
     >>> groups(["fr", "de"], each=True)
     {'mean': ['de', 'fr'], 'de': ['de'], 'fr': ['fr']}
@@ -122,13 +121,13 @@ def groups(languages: Iterable[str], each: bool) -> dict[str, list[str]]:
 
 
 def score_rows(run: Run, measure: Measure, languages: Sequence[str], language: str) -> list[ScoreRow]:
-    """A row for each system of a run, baselines too; a baseline that was not tested in all the languages has none.
+    """A row for each system of a run, baselines included; a baseline that was not scored in all languages has none.
 
     Args:
         run: the run.
         measure: the task and its metric.
-        languages: what to average over.
-        language: what to call them.
+        languages: languages to average over.
+        language: the row's name for them.
 
     Raises:
         UserError: for a seed that was not scored in all languages.
@@ -162,18 +161,18 @@ def score_rows(run: Run, measure: Measure, languages: Sequence[str], language: s
 def compare(
     run: Run, other: Run, measure: Measure, system: str, languages: Sequence[str], language: str
 ) -> DifferenceRow:
-    """Compares a system of two runs; the row is not yet judged, see `judge`.
+    """Compares a system of two runs; p is not adjusted yet, see `adjusted`.
 
     With predictions the interval and p are those of `paired_bootstrap`, over examples and seeds; without, those of
-    `paired_t` over seeds. A system without seeds is set against every seed of the other.
+    `paired_t` over seeds. A system without seeds is compared with every seed of the other.
 
     Args:
         run: the run.
         other: the run that it is compared with.
         measure: the task and its metric.
         system: the system.
-        languages: what to average over.
-        language: what to call them.
+        languages: languages to average over.
+        language: the row's name for them.
 
     Raises:
         UserError: for predictions that are not of the same examples.
@@ -198,8 +197,8 @@ def compare(
         p=found.p,
         holm_p=math.nan,
         sign_flip_p=sign_flip_test(gaps) if pairs else math.nan,
-        visible=_visible(gaps, examples),
-        verdict=NOT_TOLD_APART,
+        detectable=_visible(gaps, examples),
+        verdict=NOT_SIGNIFICANT,
     )
 
 
@@ -210,7 +209,7 @@ def _test(gaps, examples):
 
 
 def _visible(gaps, examples):
-    """The smallest differences that the seeds and that the examples can see, as two sides of a right angle."""
+    """The smallest detectable differences given the seeds and given the examples, added in quadrature."""
     sides = []
     if len(gaps) > 1 and (std := float(gaps.mean(axis=1).std(ddof=1))) > 0:
         sides.append(smallest_seeds_difference(len(gaps), std, POWER, LEVEL))
@@ -221,7 +220,7 @@ def _visible(gaps, examples):
 
 
 def _pairs(mine, theirs):
-    """The seeds of each that belong together."""
+    """The pairs of seeds to compare."""
     if [*mine] == [None]:
         return [(None, seed) for seed in theirs]
     if [*theirs] == [None]:
@@ -230,7 +229,7 @@ def _pairs(mine, theirs):
 
 
 def _examples(run, other, measure, system, pairs, languages):
-    """The two systems' scores of examples, each [K, M]; None unless they are known of every seed and language."""
+    """The two systems' scores of examples, each [K, M]; None unless every seed and language has predictions."""
     sides: list[list[np.ndarray]] = [[], []]
     for pair in pairs:
         parts: list[list[float]] = [[], []]
@@ -243,7 +242,7 @@ def _examples(run, other, measure, system, pairs, languages):
                 return None
             if both[0].keys() != both[1].keys():
                 where = f"{measure.task} in {language}"
-                raise UserError(f"{run.path} and {other.path} have answered other examples of {where}: evaluate again")
+                raise UserError(f"{run.path} and {other.path} have predictions for different examples of {where}")
             texts = sorted(both[0])
             names += [language] * len(texts)
             ids += texts
@@ -254,13 +253,11 @@ def _examples(run, other, measure, system, pairs, languages):
     return np.stack(sides[0]), np.stack(sides[1])
 
 
-def judge(rows: Sequence[DifferenceRow]) -> list[DifferenceRow]:
-    """Adjusts the p-values of a family of rows by Holm's procedure, and says what is told apart at the 5 % level."""
+def adjusted(rows: Sequence[DifferenceRow]) -> list[DifferenceRow]:
+    """Rows with p-values adjusted as a family by Holm's procedure, and verdicts at the 5 % level."""
     tested = [index for index, row in enumerate(rows) if not math.isnan(row.p)]
-    judged = [*rows]
-    for index, adjusted in zip(tested, holm([rows[index].p for index in tested]), strict=True):
+    found = [*rows]
+    for index, p in zip(tested, holm([rows[index].p for index in tested]), strict=True):
         word = "better" if rows[index].difference > 0 else "worse"
-        judged[index] = replace(
-            rows[index], holm_p=float(adjusted), verdict=word if adjusted < LEVEL else NOT_TOLD_APART
-        )
-    return judged
+        found[index] = replace(rows[index], holm_p=float(p), verdict=word if p < LEVEL else NOT_SIGNIFICANT)
+    return found

@@ -1,7 +1,7 @@
-"""How small a difference a test set and a number of seeds can see: what to ask before a comparison is run.
+"""Statistical power: how small a difference a test set and a number of seeds can detect.
 
-A test that finds nothing says little unless it would have found something: below these differences, "not told apart"
-is what to expect of systems that do differ.
+A result that is not significant says little without it: below these differences, "not significant" is to be expected of
+systems that do differ.
 """
 
 import math
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from scipy import optimize, stats
 
-ROUNDING = 1e-12  # shares that were added in another order differ by less
+ROUNDING = 1e-12  # sums in another order differ by less
 
 
 def accuracy_power(n: int, difference: float, agreement: float, alpha: float = 0.05) -> float:
-    """Chance that McNemar's test finds a true difference in accuracy of two systems on the same examples.
+    """Power of McNemar's test for a true difference in accuracy of two systems on the same examples.
 
     Args:
         n: how many examples.
@@ -41,17 +41,17 @@ def accuracy_power(n: int, difference: float, agreement: float, alpha: float = 0
 
 
 def smallest_accuracy_difference(n: int, agreement: float, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The smallest difference in accuracy that n examples can see; see `accuracy_power`.
+    """The smallest difference in accuracy that n examples can detect; see `accuracy_power`.
 
     Args:
         n: how many examples.
-        agreement: share of the examples that both systems get right or wrong. Where they agree on so much that no
-            difference could be seen, the least disagreement that could is taken, all of it in favour of one.
-        power: the chance to see it.
+        agreement: share of the examples that both systems get right or wrong. Where it leaves no detectable
+            difference, the least sufficient disagreement is assumed, all of it in favour of one system.
+        power: the probability to detect it.
         alpha: two-sided level.
 
     Returns:
-        Between 0 and 1; infinity if no difference can be seen.
+        Between 0 and 1; infinity if no difference can be detected.
 
     >>> round(smallest_accuracy_difference(1000, agreement=0.8), 3)
     0.04
@@ -60,24 +60,24 @@ def smallest_accuracy_difference(n: int, agreement: float, power: float = 0.8, a
 
 
 def seeds_power(k: int, difference: float, std: float, alpha: float = 0.05) -> float:
-    """Chance that a paired t-test over k seeds finds a true mean difference: the noncentral t distribution.
+    """Power of a paired t-test over k seeds for a true mean difference: the noncentral t distribution.
 
     Args:
         k: how many pairs of seeds; at least two.
         difference: the true one.
-        std: standard deviation of the differences; one that was estimated from a few seeds is itself rough.
+        std: standard deviation of the differences; an estimate from a few seeds is rough.
         alpha: two-sided level.
 
     >>> round(seeds_power(5, 0.02, std=0.01), 2)
     0.91
     """
     critical = stats.t.isf(alpha / 2, k - 1)
-    # T^2 is noncentral F; as such both tails stay finite where scipy's noncentral t does not
+    # T^2 is noncentral F, whose tails stay finite where scipy's noncentral t does not
     return float(stats.ncf.sf(critical**2, 1, k - 1, k * (difference / std) ** 2))
 
 
 def smallest_seeds_difference(k: int, std: float, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The smallest mean difference that k paired seeds can see; see `seeds_power`.
+    """The smallest mean difference that k paired seeds can detect; see `seeds_power`.
 
     Returns:
         In units of `std`; infinity for one seed.
@@ -87,7 +87,7 @@ def smallest_seeds_difference(k: int, std: float, power: float = 0.8, alpha: flo
     """
     if k < 2:
         return math.inf
-    most = 10 * float(stats.t.isf(alpha / 2, k - 1))  # beyond any power short of certainty
+    most = 10 * float(stats.t.isf(alpha / 2, k - 1))  # a power of 1 in float64
     return std * _least(lambda gap: seeds_power(k, gap, 1.0, alpha), power, most)
 
 

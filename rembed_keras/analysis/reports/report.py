@@ -1,8 +1,8 @@
-"""A report on finished runs: what they scored, what they cost, and whether they differ by more than chance.
+"""A report on finished runs: scores, parameters, and whether runs differ significantly.
 
-It tells a reader as much about what is not known as about what is: failed trainings are counted beside the mean that
-they are not in, p-values are adjusted for how many there are, a difference that is not found stands beside the
-smallest that would have been, and runs that keep unequal numbers of parameters are not compared unless one asks for it.
+It reports uncertainty as plainly as results: failed trainings are counted beside the mean that excludes them, p-values
+are adjusted for multiple comparisons, a difference that is not significant stands beside the smallest that is
+detectable, and runs with unequal numbers of kept parameters are compared on request only.
 """
 
 import sys
@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 
-from rembed_keras.analysis.reports.comparison import MEAN, DifferenceRow, ScoreRow, compare, groups, judge, score_rows
+from rembed_keras.analysis.reports.comparison import (
+    MEAN,
+    DifferenceRow,
+    ScoreRow,
+    adjusted,
+    compare,
+    groups,
+    score_rows,
+)
 from rembed_keras.analysis.reports.results import Run, read_run
 from rembed_keras.analysis.reports.score_plots import draw_scores
 from rembed_keras.analysis.reports.score_tables import differences_table, runs_table, scores_table
@@ -21,16 +29,14 @@ from rembed_keras.errors import UserError
 
 WIDTH = 120  # columns where there is no terminal
 SAME_BUDGET = 1.05  # the larger number of kept parameters over the smaller
-ABOUT_SCORES = (
-    "Scores are means over seeds ± their sample standard deviation. Failed trainings are counted and not averaged."
-)
+ABOUT_SCORES = "Scores are means over seeds ± sample standard deviation. Failed trainings are counted and not averaged."
 ABOUT_DIFFERENCES = (
-    "Differences are means over the seeds that both runs have. With examples and several seeds they are tested over "
-    "both; without examples over seeds alone, and hold for these examples; with one seed over examples alone, and hold "
-    "for these models, not for others of their recipes. Two are told apart where p is below 0.05 after Holm's "
-    "procedure over all comparisons of tasks or, apart from these, of single languages. Intervals are not adjusted. "
-    "Visible is the smallest true difference that p, not adjusted, would show with a chance of 80 %; n is how many "
-    "examples are known one by one."
+    "Differences are means over the seeds that both runs have. With predictions for n examples and several seeds, they "
+    "are tested over both; without predictions over seeds alone, for the given examples; with one seed over examples "
+    "alone, for the given models, not for others of their recipes. A difference is significant if p is below 0.05 "
+    "after Holm's procedure over all comparisons of tasks or, separately, of single languages. Confidence intervals "
+    "are not adjusted. Detectable is the smallest true difference that the test, not adjusted, detects with a power of "
+    "80 %."
 )
 
 
@@ -40,9 +46,9 @@ class Report:
 
     Attributes:
         runs: the runs, then those that they are compared with.
-        scores: a row for each task, run and system, baselines too.
-        differences: a row for each task, run and run that it is compared with.
-        notes: what to know when reading the tables.
+        scores: a row for each task, run and system, baselines included.
+        differences: a row for each task and pair of runs.
+        notes: explanations of the tables.
     """
 
     runs: Sequence[Run]
@@ -98,12 +104,12 @@ def report(
     Args:
         runs: their folders.
         against: folders of runs that each of them is compared with.
-        unequal: whether to compare runs whose encoders keep numbers of parameters that differ by more than 5 %.
+        unequal: whether to compare runs whose numbers of kept parameters differ by more than 5 %.
         languages: whether to show each language below the mean of all.
 
     Raises:
         UserError: for folders that cannot be read, and for runs that cannot be compared: of unequal budgets, without a
-            ledger, or tested on other examples or languages.
+            ledger, or scored on different examples or languages.
     """
     folders = [Path(path) for path in (*runs, *against)]
     if len({folder.resolve() for folder in folders}) < len(folders):
@@ -139,7 +145,7 @@ def _in_order(rows):
 
 
 def _differences(pairs, languages):
-    """Judged rows of what both runs of a pair have; rows of tasks are one family, rows of their languages another."""
+    """Rows of what both runs of a pair have; rows of tasks are one family of tests, rows of languages another."""
     tasks: list[DifferenceRow] = []
     details: list[DifferenceRow] = []
     for run, other in pairs:
@@ -160,7 +166,7 @@ def _differences(pairs, languages):
             )
             tasks.append(of_task)
             details += of_languages
-    return [*judge(tasks), *judge(details)]
+    return [*adjusted(tasks), *adjusted(details)]
 
 
 def _check_sizes(run, other):
@@ -169,16 +175,16 @@ def _check_sizes(run, other):
             others = other.sizes.get(measure, {}).get(language, n)
             if n != others:
                 where = f"{measure.task} in {language}"
-                raise UserError(f"{run.path} has {where} on {n:,} examples and {other.path} on {others:,}")
+                raise UserError(f"{run.path} has {n:,} examples of {where} and {other.path} {others:,}")
 
 
 def _check_budgets(run, other, unequal):
     for each in (run, other):
         if each.kept is None:
-            raise UserError(f"{each.path} has no ledger.json: what it keeps is not known, so it cannot be compared")
+            raise UserError(f"{each.path} has no ledger.json, so its kept parameters cannot be compared")
     if max(run.kept, other.kept) <= SAME_BUDGET * min(run.kept, other.kept):
         return []
     found = f"{run.path} keeps {run.kept:,} parameters and {other.path} {other.kept:,}"
     if not unequal:
-        raise UserError(f"{found}: of unequal budgets a difference says little; compare them anyway with --unequal")
+        raise UserError(f"{found}: these budgets are unequal; compare them anyway with --unequal")
     return [f"Unequal budgets: {found}."]

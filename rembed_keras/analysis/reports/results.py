@@ -1,8 +1,8 @@
-"""What a run's folder says of its results: scores, parameters, and how each example was answered.
+"""The results in a run's folder: scores, parameters, and predictions.
 
 A stage writes `scores.json`, a list of `{task, language, metric, value, seed, n, system}`; `value` is null where the
 training failed. `ledger.json` has the parameters. `predictions/<task>/<system>-seed<seed>.<language>.jsonl` has one
-object an example, `{"id": …, "correct": …}`, where the stage keeps them; what is missing there is no mistake.
+object per example, `{"id": …, "correct": …}`; it is optional.
 """
 
 import math
@@ -13,10 +13,9 @@ from pathlib import Path
 from rembed_keras.data.json_files import parse_json, read_json
 from rembed_keras.errors import UserError
 
-# systems that others stand beside
 BASELINES = ("majority", "chance", "tfidf", "lexicon", "first", "mean", "scratch", "untrained")
 TYPES = {"task": str, "language": str, "metric": str, "value": int | float | None, "seed": int | None, "n": int}
-SAME_VALUE = 1e-6  # a mean of examples and a score of theirs differ by less
+SAME_VALUE = 1e-6  # a score and the mean over its examples differ by less
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,12 @@ class Run:
     """The results of a run.
 
     Attributes:
-        name: what to call it.
+        name: its name in the report.
         path: its folder.
         kept: parameters of its encoder; None without a ledger.
         dropped: parameters that existed only in pre-training; None without a ledger.
-        values: for each measure, system, language and seed the score; NaN where the training failed.
-        sizes: for each measure and language how many examples.
+        values: the score by measure, system, language and seed; NaN where the training failed.
+        sizes: the number of examples by measure and language.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Run:
     sizes: dict[Measure, dict[str, int]]
 
     def systems(self, measure: Measure) -> list[str]:
-        """The systems of a measure that are no baselines."""
+        """The systems of a measure that are not baselines."""
         return [system for system in self.values.get(measure, {}) if system not in BASELINES]
 
     def by_seed(self, measure: Measure, system: str, languages: Sequence[str]) -> dict[int | None, list[float]]:
@@ -72,7 +71,7 @@ class Run:
         return {seed: [scores[language][seed] for language in languages] for seed in seeds}
 
     def examples(self, measure: Measure, system: str, seed: int | None, language: str) -> dict[str, float] | None:
-        """How each example was answered.
+        """The score of each example's prediction.
 
         Returns:
             A score between 0 and 1 by id; None if there is no file, or it is of another metric, so that its mean is not
@@ -96,7 +95,7 @@ def read_run(path: str | Path, name: str | None = None) -> Run:
 
     Args:
         path: the run's folder.
-        name: what to call it; the folder's own name by default.
+        name: its name in the report; the folder's own by default.
 
     Raises:
         UserError: for a folder without scores or with malformed ones.
@@ -107,7 +106,7 @@ def read_run(path: str | Path, name: str | None = None) -> Run:
         raise UserError(f"{path} has no scores.json: name the folder of a run that was evaluated")
     rows = read_json(file, object)
     if not isinstance(rows, list) or not rows or not all(_is_score(row) for row in rows):
-        raise UserError(f"{file} is no list of scores: evaluate again")
+        raise UserError(f"{file} is not a list of scores: evaluate again")
     values: dict = {}
     sizes: dict = {}
     for row in rows:
@@ -119,7 +118,7 @@ def read_run(path: str | Path, name: str | None = None) -> Run:
         seeds[row["seed"]] = math.nan if row["value"] is None or not math.isfinite(row["value"]) else row["value"]
         if sizes.setdefault(measure, {}).setdefault(language, row["n"]) != row["n"]:
             n = sizes[measure][language]
-            raise UserError(f"{file} has {where} on {n:,} and on {row['n']:,} examples: evaluate again")
+            raise UserError(f"{file} has both {n:,} and {row['n']:,} examples of {where}: evaluate again")
     kept, dropped = _read_parameters(path / "ledger.json")
     return Run(name or path.resolve().name, path, kept, dropped, values, sizes)
 
@@ -133,10 +132,10 @@ def _is_score(row):
 def _read_parameters(path):
     if not path.is_file():
         return None, None
-    account = read_json(path)
-    counts = [account.get(key) for key in ("kept", "dropped")]
+    ledger = read_json(path)
+    counts = [ledger.get(key) for key in ("kept", "dropped")]
     if not all(isinstance(count, int) and count >= 0 for count in counts) or not counts[0]:
-        raise UserError(f"{path} has no numbers of parameters kept and dropped: remove it and run again")
+        raise UserError(f"{path} has no counts of kept and dropped parameters: remove it and run again")
     return counts
 
 
@@ -149,7 +148,7 @@ def _read_answers(path):
     for number, line in enumerate(lines, 1):
         name, correct = _read_answer(line)
         if name in answers or not 0 <= correct <= 1:
-            raise UserError(f'{path}, line {number}, has no "id" of its own with "correct" from 0 to 1: evaluate again')
+            raise UserError(f'{path}, line {number} needs a unique "id" and "correct" from 0 to 1: evaluate again')
         answers[name] = correct
     return answers
 

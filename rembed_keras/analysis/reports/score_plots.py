@@ -1,14 +1,37 @@
-"""A figure of scores with their spread over seeds and, where runs are compared, of differences with their intervals."""
+"""Figures of runs: curves; scores with their spread over seeds, and differences with their confidence intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rembed_keras.analysis.reports.comparison import NOT_TOLD_APART, DifferenceRow, ScoreRow
+from rembed_keras.analysis.reports.comparison import NOT_SIGNIFICANT, DifferenceRow, ScoreRow
 from rembed_keras.analysis.reports.results import BASELINES
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by the colour-blind too
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # a colour-blind safe palette
 MARKS = dict(zip(BASELINES, "|x+34_12", strict=True))
 ROW = 0.42  # inches
+
+
+def draw_curves(path: Path, curves: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str) -> None:
+    """Draws named curves of (x, y) points into a PNG file.
+
+    Args:
+        path: the file, which is written atomically.
+        curves: points by name.
+        x: label of the horizontal axis.
+        y: label of the vertical axis.
+    """
+    from matplotlib.figure import Figure  # without pyplot: no display, no global state
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot(xlabel=x, ylabel=y)
+    for name, points in curves.items():
+        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    writing = path.with_name(f".{path.stem}.writing.png")
+    figure.savefig(writing, dpi=150)
+    writing.replace(path)
 
 
 def draw_scores(path: Path, scores: Sequence[ScoreRow], differences: Sequence[DifferenceRow]) -> None:
@@ -17,7 +40,7 @@ def draw_scores(path: Path, scores: Sequence[ScoreRow], differences: Sequence[Di
     Args:
         path: the file.
         scores: a point each; baselines are grey.
-        differences: an interval each, filled where the two are told apart.
+        differences: a confidence interval each, with a filled marker if significant.
     """
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
@@ -37,7 +60,7 @@ def draw_scores(path: Path, scores: Sequence[ScoreRow], differences: Sequence[Di
     axes[0].set_xlabel(f"{shared.pop() if len(shared) == 1 else 'score'}, %; bars: standard deviation over seeds")
     if differences:
         _draw_differences(axes[1], differences, places)
-        axes[1].set_xlabel("difference in points; bars: 95 % interval")
+        axes[1].set_xlabel("difference in points; bars: 95 % confidence interval")
     figure.savefig(path, dpi=150, format="png")
 
 
@@ -55,7 +78,7 @@ def _rows(scores):
 
 
 def _shifts(names):
-    """Where in the row of a place each name stands."""
+    """Vertical offsets of names within a row."""
     return {name: 0.6 * ((index + 0.5) / len(names) - 0.5) for index, name in enumerate(names)}
 
 
@@ -94,8 +117,8 @@ def _draw_differences(axes, differences, places):
             if (row.run, row.against, row.system) == pair and row.difference == row.difference:
                 height = places[_place(row)] + shifts[pair]
                 axes.plot([100 * row.low, 100 * row.high], [height, height], color=colour)
-                filling = "white" if row.verdict == NOT_TOLD_APART else colour
+                filling = "white" if row.verdict == NOT_SIGNIFICANT else colour
                 axes.plot(100 * row.difference, height, "o", color=colour, markerfacecolor=filling)
         label = f"{pair[0]} - {pair[1]}" + (f", {pair[2]}" if several else "")
         axes.plot([], [], "o-", color=colour, label=label)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, title="filled: told apart")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, title="filled: significant")

@@ -1,4 +1,4 @@
-"""Tables of what runs keep, of what they scored, and of how they differ."""
+"""Tables of runs: parameters, scores, and differences."""
 
 import math
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from rembed_keras.analysis.reports.tables import Table
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
-    """What runs keep and drop, in parameters."""
+    """Kept and dropped parameters of runs."""
     counts = [[run.kept, run.dropped, (run.kept or 0) + (run.dropped or 0) or None] for run in runs]
     rows = [
         [run.name, *("-" if count is None else f"{count:,}" for count in row)]
         for run, row in zip(runs, counts, strict=True)
     ]
-    return Table("Parameters", ["run", "kept", "dropped", "in pre-training"], rows, words=1)
+    return Table("Parameters", ["run", "kept", "dropped", "total"], rows, words=1)
 
 
 def scores_table(scores: Sequence[ScoreRow]) -> Table:
-    """A row for each system, with the baselines of its run beside it."""
+    """A row for each system, with a column for each baseline of its run."""
     systems = {row.system for row in scores}
     baselines = [name for name in BASELINES if name in systems]
     beside = {(*_place(row), row.run, row.system): row for row in scores if row.system in BASELINES}
@@ -58,7 +58,7 @@ def _score(row, with_failed=False):
 def differences_table(differences: Sequence[DifferenceRow]) -> Table:
     """A row for each comparison."""
     words = ["task", "metric", "language", "system", "run", "against"]
-    numbers = ["seeds", "n", "difference", "95 % interval", "p", "p, Holm", "visible", "verdict"]
+    numbers = ["seeds", "n", "difference", "95 % CI", "p", "p, Holm", "detectable", "verdict"]
     rows = [
         [
             row.task,
@@ -73,7 +73,7 @@ def differences_table(differences: Sequence[DifferenceRow]) -> Table:
             f"{_points(row.low)} to {_points(row.high)}" if not math.isnan(row.low) else "-",
             _probability(row.p),
             _probability(row.holm_p),
-            f"{100 * row.visible:.1f}" if math.isfinite(row.visible) else "-",
+            f"{100 * row.detectable:.1f}" if math.isfinite(row.detectable) else "-",
             row.verdict,
         ]
         for row in differences

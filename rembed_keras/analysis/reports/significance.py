@@ -1,8 +1,8 @@
-"""What scores can tell, and what they cannot: spread over seeds, paired tests, correction over tasks.
+"""Significance of scores: spread over seeds, paired tests, correction for multiple comparisons.
 
-Two things differ by chance between two scores: which examples are in the test set, and which seed a model was trained
-from. Tests are paired, since systems are tested on the same examples and trained from the same seeds. A seed is what
-varies as a whole: scores of one model in many languages are not many independent scores.
+Scores vary with the examples in the test set and with the seed of training. Tests are paired, since systems are scored
+on the same examples and trained with the same seeds. The seed is the unit: scores of one model in many languages are
+not independent.
 """
 
 import math
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-EXACT_UNITS = 16  # all 2^16 patterns of signs are tried up to here
-ROUNDING = 1e-12  # sums of the same numbers in another order differ by less
-BLOCK = 2**22  # counts that are drawn at once
+EXACT_UNITS = 16  # up to here all sign patterns are enumerated
+ROUNDING = 1e-12  # sums in another order differ by less
+BLOCK = 2**22  # counts drawn at once
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Comparison:
 
 
 def spread(values: Sequence[float | None]) -> Spread:
-    """Mean and sample standard deviation over seeds; runs that failed are counted apart.
+    """Mean and sample standard deviation over seeds; failed runs are counted separately.
 
     Args:
-        values: a score a seed; None or NaN for a run that failed.
+        values: a score per seed; None or NaN for a failed run.
 
     >>> spread([0.5, 0.7, None])
     Spread(mean=0.6, std=0.1414..., n=2, failed=1)
@@ -68,16 +68,16 @@ def spread(values: Sequence[float | None]) -> Spread:
 
 
 def average_languages(scores: np.ndarray, languages: Sequence[str], ids: Sequence[str]) -> np.ndarray:
-    """Scores of examples in several languages as one number a text, whose plain mean is the mean of languages.
+    """One value per text from scores in several languages, such that the mean over texts is the mean over languages.
 
-    A text is what has one id: translations of one text are easy or hard together, and count as one example. Each
-    number is the mean over languages and, times the number of texts, the text's share of how the languages' scores
-    differ from their means. With one language the numbers are the scores themselves.
+    Examples with one id are translations of one text, are easy or hard together, and count as one. A text's value is
+    the mean over languages plus the number of texts times the text's share of the deviations from the languages' means.
+    With one language the values are the scores themselves.
 
     Args:
         scores: [K, N], of K seeds on N examples.
         languages: the language of each example, [N].
-        ids: the text that each is or is a translation of, [N].
+        ids: the id of each example's text, shared by its translations, [N].
 
     Returns:
         [K, M], where M is the number of different ids, in sorted order.
@@ -101,17 +101,16 @@ def paired_bootstrap(
 ) -> Comparison:
     """Compares two systems on the same examples, by resampling the examples.
 
-    Differences are averaged over seeds before examples are drawn, N with replacement. With several seeds each resample
-    also moves by what other seeds would do: the standard error over seeds times a draw of Student's t with K - 1
-    degrees of freedom, since a few seeds, resampled themselves, would show too little spread. What seeds and examples
-    vary together is counted twice, which errs on the side of caution. With one seed the result is about these two
-    models only.
+    Differences are averaged over seeds, then N examples are drawn with replacement. With several seeds each resample is
+    also shifted by the standard error over seeds times a draw of Student's t with K - 1 degrees of freedom, since
+    resampling a few seeds would underestimate their spread. The interaction of seeds and examples is counted twice,
+    which is conservative. With one seed the result is about these two models only.
 
     Args:
         scores: of the first system, [N] or, of K seeds, [K, N].
         others: of the second, on the same examples and from the same seeds, of the same shape.
         resamples: how many to draw.
-        confidence: of the interval between percentiles.
+        confidence: of the percentile interval.
         seed: of the draws.
 
     Raises:
@@ -138,7 +137,7 @@ def paired_bootstrap(
 
 
 def _resampled_means(numbers, resamples, generator):
-    """Means of as many numbers, drawn with replacement: how often each different number is drawn is multinomial."""
+    """Bootstrap means: how often each distinct number is drawn with replacement is multinomial."""
     values, counts = np.unique(numbers, return_counts=True)
     at_once = max(1, BLOCK // len(values))
     sizes = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]
@@ -147,14 +146,14 @@ def _resampled_means(numbers, resamples, generator):
 
 
 def paired_t(differences: np.ndarray, confidence: float = 0.95) -> Comparison:
-    """Compares two systems over seeds by Student's t of their differences, on the examples at hand.
+    """Compares two systems over seeds by a paired t-test, for the given examples.
 
     Args:
         differences: of K seeds, [K] or, in L languages, [K, L]; languages are averaged within a seed.
         confidence: of the interval.
 
     Returns:
-        The comparison; where there is one seed, or all differ by exactly the same, the interval and p are NaN.
+        The comparison; with one seed, or equal differences of all seeds, the interval and p are NaN.
 
     >>> paired_t([0.01, 0.03, 0.02])
     Comparison(difference=0.02, low=-0.0048..., high=0.0448..., p=0.0741...)
@@ -170,14 +169,14 @@ def paired_t(differences: np.ndarray, confidence: float = 0.95) -> Comparison:
 
 
 def sign_flip_test(differences: np.ndarray, resamples: int = 10_000, seed: int = 0) -> float:
-    """Two-sided p-value that two systems are exchangeable, by flipping signs of their differences.
+    """Two-sided p-value of a paired permutation test, by flipping the signs of differences.
 
-    All patterns of signs are tried for up to 16 units, and `resamples` random ones for more. K seeds can give no p
-    below 2 / 2^K: 0.0625 for five.
+    All sign patterns are enumerated for up to 16 units, and `resamples` random ones drawn for more. With K seeds the
+    smallest p is 2 / 2^K: 0.0625 for five.
 
     Args:
-        differences: of K seeds, [K] or, in L languages, [K, L]. A seed's languages flip together, for one model gave
-            them all; pass `differences.ravel()` only where each is of a model of its own.
+        differences: of K seeds, [K] or, in L languages, [K, L]. A seed's languages flip together, as they are of one
+            model; pass `differences.ravel()` only if each is of a model of its own.
         resamples: how many random patterns.
         seed: of these.
 
@@ -201,13 +200,13 @@ def _units(differences):
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """P-values adjusted for how many there are, so that the chance of any false finding stays below the level.
+    """P-values adjusted by Holm's step-down procedure, which controls the family-wise error rate.
 
     Args:
-        p_values: [T], one a task.
+        p_values: [T], one per task.
 
     Returns:
-        [T], in the order given: none below its p-value, none above 1, and in the same order of size.
+        [T], in the given order: none below its p-value, none above 1, with the same ranking.
 
     Source: Holm 1979.
 

@@ -1,4 +1,4 @@
-"""The averages of GLUE, SuperGLUE and XTREME over finished runs, one of each task or one of all."""
+"""The averages of GLUE, SuperGLUE and XTREME over finished runs, one run per task or one of all."""
 
 import math
 from collections import Counter, defaultdict
@@ -28,10 +28,11 @@ AVERAGES = {
 
 
 def suite_averages(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
-    """Averages by suite and system, of the suites of which the runs together have every task.
+    """Averages by suite and system, for suites of which the runs together have every task.
 
     Args:
-        runs: finished runs. A task that two of them have belongs to no average: GLUE and SuperGLUE each have an "rte".
+        runs: finished runs. A task that two of them have is ambiguous and in no average: GLUE and SuperGLUE each have
+            an "rte".
 
     Returns:
         Averages of means over the seeds that did not fail, between 0 and 1.

@@ -1,4 +1,4 @@
-"""One table in the forms that people need: on a terminal, in Markdown, in LaTeX; and rows as CSV."""
+"""One table in several formats: terminal, Markdown, LaTeX; and rows as CSV."""
 
 import csv
 import io
@@ -23,8 +23,8 @@ class Table:
     Attributes:
         title: what it shows.
         columns: their names.
-        rows: cells, as many as there are columns.
-        words: how many columns, from the left, are words; the others are aligned right.
+        rows: a cell for each column.
+        words: how many columns, from the left, are aligned left; the others are aligned right.
     """
 
     title: str
@@ -33,7 +33,7 @@ class Table:
     words: int
 
     def folded(self, names: Collection[str]) -> "Table":
-        """The table without those of the named columns that say the same in all rows; the title says it instead.
+        """The table without those of the named columns that are constant; the title has their values instead.
 
         >>> Table("Scores", ["run", "metric"], [["a", "F1"], ["b", "F1"]], words=2).folded(["run", "metric"])
         Table(title='Scores; metric F1', columns=['run'], rows=[['a'], ['b']], words=1)
@@ -113,7 +113,7 @@ def _escaped(text):
 
 
 def csv_text(rows: Sequence[Any], kind: type) -> str:
-    """Rows as comma-separated values under a header; what is None or NaN is empty.
+    """Rows as comma-separated values under a header; None and NaN are empty.
 
     Args:
         rows: dataclass instances of one kind.

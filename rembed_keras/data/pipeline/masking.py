@@ -1,15 +1,15 @@
-"""Which tokens are hidden: a function of the random generator that is handed in, and of nothing else.
+"""Which tokens are masked: a function of the random generator that is passed in, and of nothing else.
 
-Every row gets the same number of predicted positions, so that shapes never change. Of the chosen tokens most become
-[MASK], some a random piece and some stay, so that the encoder cannot rely on seeing [MASK]. Source: Devlin et al. 2019,
-section 3.1; whole words as in BERT's later release.
+Every row gets the same number of predicted positions, so that shapes never change. Of the selected tokens 80 % become
+[MASK], 10 % a random piece and 10 % stay, so that the encoder cannot rely on seeing [MASK]. Source: Devlin et al. 2019,
+section 3.1; whole-word masking as in BERT's later release.
 """
 
 import numpy as np
 
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 
-MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
+MASKED, RANDOM = 0.8, 0.1  # shares of the selected tokens; the rest are unchanged
 
 
 def mask_rows(
@@ -19,20 +19,20 @@ def mask_rows(
     tokenizer: Tokenizer,
     whole_word: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Hides tokens of every row.
+    """Masks tokens of every row.
 
     Args:
         tokens: int [B, S].
-        num_predictions: P, how many positions of a row are chosen; a row with fewer tokens of text has empty slots.
-        rng: where chance comes from.
+        num_predictions: P, how many positions of a row are predicted; a row with fewer tokens of text has empty slots.
+        rng: the source of randomness.
         tokenizer: says which pieces are text and which begin a word.
-        whole_word: whether to choose words instead of tokens; a word that no longer fits is passed over, so slots may
-            stay empty, and a word of more than P tokens is never chosen.
+        whole_word: whether to select whole words; a word that does not fit in the remaining slots is skipped, so slots
+            may stay empty, and a word of more than P tokens is never selected.
 
     Returns:
-        `token_ids` int32 [B, S], with tokens hidden; `mask_positions` int32 [B, P], ascending, empty slots last and 0;
-        `mask_ids` int32 [B, P], what stood there; `mask_weights` float32 [B, P], 1 for a prediction, 0 for an empty
-        slot.
+        `token_ids` int32 [B, S], the masked input; `mask_positions` int32 [B, P], ascending, empty slots last and 0;
+        `mask_ids` int32 [B, P], the original ids, which are the labels; `mask_weights` float32 [B, P], 1 for a
+        prediction, 0 for an empty slot.
     """
     is_text = ~tokenizer.is_special[tokens]
     chosen = _words(tokens, is_text, num_predictions, rng, tokenizer) if whole_word else is_text
@@ -42,24 +42,24 @@ def mask_rows(
     positions = np.sort(np.where(real, positions, tokens.shape[1]), axis=1)
     real = positions < tokens.shape[1]
     positions = np.where(real, positions, 0)
-    hidden = np.take_along_axis(tokens, positions, axis=1)
-    fate = rng.random(positions.shape)
+    labels = np.take_along_axis(tokens, positions, axis=1)
+    draws = rng.random(positions.shape)
     pieces = np.flatnonzero(~tokenizer.is_special)
-    shown = np.where(fate < MASKED + RANDOM, pieces[rng.integers(len(pieces), size=positions.shape)], hidden)
-    shown = np.where(fate < MASKED, tokenizer.mask_id, shown)
+    inputs = np.where(draws < MASKED + RANDOM, pieces[rng.integers(len(pieces), size=positions.shape)], labels)
+    inputs = np.where(draws < MASKED, tokenizer.mask_id, inputs)
     rows, slots = np.nonzero(real)
     masked = tokens.astype(np.int32)
-    masked[rows, positions[rows, slots]] = shown[rows, slots]
+    masked[rows, positions[rows, slots]] = inputs[rows, slots]
     return {
         "token_ids": masked,
         "mask_positions": positions.astype(np.int32),
-        "mask_ids": np.where(real, hidden, 0).astype(np.int32),
+        "mask_ids": np.where(real, labels, 0).astype(np.int32),
         "mask_weights": real.astype(np.float32),
     }
 
 
 def _words(tokens, is_text, num_predictions, rng, tokenizer):
-    """Marks words, drawn in random order, that together have at most `num_predictions` tokens in a row, bool [B, S]."""
+    """Selects words in random order, of at most `num_predictions` tokens per row together, bool [B, S]."""
     size = tokens.shape[1]
     follows_special = np.pad(~is_text, ((0, 0), (1, 0)), constant_values=True)[:, :-1]
     begins = ~is_text | tokenizer.starts_word[tokens] | follows_special

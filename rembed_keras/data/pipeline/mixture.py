@@ -1,12 +1,11 @@
-"""Batches as a function of (seed, step): languages are drawn, rows cut, tokens hidden.
+"""Batches as a function of (seed, step): languages are interleaved, rows sliced, tokens masked.
 
-There is no shuffle buffer and no state. Row i of the whole run belongs to a language by arithmetic on the weights, and
-is a slice of that language's stream of tokens; where the slices begin changes with every pass over the language, and
-their order is a permutation by seed and pass. Where the weights change with a step, each language goes on where it was.
-Packing is for free: a slice holds whatever documents fall into it, and `padding_mask` numbers them, so that tokens
-attend within their own document only. Batch k can be had without those before it, which is all that resuming needs.
-Random access and reading ahead are Grain's; whose turn it is and in which order slices come is `order`'s, which places
-a whole batch at once.
+There is no shuffle buffer and no state. The language of row i of the run follows from the weights by arithmetic, and
+the row is a slice of that language's stream of tokens; slice boundaries change with every epoch over the language, and
+the order of slices is a permutation by seed and epoch. When the weights change at a step, each language continues with
+its next row. Rows are packed: a slice has whatever documents fall into it, and `padding_mask` numbers them, so that
+tokens attend within their own document only. Batch k does not need those before it, so resuming is a seek. Random
+access and prefetching are Grain's; interleaving and shuffling are in `order`, a whole batch at once.
 """
 
 from collections.abc import Mapping
@@ -17,15 +16,15 @@ import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.masking import mask_rows
-from rembed_keras.data.pipeline.order import Shares, key, shuffled
+from rembed_keras.data.pipeline.order import Interleaving, key, shuffled
 from rembed_keras.errors import Count, CountOrZero, Seed, Share, UserError, check_counts
 
 
 class Phase(NamedTuple):
-    """Steps that share their weights: the first of them, whose turns their rows are, and the rows that were before."""
+    """Steps with the same weights: the first, how languages interleave, and how many rows each language had before."""
 
     first_step: int
-    shares: Shares
+    interleaving: Interleaving
     before: np.ndarray
 
 
@@ -36,22 +35,22 @@ class Mixture:
         corpus: the prepared corpus.
         batch_size: B, rows a batch.
         sequence_length: S, tokens a row.
-        seed: of the order of rows, the cuts and the masks.
-        alpha: a language's share of the rows is its number of tokens to the power of alpha: 1 as they are, 0 all
-            equal; or such exponents by the step from which they hold, the first from step 0. A language's rows are
-            counted over all of the run, so whatever alpha is, it goes on with its next row: none comes again or is
-            left out within a pass.
-        mask_rate: share of a row's tokens that are predicted; or such shares by the step from which they hold, the
-            first from step 0. Slots are those of the highest share throughout; a step leaves what it needs not empty.
-        whole_word: whether whole words are hidden; see `masking.mask_rows`.
+        seed: of the order of rows, their boundaries and the masks.
+        alpha: sampling exponent: a language's share of the rows is proportional to its number of tokens to the power
+            of alpha, 1 for proportional and 0 for equal shares; or a schedule of exponents by their first step, which
+            begins at step 0. A language's rows are counted over the whole run, so a change of alpha repeats and skips
+            none within an epoch.
+        mask_rate: share of a row's tokens that are predicted; or a schedule of rates by their first step, which begins
+            at step 0. There are as many slots as the highest rate needs; a step with a lower one leaves some empty.
+        whole_word: whether to mask whole words; see `masking.mask_rows`.
 
     Attributes:
         languages: names, in the order of `language_ids`.
-        weights: each language's share of the rows in the end, float64, in the same order.
+        weights: each language's share of the rows in the last phase, float64, in the same order.
         num_predictions: P, predicted positions a row.
 
     Raises:
-        UserError: for a size, rate or exponent that makes no sense, or a language shorter than a row.
+        UserError: for a size, rate or exponent out of range, or a language shorter than a row.
 
     Source: Conneau & Lample 2019, section 3.1, for alpha.
     """
@@ -80,7 +79,7 @@ class Mixture:
         for step, exponent in sorted(_by_step(alpha).items()):
             self.weights = sizes**exponent / np.sum(sizes**exponent)
             before = self.rows(step) if self._phases else np.zeros(len(sizes), np.int64)
-            self._phases.append(Phase(step, Shares(self.weights), before))
+            self._phases.append(Phase(step, Interleaving(self.weights), before))
 
     def __getitem__(self, step: int):
         """The batch of a step, from 0.
@@ -88,7 +87,7 @@ class Mixture:
         Returns:
             `(x, y, sample_weight)`. `x` is a dict of int32 arrays: `token_ids`, `segment_ids` and `padding_mask`
             [B, S], the last numbering the documents of a row from 1; `mask_positions` [B, P]; `language_ids` [B].
-            `y` int32 [B, P] are the hidden ids and `sample_weight` float32 [B, P] is 0 for slots without one.
+            `y` int32 [B, P] are the masked-token labels and `sample_weight` float32 [B, P] is 0 for empty slots.
         """
         languages, tokens = self._rows(step)
         tokenizer = self.corpus.tokenizer
@@ -110,13 +109,13 @@ class Mixture:
         return x, ids, weights
 
     def _rows(self, step):
-        """Languages [B] and tokens [B, S]: a random order of a language's slices for every pass, and other cuts."""
+        """Languages [B] and tokens [B, S]: slices in random order, with new order and boundaries in every epoch."""
         phase = self._phase(step)
-        languages, nth = phase.shares(np.arange(self.batch_size) + (step - phase.first_step) * self.batch_size)
+        languages, nth = phase.interleaving(np.arange(self.batch_size) + (step - phase.first_step) * self.batch_size)
         nth += phase.before[languages]
         slices = self._slices[languages]
-        passes, places = np.divmod(nth, slices)
-        length, keys = self.sequence_length, key(self.seed, languages, passes)
+        epochs, places = np.divmod(nth, slices)
+        length, keys = self.sequence_length, key(self.seed, languages, epochs)
         starts = (keys % np.uint64(length)).astype(np.int64) + shuffled(places, slices, keys) * length
         tokens = np.empty((self.batch_size, length), np.int32)
         for row, (language, start) in enumerate(zip(languages.tolist(), starts.tolist(), strict=True)):
@@ -126,20 +125,20 @@ class Mixture:
     def rows(self, steps: int) -> np.ndarray:
         """How many rows each language has in the first so many steps, int64, in the order of `languages`."""
         phase = self._phase(steps)
-        return phase.before + phase.shares.totals((steps - phase.first_step) * self.batch_size)
+        return phase.before + phase.interleaving.totals((steps - phase.first_step) * self.batch_size)
 
     def _phase(self, step):
         """The phase that a step is in."""
         return [phase for phase in self._phases if phase.first_step <= step][-1]
 
     def batches(self, first_step: int, last_step: int) -> grain.IterDataset:
-        """The batches of steps `first_step` up to `last_step`, read ahead by threads, as `model.fit` takes them."""
+        """The batches of steps `first_step` up to `last_step`, prefetched by a thread, as `model.fit` takes them."""
         steps = grain.MapDataset.range(first_step, last_step).map(self.__getitem__)
         return steps.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8))
 
     @property
     def unigram_entropy(self) -> float:
-        """Nats a prediction costs one who knows how often each piece is predicted, and nothing else."""
+        """Entropy of the unigram distribution of the labels, in nats: the loss of a model without context."""
         is_text = ~self.corpus.tokenizer.is_special
         shares = np.zeros(len(is_text))
         for language, weight in zip(self.languages, self.weights, strict=True):
@@ -150,7 +149,7 @@ class Mixture:
 
 
 def _by_step(value):
-    """Rates or exponents by the step from which they hold."""
+    """A schedule: rates or exponents by their first step."""
     return value if isinstance(value, Mapping) else {0: value}
 
 
@@ -161,13 +160,13 @@ def _check(corpus, batch_size, sequence_length, alpha, mask_rate):
     for name, given, noun in (("alpha", alpha, "an exponent"), ("mask_rate", mask_rate, "a share")):
         steps = _by_step(given)
         if 0 not in steps or not all(isinstance(step, int) and step >= 0 for step in steps):
-            raise UserError(f"{name} is {given!r}; it must say {noun} from step 0 on, as in {{0: 0.3, 1000: 0.15}}")
+            raise UserError(f"{name} is {given!r}; it must give {noun} from step 0 on, as in {{0: 0.3, 1000: 0.15}}")
     for exponent in _by_step(alpha).values():
         if not isinstance(exponent, int | float) or not 0 <= exponent <= 1:
-            raise UserError(f"alpha is {exponent!r}; it must be between 0, all languages equal, and 1, as they are")
+            raise UserError(f"alpha is {exponent!r}; it must be from 0 (equal shares) to 1 (proportional to size)")
     for rate in _by_step(mask_rate).values():
         if not isinstance(rate, int | float) or not 0 < rate < 1:
-            raise UserError(f"mask_rate is {rate!r}; it must be over 0 and under 1")
+            raise UserError(f"mask_rate is {rate!r}; it must be greater than 0 and less than 1")
     short = [language for language in corpus.languages if corpus.num_tokens[language] < sequence_length]
     if short:
         raise UserError(

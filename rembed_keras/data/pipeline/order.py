@@ -1,28 +1,29 @@
-"""Which row comes when, by arithmetic: no buffer, no state, and whole batches of rows at once.
+"""The order of rows by arithmetic: no buffer, no state, and a whole batch of rows at once.
 
-Two functions of a row's place in the run. `Shares` says whose turn it is, so that at any moment every language has had
-its share; `shuffled` says which of n things comes at a place, each once. Both cost the same at the first place and at
-the last, and memory does not grow with the corpus.
+Two functions of a row's index in the run. `Interleaving` gives its language, so that at any moment every language has
+had its share; `shuffled` permutes n indices. Both cost the same anywhere in the run, and memory does not grow with the
+corpus.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-PERIOD = 2**18  # turns after which the order of turns begins anew
+PERIOD = 2**18  # rows after which the interleaving repeats
 ROUNDS = 6
 ODD, FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)  # of SplitMix64
 
 
-class Shares:
-    """Turns of those who share a run, each as often as its weight says and as evenly as can be.
+class Interleaving:
+    """Weighted interleaving of sources: each comes as often as its weight says, as evenly spaced as possible.
 
     Args:
-        weights: shares, which add up to one. In 2**18 turns each gets its share to within one turn, and one at least.
+        weights: shares, which add up to one. In 2**18 rows each source gets its share to within one row, and at least
+            one.
 
     Example:
-        >>> owner, nth = Shares([0.5, 0.25, 0.25])(np.arange(8))
-        >>> owner.tolist(), nth.tolist()
+        >>> source, nth = Interleaving([0.5, 0.25, 0.25])(np.arange(8))
+        >>> source.tolist(), nth.tolist()
         ([0, 1, 2, 0, 0, 1, 2, 0], [0, 0, 0, 1, 2, 1, 1, 3])
     """
 
@@ -30,46 +31,46 @@ class Shares:
         exact = np.asarray(weights, np.float64) * PERIOD
         self._counts = np.maximum(np.floor(exact).astype(np.int64), 1)
         lacking = PERIOD - int(self._counts.sum())
-        owed = np.argsort(self._counts - exact, kind="stable")  # those who lost most to rounding come first
+        owed = np.argsort(self._counts - exact, kind="stable")  # what lost most to rounding comes first
         if lacking >= 0:
             self._counts[owed[:lacking]] += 1
         else:
             self._counts[np.argmax(self._counts)] += lacking
-        owner = np.repeat(np.arange(len(self._counts)), self._counts)
+        source = np.repeat(np.arange(len(self._counts)), self._counts)
         nth = np.concatenate([np.arange(count) for count in self._counts])
-        due = (nth + 0.5) / self._counts[owner]
+        due = (nth + 0.5) / self._counts[source]
         order = np.argsort(due, kind="stable")
-        self._owner, self._nth = owner[order].astype(np.int32), nth[order].astype(np.int32)
+        self._source, self._nth = source[order].astype(np.int32), nth[order].astype(np.int32)
 
-    def __call__(self, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whose turns these are, and how many turns the same one had before, int64 both, in the shape of `turns`."""
-        period, turn = np.divmod(turns, PERIOD)
-        owner = self._owner[turn].astype(np.int64)
-        return owner, period * self._counts[owner] + self._nth[turn]
+    def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The source of each row, and how many rows that source had before, int64 both, in the shape of `rows`."""
+        period, row = np.divmod(rows, PERIOD)
+        source = self._source[row].astype(np.int64)
+        return source, period * self._counts[source] + self._nth[row]
 
-    def totals(self, turns: int) -> np.ndarray:
-        """How many of the first turns each has, int64 [N].
+    def totals(self, rows: int) -> np.ndarray:
+        """How many of the first rows each source has, int64 [N].
 
-        >>> Shares([0.5, 0.25, 0.25]).totals(7).tolist()
+        >>> Interleaving([0.5, 0.25, 0.25]).totals(7).tolist()
         [3, 2, 2]
         """
-        periods, rest = divmod(turns, PERIOD)
-        return periods * self._counts + np.bincount(self._owner[:rest], minlength=len(self._counts))
+        periods, rest = divmod(rows, PERIOD)
+        return periods * self._counts + np.bincount(self._source[:rest], minlength=len(self._counts))
 
 
 def shuffled(places: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """What comes at a place of a random order of n things: each key gives one order, in which each thing is once.
+    """Random permutations by index: each key gives a permutation of 0 to size - 1, of which entry `place` is returned.
 
     Args:
         places: int64 [N], 0 <= place < size.
-        sizes: int64 [N], how many things there are, for each place.
-        keys: uint64 [N], which order, for each place.
+        sizes: int64 [N], the size of each permutation.
+        keys: uint64 [N], which permutation.
 
     Returns:
-        int64 [N], 0 <= thing < size.
+        int64 [N], each from 0 to its size - 1.
 
-    Source: products with odd numbers and shifted sums, each of which can be undone on the bits of a place (as in
-    SplitMix64, Steele, Lea & Flood 2014), walked until the result is under n (Black & Rogaway 2002).
+    Source: invertible mixing of bits by odd products and shifts (as in SplitMix64, Steele, Lea & Flood 2014), with
+    cycle-walking until the result is below the size (Black & Rogaway 2002).
 
     Example:
         >>> sorted(shuffled(np.arange(5), np.full(5, 5), np.full(5, 7, np.uint64)).tolist())
@@ -78,15 +79,15 @@ def shuffled(places: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> np.ndar
     limits = sizes.astype(np.uint64)
     bits = np.frexp((sizes - 1).astype(np.float64))[1].astype(np.uint64)
     mask, shift = (np.uint64(1) << bits) - np.uint64(1), (bits + np.uint64(1)) // np.uint64(2)
-    things, walking = places.astype(np.uint64), np.arange(len(places))
+    found, walking = places.astype(np.uint64), np.arange(len(places))
     while len(walking):
-        things[walking] = _stir(things[walking], keys[walking], mask[walking], shift[walking])
-        walking = walking[things[walking] >= limits[walking]]
-    return things.astype(np.int64)
+        found[walking] = _stir(found[walking], keys[walking], mask[walking], shift[walking])
+        walking = walking[found[walking] >= limits[walking]]
+    return found.astype(np.int64)
 
 
 def _stir(values, keys, mask, shift):
-    """A permutation of the numbers of so many bits."""
+    """A keyed permutation of the numbers of as many bits as the mask has."""
     for _ in range(ROUNDS):
         keys = keys * FACTOR + ODD
         values = (values * (keys >> np.uint64(16) | np.uint64(1)) + (keys >> np.uint64(32))) & mask
@@ -95,7 +96,7 @@ def _stir(values, keys, mask, shift):
 
 
 def key(*numbers: int | np.ndarray) -> np.ndarray:
-    """One uint64 of several whole numbers or arrays of them, so that like numbers have nothing in common."""
+    """A hash of several integers or arrays of them, uint64: close inputs give unrelated keys."""
     mixed = np.zeros(1, np.uint64)
     for number in numbers:
         mixed = (mixed ^ np.asarray(number).astype(np.uint64)) * FACTOR + ODD

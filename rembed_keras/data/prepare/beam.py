@@ -1,13 +1,13 @@
-"""The same preparation on Apache Beam, for text that one machine would take too long for.
+"""The same preparation on Apache Beam, for text that would take one machine too long.
 
-Beam's runners (Dataflow, Flink, Spark) do the stages' jobs where `jobs.Workers` has processes: the same functions of
-the same parts, so the corpus is the same, byte for byte, and a pipeline that was stopped goes on where it was. What
-must see all text at once, whether a paragraph stood before, is done by grouping: every paragraph that is still kept
-goes to the group of its fingerprint, or of each of its bands, and all but the first of a group are marked.
+Beam's runners (Dataflow, Flink, Spark) run the stages' jobs where `jobs.Workers` has processes: the same functions of
+the same parts, so the corpus is the same, byte for byte, and a pipeline that was stopped resumes. Deduplication, which
+must see all text at once, is a grouping: every paragraph that is still kept goes to the group of its fingerprint, or of
+each of its MinHash bands, and all but the first of a group are marked.
 
-All workers must see the source and the corpus's place under the same paths: a network file system, or a bucket that is
-mounted as one. Beam wants a protobuf older than 7, and the SentencePiece of this package's releases a newer one, so
-both do not fit in one environment. This package needs neither TensorFlow nor that protobuf here:
+All workers must see the source and the corpus's folder under the same paths: a network file system, or a mounted
+bucket. Beam needs a protobuf older than 7, and the SentencePiece that this package needs a newer one, so the two do not
+fit in one environment. Preparation needs neither TensorFlow nor that protobuf:
 
     pip install --no-deps rembed-keras
     pip install apache-beam array-record grain joblib numpy sentencepiece click rich rensa py3langid
@@ -25,20 +25,20 @@ from typing import Any
 import numpy as np
 
 from rembed_keras.data.prepare import survey
-from rembed_keras.data.prepare.cleaning import ALIKE, KEPT, REPEATED, Cleaning
+from rembed_keras.data.prepare.cleaning import DUPLICATE, KEPT, NEAR_DUPLICATE, Cleaning
 from rembed_keras.data.prepare.jobs import Job, Workers
 from rembed_keras.data.prepare.sources import Part
 from rembed_keras.errors import UserError
 
-Place = tuple[int, int]  # a part's number, and a paragraph's in it
+Place = tuple[int, int]  # index of a part, and of a paragraph in it
 
 
 class BeamWorkers(Workers):
-    """Beam's workers, by a pipeline for each stage.
+    """Beam's workers, with a pipeline for each stage.
 
     Args:
         options: of pipelines, as on Beam's command lines.
-        folder: that all workers see, for what jobs give back; made, and removed in the end.
+        folder: one that all workers see, for the results of jobs; it is made, and removed in the end.
 
     Raises:
         UserError: if Beam is not installed.
@@ -50,7 +50,7 @@ class BeamWorkers(Workers):
             self.beam = importlib.import_module("apache_beam")
         except ImportError:
             raise UserError(
-                "Apache Beam is not installed, and needs an environment of its own: see data/beam.py"
+                "Apache Beam is not installed, and needs an environment of its own: see data/prepare/beam.py"
             ) from None
         self.options, self.folder = list(options), folder
 
@@ -58,7 +58,7 @@ class BeamWorkers(Workers):
         """As `Workers.run`: a pipeline whose elements are jobs.
 
         Raises:
-            UserError: of the first job that found a mistake.
+            UserError: the first that a job raised.
         """
         beam = self.beam
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -73,19 +73,19 @@ class BeamWorkers(Workers):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def compare(self, parts: Sequence[Part], languages: Sequence[str], notes: Path, cleaning: Cleaning) -> None:
-        """As `Workers.compare`: every kind of likeness by a pipeline that groups paragraphs."""
-        self.run("forget", survey.forget, [(part.size, (part, notes, cleaning)) for part in parts])
+        """As `Workers.compare`: duplicates and near-duplicates each by a pipeline that groups paragraphs."""
+        self.run("reset", survey.reset, [(part.size, (part, notes, cleaning)) for part in parts])
         if cleaning.deduplicate:
-            self._mark(parts, notes, cleaning, "fingerprint", REPEATED)
+            self._mark(parts, notes, cleaning, "fingerprint", DUPLICATE)
         if cleaning.near_duplicates is not None:
-            self._mark(parts, notes, cleaning, "bands", ALIKE)
+            self._mark(parts, notes, cleaning, "bands", NEAR_DUPLICATE)
 
     def _mark(self, parts, notes, cleaning, field, verdict):
         beam = self.beam
         with self._pipeline() as pipeline:
             read = pipeline | "parts" >> beam.Create(list(enumerate(parts))) | "spread" >> beam.Reshuffle()
             keyed = partial(keys_of, notes=notes, cleaning=cleaning, field=field)
-            groups = read | "keys" >> beam.FlatMap(keyed) | "alike" >> beam.GroupByKey()
+            groups = read | "keys" >> beam.FlatMap(keyed) | "duplicates" >> beam.GroupByKey()
             later = groups | "later" >> beam.FlatMap(all_but_first) | "by part" >> beam.GroupByKey()
             mark = partial(_mark_part, parts=dict(enumerate(parts)), notes=notes, cleaning=cleaning, verdict=verdict)
             _ = later | "mark" >> beam.Map(mark)
@@ -98,25 +98,27 @@ class BeamWorkers(Workers):
 def keys_of(
     numbered: tuple[int, Any], notes: Path, cleaning: Cleaning, field: str
 ) -> Iterator[tuple[tuple[str, int, int], Place]]:
-    """Yields what the paragraphs of a part that stay are compared by, and their places.
+    """Yields the keys by which the kept paragraphs of a part are grouped, and their places.
 
     Args:
-        numbered: a `Part`, after its number; Beam checks annotations and cannot check that one.
+        numbered: a `Part`, after its index; Beam checks annotations and cannot check that one.
         notes: folder of the survey's notes.
-        cleaning: what may go.
+        cleaning: the settings.
         field: of a note, "fingerprint" or "bands".
     """
     number, part = numbered
     languages = list(survey.totals_of(part, notes))
     found = survey.read_notes(part, notes, cleaning)
-    for place in np.flatnonzero(np.isin(found["verdict"], (KEPT, ALIKE))).tolist():
+    for place in np.flatnonzero(np.isin(found["verdict"], (KEPT, NEAR_DUPLICATE))).tolist():
         language = languages[found["language"][place]]
-        for band, key in enumerate(np.atleast_1d(found[field][place]).view(np.int64).tolist()):  # as Beam counts
+        for band, key in enumerate(
+            np.atleast_1d(found[field][place]).view(np.int64).tolist()
+        ):  # Beam's integers are signed
             yield (language, band, key), (number, place)
 
 
 def all_but_first(group: tuple[object, Iterable[Place]]) -> Iterator[Place]:
-    """Yields the places of those in a group that come after the first of them in the text.
+    """Yields the places of a group but for the first in the text.
 
     >>> list(all_but_first(("key", [(1, 0), (0, 7), (0, 3)])))
     [(1, 0), (0, 7)]
@@ -135,13 +137,13 @@ def _mark_part(group, parts, notes, cleaning, verdict):
 
 
 def _do(job: tuple[int, list], function: Callable, folder: str) -> None:
-    """Does a job, and leaves what it gave."""
+    """Runs a job and writes its result."""
     number, arguments = job
     try:
         found: dict[str, Any] = {"result": function(*arguments)}
     except UserError as error:
         found = {"mistake": str(error)}
-    survey.write_whole(Path(folder) / f"{number}.json", json.dumps(found).encode())
+    survey.write_atomically(Path(folder) / f"{number}.json", json.dumps(found).encode())
 
 
 def _result(path):

@@ -1,8 +1,8 @@
-"""What is done to text before it is tokenized, by choice: one Unicode form, no repetitions, no foreign paragraphs.
+"""Optional cleaning of text before tokenization: Unicode normalization, deduplication, language identification.
 
-Everything here is about one paragraph: what it becomes, what it is compared by, whether it is of its language. So the
-local way and Apache Beam's are the same functions. Who is dropped is defined by order, not by chance: of paragraphs of
-a language that are alike, the first of the text stays.
+Everything here is about one paragraph: its normal form, the keys it is compared by, whether it is of its language. So
+the local preparation and Apache Beam's share their functions. What is dropped is defined by order, not by chance: of
+duplicate paragraphs of a language, the first in the text stays.
 """
 
 import hashlib
@@ -18,29 +18,30 @@ import numpy as np
 from rembed_keras.errors import UserError
 
 UNICODE_FORMS = ("NFC", "NFKC")
-KEPT, FOREIGN, REPEATED, ALIKE = range(4)  # verdicts on a paragraph
-VERDICTS = ("kept", "of another language", "repeated", "nearly repeated")
-HASHES = 128  # of a paragraph's shingles, for near duplicates
+KEPT, FOREIGN, DUPLICATE, NEAR_DUPLICATE = range(4)  # verdicts on a paragraph
+VERDICTS = ("kept", "of another language", "repeated", "nearly repeated")  # as manifests have them
+VERDICT_TITLES = ("kept", "other language", "duplicate", "near-duplicate")  # as tables show them
+HASHES = 128  # of a paragraph's shingles, for near-duplicates
 SHINGLE = 5  # characters
-SAME = {"nb": "no", "nn": "no", "iw": "he", "in": "id"}  # codes that the model has under one, or tells apart badly
+SAME = {"nb": "no", "nn": "no", "iw": "he", "in": "id"}  # codes that the model has under one, or confuses
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is asked for; nothing by default.
+    """Settings of cleaning; nothing is cleaned by default.
 
     Attributes:
         unicode_form: "NFC" or "NFKC", or None to leave text as it is.
-        deduplicate: whether of equal paragraphs of a language the first alone stays.
-        near_duplicates: over 0 and at most 1: a paragraph goes if it is about as like an earlier one as this, by the
-            share of their five-letter shingles that both have (Jaccard). MinHash and banding decide, so likeness is
-            judged by chance that grows steeply near this number; see `bands`. The extra `clean` brings rensa for it.
-        language_threshold: over 0 and at most 1: a paragraph goes if it is of another language than its own with at
-            least this probability. A language that the model does not know passes whole. The extra `clean` brings
-            py3langid and its model of 140 languages for it.
+        deduplicate: whether to drop exact duplicates: all but the first of equal paragraphs of a language.
+        near_duplicates: threshold, greater than 0 and at most 1: a paragraph is dropped if its Jaccard similarity to an
+            earlier one, over five-character shingles, is about this or more. MinHash with banding decides, so the
+            chance to be dropped rises steeply near the threshold; see `bands`. Needs rensa, from the extra `clean`.
+        language_threshold: greater than 0 and at most 1: a paragraph is dropped if it is of another language with at
+            least this probability. Languages that the model does not know are not filtered. Needs py3langid, whose
+            model knows 140 languages, from the extra `clean`.
 
     Raises:
-        UserError: for a setting that makes no sense, or a library that is not installed.
+        UserError: for a setting out of range, or a library that is not installed.
 
     Source: Broder 1997, "On the resemblance and containment of documents", for MinHash; Lui & Baldwin 2012,
     "langid.py", for languages.
@@ -57,24 +58,24 @@ class Cleaning:
         for name in ("near_duplicates", "language_threshold"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value <= 1):
-                raise UserError(f"{name} is {value!r}; it must be over 0 and at most 1")
+                raise UserError(f"{name} is {value!r}; it must be greater than 0 and at most 1")
         if self.near_duplicates is not None:
-            _library("rensa", "near duplicates")
+            _library("rensa", "near-duplicates")
         if self.language_threshold is not None:
             _library("py3langid.langid", "language identification")
 
     @property
-    def judges(self) -> bool:
+    def filters(self) -> bool:
         """Whether it may drop paragraphs."""
         return self.compares or self.language_threshold is not None
 
     @property
     def compares(self) -> bool:
-        """Whether a paragraph may go because of another."""
+        """Whether it drops duplicates or near-duplicates."""
         return self.deduplicate or self.near_duplicates is not None
 
     def settings(self) -> dict[str, object]:
-        """What a manifest says of it: settings that do something, and versions that matter."""
+        """The manifest's entry: settings that differ from the default, and versions of libraries."""
         made = {name: value for name, value in asdict(self).items() if value not in (None, False)}
         if self.near_duplicates is not None:
             made["minhash"] = f"rensa.RMinHash {_library('rensa', '').RMinHash.ALGORITHM_VERSION}"
@@ -83,7 +84,7 @@ class Cleaning:
         return made
 
     def normalized(self, paragraphs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Yields languages and paragraphs in the form that was asked for; what is nothing then is left out."""
+        """Yields languages and normalized paragraphs, without those that become empty."""
         if self.unicode_form is None:
             yield from paragraphs
             return
@@ -93,12 +94,12 @@ class Cleaning:
                 yield language, text
 
     def is_foreign(self, language: str, paragraph: str) -> bool:
-        """Whether a paragraph is of another language than it should be."""
+        """Whether a paragraph is identified as another language than its own."""
         return self.language_threshold is not None and foreign(language, paragraph) >= self.language_threshold
 
 
 def fingerprint(paragraph: str) -> int:
-    """64 bits that tell a paragraph from others: among a billion two unlike ones meet with a chance of 3 in 100.
+    """A 64-bit hash of a paragraph; among a billion paragraphs a collision has a probability of 3 %.
 
     >>> fingerprint("Guten Tag") == fingerprint("Guten Tag"), fingerprint("Guten Tag") < 2**64
     (True, True)
@@ -107,14 +108,14 @@ def fingerprint(paragraph: str) -> int:
 
 
 @lru_cache
-def bands(likeness: float) -> tuple[int, int]:
-    """How a paragraph's hashes are cut into bands, so that paragraphs as like as this are found and others are not.
+def bands(threshold: float) -> tuple[int, int]:
+    """How MinHash signatures are split into bands, so that pairs above a similarity are found and others are not.
 
-    Two paragraphs meet in a band with a chance of 1 - (1 - s ** rows) ** bands, where s is their likeness. The cut is
-    the one with the least sum of false chances on both sides.
+    Two paragraphs share a band with a probability of 1 - (1 - s ** rows) ** bands, where s is their similarity. The
+    split is the one with the least sum of false positive and false negative probabilities.
 
     Args:
-        likeness: the Jaccard index from which on paragraphs are too like.
+        threshold: the Jaccard similarity from which on paragraphs are near-duplicates.
 
     Returns:
         Number of bands, and rows in each.
@@ -129,19 +130,19 @@ def bands(likeness: float) -> tuple[int, int]:
 
     def wrong(count, rows):
         meets = 1 - (1 - grid**rows) ** count
-        return meets[grid < likeness].sum() + (1 - meets[grid >= likeness]).sum()
+        return meets[grid < threshold].sum() + (1 - meets[grid >= threshold]).sum()
 
     cuts = [(count, rows) for count in range(1, HASHES + 1) for rows in range(1, HASHES // count + 1)]
     return min(cuts, key=lambda cut: wrong(*cut))
 
 
-def band_keys(paragraphs: list[str], likeness: float) -> np.ndarray:
-    """What paragraphs have in common with those that are like them, uint64 [N, bands].
+def band_keys(paragraphs: list[str], threshold: float) -> np.ndarray:
+    """Hashes of the bands of each paragraph, of which near-duplicates share one or more, uint64 [N, bands].
 
-    A paragraph is its set of shingles, in small letters and with single blanks; a short one is one shingle.
+    A paragraph is its set of shingles, in lower case and with single spaces; a short one is one shingle.
     """
-    count, rows = bands(likeness)
-    rensa = _library("rensa", "near duplicates")
+    count, rows = bands(threshold)
+    rensa = _library("rensa", "near-duplicates")
     signatures = np.empty((len(paragraphs), count * rows), np.uint32)
     for place, paragraph in enumerate(paragraphs):
         text = " ".join(paragraph.casefold().split())
@@ -157,7 +158,7 @@ def foreign(language: str, paragraph: str) -> float:
     """The probability of the most likely other language; 0 for a language that the model does not know.
 
     Args:
-        language: a tag such as "de", "pt-BR" or "zh-Hant", of which what stands before "-" or "_" counts.
+        language: a tag such as "de", "pt-BR" or "zh-Hant", of which the part before "-" or "_" counts.
         paragraph: text.
     """
     own = language.replace("_", "-").partition("-")[0].lower()

@@ -1,8 +1,8 @@
 """Text of tensorflow-datasets, by name and version; the extra `tasks` brings the library.
 
 `tfds:wiki40b/de:1.3.0,wiki40b/en:1.3.0` is the training split of two data sets, whose languages are the names of their
-configurations; `tfds:c4/multilingual:3.1.0` has its languages as splits, of which those for validation are left out.
-What is not on disk is downloaded and prepared. wiki40b's own marks (`_START_PARAGRAPH_` and its kin) are no text.
+configurations; `tfds:c4/multilingual:3.1.0` has its languages as splits, of which those for validation are skipped.
+What is not on disk is downloaded and prepared. wiki40b's markers (`_START_PARAGRAPH_` and others) are removed.
 """
 
 import importlib
@@ -40,13 +40,14 @@ class DatasetPart:
 
 
 def dataset_parts(names: str) -> tuple[list[DatasetPart], dict[str, dict[str, str]]]:
-    """The parts of data sets, and what a manifest says of them.
+    """The parts of data sets, and their entries in the manifest.
 
     Args:
         names: as in this module's description.
 
     Raises:
-        UserError: if the library is not installed, a name has no version, or a data set cannot be had or has no text.
+        UserError: if the library is not installed, a name has no version, or a data set cannot be loaded or has no
+            text.
     """
     library = _library()
     parts, facts = [], {}

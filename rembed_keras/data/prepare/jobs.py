@@ -1,4 +1,4 @@
-"""Work on many parts at once, by as many processes as there are cores, and a line that says how far it is."""
+"""Jobs in as many worker processes as there are cores, and their progress."""
 
 import contextlib
 import os
@@ -19,25 +19,25 @@ from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.sources import Part
 from rembed_keras.errors import UserError
 
-LEAST = 8_000_000  # bytes of text for which a process of its own is worth its start
-PAUSE = 0.5  # seconds between lines on a terminal
+LEAST = 8_000_000  # bytes of text that are worth the start of a worker process
+PAUSE = 0.5  # seconds between progress lines on a terminal
 LONG_PAUSE = 30.0  # and elsewhere
-WATCH = 0.1  # seconds between looks at whether the process that started this one is there
+WATCH = 0.1  # seconds between checks that the parent process is alive
 
-Job = tuple[int, Sequence[Any]]  # its size, and what its function is called with
+Job = tuple[int, Sequence[Any]]  # size in bytes, and the arguments of its function
 
 
 class WorkerLostError(UserError):
-    """A process was ended from outside, most likely because memory ran out; what was made stays."""
+    """A worker process was killed from outside, most likely because memory ran out; finished work is kept."""
 
 
 class Workers:
-    """Processes for jobs, and the progress of all of them.
+    """Worker processes for jobs, and the progress of all of them.
 
     Args:
-        processes: how many at most; one for each core by default.
-        size: bytes of text of the whole work: little text is done in this process.
-        quiet: whether to say nothing of progress.
+        processes: how many at most; one per core by default.
+        size: bytes of text in all; a small text is prepared in this process.
+        quiet: whether to print no progress.
     """
 
     def __init__(self, processes: int | None, size: int, quiet: bool = False):
@@ -46,39 +46,39 @@ class Workers:
         self.quiet = quiet
 
     def threads(self, jobs: int) -> int:
-        """Threads for each of so many jobs, where there are fewer of them than cores."""
+        """Threads for each job, where there are fewer jobs than cores."""
         return max(1, self.cores // max(1, min(self.processes, jobs)))
 
     def run(self, what: str, function: Callable, jobs: Sequence[Job]) -> list:
-        """Does jobs, the first ones first.
+        """Runs jobs, the first ones first.
 
         Args:
-            what: for the line of progress.
-            function: what a job is; in another process, so importable by name.
+            what: name of the work, for the progress line.
+            function: called for each job in another process, so it must be importable by name.
             jobs: their sizes in bytes, and arguments.
 
         Returns:
-            What they gave, in their order.
+            Their results, in order.
 
         Raises:
-            WorkerLostError: if a process was ended from outside.
+            WorkerLostError: if a process was killed from outside.
         """
-        line = Line(what, sum(size for size, _ in jobs), self.quiet)
+        progress = Progress(what, sum(size for size, _ in jobs), self.quiet)
         results: list = [None] * len(jobs)
         for number, result in self._results(function, jobs):
             results[number] = result
-            line.add(jobs[number][0], result if isinstance(result, int) else 0)
-        line.end()
+            progress.add(jobs[number][0], result if isinstance(result, int) else 0)
+        progress.end()
         return results
 
     def compare(self, parts: Sequence[Part], languages: Sequence[str], notes: Path, cleaning: Cleaning) -> None:
-        """Finds which paragraphs go because of earlier ones; a language is a job.
+        """Marks duplicates and near-duplicates of earlier paragraphs; a language is a job.
 
         Args:
             parts: all parts, in order.
             languages: all languages.
             notes: folder of the survey's notes.
-            cleaning: what may go.
+            cleaning: the settings.
         """
         totals = [survey.totals_of(part, notes) for part in parts]
         jobs = []
@@ -92,49 +92,49 @@ class Workers:
             yield from ((number, function(*arguments)) for number, (_, arguments) in enumerate(jobs))
             return
         pool = joblib.Parallel(self.processes, backend="loky", return_as="generator_unordered", batch_size=1)
-        with _told_of_lost_workers():
+        with _lost_workers_reported():
             yield from pool(
                 joblib.delayed(_numbered)(os.getpid(), number, function, arguments)
                 for number, (_, arguments) in enumerate(jobs)
             )
 
-    def apart(self, function: Callable, *arguments: Any) -> Any:
-        """Calls a function in a process of its own, which gives all its memory back; for little text in this one.
+    def run_alone(self, function: Callable, *arguments: Any) -> Any:
+        """Calls a function in a process of its own, whose memory is freed in the end; in this one for a small text.
 
-        No other process is there meanwhile.
+        No other worker runs meanwhile.
 
         Args:
             function: importable by name, as are its arguments' classes.
             arguments: of the function.
 
         Returns:
-            What it returned.
+            Its result.
 
         Raises:
-            WorkerLostError: if the process was ended from outside.
+            WorkerLostError: if the process was killed from outside.
         """
         if self.processes == 1:
             return function(*arguments)
         shut_down()
         own = ProcessPoolExecutor(1)
         try:
-            with _told_of_lost_workers():
+            with _lost_workers_reported():
                 return own.submit(_tied, os.getpid(), function, arguments).result()
         finally:
             own.shutdown(kill_workers=True)
 
 
 @contextlib.contextmanager
-def _told_of_lost_workers():
+def _lost_workers_reported():
     try:
         yield
     except TerminatedWorkerError as error:
-        advice = "if memory ran out, try fewer processes; the same command goes on where it was"
-        raise WorkerLostError(f"a process that prepares text was ended from outside: {advice}") from error
+        advice = "if memory ran out, use fewer --processes; the same command resumes"
+        raise WorkerLostError(f"a process that prepares text was killed: {advice}") from error
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -143,14 +143,14 @@ def _numbered(parent, number, function, arguments):
 
 
 def _tied(parent, function, arguments):
-    """Calls a function in a process that is not to outlive the one that started it."""
+    """Calls a function in a process that must not outlive its parent."""
     _end_with(parent)
     return function(*arguments)
 
 
 @lru_cache(1)
 def _end_with(parent):
-    """Has this process end when its parent has: what it still wrote would get among the files of the next attempt."""
+    """Ends this process when its parent ends: its late writes would mix with the files of the next attempt."""
 
     def watch():
         while os.getppid() == parent:
@@ -160,13 +160,13 @@ def _end_with(parent):
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Line:
-    """A line of progress on stderr: on a terminal one that changes, elsewhere a new one now and then.
+class Progress:
+    """Progress on stderr: one line that is rewritten on a terminal, elsewhere a new line now and then.
 
     Args:
-        what: is being done.
-        size: bytes of all of it.
-        quiet: whether to say nothing.
+        what: name of the work.
+        size: bytes in all.
+        quiet: whether to print nothing.
     """
 
     def __init__(self, what: str, size: int, quiet: bool = False):
@@ -176,7 +176,7 @@ class Line:
         self.live = sys.stderr.isatty()
 
     def add(self, size: int, tokens: int = 0) -> None:
-        """Notes what was done, and says so if it is time."""
+        """Adds finished work, and prints a line if the last one is old enough."""
         self.done += size
         self.tokens += tokens
         if time.monotonic() - self.said > (PAUSE if self.live else LONG_PAUSE):
@@ -184,7 +184,7 @@ class Line:
             self._say(self.text())
 
     def text(self) -> str:
-        """What the line says."""
+        """The line to print."""
         seconds = max(time.monotonic() - self.begun, 1e-6)
         left = seconds * (self.size - self.done) / max(self.done, 1)
         parts = [f"{self.what}: {self.done / self.size:.0%} of {self.size / 1e6:,.0f} MB"]
@@ -198,11 +198,11 @@ class Line:
             sys.stderr.flush()
 
     def end(self) -> None:
-        """Leaves a terminal's line clean."""
+        """Clears the line on a terminal."""
         if self.live:
             self._say("")
 
 
 def shut_down() -> None:
-    """Ends the processes that wait for more work, and frees their memory."""
+    """Ends idle worker processes, which frees their memory."""
     get_reusable_executor().shutdown(wait=True)

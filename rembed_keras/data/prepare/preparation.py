@@ -1,8 +1,8 @@
-"""How a corpus is made of text, in stages that each leave what they made beside the corpus's place.
+"""How a corpus is prepared, in stages that keep their results in a staging folder beside the corpus's.
 
-Text is read once to see how much there is and what goes, once for the tokenizer to learn from, and once to be
-tokenized; reading costs little beside the rest. All of it is done by part, in as many processes as there are cores. A
-stage skips what is there already, so a preparation that was killed goes on where it was, and ends in the same bytes.
+Text is read once to count and filter it, once to train the tokenizer, and once to be tokenized; reading costs little
+beside the rest. All of it is done by part, in as many processes as there are cores. A stage skips what is there
+already, so a preparation that was killed resumes and ends in the same bytes.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer, train_tokeniz
 from rembed_keras.errors import UserError
 
 FORMAT = 2
-SAMPLE_BYTES = 24_000_000  # of text that a tokenizer learns from
+SAMPLE_BYTES = 24_000_000  # of text that a tokenizer is trained on
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Plan:
 
     Attributes:
         source: the text.
-        settings: of the tokenizer and the cleaning, as the manifest tells them.
+        settings: of the tokenizer and the cleaning, as the manifest has them.
         tokenizer: a SentencePiece model to use; None to train one by the settings.
-        cleaning: what becomes of text before it is tokenized.
-        shard_bytes: bytes of text a file of tokens.
+        cleaning: normalization and filtering before tokenization.
+        shard_bytes: bytes of text per shard.
     """
 
     source: Source
@@ -48,7 +48,7 @@ class Plan:
 
 
 def checksums(source: Source, workers: Workers) -> dict[str, dict[str, str]]:
-    """What a manifest says of a source: names and checksums of its files, versions of its data sets."""
+    """The manifest's entry of a source: names and checksums of its files, versions of its data sets."""
     jobs = [(path.stat().st_size, (path,)) for path in source.files.values()]
     sums = workers.run("checksums", sha256, jobs)
     files = {
@@ -58,28 +58,28 @@ def checksums(source: Source, workers: Workers) -> dict[str, dict[str, str]]:
     return files | {name: dict(facts) for name, facts in source.facts.items()}
 
 
-def workshop(out_dir: Path) -> Path:
-    """The folder in which a corpus is made."""
+def staging_folder(out_dir: Path) -> Path:
+    """The folder in which a corpus is prepared before it is renamed."""
     return out_dir.with_name(f".{out_dir.name}.writing")
 
 
 def make(plan: Plan, out_dir: Path, sources: dict[str, dict[str, str]], workers: Workers) -> None:
-    """Makes a corpus, or goes on making it.
+    """Makes a corpus, or resumes making it.
 
     Args:
         plan: what of, and how.
         out_dir: the corpus's folder; an empty one may be there.
-        sources: what the manifest is to say of the source.
-        workers: who does it.
+        sources: the manifest's entry of the source.
+        workers: the worker processes.
 
     Raises:
-        UserError: for text or a tokenizer that cannot be used, or a folder that cannot be written or is in use; what
-            was made so far is removed then, but for the last case.
+        UserError: for text or a tokenizer that cannot be used, or a folder that cannot be written or is in use; the
+            staging folder is removed then, but for the last case.
     """
-    place = workshop(out_dir)
+    place = staging_folder(out_dir)
     made_of = {"format": FORMAT, "settings": plan.settings, "sources": sources}
     try:
-        with _held(place, made_of | {"shard_bytes": plan.shard_bytes}):
+        with _locked(place, made_of | {"shard_bytes": plan.shard_bytes}):
             _Making(plan, place, workers).write(made_of)
             if out_dir.exists():
                 out_dir.rmdir()
@@ -91,19 +91,19 @@ def make(plan: Plan, out_dir: Path, sources: dict[str, dict[str, str]], workers:
 
 
 @contextlib.contextmanager
-def _held(place: Path, plan: dict) -> Iterator[None]:
-    """Holds the folder in which a corpus is made, with what was made there by the same plan and nothing else."""
+def _locked(place: Path, plan: dict) -> Iterator[None]:
+    """Locks the staging folder, and clears it of what was made by another plan."""
     place.mkdir(parents=True, exist_ok=True)
     with open(place / "lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"another process is making {place}: wait for it, or choose another folder") from None
+            raise UserError(f"another process is writing {place}: wait for it, or choose another folder") from None
         path, text = place / "plan.json", json.dumps(plan, sort_keys=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             for folder in ("notes", "corpus"):
                 shutil.rmtree(place / folder, ignore_errors=True)
-            survey.write_whole(path, text.encode())
+            survey.write_atomically(path, text.encode())
         for folder in ("notes", "corpus"):
             (place / folder).mkdir(exist_ok=True)
         try:
@@ -152,7 +152,7 @@ class _Making:
         return self.corpus, self.plan.cleaning, self.model, self.plan.shard_bytes, threads
 
     def _survey(self) -> list[dict[str, dict[str, int]]]:
-        """What stays of each part."""
+        """What cleaning keeps of each part."""
         cleaning = self.plan.cleaning
         self._for_all("reading", survey.survey, (cleaning, self.plan.shard_bytes))
         totals = [survey.totals_of(part, self.notes) for part in self.parts]
@@ -167,16 +167,16 @@ class _Making:
         counts = [survey.count(part, self.notes, cleaning) for part in self.parts]
         for language in languages:
             if not sum(count.get(language, {}).get("paragraphs", 0) for count in counts):
-                raise UserError(f"nothing stays of {language} when text is cleaned: remove it, or clean less")
-        self._refuse_like_names()
+                raise UserError(f"cleaning leaves no text of {language}: remove the language, or clean less")
+        self._check_names()
         return counts
 
-    def _refuse_like_names(self):
+    def _check_names(self):
         names: set[str] = set()
         for part in self.parts:
             for name in shards.shard_names(part, self.notes):
                 if name in names:
-                    raise UserError(f"two files of tokens would be called {name}: rename one of the files of text")
+                    raise UserError(f"two token shards would be named {name}: rename one of the text files")
                 names.add(name)
 
     def _make_tokenizer(self, counts) -> None:
@@ -188,11 +188,11 @@ class _Making:
         else:
             known = ("vocabulary_size", "byte_fallback", "normalization")
             settings = {name: self.plan.settings[name] for name in known if name in self.plan.settings}
-            self.workers.apart(_learn_pieces, [*self._sample(counts)], writing, settings)
+            self.workers.run_alone(_train_tokenizer, [*self._sample(counts)], writing, settings)
         writing.replace(self.model)
 
     def _sample(self, counts) -> Iterator[str]:
-        """Every n-th paragraph of each language, so many that large languages do not drown small ones."""
+        """Every n-th paragraph of each language, with n such that large languages do not dominate small ones."""
         sizes: dict[str, int] = {}
         for count in counts:
             for language, each in count.items():
@@ -209,7 +209,7 @@ class _Making:
                 yield from sample.get(language, ())
 
     def _paragraphs_before(self, counts):
-        """Of each part's languages, how many paragraphs stay in the parts before."""
+        """For each part, how many paragraphs of its languages are kept in the parts before."""
         before: dict[str, int] = {}
         for count in counts:
             yield {language: before.get(language, 0) for language in count}
@@ -217,7 +217,7 @@ class _Making:
                 before[language] = before.get(language, 0) + each["paragraphs"]
 
     def _languages(self, counts) -> dict[str, dict]:
-        """What the manifest says of each language, with the counts of pieces, which are written."""
+        """The manifest's entry of each language; also writes the counts of pieces."""
         names = sorted({language for count in counts for language in count})
         size = Tokenizer(self.model).vocabulary_size
         pieces = {name: np.zeros(size, np.int64) for name in names}
@@ -237,7 +237,7 @@ class _Making:
                     found[language]["shards"].append(entry)
                     found[language]["paragraphs"] += own["paragraphs"]
                     found[language]["tokens"] += own["tokens"]
-        if self.plan.cleaning.judges:
+        if self.plan.cleaning.filters:
             for language, entry in found.items():
                 each = [count[language] for count in counts if language in count]
                 entry["verdicts"] = {verdict: sum(one[verdict] for one in each) for verdict in VERDICTS}
@@ -245,5 +245,5 @@ class _Making:
         return found
 
 
-def _learn_pieces(lines, path, settings):
+def _train_tokenizer(lines, path, settings):
     train_tokenizer(lines, path, **settings)

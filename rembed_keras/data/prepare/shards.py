@@ -1,8 +1,8 @@
-"""Shards: files of tokens, each written whole by one process, and found again after a kill.
+"""Shards: files of tokens, each written atomically by one process, and reused after a kill.
 
-A part's text is cut into shards of so many bytes, by what is read and not by what stays of it. In a shard the languages
-stand one after another, each as one stream of documents, `[CLS] ... [SEP]`, cut into blocks of equal length. Beside it
-stands a note of what is in it, written last: where there is a note, there is a shard.
+A part's text is cut into shards of equal size, measured before cleaning. A shard has its languages one after another,
+each as one stream of documents, `[CLS] ... [SEP]`, cut into blocks of equal length. A note of its contents is written
+last: where there is a note, there is a shard.
 """
 
 import io
@@ -17,7 +17,7 @@ import numpy as np
 
 from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.sources import Part
-from rembed_keras.data.prepare.survey import kept, num_shards, write_whole
+from rembed_keras.data.prepare.survey import kept, num_shards, write_atomically
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 
 BLOCK = 4096  # tokens a record
@@ -30,13 +30,13 @@ def write_part(
     """Writes the shards of a part that are not there yet.
 
     Args:
-        part: whose text.
+        part: the text.
         notes: folder of the survey's notes, and of those of shards.
         folder: of the shards.
-        cleaning: what went.
+        cleaning: the settings.
         tokenizer: the model file.
-        shard_bytes: bytes of text a shard.
-        threads: that tokenize.
+        shard_bytes: bytes of text per shard.
+        threads: of tokenization.
 
     Returns:
         How many tokens the part has.
@@ -53,19 +53,19 @@ def write_part(
 
 
 def shard_names(part: Part, notes: Path) -> list[str]:
-    """Names of a part's shards, in order; one of which nothing stays is never written."""
+    """Names of a part's shards, in order; one of which cleaning keeps nothing is never written."""
     count = num_shards(part, notes)
     return [part.name] if count == 1 else [f"{part.name}-{number:05}" for number in range(count)]
 
 
 @lru_cache(1)
 def _load(path, *_):
-    """A tokenizer, which stays loaded for the next part as long as its file is the same."""
+    """A tokenizer, cached for the next part as long as its file is the same."""
     return Tokenizer(path)
 
 
 def read_note(notes: Path, name: str) -> dict[str, dict[str, int]] | None:
-    """What is in a shard, see `write_shard`; None if it is not there."""
+    """The note of a shard, see `write_shard`; None if it is not there."""
     path = notes / f"{name}.shard.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
@@ -73,18 +73,18 @@ def read_note(notes: Path, name: str) -> dict[str, dict[str, int]] | None:
 def write_shard(
     name: str, texts: Iterable[tuple[str, str]], notes: Path, folder: Path, vocabulary: Tokenizer, threads: int = 1
 ) -> dict[str, dict[str, int]]:
-    """Writes a shard, how often each piece stands in it, and the note of it.
+    """Writes a shard, the counts of its pieces, and its note.
 
     Args:
         name: of its files, without their endings.
         texts: languages and paragraphs, in order.
-        notes: folder of notes, and of what is not whole yet.
-        folder: where the shard goes to.
-        vocabulary: makes tokens of text.
-        threads: that tokenize.
+        notes: folder of notes, and of unfinished files.
+        folder: of the shards.
+        vocabulary: the tokenizer.
+        threads: of tokenization.
 
     Returns:
-        The note: of each language its "paragraphs", "tokens", and the number of its "first_block".
+        The note: for each language its "paragraphs", "tokens", and the index of its "first_block".
     """
     dtype = token_type(vocabulary)
     streams, paragraphs = _tokenize(texts, vocabulary, threads, dtype)
@@ -101,13 +101,13 @@ def write_shard(
     writing.replace(folder / f"{name}.array_record")
     packed = io.BytesIO()
     np.savez_compressed(packed, *(counts[language] for language in languages))
-    write_whole(notes / f"{name}.shard.npz", packed.getvalue())
-    write_whole(notes / f"{name}.shard.json", json.dumps(languages).encode())
+    write_atomically(notes / f"{name}.shard.npz", packed.getvalue())
+    write_atomically(notes / f"{name}.shard.json", json.dumps(languages).encode())
     return languages
 
 
 def _write_blocks(path, streams):
-    """Writes streams of tokens, a block a record."""
+    """Writes streams of tokens, one block per record."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
     try:
@@ -116,7 +116,7 @@ def _write_blocks(path, streams):
             for start in range(0, len(stream), BLOCK):
                 writer.write(stream[start : start + BLOCK].tobytes())
         writer.close()
-    except RuntimeError as error:  # how ArrayRecord says that the disk is full
+    except RuntimeError as error:  # how ArrayRecord reports a full disk
         raise OSError(str(error).splitlines()[0]) from None
 
 
@@ -126,7 +126,7 @@ def token_type(vocabulary: Tokenizer) -> np.dtype:
 
 
 def _tokenize(texts, vocabulary, threads, dtype):
-    """The tokens of each language, in pieces, and how many paragraphs they are."""
+    """The tokens of each language, in chunks, and its number of paragraphs."""
     streams: dict[str, list[np.ndarray]] = defaultdict(list)
     paragraphs: dict[str, int] = defaultdict(int)
     for language, own in _chunks(texts):
@@ -136,7 +136,7 @@ def _tokenize(texts, vocabulary, threads, dtype):
 
 
 def _chunks(texts) -> Iterator[tuple[str, list[str]]]:
-    """Yields texts by the thousand, those of each language together."""
+    """Yields chunks of a few thousand texts, grouped by language."""
     texts = iter(texts)
     while chunk := list(islice(texts, CHUNK)):
         own = defaultdict(list)
@@ -146,7 +146,7 @@ def _chunks(texts) -> Iterator[tuple[str, list[str]]]:
 
 
 def add_counts(notes: Path, name: str, counts: Mapping[str, np.ndarray]) -> None:
-    """Adds how often pieces stand in a shard to the counts of its languages."""
+    """Adds the piece counts of a shard to those of its languages."""
     with np.load(notes / f"{name}.shard.npz", allow_pickle=False) as packed:
         for language, array in zip(read_note(notes, name) or (), packed.files, strict=True):
             pieces, counted = packed[array]

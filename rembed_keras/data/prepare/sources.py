@@ -1,8 +1,8 @@
 """Where text comes from: paragraphs and their languages, in an order that never changes.
 
-A source is a list of parts, and a part yields `(language, paragraph)`. Parts are what processes share out among
-themselves, so a long file is several parts and many short ones are one; the text of a language is that of the parts,
-one after another. A line of text is a paragraph everywhere: in a text file, and in the text of a JSON document.
+A source is a list of parts, and a part yields `(language, paragraph)`. Parts are the unit of parallel work, so a long
+file is several parts and many short ones are one; the text of a language is that of the parts, one after another. A
+line of text is a paragraph everywhere: in a text file, and in the text of a JSON document.
 """
 
 import html
@@ -28,14 +28,14 @@ class Part(Protocol):
 
     @property
     def name(self) -> str:
-        """A name for files, unlike those of all other parts."""
+        """A unique name, which files are named by."""
 
     @property
     def size(self) -> int:
-        """Bytes on disk, or about as many: for shares of work, not for results."""
+        """Bytes on disk, or an estimate: for progress and scheduling; results do not depend on it."""
 
     def read(self) -> Iterator[tuple[str, str]]:
-        """Yields languages and their paragraphs, stripped and not empty."""
+        """Yields languages and paragraphs, stripped and not empty."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Source:
 
     Attributes:
         parts: in the order of their text.
-        files: what they read, by the names that a manifest gives them.
-        facts: what a manifest says of text that is in no file.
+        files: what they read, by name in the manifest.
+        facts: the manifest's entries of sources that are not files.
         expected: languages that must have text, and where it should be.
     """
 
@@ -57,10 +57,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Piece:
-    """The lines of a file that begin from byte `start` up to `end`; of an archive, all.
+    """The lines of a file that begin from byte `start` up to `end`; all lines of a compressed file.
 
     Attributes:
-        language: of text that does not say its own.
+        language: of text that does not name its own.
     """
 
     path: Path
@@ -89,18 +89,18 @@ class FilePart:
 
 
 def find_source(name: str | Path, part_bytes: int) -> Source:
-    """The source of a name.
+    """Opens a source of text.
 
     Args:
         name: a folder of text: `<language>.txt` or `.txt.gz` files; or of JSON lines, `.jsonl` or `.jsonl.gz`, with
-            `text` and perhaps `language` or `lang` in each, whose language is otherwise that of their folder in this
-            one (`de/0001.jsonl`) or of their own name (`de.jsonl`); or of what WikiExtractor wrote, `de/AA/wiki_00`,
-            or `AA/wiki_00` in a folder named by its language. Or `tfds:` and names of tensorflow-datasets with their
+            `text` and perhaps `language` or `lang` in each, whose language is otherwise that of their subfolder
+            (`de/0001.jsonl`) or of their own name (`de.jsonl`); or of WikiExtractor's output, `de/AA/wiki_00`, or
+            `AA/wiki_00` in a folder named by its language. Or `tfds:` and names of tensorflow-datasets with their
             versions, separated by commas; see `dataset_text`.
-        part_bytes: about how much a part is to have, of what can be divided: an archive cannot.
+        part_bytes: about how many bytes a part has; compressed files are not split.
 
     Raises:
-        UserError: for a source that is not there, or has no text or text in several forms.
+        UserError: for a source that is not there, or has no text or text in several formats.
     """
     if str(name).startswith(dataset_text.PREFIX):
         parts, facts = dataset_text.dataset_parts(str(name))
@@ -113,7 +113,7 @@ def find_source(name: str | Path, part_bytes: int) -> Source:
     documents = [path for path in paths if JSON_LINES.search(relative[path])]
     extracts = [path for path in paths if EXTRACT.search(relative[path])]
     if documents and (extracts or any(path.name.endswith((".txt", ".txt.gz")) for path in paths)):
-        raise UserError(f"{folder} has .jsonl files and others: keep text of one form in a folder")
+        raise UserError(f"{folder} has .jsonl files and others: keep text of one format in a folder")
     if documents:
         pieces = [piece for path in documents for piece in _cut(path, _home(relative[path], folder), part_bytes)]
         return Source(_parts(pieces, read_json_lines, part_bytes), {relative[path]: path for path in documents})
@@ -126,7 +126,7 @@ def find_source(name: str | Path, part_bytes: int) -> Source:
 
 
 def _home(relative, folder):
-    """The language of a file by its place."""
+    """The language of a file by its path."""
     first, slash, _ = relative.partition("/")
     if not slash:
         return first.partition(".")[0]
@@ -142,7 +142,7 @@ def _cut(path, language, part_bytes):
 
 
 def _parts(pieces, reader, part_bytes):
-    """Parts of the pieces of each language, in order of languages, none much larger than it should be."""
+    """Groups the pieces of each language into parts of about equal size, in order of languages."""
     parts = []
     for language, own in groupby(sorted(pieces, key=lambda piece: piece.language), lambda piece: piece.language):
         groups: list[list[Piece]] = []
@@ -176,12 +176,12 @@ def read_json_lines(piece: Piece) -> Iterator[tuple[str, str]]:
                 language, text = _document(line, piece.language)
             except ValueError as error:
                 where = f"{piece.path}, line {first_line(piece.path, piece.start) + number}"
-                raise UserError(f"{where} is no JSON document: {error}") from None
+                raise UserError(f"{where} is not a JSON document: {error}") from None
             yield from ((language, paragraph) for paragraph in paragraphs(text))
 
 
 def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
-    """Yields the paragraphs of a file of WikiExtractor's, JSON lines or `<doc>` blocks; a block's title is one too."""
+    """Yields the paragraphs of WikiExtractor's output, JSON lines or `<doc>` blocks; titles of blocks are included."""
     lines = read_exact_lines(piece.path)
     if next((line for line in read_exact_lines(piece.path) if line.strip()), "").startswith("{"):
         yield from read_json_lines(piece)
@@ -198,14 +198,14 @@ def _document(line, language):
         raise ValueError('it must be an object with a string "text"')
     own = next((document[key] for key in LANGUAGE_KEYS if document.get(key) is not None), language)
     if not isinstance(own, str) or not own.strip():
-        raise ValueError(f"its language is {own!r}, which is no name")
+        raise ValueError(f"its language is {own!r}, which is not a name")
     return own, document["text"]
 
 
 def paragraphs(text: str) -> Iterator[str]:
     r"""Yields the lines of a text, stripped, that are not empty.
 
-    A surrogate without its other half, which JSON can spell but no UTF-8 file can hold, becomes U+FFFD.
+    A lone surrogate, which JSON can encode and UTF-8 cannot, becomes U+FFFD.
 
     >>> list(paragraphs("One.\n\n Two\ud800. \n"))
     ['One.', 'Two\ufffd.']

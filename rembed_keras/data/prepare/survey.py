@@ -1,10 +1,10 @@
-"""The first reading of all text: how much there is of each language, and which paragraphs stay.
+"""The first pass over the text: how much there is of each language, and which paragraphs cleaning keeps.
 
-Each part is read by itself and leaves notes on disk: the totals of its languages and, where paragraphs may go, of every
-paragraph its language, size, verdict, and what it is compared by. Then the notes of each language are compared over all
-parts. Memory is bounded: notes are written as they come, and comparing takes only so many paragraphs at once, by the
-remainder of what they are compared by, as often as it takes. On disk a paragraph costs 7 bytes, 8 more to find
-repetitions, and 8 a band to find likenesses.
+Each part is read by itself and leaves notes on disk: the totals of its languages and, where cleaning filters, of every
+paragraph its language, size, verdict, and the keys it is compared by. Then the notes of each language are compared over
+all parts. Memory is bounded: notes are written as they come, and paragraphs are compared in several passes, partitioned
+by the remainder of their keys. On disk a paragraph costs 7 bytes, 8 more for deduplication, and 8 per band for
+near-duplicates.
 """
 
 import json
@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 
 from rembed_keras.data.prepare.cleaning import (
-    ALIKE,
+    DUPLICATE,
     FOREIGN,
     KEPT,
-    REPEATED,
+    NEAR_DUPLICATE,
     VERDICTS,
     Cleaning,
     band_keys,
@@ -29,8 +29,8 @@ from rembed_keras.data.prepare.cleaning import (
 )
 from rembed_keras.data.prepare.sources import Part
 
-CHUNK = 2000  # paragraphs that are noted together
-COMPARED = 2**23  # paragraphs that are compared at once: about 400 MB
+CHUNK = 2000  # paragraphs per write
+COMPARED = 2**23  # paragraphs compared in one pass: about 400 MB
 
 
 def survey(part: Part, folder: Path, cleaning: Cleaning, shard_bytes: int) -> None:
@@ -39,13 +39,13 @@ def survey(part: Part, folder: Path, cleaning: Cleaning, shard_bytes: int) -> No
     Args:
         part: what to read.
         folder: of the notes.
-        cleaning: what may go.
-        shard_bytes: bytes of text a shard.
+        cleaning: the settings.
+        shard_bytes: bytes of text per shard.
     """
     totals = folder / f"{part.name}.json"
     if totals.exists():
         return
-    languages: dict[str, int] = {}  # and their numbers, in the order in which they come
+    languages: dict[str, int] = {}  # and their indices, in order of appearance
     paragraphs: Counter = Counter()
     sizes: Counter = Counter()
     last = total = 0  # bytes of text before the last paragraph, and of all
@@ -59,10 +59,10 @@ def survey(part: Part, folder: Path, cleaning: Cleaning, shard_bytes: int) -> No
                 paragraphs[language] += 1
                 last, total = total, total + length
                 sizes[language] += length
-            if cleaning.judges:
+            if cleaning.filters:
                 _notes(chunk, lengths, languages, cleaning, dtype).tofile(file)
     found = {name: {"paragraphs": paragraphs[name], "bytes": sizes[name]} for name in languages}
-    write_whole(totals, json.dumps({"shards": last // shard_bytes + 1, "languages": found}).encode())
+    write_atomically(totals, json.dumps({"shards": last // shard_bytes + 1, "languages": found}).encode())
 
 
 def _note_type(cleaning):
@@ -89,13 +89,13 @@ def _notes(chunk, lengths, languages, cleaning, dtype):
 
 
 def compare(language: str, parts: Sequence[Part], folder: Path, cleaning: Cleaning) -> None:
-    """Finds which paragraphs of a language go because of earlier ones, and notes it; doing it twice changes nothing.
+    """Marks duplicates and near-duplicates among the paragraphs of a language; idempotent.
 
     Args:
-        language: whose paragraphs.
-        parts: all parts that have some, in order.
+        language: the language.
+        parts: all parts that have text of it, in order.
         folder: of the notes.
-        cleaning: what may go.
+        cleaning: the settings.
     """
     own = [(read_notes(part, folder, cleaning, "r+"), list(totals_of(part, folder)).index(language)) for part in parts]
     total = sum(len(rows) for rows, _ in own)
@@ -103,19 +103,22 @@ def compare(language: str, parts: Sequence[Part], folder: Path, cleaning: Cleani
         verdicts = rows["verdict"]
         verdicts[(rows["language"] == number) & (verdicts > FOREIGN)] = KEPT
     if cleaning.deduplicate:
-        _mark([(rows, rows["fingerprint"], number) for rows, number in own], total, (KEPT,), REPEATED)
+        _mark([(rows, rows["fingerprint"], number) for rows, number in own], total, (KEPT,), DUPLICATE)
     if cleaning.near_duplicates is not None:
         for band in range(bands(cleaning.near_duplicates)[0]):
-            _mark([(rows, rows["bands"][:, band], number) for rows, number in own], total, (KEPT, ALIKE), ALIKE)
+            keyed = [(rows, rows["bands"][:, band], number) for rows, number in own]
+            _mark(keyed, total, (KEPT, NEAR_DUPLICATE), NEAR_DUPLICATE)
 
 
 def _mark(own, total, compared, verdict):
-    """Gives a verdict to all but the first of those that have a key in common."""
+    """Gives a verdict to all but the first of the paragraphs that share a key."""
     passes = -(-total // COMPARED)
-    for turn in range(passes):
+    for remainder in range(passes):
         places = [
             np.flatnonzero(
-                (rows["language"] == number) & np.isin(rows["verdict"], compared) & (keys % np.uint64(passes) == turn)
+                (rows["language"] == number)
+                & np.isin(rows["verdict"], compared)
+                & (keys % np.uint64(passes) == remainder)
             )
             for rows, keys, number in own
         ]
@@ -128,12 +131,12 @@ def _mark(own, total, compared, verdict):
 
 
 def totals_of(part: Part, folder: Path) -> dict[str, dict[str, int]]:
-    """What a part has of each language, before anything goes: "paragraphs" and "bytes"."""
+    """What a part has of each language, before cleaning: "paragraphs" and "bytes"."""
     return _totals(part, folder)["languages"]
 
 
 def num_shards(part: Part, folder: Path) -> int:
-    """How many shards a part is cut into."""
+    """How many shards a part is split into."""
     return _totals(part, folder)["shards"]
 
 
@@ -142,9 +145,9 @@ def _totals(part, folder):
 
 
 def count(part: Part, folder: Path, cleaning: Cleaning) -> dict[str, dict[str, int]]:
-    """What stays of a part, of each language: "paragraphs", "bytes", and paragraphs by the verdict on them."""
+    """What cleaning keeps of a part, by language: "paragraphs", "bytes", and the number of paragraphs per verdict."""
     totals = totals_of(part, folder)
-    if not cleaning.judges:
+    if not cleaning.filters:
         return {name: each | {VERDICTS[KEPT]: each["paragraphs"]} for name, each in totals.items()}
     notes = read_notes(part, folder, cleaning)
     counted = {}
@@ -157,28 +160,28 @@ def count(part: Part, folder: Path, cleaning: Cleaning) -> dict[str, dict[str, i
 
 
 def read_notes(part: Part, folder: Path, cleaning: Cleaning, mode: Literal["r", "r+"] = "r") -> np.ndarray:
-    """The notes of a part, which stay on disk: records of "language", "size", "verdict" and what is compared."""
+    """The notes of a part, memory-mapped: records of "language", "size", "verdict" and the keys of comparison."""
     path = folder / f"{part.name}.notes"
     dtype = _note_type(cleaning)
     return np.memmap(path, dtype, mode) if path.stat().st_size else np.zeros(0, dtype)
 
 
-def forget(part: Part, folder: Path, cleaning: Cleaning) -> None:
-    """Takes back what comparing found, which may have been stopped half-way."""
+def reset(part: Part, folder: Path, cleaning: Cleaning) -> None:
+    """Clears the marks of a comparison, which may have been interrupted."""
     notes = read_notes(part, folder, cleaning, "r+")
     notes["verdict"][notes["verdict"] > FOREIGN] = KEPT
 
 
 def kept(part: Part, folder: Path, cleaning: Cleaning) -> Iterator[tuple[int, str, str]]:
-    """Yields the paragraphs of a part that stay.
+    """Yields the paragraphs of a part that cleaning keeps.
 
     Yields:
-        Bytes of the part's text before a paragraph, those of paragraphs that go among them; its language; and itself.
+        Bytes of the part's text before the paragraph, dropped paragraphs included; its language; the paragraph.
     """
-    stays = read_notes(part, folder, cleaning)["verdict"] == KEPT if cleaning.judges else None
+    is_kept = read_notes(part, folder, cleaning)["verdict"] == KEPT if cleaning.filters else None
     before = 0
     for number, (language, paragraph) in enumerate(cleaning.normalized(part.read())):
-        if stays is None or stays[number]:
+        if is_kept is None or is_kept[number]:
             yield before, language, paragraph
         before += len(paragraph.encode("utf-8"))
 
@@ -191,8 +194,8 @@ def every_nth(
     Args:
         part: what to read.
         folder: of the notes.
-        cleaning: what went.
-        steps: by language, how many of its paragraphs stay in parts before this, and n: each n-th is taken.
+        cleaning: the settings.
+        steps: by language, how many of its paragraphs are kept in the parts before, and n: each n-th is taken.
 
     Returns:
         The paragraphs, by language.
@@ -206,8 +209,8 @@ def every_nth(
     return taken
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a small file so that it is there whole or not at all."""
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a small file, which is there whole or not at all."""
     writing = path.with_name(f"{path.name}.writing")
     writing.write_bytes(data)
     writing.replace(path)

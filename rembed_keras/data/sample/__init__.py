@@ -1,7 +1,7 @@
 """Real text in many languages that comes with the package, so that a first run needs no download.
 
-It is LibreOffice's help in 25 languages, to pre-train on, to find translations in and to label, and the Universal
-Declaration of Human Rights in 55; see README.md beside this file for how it was chosen, and each folder's LICENSE.
+It is LibreOffice's help in 25 languages, for pre-training, bitext retrieval and classification, and the Universal
+Declaration of Human Rights in 55; README.md beside this file says how it was chosen, each folder's LICENSE its licence.
 """
 
 from pathlib import Path
@@ -19,15 +19,15 @@ def text_folder() -> Path:
 
 
 def declarations_folder() -> Path:
-    """The Universal Declaration of Human Rights: lines of one number translate one another; some are empty."""
+    """The Universal Declaration of Human Rights, parallel by line; lines without a translation are empty."""
     return HERE / "parallel" / "udhr"
 
 
 def help_folder() -> Path:
-    """Sentences of help pages that are not in `text_folder`, parallel by line as `declarations_folder`."""
+    """Sentences of help pages that are not in `text_folder`, parallel by line like `declarations_folder`."""
     return HERE / "parallel" / "help"
 
 
 def topics_folder() -> Path:
-    """A labelled task: which application a paragraph is about; English to train on, 25 languages to test."""
+    """A classification task: which application a paragraph is about; English training data, tests in 25 languages."""
     return HERE / "topics"

@@ -1,8 +1,8 @@
 """Text to ids and back, by a SentencePiece model.
 
-One model file is the whole truth about a vocabulary: the ids of the special pieces are looked up in it by name, never
-assumed, so that a vocabulary trained here and the one of a released model are used alike. Training is deterministic:
-the same text and settings give the same file.
+The model file alone defines a vocabulary: the ids of the special pieces are looked up in it by name, never assumed, so
+vocabularies trained here and those of released models work the same way. Training is deterministic: the same text and
+settings give the same file.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ SPECIAL_PIECES = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-THREADS = 4  # of training; the sums of its threads, and so the model, depend on their number
+THREADS = 4  # of training; the trained model depends on their number
 CHUNK = 2000  # texts that are tokenized together
-SAMPLE = 4192  # bytes of the longest text that a tokenizer learns from at once: SentencePiece's own limit
-RESERVED = "\u2585"  # SentencePiece's sign of an unknown character; it learns from no text that has one
+SAMPLE = 4192  # bytes of the longest training sample: SentencePiece's own limit
+RESERVED = "\u2585"  # SentencePiece's sign of an unknown character; it drops training text that has one
 Normalization: TypeAlias = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 NORMALIZATIONS = get_args(Normalization)
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
-# scripts that put no spaces between words, as their letters' Unicode names begin: every piece may start a word
+# prefixes of the Unicode names of letters in scripts without spaces between words: there every piece starts a word
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 
@@ -50,7 +50,7 @@ class Tokenizer:
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
 
     Raises:
-        UserError: if the file is missing, is no SentencePiece model, or lacks a special piece.
+        UserError: if the file is missing, is not a SentencePiece model, or lacks a special piece.
     """
 
     def __init__(self, path: str | Path):
@@ -82,7 +82,7 @@ class Tokenizer:
 
     @cached_property
     def is_special(self) -> np.ndarray:
-        """Whether a piece stands for no text, bool [V]: such pieces are neither hidden nor predicted."""
+        """Whether a piece is special, bool [V]: such pieces are not text, and neither masked nor predicted."""
         pieces = range(self.vocabulary_size)
         special = np.array([self._model.is_control(i) or self._model.is_unused(i) for i in pieces])
         special[[self.pad_id, self.cls_id, self.sep_id, self.mask_id]] = True
@@ -108,29 +108,29 @@ class Tokenizer:
         return self._model.encode(text)
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray, np.ndarray]:
-        """Ids of a text, without special pieces, and where in the text each piece stands.
+        """Ids of a text, without special pieces, and the span of each piece in the text.
 
-        Blanks before and after what a piece stands for are no part of it, so a piece of spaces alone has an empty
-        place. Pieces that spell a character together, such as its bytes, or the three of "½", have all of it each; but
-        one that also spells the character before has that alone.
+        Leading and trailing whitespace is not part of a piece's span, so a piece of spaces alone has an empty one.
+        Pieces that encode a character together, such as its bytes, or the three of "½", each have all of it as their
+        span; but one that also encodes the character before has that alone.
 
         Args:
-            text: a text, as it came: before any normalization.
+            text: a text before any normalization.
 
         Returns:
             `ids`, as `encode` gives them, T of them; `starts`, which never fall, and `ends`, int32 [T] each, in
-            characters (code points) from 0: piece i stands for `text[starts[i]:ends[i]]`.
+            characters (code points) from 0: piece i is `text[starts[i]:ends[i]]`.
         """
         found = self._model.encode(text, return_type="offset_mapping")
         blank = {char for char in set(text) if not any(map(_shown, self._model.encode(char, return_type=str)))}
-        places = []
-        whole = len(text)  # SentencePiece gives a character that several pieces spell to the last of them
+        spans = []
+        whole = len(text)  # SentencePiece assigns a character of several pieces to the last of them
         for piece, offset in zip(reversed(found["pieces"]), reversed(found["offsets"]), strict=True):
             start, end = _without_blanks(text, offset, blank)
             if _shown(piece):
                 end = whole = end if start < end else whole
-            places.append((start, end))
-        starts, ends = np.array(places[::-1], np.int32).reshape(-1, 2).T
+            spans.append((start, end))
+        starts, ends = np.array(spans[::-1], np.int32).reshape(-1, 2).T
         return found["ids"], starts, ends
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
@@ -140,18 +140,18 @@ class Tokenizer:
     def encode_documents(self, texts: list[str], threads: int = 1) -> np.ndarray:
         """`[CLS] ... [SEP]` of each text, one after another, int32 [T]."""
         begin, end = np.array([self.cls_id], np.int32), np.array([self.sep_id], np.int32)
-        # to name one thread costs a fifth: the library then starts a pool for each call
+        # num_threads=1 would cost a fifth more: the library then starts a pool for each call
         found = self._model.encode_as_numpy(texts, num_threads=threads if threads > 1 else None)
         return np.concatenate([part for ids in found for part in (begin, ids, end)], dtype=np.int32)
 
     def encode_stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        """Yields the ids of each text, without special pieces, and holds few of the texts at a time."""
+        """Yields the ids of each text, without special pieces, with few texts in memory at a time."""
         texts = iter(texts)
         while chunk := list(itertools.islice(texts, CHUNK)):
             yield from self.encode_batch(chunk)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; special pieces give none."""
+        """The text of ids, without special pieces."""
         return self._model.decode([int(i) for i in ids])
 
 
@@ -165,17 +165,17 @@ def train_tokenizer(
     """Trains a unigram model whose first pieces are [PAD] [UNK] [CLS] [SEP] [MASK].
 
     Args:
-        lines: the text to learn from, of any length: long ones are cut at spaces, or between characters.
+        lines: the training text, of any length: long lines are cut at spaces, or between characters.
         path: where to write the model.
         vocabulary_size: V, number of pieces, special ones included.
-        byte_fallback: whether to spell characters that are no piece as bytes, instead of [UNK].
-        normalization: what the model does to text first, one of `NORMALIZATIONS`: "nmt_nfkc" makes like characters one
-            and drops controls and repeated spaces; "identity" nothing, so that with `byte_fallback` decoding gives the
-            text back, but for U+2581, which is SentencePiece's own space.
+        byte_fallback: whether to encode characters without a piece as bytes, instead of [UNK].
+        normalization: SentencePiece's normalization rule, one of `NORMALIZATIONS`: "nmt_nfkc" maps equivalent
+            characters to one and drops controls and repeated spaces; "identity" changes nothing, so that with
+            `byte_fallback` decoding restores the text, but for U+2581, which is SentencePiece's own space.
 
     Raises:
-        UserError: for an unknown normalization, or if the text supports no vocabulary of that size; the message names
-            one that it does.
+        UserError: for an unknown normalization, or if the text does not support a vocabulary of that size; the message
+            names one that it does.
 
     Source: Kudo 2018, "Subword Regularization".
     """
@@ -211,7 +211,7 @@ def train_tokenizer(
 
 
 def _samples(lines):
-    """Yields text in samples that SentencePiece takes; it drops longer ones, and those with its sign, silently."""
+    """Yields samples within SentencePiece's limits; it silently drops longer ones, and those with its sign."""
     for line in lines:
         rest = line.replace(RESERVED, " ").encode("utf-8")
         while len(rest) > SAMPLE:
@@ -226,13 +226,13 @@ def _samples(lines):
 
 
 def _shown(piece):
-    """What there is to see of a piece: nothing of spaces."""
+    """A piece without spaces."""
     return piece.replace(SPACE, " ").strip()
 
 
-def _without_blanks(text, place, blank):
-    """Where a place begins and ends without the blanks at its ends."""
-    start, end = place
+def _without_blanks(text, span, blank):
+    """A span without the whitespace at its ends."""
+    start, end = span
     while start < end and text[start] in blank:
         start += 1
     while start < end and text[end - 1] in blank:
@@ -246,5 +246,5 @@ def _explain(message, vocabulary_size):
         return f"vocabulary_size {vocabulary_size} is more than the text supports: at most {too_high[1]}"
     too_low = re.search(r"required_chars\. \d+ vs (\d+)", message)
     if too_low:
-        return f"vocabulary_size {vocabulary_size} is less than the text's {too_low[1]} characters need: raise it"
+        return f"vocabulary_size {vocabulary_size} is too small for the text's {too_low[1]} characters: raise it"
     return f"no vocabulary of {vocabulary_size} pieces could be trained: {' '.join(message.split())}"

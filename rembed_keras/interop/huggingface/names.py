@@ -1,8 +1,8 @@
-"""What others call the weights that an encoder and its head have.
+"""Names of the weights of an encoder and its head in other libraries.
 
-Every BERT-like model keeps the same few arrays under names of its own. A `Family` says which, layer by layer; the last
-part of a name and the layout follow from what kind of array it is. The families are those whose graph our blocks
-compute exactly. Source: the state dicts of Hugging Face's models, and the variables of the released RemBERT checkpoint.
+Every BERT-like model has the same few arrays under names of its own. A `Family` maps them layer by layer; the last part
+of a name and the layout follow from the kind of array. The families are those whose graph our blocks compute exactly.
+Source: the state dicts of Hugging Face's models, and the variables of the released RemBERT checkpoint.
 """
 
 import re
@@ -48,12 +48,12 @@ class Family:
     """Names of one kind of model.
 
     Attributes:
-        prefix: what stands before the names of encoder layers in a model that has a head.
-        block: the name of a block, with its number, or that of its group, in the place of `{}`.
+        prefix: of the names of encoder layers in a model with a head.
+        block: the name of a block, with `{}` for its index, or that of its group.
         in_block: names of a block's layers, by ours.
         projection: name of the projection of the embeddings; None for a family without one.
         pooler: name of the pooler; None for a family without one.
-        head: names of the head's layers, by ours; empty for a family whose head is none of ours.
+        head: names of the head's layers, by ours; empty for a family with another kind of head.
         position_offset: rows of the position table before that of the first token.
     """
 
@@ -89,15 +89,15 @@ class Family:
         if ours in self.head:
             return self.head[ours]
         if outside.get(ours) is None:
-            raise UserError(f"{ours} has no place in such a model")
+            raise UserError(f"this family of models has no layer {ours}")
         return f"{self.prefix}{outside[ours]}"
 
     @property
     def head_biases(self) -> tuple[str, str]:
-        """Names of the bias of a head's output embedding: that which is added to the logits first.
+        """Names of the bias of a head's output embedding, that of the decoder first.
 
-        Before its version 5, transformers keeps one array under both and saves it by the second name; from then on
-        those of a head that is not tied are two arrays, of which the second is never used.
+        Before version 5, transformers keeps one array under both and saves it by the second name; since then they are
+        two arrays in a head that is not tied, and the second is never used.
         """
         return f"{self.head[OUTPUT_TABLE]}.bias", f"{self.head[OUTPUT]}.bias"
 
@@ -168,7 +168,7 @@ def tf1_names(paths: list[str], group_of_layer: list[int]) -> Iterator[tuple[str
 
 
 def to_matrix(path: str, array: np.ndarray) -> np.ndarray:
-    """Our array in the plain layout: kernels as [in, out], biases as [out], all heads side by side."""
+    """Our array in the plain layout: kernels as [in, out], biases as [out], attention heads concatenated."""
     if path.endswith("attention_output/kernel"):
         return array.reshape(-1, array.shape[-1])  # [H, K, D] -> [H K, D]
     if path.endswith("kernel"):
@@ -177,5 +177,5 @@ def to_matrix(path: str, array: np.ndarray) -> np.ndarray:
 
 
 def is_kernel(path: str) -> bool:
-    """Whether PyTorch keeps the array the other way round."""
+    """Whether PyTorch stores the array transposed."""
     return path.endswith("kernel")

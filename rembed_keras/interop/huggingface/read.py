@@ -1,8 +1,8 @@
 """Folders of Hugging Face models, read into an `Encoder` or a `MaskedLM`.
 
-What is read are arrays and a configuration; no code of a folder runs. Families whose graph an `Encoder` computes
-exactly are read: RemBERT, BERT, XLM-R, ALBERT and ELECTRA's discriminator. Arrays are read a few rows at a time, after
-their shapes were found to be what the configuration says.
+Only arrays and a configuration are read; no code of a folder runs. Supported are the families whose graph an `Encoder`
+computes exactly: RemBERT, BERT, XLM-R, ALBERT and ELECTRA's discriminator. Arrays are read a few rows at a time, after
+their shapes were checked against the configuration.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
         folder: has `config.json`, and `model.safetensors`, its shards, or `pytorch_model.bin`.
 
     Returns:
-        A `MaskedLM` if the folder has such a head, otherwise an `Encoder`; and what should be known about it.
+        A `MaskedLM` if the folder has such a head, otherwise an `Encoder`; and notes.
 
     Raises:
-        UserError: for a folder of no model that can be read, or a tensor that is missing or has the wrong shape.
+        UserError: for an unsupported model, or a tensor that is missing or has the wrong shape.
     """
     config = _read_config(folder)
     tensors = _tensors(folder)
@@ -43,7 +43,7 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     has_head = bool(family.head) and f"{family.head['head/dense']}.weight" in tensors
     width = config.get("output_embedding_size", encoder_config["input_embedding_dim"])
     _check_sizes(encoder_config, tensors, family, folder, width if has_head else None)
-    notes = [] if has_head else ["it has no masked-language-model head that can be used: the encoder alone"]
+    notes = [] if has_head else ["it has no usable masked LM head: only the encoder is read"]
     with blank():
         encoder = Encoder(**encoder_config)
         model: keras.Model = encoder
@@ -60,7 +60,7 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
         kernel = weights["pooler/kernel"]
         kernel.assign(initializer()(kernel.shape, kernel.dtype))
         weights = {path: weight for path, weight in weights.items() if not path.startswith("pooler/")}
-        notes.append("it has no pooler: that of the encoder is as initialised, to be trained when a task needs it")
+        notes.append("it has no pooler: the encoder's is randomly initialized, and trained with a task that needs it")
     found = {}
     for path, theirs in torch_names([*weights], family, groups):
         name = _find(tensors, family, theirs)
@@ -77,11 +77,11 @@ def _read_config(folder):
     config = read_json(folder / "config.json")
     kind = config.get("model_type")
     if kind not in [*FAMILIES]:
-        raise UserError(f"{folder} has a model of type {kind!r}; what can be read is {', '.join(FAMILIES)}")
+        raise UserError(f"{folder} has a model of type {kind!r}; supported are {', '.join(FAMILIES)}")
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
-        raise UserError(f"{folder} has relative positions or is a decoder: no Encoder computes that")
+        raise UserError(f"{folder} has relative positions or is a decoder, which is not supported")
     if config.get("inner_group_num", 1) != 1:
-        raise UserError(f"{folder} has inner_group_num {config['inner_group_num']}; only 1 can be read")
+        raise UserError(f"{folder} has inner_group_num {config['inner_group_num']}; only 1 is supported")
     return config
 
 
@@ -111,11 +111,11 @@ def _encoder_config(config, folder):
     except KeyError as missing:
         raise UserError(f"{folder}/config.json has no {missing.args[0]}") from None
     except (TypeError, ValueError):
-        raise UserError(f"{folder}/config.json has a size that is no number") from None
+        raise UserError(f"{folder}/config.json has a size that is not a number") from None
 
 
 def _check_sizes(config, tensors, family, folder, head_width):
-    """Judges sizes by the tensors that there are, before room is made for what there is not."""
+    """Checks the configuration's sizes against the tensors, before memory is allocated by them."""
     try:
         check_sizes(config)
         groups_of(config)
@@ -146,14 +146,14 @@ def _check_sizes(config, tensors, family, folder, head_width):
 
 
 def groups_of(config: dict) -> list[int]:
-    """The group whose weights each layer has, by an encoder's arguments."""
+    """The group of shared weights of each layer, from an encoder's configuration."""
     if config["layer_sharing"] == "none":
         return [*range(config["num_layers"])]
     return groups_of_layers(config["num_layers"], config["layer_groups"])
 
 
 def _find(tensors, family, name):
-    """The name by which a folder has a tensor: with or without the model's prefix, or the other of a head's bias."""
+    """The name of a tensor in a folder: with or without the model's prefix, or the alternative of a head's bias."""
     candidates: tuple[str, ...] = (name, name.removeprefix(family.prefix))
     if family.head and name in family.head_biases:
         candidates = family.head_biases
@@ -161,7 +161,7 @@ def _find(tensors, family, name):
 
 
 def _coupling(config, tensors, family):
-    """How a head's table goes with the input's, as transformers 5 would load them; and what should be known of it."""
+    """The coupling of a head's table with the input's, as transformers 5 would load them; and notes."""
     if config["model_type"] == "rembert" or not config.get("tie_word_embeddings", True):
         return "decoupled", []
     own = f"{family.head[OUTPUT_TABLE]}.weight"
@@ -191,7 +191,7 @@ def _check_shape(path, theirs, shape, family, source):
 
 
 class _Ours:
-    """A tensor of theirs as an array of ours, read where it is asked for."""
+    """A tensor of theirs in our layout, read lazily."""
 
     def __init__(self, path, tensor, shape, family):
         self.shape = tuple(shape)
@@ -223,9 +223,9 @@ def _load_pickled(folder):
     try:
         import torch
     except ImportError:
-        raise UserError(f"{path} needs PyTorch to be read: pip install torch, or save it as safetensors") from None
+        raise UserError(f"{path} needs PyTorch: pip install torch, or save the model as safetensors") from None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - PyTorch raises many kinds; none of them may run code of the file
-        raise UserError(f"{path} cannot be read as weights alone: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{path} cannot be read with weights_only=True: {str(error).splitlines()[0]}") from None
     return {name: value.float().numpy() for name, value in state.items()}

@@ -1,8 +1,8 @@
 """A SentencePiece model as Hugging Face's libraries read it: `tokenizer.json` and its configuration.
 
-Left with the model alone, transformers makes of it what the family's own tokenizer does: ALBERT's lowers all letters,
-BERT's knows no SentencePiece, and RemBERT's of version 5 adds no [CLS], takes it for [UNK], and pads with an id beyond
-the table. So all is said in the file, which versions 4 and 5 read alike.
+Given the model alone, transformers applies the family's own tokenizer class: ALBERT's lowercases, BERT's does not read
+SentencePiece, and RemBERT's of version 5 adds no [CLS], reads it as [UNK], and pads with an id beyond the table. So
+`tokenizer.json` specifies everything; versions 4 and 5 read it the same way.
 """
 
 import base64
@@ -13,19 +13,19 @@ from rembed_keras.data.tokenizers.sentence_piece import SPECIAL_PIECES, Tokenize
 from rembed_keras.interop.spm import read_model
 
 MODEL = "sentencepiece.model"
-USER_DEFINED = 4  # type of a piece that is looked for before all others
+USER_DEFINED = 4  # type of a piece that is matched before all others
 UNIGRAM = 1  # type of a model
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> list[str]:
-    """Writes what transformers needs beside the SentencePiece model.
+    """Writes the files that transformers needs beside the SentencePiece model.
 
     Args:
         tokenizer: the tokenizer.
         folder: that of the Hugging Face model, where its file is `sentencepiece.model`.
 
     Returns:
-        What should be known about it.
+        Notes.
     """
     model = read_model(tokenizer.path)
     roles = {f"{role}_token": model.pieces[getattr(tokenizer, f"{role}_id")].piece for role in SPECIAL_PIECES}
@@ -39,7 +39,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> list[str]:
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     if not is_unigram:
-        return ["the tokenizer is no unigram model, and no tokenizer.json is written for it"]
+        return ["the tokenizer is not a unigram model, so no tokenizer.json is written"]
     (folder / "tokenizer.json").write_text(json.dumps(_fast(model, tokenizer), ensure_ascii=False), encoding="utf-8")
     return []
 
@@ -81,7 +81,7 @@ def _normalizers(spec):
 
 
 def _frame(ids):
-    """[CLS] A [SEP], and of a pair [CLS] A [SEP] B [SEP], with the segment of each; by the ids of [CLS] and [SEP]."""
+    """The template [CLS] A [SEP], and for pairs [CLS] A [SEP] B [SEP], with segment ids."""
     cls, sep = ids
     places = [(cls, 0), ("A", 0), (sep, 0), ("B", 1), (sep, 1)]
     items = [{"SpecialToken" if name in ids else "Sequence": {"id": name, "type_id": i}} for name, i in places]

@@ -20,15 +20,15 @@ SPECIAL_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id
 
 
 def write_huggingface(model: keras.Model, folder: Path, tokenizer) -> list[str]:
-    """Writes a model as RemBERT, BERT or ALBERT, whichever graph it has.
+    """Writes a model as RemBERT, BERT or ALBERT, whichever has its graph.
 
     Args:
         model: an `Encoder` or a `MaskedLM`.
         folder: an empty folder.
-        tokenizer: the `Tokenizer`, whose special ids the configuration names; None if there is none.
+        tokenizer: the `Tokenizer`, whose special ids go into the configuration; None if there is none.
 
     Returns:
-        What should be known about it.
+        Notes.
 
     Raises:
         UserError: if none of them has the model's graph, or it has adapters, LoRA or quantized layers.
@@ -60,7 +60,7 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer) -> list[str]:
 
 
 def _kind(config):
-    """The family that has an encoder's graph."""
+    """The family with an encoder's graph."""
     wanted: dict[str, object] = {"attention": None, "head_dim": None, "input_cutoffs": [], "scalar_mix": False}
     other = [f"{key} {config[key]!r}" for key, value in wanted.items() if config[key] != value]
     block = block_of(config)
@@ -71,11 +71,13 @@ def _kind(config):
     if config["layer_sharing"] not in ("none", "all"):
         other.append(f"layer_sharing {config['layer_sharing']!r}")
     if other:
-        raise UserError(f"no model of Hugging Face's has the graph of an encoder with {' and '.join(other)}")
+        raise UserError(f"no Hugging Face model has the graph of an encoder with {' and '.join(other)}")
     is_projected = config["always_project"] or config["input_embedding_dim"] != config["hidden_dim"]
     if config["layer_sharing"] == "all":
         if not is_projected or not isinstance(config["layer_groups"], int):
-            raise UserError("ALBERT has a projection and groups of neighbouring layers; this encoder has not")
+            raise UserError(
+                "ALBERT needs an embedding projection and groups of adjacent layers; this encoder lacks them"
+            )
         return "albert"
     return "rembert" if is_projected else "bert"
 
@@ -104,22 +106,22 @@ def _their_config(kind, ours):
 
 
 def _prepare_head(model, kind, weights, config):
-    """Makes the head's weights those of a family's head, and its configuration say so."""
+    """Adapts the head's weights and configuration to a family's head; returns notes."""
     own = f"{OUTPUT_TABLE}/embeddings"
     arguments, width = model.get_config(), model.head.dense.units
     coupling, notes = arguments["coupling"], []
     if arguments["output_cutoffs"]:
-        raise UserError("no model of Hugging Face's has an output embedding with output_cutoffs")
+        raise UserError("no Hugging Face model has an output embedding with output_cutoffs")
     if kind == "rembert":
         config["output_embedding_size"] = width
     elif width != model.encoder.get_config()["input_embedding_dim"]:
-        raise UserError(f"the head of {kind} is as wide as its input embedding; this one's width is {width}")
+        raise UserError(f"the head of {kind} must be as wide as its input embedding; this one's width is {width}")
     if coupling == "gdes":
         difference = weights.pop(f"{OUTPUT}/gdes/difference/embeddings")
         weights[own] = weights["embeddings/token/embeddings"] + difference
-        notes.append("the output table, the input's plus its differences, is written as a table of its own")
+        notes.append("the output table, input table plus difference, is written as a table of its own")
     elif coupling == "coupled" and kind == "rembert":
         weights[own] = weights["embeddings/token/embeddings"]
-        notes.append("RemBERT ties no tables there: the shared one is written twice")
+        notes.append("transformers' RemBERT does not tie tables: the shared one is written twice")
     config["tie_word_embeddings"] = own not in weights
     return notes

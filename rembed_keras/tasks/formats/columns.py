@@ -1,8 +1,7 @@
-"""How a file of examples is read when there is nothing but a fine-tuned model left to answer it.
+"""How a file of new examples is read for prediction, when only the fine-tuned model is left.
 
-A recipe says once which columns its files have. A source hands that on with its examples, fine-tuning keeps it in
-`task.json`, and a file that is answered later is read as those were that were learnt: nobody has to say it again, and
-no other column is taken for a text. Labels and tags are not looked at.
+A recipe names the columns of its files once. A reader passes them on with its examples, fine-tuning stores them in
+`task.json`, and a file for prediction is read by the same columns as the training data. Labels and tags are ignored.
 """
 
 import typing
@@ -18,26 +17,26 @@ from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
 
 class Format:
-    """How a file is read; a file without names of columns has only one way."""
+    """How a file is read; by default a format without named columns."""
 
     @classmethod
     def of(cls, splits: Splits) -> Self:
-        """The format of the files that some examples are from, as far as it is known."""
+        """The format of the files that examples were read from, or the default if it is not known."""
         return splits.format or cls()
 
     def named(self, text: str | None = None, pair: str | None = None) -> Self:
-        """The same with other columns.
+        """A copy with other columns.
 
         Raises:
-            UserError: for a column that files of the format, or of the task, do not have.
+            UserError: for a column that the format, or the task, does not have.
         """
         name = text if pair is None else pair
         if name is not None:
-            raise UserError(f"the task reads files without names of columns: leave out {name}")
+            raise UserError(f"the task reads files without named columns: leave out {name}")
         return self
 
     def read(self, path: str | Path) -> Iterable[Any]:
-        """The examples of a file, their answers hidden or not.
+        """The examples of a file, labeled or not.
 
         Raises:
             UserError: naming file and line, for what cannot be read.
@@ -52,9 +51,9 @@ class TextFormat(Format):
     Attributes:
         text: name of the column with the first text.
         pair: that of the second text.
-        id: that of the examples' names, if a file has it; else they are called by their line's number.
-        delimiter: what is between the cells of a table; by default what the file's name says.
-        pairs: whether every example has a second text (True) or none has (False); None if some have, or nobody knows.
+        id: that of the examples' ids, if a file has it; else ids are line numbers.
+        delimiter: between the cells of a table; by default as the file name's ending says.
+        pairs: whether every example has a second text (True) or none has (False); None if some have, or if unknown.
     """
 
     text: str = "text"
@@ -65,15 +64,15 @@ class TextFormat(Format):
 
     @classmethod
     def of(cls, splits: Splits) -> Self:
-        """The format of some `Labelled` examples, which know best whether they are pairs."""
+        """The format of `Labelled` examples, which show whether they are pairs."""
         examples: Sequence[Any] = splits.train
         paired = {example.pair is not None for example in examples}
         return replace(super().of(splits), pairs=paired.pop() if len(paired) == 1 else None)
 
     def named(self, text: str | None = None, pair: str | None = None) -> Self:
-        """The same with other columns; a second text that is asked for by name must be there."""
+        """A copy with other columns; a second text that is named must be there."""
         if pair is not None and self.pairs is False:
-            raise UserError(f"the task was learnt on single texts, without a second one: leave out the pair, {pair}")
+            raise UserError(f"the task was fine-tuned on single texts, not on pairs: leave out the pair, {pair}")
         text, pairs = self.text if text is None else text, self.pairs if pair is None else True
         return replace(self, text=text, pair=self.pair if pair is None else pair, pairs=pairs)
 
@@ -98,14 +97,14 @@ class WordFormat(Format):
 
     Attributes:
         word_column: where the word is, from 0.
-        separator: what is between columns.
+        separator: between columns.
     """
 
     word_column: int | None = None
     separator: str | None = None
 
     def read(self, path: str | Path) -> Sequence[Tagged]:
-        """The sentences of a file, with or without tags, which are not looked at."""
+        """The sentences of a file, with or without tags, which are ignored."""
         return read_words(path, self.word_column, self.separator)
 
 
@@ -115,7 +114,7 @@ class QuestionFormat(Format):
 
     def read(self, path: str | Path) -> Sequence[Question]:
         """The questions of a file, with answers or without."""
-        return read_squad(path, hidden=True)
+        return read_squad(path, unlabeled=True)
 
 
 def parse_format(kind: type[Format], value: Any, place: object) -> Format:
@@ -124,7 +123,7 @@ def parse_format(kind: type[Format], value: Any, place: object) -> Format:
     Args:
         kind: its class.
         value: an object of JSON.
-        place: where it stands, to begin a message with.
+        place: where it is from, to begin an error message with.
 
     Raises:
         UserError: for another value.
@@ -136,5 +135,5 @@ def parse_format(kind: type[Format], value: Any, place: object) -> Format:
     if not isinstance(value, dict) or not all(
         key in kinds and isinstance(each, kinds[key]) for key, each in value.items()
     ):
-        raise UserError(f"{place}: format is {shortened(value)}, which says no columns: fine-tune again")
+        raise UserError(f"{place}: format is {shortened(value)}, which names no columns: fine-tune again")
     return kind(**value)

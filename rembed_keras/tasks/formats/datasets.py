@@ -25,18 +25,18 @@ def labelled_dataset(
     next year. What is not on disk is downloaded and prepared.
 
     Args:
-        train: the part to learn.
-        dev: parts to choose settings by, by language.
-        test: parts to be scored on, by language; a label of -1 is hidden.
+        train: the training split.
+        dev: development splits, for model selection, by language.
+        test: test splits, by language; a label of -1 means unlabeled.
         text: the feature with the text.
         pair: that with the second text, if there is one.
         label: that with the label, a name or a number.
-        id: that with the example's name; its number from 0 by default.
+        id: that with the example's id; its index from 0 by default.
         data_dir: where data sets are kept; the library's folder by default.
 
     Raises:
         UserError: if the library is not installed, it knows no such data set, split or feature, or a data set cannot
-            be made.
+            be prepared.
     """
     columns = {"text": text, "pair": pair, "label": label, "id": id}
     parts = {
@@ -64,7 +64,7 @@ def _read(part, columns, data_dir):
         raise UserError(f"data set {name} has no feature {missing}; it has {', '.join(features)}")
     examples = [_example(number, row, columns, features) for number, row in enumerate(rows)]
     if not examples:
-        raise UserError(f"data set {name} has nothing in split {split}")
+        raise UserError(f"data set {name} has no examples in split {split}")
     return examples
 
 

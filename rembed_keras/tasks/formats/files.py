@@ -1,7 +1,7 @@
-"""A user's own files as a task, described in a recipe and nowhere else.
+"""A user's own files as a task, described in a recipe alone.
 
-Train on one file, score on others, one a language. They are given by language, or all at once by a path in which
-`{language}` stands for what differs: `data/test.{language}.tsv`.
+Train on one file and score on others, one per language. They are given by language, or all at once by a path with the
+placeholder `{language}`: `data/test.{language}.tsv`.
 """
 
 import glob
@@ -38,38 +38,38 @@ def labelled_files(
     numeric: bool = False,
     train_size: int | None = None,
 ) -> Splits:
-    """Texts, or pairs of texts, with labels, in tables or JSON lines; what a file is, its name says.
+    """Texts, or pairs of texts, with labels, in tables or JSON lines; the ending of a file's name says which.
 
     Args:
-        train: the file to learn, `.tsv`, `.csv` or `.jsonl`, all also with `.gz` at the end.
-        dev: files to choose settings by.
-        test: files to be scored on; labels may be missing in them.
+        train: the training file, `.tsv`, `.csv` or `.jsonl`, all also with `.gz` at the end.
+        dev: development files, for model selection.
+        test: test files; labels may be missing in them.
         text: name of the column with the first text.
         pair: that of the second text; None if there is none.
         label: that of the label.
-        id: that of the examples' names; by default they are numbered from 0.
-        delimiter: what is between the cells of a table, where the file's name does not say it.
-        numeric: whether labels are numbers to be predicted, and not names.
+        id: that of the examples' ids; by default they are numbered from 0.
+        delimiter: between the cells of a table, where the file name's ending does not say it.
+        numeric: whether labels are numbers to be predicted (regression), and not names of classes.
         train_size: how many training examples to use, the first ones of the file; all by default.
 
     Returns:
         Examples of `Labelled`.
 
     Raises:
-        UserError: for a file that is missing or malformed, one label in all training data, a label that was never
-            trained, or a train_size that is not to be had.
+        UserError: for a file that is missing or malformed, training data with one class, a label that is not in the
+            training data, or a train_size that is out of range.
     """
 
-    def read(path, hidden):
+    def read(path, unlabeled):
         if is_json_lines(path):
-            return read_jsonl(path, text, pair, label, id, numeric, hidden=hidden)
-        return read_table(path, text, pair, label, id, delimiter, numeric, hidden=hidden)
+            return read_jsonl(path, text, pair, label, id, numeric, unlabeled=unlabeled)
+        return read_table(path, text, pair, label, id, delimiter, numeric, unlabeled=unlabeled)
 
-    examples = _first(read(train, hidden=False), train_size, str(train))
+    examples = _first(read(train, unlabeled=False), train_size, str(train))
     parts: list[dict[str, list[Labelled]]] = []
     labels = None if numeric else _labels(examples, str(train))
-    for paths, hidden in ((_by_language(dev), False), (_by_language(test), True)):
-        parts.append({language: read(path, hidden) for language, path in paths.items()})
+    for paths, unlabeled in ((_by_language(dev), False), (_by_language(test), True)):
+        parts.append({language: read(path, unlabeled) for language, path in paths.items()})
         for language, path in paths.items():
             _check_trained(parts[-1][language], labels, path)
     return Splits(examples, parts[0], parts[1], TextFormat(text, pair or "pair", id or "id", delimiter))
@@ -84,31 +84,31 @@ def tagged_files(
     separator: str | None = None,
     train_size: int | None = None,
 ) -> Splits:
-    """Sentences of words with tags, in files of the CoNLL kind; see `read_conll`.
+    """Sentences of words with tags, in CoNLL files; see `read_conll`.
 
     Args:
-        train: the file to learn.
-        dev: files to choose settings by.
-        test: files to be scored on; tags may be missing in them.
-        word_column: where the word is, from 0; by default 0, in CoNLL-U 1.
-        tag_column: where its tag is; by default the last, in CoNLL-U 3.
-        separator: what is between columns; by default tabs if there are any, else spaces.
+        train: the training file.
+        dev: development files, for model selection.
+        test: test files; tags may be missing in them.
+        word_column: index of the word's column, from 0; by default 0, in CoNLL-U 1.
+        tag_column: index of the tag's column; by default the last, in CoNLL-U 3.
+        separator: between columns; by default tabs if there are any, else spaces.
         train_size: how many sentences of the training file to use, the first ones; all by default.
 
     Returns:
         Examples of `Tagged`.
 
     Raises:
-        UserError: for a file that is missing or malformed, or a train_size that is not to be had.
+        UserError: for a file that is missing or malformed, or a train_size that is out of range.
     """
 
-    def read(path, hidden=False):
-        return read_conll(path, word_column, tag_column, separator, hidden)
+    def read(path, unlabeled=False):
+        return read_conll(path, word_column, tag_column, separator, unlabeled)
 
     return Splits(
         _first(read(train), train_size, str(train)),
         {language: read(path) for language, path in _by_language(dev).items()},
-        {language: read(path, hidden=True) for language, path in _by_language(test).items()},
+        {language: read(path, unlabeled=True) for language, path in _by_language(test).items()},
         WordFormat(word_column, separator),
     )
 
@@ -116,12 +116,12 @@ def tagged_files(
 def question_files(
     train: str | Path, dev: Paths | None = None, test: Paths | None = None, train_size: int | None = None
 ) -> Splits:
-    """Questions that a passage answers, in files of SQuAD's format; see `read_squad`.
+    """Extractive question answering, in files of SQuAD's format; see `read_squad`.
 
     Args:
-        train: the file to learn.
-        dev: files to choose settings by.
-        test: files to be scored on; answers may be missing in them.
+        train: the training file.
+        dev: development files, for model selection.
+        test: test files; answers may be missing in them.
         train_size: how many questions of the training file to use, the first ones; all by default.
 
     Returns:
@@ -129,41 +129,32 @@ def question_files(
 
     Raises:
         UserError: for a file that is missing or malformed, a question without an answer elsewhere than in a test, or a
-            train_size that is not to be had.
+            train_size that is out of range.
     """
-
-    def read(path):
-        questions = read_squad(path)
-        unanswered = next((question.id for question in questions if not question.answers), None)
-        if unanswered is not None:
-            raise UserError(
-                f"{path}, question {unanswered!r} has no answer: leave out what the passage does not answer"
-            )
-        return questions
-
+    questions = _first(read_squad(train), train_size, str(train))
     return Splits(
-        _first(read(train), train_size, str(train)),
-        {language: read(path) for language, path in _by_language(dev).items()},
-        {language: read_squad(path, hidden=True) for language, path in _by_language(test).items()},
+        questions,
+        {language: read_squad(path) for language, path in _by_language(dev).items()},
+        {language: read_squad(path, unlabeled=True) for language, path in _by_language(test).items()},
     )
 
 
 def labelled_folder(folder: str | Path, train_language: str = "en", train_size: int | None = None) -> Splits:
     """A folder of `train.<language>.tsv`, `dev.<language>.tsv` and `test.<language>.tsv`, or `.tsv.gz`.
 
-    Each begins with the line `text<TAB>label`. Spaces around a text are taken away, tabs in it are kept.
+    Each begins with the line `text<TAB>label`. Spaces around a text are removed, tabs in it are kept.
 
     Args:
         folder: the folder.
-        train_language: the language that is trained on; of development files its own alone is read.
+        train_language: the language of the training file, and of the development file that is read.
         train_size: how many training examples to use, the first ones of the file; all by default.
 
     Returns:
         Examples of `Labelled`.
 
     Raises:
-        UserError: for a file that is missing or malformed, one label in all training data, a label that was never
-            trained, or a train_size that is not to be had.
+        UserError: for a file that is missing or malformed, training data with one class, a label that is not in the
+            training data, or a train_size that is out of range.
     """
     folder = Path(folder)
     languages = sorted({path.name.split(".")[1] for path in folder.glob("test.*.tsv*")})
@@ -204,7 +195,7 @@ def _read_labelled(path):
 
 
 def _by_language(paths: Paths | None) -> dict[str, Path]:
-    """Files by language, in the order of the languages' names where they are found by a pattern."""
+    """Files by language; sorted by language where they are found by a pattern."""
     if paths is None:
         return {}
     if isinstance(paths, Mapping):
@@ -212,7 +203,7 @@ def _by_language(paths: Paths | None) -> dict[str, Path]:
     pattern = Path(paths).as_posix()
     before, *rest = pattern.split(PLACEHOLDER)
     if not rest:
-        raise UserError(f"{paths}: which language is it? Give a path by language, or one with {PLACEHOLDER} in it")
+        raise UserError(f"{paths} names no language: give a path for each language, or one with {PLACEHOLDER} in it")
     shape = re.compile("(?P<language>[^/]+)".join([re.escape(before), "(?P=language)".join(map(re.escape, rest))]))
     found = {}
     for path in glob.glob("*".join(map(glob.escape, [before, *rest]))):  # noqa: PTH207 - absolute patterns too
@@ -220,7 +211,7 @@ def _by_language(paths: Paths | None) -> dict[str, Path]:
         if match:
             found[match["language"]] = Path(path)
     if not found:
-        raise UserError(f"no file is called {paths}, whatever the language")
+        raise UserError(f"no file matches {paths} for any language")
     return dict(sorted(found.items()))
 
 
@@ -240,7 +231,7 @@ def _labels(examples: Sequence[Labelled], place: str):
 
 
 def _check_trained(examples, labels, path):
-    """Nothing to check where labels are numbers, and given as None."""
+    """Checks that labels occur in training; `labels` is None for regression, which has nothing to check."""
     strange = next((example.label for example in examples if labels and example.label not in labels), None)
     if strange is not None:
         raise UserError(f"{path}: label {strange!r} is not in the training data")

@@ -1,8 +1,8 @@
 """Files of lines, rows and JSON objects, read as they are.
 
-A line ends at a line feed, with or without a carriage return before it, and nowhere else: U+2028, U+0085 and their
-like are part of a text, and so are spaces and quotes. Every file may be compressed, with `.gz` at the end of its name.
-What is wrong with one is told with its name and line.
+A line ends at a line feed, with or without a carriage return before it, and nowhere else: U+2028, U+0085 and similar
+characters are part of a text, and so are spaces and quotes. Every file may be compressed, with `.gz` at the end of its
+name. Errors name the file and line.
 """
 
 import csv
@@ -22,20 +22,20 @@ KINDS = {str: "a text", int: "a whole number", list: "an array", dict: "an objec
 def read_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yields the rows of a table that are not blank, each as the number of its first line, from 1, and its cells.
 
-    Where tabs are between the cells, quotes are letters like others. Where something else is, a cell may stand in
-    quotes and hold the delimiter or several lines, and a quote in it is written twice.
+    With tabs as delimiter, quotes are ordinary characters. With another one, a cell may be quoted and have the
+    delimiter or line breaks in it; a quote inside is doubled.
 
     Args:
         path: the file.
-        delimiter: what is between cells; by default what the file's name says, `.tsv` or `.csv`.
+        delimiter: between cells; by default that of the file name's ending, `.tsv` or `.csv`.
 
     Raises:
-        UserError: for a name that does not say it, quotes without an end, and all that `read_exact_lines` refuses.
+        UserError: for another ending, an unclosed quote, and whatever `read_exact_lines` refuses.
     """
     path = Path(path)
     delimiter = delimiter or DELIMITERS.get(Path(path.name.removesuffix(".gz")).suffix)
     if delimiter is None or len(delimiter) != 1:
-        raise UserError(f"{path}: the name ends in neither .tsv nor .csv: give the one letter between cells, delimiter")
+        raise UserError(f"{path}: the name ends in neither .tsv nor .csv: give a delimiter of one character")
     if delimiter == "\t":
         for number, line in enumerate(read_exact_lines(path), start=1):
             if line:
@@ -52,18 +52,16 @@ def read_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[
 
 
 def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the objects of a file of JSON lines, each with the number of its line, from 1; blank lines are left out.
+    """Yields the objects of a file of JSON lines, each with the number of its line, from 1; blank lines are skipped.
 
     Raises:
-        UserError: for a line that is not an object, and all that `read_exact_lines` refuses.
+        UserError: for a line that is not an object, and whatever `read_exact_lines` refuses.
     """
     for number, line in enumerate(read_exact_lines(path), start=1):
         if not line.strip():
             continue
         if line.lstrip().startswith("["):
-            raise UserError(
-                f"{path}, line {number} begins a JSON array: write its objects one a line, without brackets"
-            )
+            raise UserError(f"{path}, line {number} begins a JSON array: write one object per line, without brackets")
         value = parse_json(line, f"{path}, line {number}")
         if not isinstance(value, dict):
             raise UserError(f"{path}, line {number} is not a JSON object, but {line.strip()[:40]}")
@@ -76,13 +74,13 @@ def read_header(
     """The names of a table's columns, its first row.
 
     Args:
-        path: the file, to begin a message with.
-        rows: what `read_rows` yields; its first is taken.
+        path: the file, to begin an error message with.
+        rows: from `read_rows`; the first one is consumed.
         needed: columns that must be there, each once.
         optional: columns that may be there, each once.
 
     Raises:
-        UserError: for an empty table, a column that is not there, or two of one name.
+        UserError: for an empty table, a missing column, or two of one name.
     """
     _, header = next(rows, (0, []))
     if not header:
@@ -100,16 +98,16 @@ def read_named(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the rows of a table, or the objects of JSON lines, by the names of columns, with their lines' numbers.
 
-    The names of JSON lines are not checked here: `field` does it, object by object.
+    The keys of JSON lines are not checked here: `field` does it, object by object.
 
     Args:
-        path: the file; what it is, its name says.
+        path: the file, whose ending says which it is.
         delimiter: as in `read_rows`.
         needed: as in `read_header`.
         optional: as in `read_header`.
 
     Raises:
-        UserError: for a row of other columns than the first, no row at all, and as `read_header` and `read_objects`.
+        UserError: for a row with another number of columns, no row at all, and as `read_header` and `read_objects`.
     """
     number = 0
     if is_json_lines(path):
@@ -132,10 +130,10 @@ def is_json_lines(path: str | Path) -> bool:
 
 
 def identifier(row: Any, key: str, place: object) -> str:
-    """The id of an example in a JSON object, a text or a whole number; the arguments are those of `field`.
+    """The id of an example in a JSON object, a string or an integer; the arguments are those of `field`.
 
     Raises:
-        UserError: for an id that is not there, or neither.
+        UserError: for an id that is missing, or neither.
 
     >>> identifier({"id": 7}, "id", "squad.json, paragraph 1")
     '7'
@@ -150,12 +148,12 @@ def field(row: Any, key: str, kind: type, place: object) -> Any:
 
     Args:
         row: the object.
-        key: the value's name.
+        key: the value's key.
         kind: its type: str, int, list or dict.
-        place: where the object stands, to begin a message with.
+        place: where the object is from, to begin an error message with.
 
     Raises:
-        UserError: for a value that is not there, or of another type.
+        UserError: for a value that is missing, or of another type.
 
     >>> field({"text": 7}, "text", str, "pairs.jsonl, line 3")
     Traceback (most recent call last):

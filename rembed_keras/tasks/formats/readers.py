@@ -1,6 +1,6 @@
-"""Labelled text in the formats that it usually comes in: tables, JSON lines, CoNLL and SQuAD.
+"""Labelled text in the usual formats: tables, JSON lines, CoNLL and SQuAD.
 
-They are read whole, as lists of examples; how lines are read is said in `rembed_keras.tasks.lines`.
+Files are read whole, as lists of examples; for lines and rows see `rembed_keras.tasks.formats.lines`.
 """
 
 import math
@@ -22,7 +22,7 @@ INDEX = re.compile(r"[0-9]+([-.][0-9]+)?")  # of a word, a multi-word token or a
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns of a row are what."""
+    """The roles of the columns of a row."""
 
     text: str
     pair: str | None
@@ -30,7 +30,7 @@ class _Columns:
     id: str | None
     numeric: bool
     labels: Collection[str] | None
-    hidden: bool
+    unlabeled: bool
 
     def example(self, row: Mapping[str, Any], position: int, place: str) -> Labelled:
         name = str(position) if self.id is None else identifier(row, self.id, place)
@@ -43,7 +43,7 @@ class _Columns:
             return None
         value = row.get(self.label)
         if value is None or value == "":
-            if self.hidden:
+            if self.unlabeled:
                 return None
             hint = "" if self.label in row else did_you_mean(self.label, row)
             raise UserError(f"{place} has no {self.label}{hint}")
@@ -78,7 +78,7 @@ def read_table(
     delimiter: str | None = None,
     numeric: bool = False,
     labels: Collection[str] | None = None,
-    hidden: bool = False,
+    unlabeled: bool = False,
     skip_broken: bool = False,
 ) -> list[Labelled]:
     """Texts and labels of a table whose first line names its columns; see `read_rows`. A text may be empty.
@@ -87,27 +87,27 @@ def read_table(
         path: a file, `.tsv` or `.csv`.
         text: name of the column with the first text.
         pair: that of the second text; None if there is none.
-        label: that of the label; None leaves all labels hidden.
-        id: that of the examples' names; by default they are numbered from 0.
-        delimiter: what is between cells, where the file's name does not say it.
-        numeric: whether labels are numbers to be predicted, and not names.
-        labels: the names that a label may have; any by default.
-        hidden: whether the column of labels, or one of its cells, may be missing: the label is None then.
-        skip_broken: whether a row with more or fewer cells than the first line, or without a label, is left out, and
-            counted in a warning.
+        label: that of the label; None to read no labels.
+        id: that of the examples' ids; by default they are numbered from 0.
+        delimiter: between cells, where the file name's ending does not say it.
+        numeric: whether labels are numbers to be predicted (regression), and not names of classes.
+        labels: the allowed labels; any by default.
+        unlabeled: whether the column of labels, or one of its cells, may be missing: the label is None then.
+        skip_broken: whether to skip rows with another number of cells than the first line, or without a label, and
+            count them in a warning.
 
     Raises:
         UserError: for a missing column, another number of cells, no example, or a label that is not allowed.
     """
-    columns = _Columns(text, pair, label, id, numeric, labels, hidden)
+    columns = _Columns(text, pair, label, id, numeric, labels, unlabeled)
     rows = read_rows(path, delimiter)
-    needed = {name for name in (text, pair, id, None if hidden else label) if name is not None}
+    needed = {name for name in (text, pair, id, None if unlabeled else label) if name is not None}
     header = read_header(path, rows, needed, [label] if label else [])
     examples: list[Labelled] = []
     broken: list[int] = []
     for number, cells in rows:
         row = dict(zip(header, cells, strict=False))
-        if skip_broken and (len(cells) != len(header) or (label and not hidden and not row[label])):
+        if skip_broken and (len(cells) != len(header) or (label and not unlabeled and not row[label])):
             broken.append(number)
             continue
         if len(cells) != len(header):
@@ -116,7 +116,7 @@ def read_table(
     if not examples:
         raise UserError(f"{path} has no examples")
     if broken:
-        warnings.warn(f"{path}: {len(broken)} broken rows left out, the first in line {broken[0]}", stacklevel=2)
+        warnings.warn(f"{path}: skipped {len(broken)} broken rows, the first in line {broken[0]}", stacklevel=2)
     return examples
 
 
@@ -128,17 +128,17 @@ def read_jsonl(
     id: str | None = None,  # noqa: A002
     numeric: bool = False,
     labels: Collection[str] | None = None,
-    hidden: bool = False,
+    unlabeled: bool = False,
 ) -> list[Labelled]:
-    """Texts and labels of a file with a JSON object a line, with the arguments of `read_table`.
+    """Texts and labels of a file with one JSON object per line, with the arguments of `read_table`.
 
-    A label that is `true`, `false` or a whole number is taken as its name, unless `numeric`; `null` is a missing one.
+    A label that is `true`, `false` or an integer becomes its name, unless `numeric`; `null` is a missing label.
 
     Raises:
         UserError: for a line that is not a JSON object, a missing value, a text that is not a string, no example, or a
             label that is not allowed.
     """
-    columns = _Columns(text, pair, label, id, numeric, labels, hidden)
+    columns = _Columns(text, pair, label, id, numeric, labels, unlabeled)
     examples = [columns.example(row, i, f"{path}, line {n}") for i, (n, row) in enumerate(read_objects(path))]
     if not examples:
         raise UserError(f"{path} has no examples")
@@ -150,33 +150,32 @@ def read_conll(
     word_column: int | None = None,
     tag_column: int | None = None,
     separator: str | None = None,
-    hidden: bool = False,
+    unlabeled: bool = False,
 ) -> list[Tagged]:
-    """Sentences of a file with a word a line and a blank line after every sentence.
+    """Sentences of a file with one word per line and a blank line after every sentence.
 
-    Left out are lines of -DOCSTART- and comments: lines before a sentence's first word that begin with # and have
-    another number of columns than words have, so that # can be a word. A file of ten columns whose first are numbers is
-    CoNLL-U: multi-word tokens (1-2) and empty nodes (1.1) are left out, their words are not.
+    Lines of -DOCSTART- are skipped, and so are comments: lines before a sentence's first word that begin with # and
+    have another number of columns than words have, so that # can be a word. A file of ten columns whose first has
+    indices is CoNLL-U: multi-word tokens (1-2) and empty nodes (1.1) are skipped, their words are not.
 
     Args:
         path: the file.
-        word_column: where the word is, from 0, or from the end -1; by default 0, in CoNLL-U 1. Lines that are one
-            column are words, whatever it is.
-        tag_column: where its tag is; by default -1, in CoNLL-U 3, the universal part of speech.
-        separator: what is between columns; by default tabs if the first word's line has one, else spaces.
-        hidden: whether tags may be missing: a file without their column, or with nothing in it, has none then.
+        word_column: index of the word's column, negative from the end; by default 0, in CoNLL-U 1. In a file of one
+            column it is that one.
+        tag_column: index of the tag's column; by default -1, in CoNLL-U 3, the universal part of speech.
+        separator: between columns; by default tabs if the first word's line has one, else spaces.
+        unlabeled: whether tags may be missing: tags are None then if the column is missing or empty throughout.
 
     Returns:
         Sentences, numbered from 0; none is empty.
 
     Raises:
-        UserError: for lines with other numbers of columns, a column that is not there, a word or tag that is empty, or
-            no sentence.
+        UserError: for a line with another number of columns, a missing column, an empty word or tag, or no sentence.
     """
     sentences, width, is_conllu = _read_sentences(path, separator)
     tag_column = tag_column if tag_column is not None else 3 if is_conllu else -1
     is_there = width > 1 and -width <= tag_column < width
-    has_tags = not hidden or (is_there and any(cells[tag_column] for rows in sentences for _, cells in rows))
+    has_tags = not unlabeled or (is_there and any(cells[tag_column] for rows in sentences for _, cells in rows))
     word_column = _word_column(word_column, width, is_conllu)
     examples = []
     for number, rows in enumerate(sentences):
@@ -187,7 +186,7 @@ def read_conll(
 
 
 def read_words(path: str | Path, word_column: int | None = None, separator: str | None = None) -> list[Tagged]:
-    """Sentences of a file as `read_conll` reads it, with or without a column of tags, which is not looked at.
+    """Sentences of a file as `read_conll` reads it, with or without a column of tags, which is ignored.
 
     Args:
         path: the file.
@@ -198,7 +197,7 @@ def read_words(path: str | Path, word_column: int | None = None, separator: str 
         Sentences without tags, numbered from 0; none is empty.
 
     Raises:
-        UserError: for lines with other numbers of columns, a column that is not there, an empty word, or no sentence.
+        UserError: for a line with another number of columns, a missing column, an empty word, or no sentence.
     """
     sentences, width, is_conllu = _read_sentences(path, separator)
     word_column = _word_column(word_column, width, is_conllu)
@@ -209,14 +208,14 @@ def read_words(path: str | Path, word_column: int | None = None, separator: str 
 
 
 def _word_column(given, width, is_conllu):
-    """Where the word is; in a file of words alone there is one place that it can be."""
+    """Index of the word's column; in a file of one column it is that one."""
     if width == 1:
         return 0
     return given if given is not None else int(is_conllu)
 
 
 def _read_sentences(path, separator):
-    """Sentences as rows of (place, cells), the number of columns, and whether it is CoNLL-U, whose words are kept."""
+    """Sentences as rows of (place, cells), the number of columns, and whether the file is CoNLL-U."""
     lines = list(enumerate(read_exact_lines(path), start=1))
     first = next((line for _, line in lines if line.strip(" \t") and not line.startswith(("#", "-DOCSTART-"))), None)
     if first is None:
@@ -239,7 +238,7 @@ def _read_sentences(path, separator):
 
 
 def _cells(line, separator):
-    """Columns of a line; several spaces are as good as one."""
+    """Columns of a line; several spaces separate like one."""
     return re.split(" +", line.strip(" ")) if separator == " " else line.split(separator)
 
 
@@ -251,16 +250,17 @@ def _column(cells, column, place, kind):
     return cells[column]
 
 
-def read_squad(path: str | Path, hidden: bool = False) -> list[Question]:
-    """Questions of a file in the format of SQuAD: articles of paragraphs, each a context with questions.
+def read_squad(path: str | Path, unlabeled: bool = False, prefix: str = "") -> list[Question]:
+    """Questions of a file in the format of SQuAD 1.1: articles of paragraphs, each a context with questions.
 
     Args:
         path: the file.
-        hidden: whether answers may be empty, which are left out then; a question may have none in any case.
+        unlabeled: whether questions may have no answers, or empty ones, which are skipped.
+        prefix: of the ids of the questions to read, such as "english-"; others are skipped.
 
     Raises:
-        UserError: for a file that is not JSON, a missing value, an id that comes twice, no question, or an answer that
-            does not stand in its context where it should begin.
+        UserError: for a file that is not JSON, a missing value, an id that comes twice, no question, a question without
+            an answer, or an answer that is not at its start in the context.
     """
     content = parse_json("".join(read_exact_lines(path, keep_ends=True)), path)
     questions: dict[str, Question] = {}
@@ -271,21 +271,24 @@ def read_squad(path: str | Path, hidden: bool = False) -> list[Question]:
             for row in field(paragraph, "qas", list, place):
                 name = identifier(row, "id", place)
                 if name in questions:
-                    raise UserError(f"{place}: there is another question {name!r} before this")
-                questions[name] = _question(name, row, context, hidden, f"{place}, question {name!r}")
+                    raise UserError(f"{place}: an earlier question has the id {name!r} too")
+                if name.startswith(prefix):
+                    questions[name] = _question(name, row, context, unlabeled, f"{place}, question {name!r}")
     if not questions:
-        raise UserError(f"{path} has no questions")
+        raise UserError(f"{path} has no questions" + (f" whose id begins with {prefix!r}" if prefix else ""))
     return list(questions.values())
 
 
-def _question(name, row, context, hidden, place):
+def _question(name, row, context, unlabeled, place):
     answers, starts = [], []
     for answer in field(row, "answers", list, place) if "answers" in row else []:
         text, start = field(answer, "text", str, place), field(answer, "answer_start", int, place)
-        if hidden and not text:
+        if unlabeled and not text:
             continue
         if not text or start < 0 or not context.startswith(text, start):
-            raise UserError(f"{place}: answer {text!r} does not stand at character {start} of its context")
+            raise UserError(f"{place}: answer {text!r} is not at character {start} of its context")
         answers.append(text)
         starts.append(start)
+    if not answers and not unlabeled:
+        raise UserError(f"{place} has no answer: leave out questions that their passage does not answer")
     return Question(name, field(row, "question", str, place), context, tuple(answers), tuple(starts))

@@ -1,1 +1,1 @@
-"""Kinds of tasks: how examples become inputs, and outputs become answers."""
+"""Kinds of tasks: how examples become inputs, and outputs become predictions."""

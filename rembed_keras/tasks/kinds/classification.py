@@ -1,7 +1,7 @@
-"""Labels and numbers for texts and pairs of texts, and the choice among candidates.
+"""Classification and regression of texts and pairs of texts, and multiple choice.
 
-Where a question has several possible answers, as in MultiRC, COPA and ReCoRD, each candidate is an example of its own
-that is true or false, and the most probable one of a question is its answer.
+Where a question has several candidate answers, as in MultiRC, COPA and ReCoRD, each candidate is an example of its own
+that is true or false, and the most probable candidate of a question is its answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,17 +25,17 @@ class Classification(Task):
 
     Args:
         name: as in `Task`.
-        splits: examples of `Labelled`, with names of labels.
-        metrics: as in `Task`; of ids of labels.
+        splits: examples of `Labelled`, with label names.
+        metrics: as in `Task`; of label ids.
         labels: names in the order of their ids; those of the training examples, sorted, by default.
         train_language: as in `Task`.
         part: as in `Task`.
 
     Attributes:
-        labels: names; a label's id is its place.
+        labels: names; a label's id is its index.
 
     Raises:
-        UserError: if there are fewer than two labels, one that was never trained, or one that is unknown.
+        UserError: for fewer than two labels, one that is not in the training data, or one that is unknown.
     """
 
     format = TextFormat
@@ -53,7 +53,7 @@ class Classification(Task):
         trained = {example.label for example in self.splits.train}
         self.labels = sorted(trained) if labels is None else list(labels)
         if len(self.labels) < 2:
-            raise UserError(f"task {name}: the training data has one label; there must be two or more")
+            raise UserError(f"task {name}: the training data has one class; there must be two or more")
         self.check_labels(trained, self.labels, lambda example: () if example.label is None else (example.label,))
         self._ids = {label: number for number, label in enumerate(self.labels)}
 
@@ -101,7 +101,7 @@ class Regression(Task):
         part: as in `Task`.
     """
 
-    learns = ()
+    training_metrics = ()
     format = TextFormat
 
     def __init__(
@@ -132,7 +132,7 @@ class Regression(Task):
         return [float(number) for number in outputs]
 
     def correct(self, example, answer):
-        """One less the distance, in the widths of the training labels' range; 0 at least."""
+        """One minus the absolute error, relative to the range of the training labels; at least 0."""
         return max(0.0, 1.0 - abs(example.label - answer) / self._width)
 
     def baselines(self):
@@ -144,13 +144,13 @@ class Regression(Task):
 
 
 class Candidates(Classification):
-    """Candidates that are "true" or "false", several to a question; the most probable one answers it.
+    """Multiple choice: candidates that are "true" or "false", several to a question.
 
     Args:
         name: as in `Task`.
-        splits: examples of `Labelled` with `group`, and where answers are texts with `answer`.
-        scoring: "choice", accuracy of the candidate that is chosen (COPA); "each", F1 over all candidates and the share
-            of questions with no mistake (MultiRC); "text", exact match and F1 of the chosen text (ReCoRD).
+        splits: examples of `Labelled` with `group`, and with `answer` for the scoring "text".
+        scoring: "choice", accuracy of the most probable candidate (COPA); "each", F1 over all candidates and the share
+            of questions without an error (MultiRC); "text", exact match and F1 of the most probable text (ReCoRD).
         train_language: as in `Task`.
         part: as in `Task`.
 
@@ -195,8 +195,8 @@ class Candidates(Classification):
         for example in examples:
             if example.label == "true":
                 right[example.group].append(example.answer)
-        said = [examples[i].answer for i in chosen.values()]
-        return texts_of_answers.squad_scores(said, list(right.values()))
+        predictions = [examples[i].answer for i in chosen.values()]
+        return texts_of_answers.squad_scores(predictions, list(right.values()))
 
     def baselines(self):
         linear = super().baselines()["tfidf"]
@@ -205,7 +205,7 @@ class Candidates(Classification):
 
 
 def _firsts(examples: Sequence[Labelled]):
-    """The first candidate of every question is true."""
+    """Baseline: the first candidate of every question is true."""
     seen: set = set()
     answers = []
     for example in examples:
@@ -215,5 +215,5 @@ def _firsts(examples: Sequence[Labelled]):
 
 
 def joined(example: Labelled) -> str:
-    """A text, or both of a pair in a row, as linear models read it."""
+    """A text, or a pair joined by a space, for linear models."""
     return example.text if example.pair is None else f"{example.text} {example.pair}"

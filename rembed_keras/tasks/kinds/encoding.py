@@ -1,7 +1,7 @@
-"""Examples as the encoder's inputs, and an encoder's answers for many of them.
+"""Examples as the encoder's inputs, and a model's outputs for many of them.
 
-Everything has one shape: rows are padded to the sequence length and the last batch to the batch size, so that a
-compiled model is compiled once. What does not fit in a row is counted, so that it can be told beside a score.
+Everything has one shape: rows are padded to the sequence length and the last batch to the batch size, so that a model
+is compiled once. Truncated tokens are counted, so that they can be reported beside a score.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ class Encoded:
 
     Attributes:
         inputs: `token_ids`, `segment_ids`, `padding_mask`: int32 [N, S].
-        targets: what a model is to say, [N, ...] as its head takes it; None where it is hidden.
+        targets: [N, ...] as the head's loss takes them; None for unlabeled examples.
         weights: float32 [N, S], 1 where a token's target counts and 0 elsewhere; None where rows have one target each.
-        rows: int32 [N], the number of the example that a row belongs to.
-        truncated: how many examples lost tokens because they did not fit.
-        lost: how many tokens they lost together.
+        rows: int32 [N], the index of the example that a row belongs to.
+        truncated: how many examples were truncated.
+        lost: how many tokens truncation removed in all.
     """
 
     inputs: dict[str, np.ndarray]
@@ -37,12 +37,12 @@ class Encoded:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, sequence_length: int) -> dict[str, np.ndarray]:
-    """`[CLS] text [SEP]` of each text, cut or padded.
+    """`[CLS] text [SEP]` of each text, truncated or padded.
 
     Args:
         texts: B texts.
         tokenizer: the encoder's.
-        sequence_length: S; of a longer text the beginning is kept.
+        sequence_length: S; longer texts are truncated at the end.
 
     Returns:
         `token_ids`, `segment_ids`, `padding_mask`: int32 [B, S].
@@ -60,20 +60,20 @@ def encode_pairs(
 ) -> Encoded:
     """`[CLS] text [SEP]` or `[CLS] text [SEP] pair [SEP]` of each example, a row each.
 
-    Of a text that is too long the beginning is kept. A pair that is too long loses tokens from the end of whichever
-    text is longer at that moment, of the second if they are equal.
+    A text that is too long is truncated at the end. A pair that is too long is truncated longest first: token by token
+    from the end of the longer text, of the second if they are equal.
 
     Args:
         examples: N texts or pairs, or some of both.
         tokenizer: the encoder's.
         sequence_length: S, 5 or more.
-        targets: labels int [N] or numbers float [N]; None where they are hidden.
-        num_segments: 2 for segment 0 up to the first [SEP] and 1 after it; 1 for an encoder that knows segment 0 only.
+        targets: labels int [N] or numbers float [N]; None for unlabeled examples.
+        num_segments: 2 for segment 0 up to the first [SEP] and 1 after it; 1 for an encoder that has segment 0 only.
 
     Raises:
         UserError: for a sequence length under 5.
 
-    Source: Devlin et al. 2019, section 3; the way of cutting is that of BERT's release.
+    Source: Devlin et al. 2019, section 3; truncation as in BERT's release.
     """
     if sequence_length < 5:
         raise UserError(f"the sequence length is {sequence_length}; a pair of texts needs 5 or more")
@@ -105,12 +105,12 @@ def fill_rows(
     sequence_length: int,
     num_segments: int = 2,
 ) -> dict[str, np.ndarray]:
-    """`[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]` of ids that fit, padded.
+    """`[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]` of truncated ids, padded.
 
     Args:
         firsts: N rows of ids.
         seconds: N rows of ids; None for a row without a second text.
-        tokenizer: says what the special pieces are.
+        tokenizer: the encoder's, for the ids of the special pieces.
         sequence_length: S.
         num_segments: as in `encode_pairs`.
 
@@ -130,19 +130,19 @@ def fill_rows(
 
 
 def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int = 64):
-    """What a model says about every row, as NumPy arrays.
+    """A model's outputs for every row, as NumPy arrays.
 
     Args:
         model: a Keras model.
         inputs: arrays [N, ...] by input name.
-        batch_size: rows at a time; the last batch is filled with copies of the last row.
+        batch_size: rows per batch; the last batch is padded with copies of the last row.
 
     Returns:
         The model's outputs, [N, ...] each.
     """
     size = len(next(iter(inputs.values())))
     outputs = []
-    for start in range(0, size, batch_size):  # to make `Model.predict` its pipeline costs a dozen batches
+    for start in range(0, size, batch_size):  # `Model.predict` builds a pipeline, which costs a dozen batches
         rows = np.arange(start, start + batch_size).clip(max=size - 1)
         outputs.append(model.predict_on_batch({key: value[rows] for key, value in inputs.items()}))
     return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[:size], *outputs)

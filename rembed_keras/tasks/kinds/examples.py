@@ -1,8 +1,8 @@
-"""What a task is made of: examples as they stand in files, before any tokenizer has seen them.
+"""Examples of tasks as text, before tokenization.
 
 Three kinds are enough for GLUE, SuperGLUE and XTREME: texts or pairs with a label, words with tags, and questions that
-a passage answers. A source is a function that reads files and returns `Splits`; everything after it is the same for
-every source.
+a passage answers. A reader is a function that reads files and returns `Splits`; everything after it is the same for
+every reader.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A text, or a pair of texts, and what is to be said of it.
+    """A text, or a pair of texts, and its label.
 
     Attributes:
-        id: the example's name in its files, or its number from 0.
+        id: the example's id in its files, or its index from 0.
         text: the first text.
         pair: the second text; None if there is none.
-        label: a label's name, a number where numbers are predicted, or None where it is hidden.
-        group: the question that this is one of the possible answers to; None if it stands for itself.
-        answer: the possible answer itself, where answers are compared as texts.
+        label: a label's name, a number for regression, or None if it is unlabeled.
+        group: id of the question that this is a candidate answer to; None if it is no candidate.
+        answer: the candidate answer itself, where answers are compared as texts.
     """
 
     id: str
@@ -36,9 +36,9 @@ class Tagged:
     """A sentence of words, each with a tag.
 
     Attributes:
-        id: the sentence's name in its files, or its number from 0.
+        id: the sentence's id in its files, or its index from 0.
         words: its N words.
-        tags: N tags; None where they are hidden.
+        tags: N tags; None if it is unlabeled.
     """
 
     id: str
@@ -48,13 +48,13 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question that a stretch of a passage answers.
+    """A question that a span of a passage answers.
 
     Attributes:
-        id: the question's name in its files.
+        id: the question's id in its files.
         question: the question.
         context: the passage.
-        answers: the right answers, each as it stands in the passage; empty where they are hidden.
+        answers: the right answers, each as it stands in the passage; empty if it is unlabeled.
         starts: where each begins in the passage, in characters (code points) from 0.
     """
 
@@ -75,8 +75,9 @@ class Splits:
     Attributes:
         train: of the language that is trained on.
         dev: by language, or by the name of another part, such as "mismatched".
-        test: by language or part; where answers are hidden, to be predicted and handed in.
-        format: how a file of such examples is read, one of `rembed_keras.tasks.formats`; None for the task's default.
+        test: by language or part; unlabeled ones are predicted for a submission.
+        format: how a file of such examples is read, see `rembed_keras.tasks.formats.columns`; None for the task's
+            default.
     """
 
     train: Sequence[Example]

@@ -1,8 +1,8 @@
-"""Questions as the encoder's inputs, window by window of their passages, and positions as answers in words again.
+"""Extractive question answering: passages as overlapping windows, and predicted positions as text.
 
-A passage that is too long for a row is read in windows that overlap. A window that holds the answer whole has its first
-and last piece for targets; any other points at [CLS]. Where the tokenizer's pieces do not begin and end with the
-answer, as in scripts without spaces, the pieces that cover it are the target.
+A passage that is too long for a row is read in overlapping windows. The targets of a window that has all of the answer
+are the answer's first and last piece; those of any other window are [CLS]. Where the tokenizer's pieces do not begin
+and end with the answer, as in scripts without spaces, the pieces that cover it are the target.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ from rembed_keras.tasks.kinds.task import Task
 
 @dataclass(frozen=True)
 class Windows(Encoded):
-    """Windows of passages as rows, and where their pieces stand.
+    """Windows of passages as rows, and the offsets of their pieces.
 
     Attributes:
-        offsets: int32 [N, S, 2], where in the passage a piece begins and ends, in characters; equal where a token is no
-            text of the passage.
-        out_of_reach: how many questions have an answer that no window holds whole.
+        offsets: int32 [N, S, 2], where in the passage a piece begins and ends, in characters; equal for tokens that are
+            not text of the passage.
+        uncovered: how many questions have an answer that no window has whole.
     """
 
     offsets: np.ndarray
-    out_of_reach: int
+    uncovered: int
 
 
 def encode_questions(
@@ -48,19 +48,19 @@ def encode_questions(
         questions: questions; the first answer of each is the target.
         tokenizer: the encoder's.
         sequence_length: S, more than `max_question_length` by 4 or more.
-        stride: pieces from the beginning of a window to that of the next (BERT's doc_stride, not the overlap); never
-            more than the window holds, so that all of the passage is read.
-        max_question_length: pieces; of a longer question the beginning is kept.
+        stride: pieces from the beginning of a window to that of the next (BERT's doc_stride, not the overlap); capped
+            at the window's length, so that all of the passage is read.
+        max_question_length: pieces; longer questions are truncated at the end.
         num_segments: as in `encode_pairs`.
 
     Returns:
         Rows with `targets` int32 [N, 2], the positions of the first and the last piece of the answer, both 0 in a
-        window that does not hold it whole; None if any question's answers are hidden. `truncated` and `lost` are of
-        questions: a passage loses nothing.
+        window that does not have it whole; None if any question is unlabeled. `truncated` and `lost` are of questions:
+        passages are never truncated.
 
     Raises:
-        UserError: for lengths that leave no room for the passage, a stride under 1, or an answer that does not stand
-            where it is said to.
+        UserError: for lengths that leave no room for the passage, a stride below 1, or an answer that is not at its
+            start in the passage.
 
     Source: Devlin et al. 2019, section 4.2; windows as in BERT's release.
     """
@@ -88,16 +88,16 @@ def encode_questions(
             offsets.append(np.zeros((sequence_length, 2), np.int32))
             offsets[-1][begin : begin + len(seconds[-1])] = np.stack([starts[window], ends[window]], axis=1)
     reached = {number for number, (_, last) in zip(rows, targets, strict=True) if last}
-    hidden = any(not question.answers for question in questions)
+    unlabeled = any(not question.answers for question in questions)
     return Windows(
         inputs=fill_rows(firsts, seconds, tokenizer, sequence_length, num_segments),
-        targets=None if hidden else np.array(targets, np.int32).reshape(-1, 2),
+        targets=None if unlabeled else np.array(targets, np.int32).reshape(-1, 2),
         weights=None,
         rows=np.array(rows, np.int32),
         truncated=sum(count > 0 for count in lost),
         lost=sum(lost),
         offsets=np.array(offsets, np.int32).reshape(-1, sequence_length, 2),
-        out_of_reach=sum(bool(question.answers) and i not in reached for i, question in enumerate(questions)),
+        uncovered=sum(bool(question.answers) and i not in reached for i, question in enumerate(questions)),
     )
 
 
@@ -108,43 +108,43 @@ def decode_answers(
     max_answer_length: int = 30,
     n_best: int = 20,
 ) -> list[str]:
-    """The answer to every question: a stretch of its passage, exactly as it stands there.
+    """The answer to every question: a span of its passage, exactly as it stands there.
 
-    A stretch scores the sum of its first and its last piece's logits. The best of all windows is the answer; of equal
-    ones that of the first window, the shortest of it, the foremost. What is in two windows counts where it scores more.
-    No stretch begins or ends with a piece of spaces alone.
+    A span scores the sum of its first and its last piece's logits. The best span over all windows is the answer; ties
+    go to the first window, the shortest span, the first span. A span in two windows has the higher of its scores. No
+    span begins or ends with a piece of spaces alone.
 
     Args:
         logits: [N, 2, S], of first and of last pieces, for every row.
-        windows: the rows, as `encode_questions` gave them.
-        questions: what they were made of.
+        windows: the rows, from `encode_questions`.
+        questions: the questions that they are of.
         max_answer_length: pieces of an answer.
-        n_best: how many of the passage's pieces in each window may be first and how many may be last, those of the
-            highest logits (and of one as high).
+        n_best: how many pieces of each window may begin a span, and how many may end one: those with the highest
+            logits, and ties.
 
     Returns:
-        An answer for each question; "" where no stretch is allowed.
+        An answer for each question; "" where no span is allowed.
 
     Raises:
         ValueError: for logits of other rows, or other questions.
 
-    Source: BERT's release. It also lets an answer begin only in the window where its first piece has most context
-    around it; here any window may give it, so that none is lost where windows are short.
+    Source: BERT's release. It takes an answer only from the window where its first piece has most context; here any
+    window counts, so that no answer is lost where windows are short.
 
     >>> offsets = np.array([[[0, 0], [0, 0], [0, 3], [4, 9]]])
-    >>> windows = Windows({}, None, None, np.array([0]), truncated=0, lost=0, offsets=offsets, out_of_reach=0)
+    >>> windows = Windows({}, None, None, np.array([0]), truncated=0, lost=0, offsets=offsets, uncovered=0)
     >>> logits = np.array([[[9.0, 9.0, 0.0, 2.0], [9.0, 9.0, 2.0, 1.0]]])
     >>> decode_answers(logits, windows, [Question("1", "Where?", "the river")])
     ['river']
     """
     count, size = windows.offsets.shape[:2]
     if np.shape(logits) != (count, 2, size):
-        raise ValueError(f"logits of shape {np.shape(logits)} were given for {count} windows of {size} tokens")
+        raise ValueError(f"logits have shape {np.shape(logits)} for {count} windows of {size} tokens")
     if count and windows.rows[-1] + 1 != len(questions):
-        raise ValueError(f"windows of {windows.rows[-1] + 1} questions were given with {len(questions)} questions")
+        raise ValueError(f"the windows are of {windows.rows[-1] + 1} questions, and there are {len(questions)}")
     is_text = windows.offsets[:, :, 0] < windows.offsets[:, :, 1]  # [N, S]
     first_logits, last_logits = (_best_of(np.asarray(logits)[:, i], is_text, n_best) for i in (0, 1))
-    scores, firsts, lasts = _best_stretches(first_logits, last_logits, max_answer_length)
+    scores, firsts, lasts = _best_spans(first_logits, last_logits, max_answer_length)
     answers, best = [""] * len(questions), np.full(len(questions), -np.inf)
     for row, number in enumerate(windows.rows):
         if scores[row] > best[number]:
@@ -154,7 +154,7 @@ def decode_answers(
 
 
 def _windows(length: int, room: int, stride: int) -> list[slice]:
-    """Windows of a passage of so many pieces; one, and empty, if there are none."""
+    """Windows of a passage of `length` pieces; a single empty one if it has none."""
     windows = [slice(0, min(length, room))]
     while windows[-1].stop < length:
         start = windows[-1].start + min(stride, room)
@@ -163,18 +163,18 @@ def _windows(length: int, room: int, stride: int) -> list[slice]:
 
 
 def _pieces_of_answer(question, starts, ends) -> tuple[int, int] | None:
-    """The first and the last piece that have a character of the first answer; None if there are none."""
+    """The first and the last piece that overlap the first answer; None if there are none."""
     if not question.answers:
         return None
     answer, start = question.answers[0], question.starts[0] if question.starts else -1
     if start < 0 or question.context[start : start + len(answer)] != answer:
-        raise UserError(f"question {question.id}: answer {answer!r} does not stand at character {start} of the passage")
+        raise UserError(f"question {question.id}: answer {answer!r} is not at character {start} of the passage")
     covering = np.flatnonzero(np.maximum(starts, start) < np.minimum(ends, start + len(answer)))
     return (int(covering[0]), int(covering[-1])) if len(covering) else None
 
 
 def _target(answer, window, begin) -> tuple[int, int]:
-    """Positions of the answer's first and last piece in the row of a window that begins there; 0 if it is not in it."""
+    """Positions of the answer's first and last piece in a window's row; 0 if the window does not have all of it."""
     if answer is None or answer[0] < window.start or answer[1] >= window.stop:
         return 0, 0
     shift = begin - window.start
@@ -188,8 +188,8 @@ def _best_of(logits, allowed, n_best):
     return np.where(logits >= np.partition(logits, worst, axis=1)[:, [worst]], logits, -np.inf)
 
 
-def _best_stretches(first_logits, last_logits, max_length):
-    """For each row the highest sum of both, and where it begins and ends: [N, S], [N, S] -> [N], [N], [N]."""
+def _best_spans(first_logits, last_logits, max_length):
+    """For each row the highest sum of both, and where its span begins and ends: [N, S], [N, S] -> [N], [N], [N]."""
     count, size = first_logits.shape
     every = np.arange(count)
     scores, firsts, lasts = np.full(count, -np.inf), np.zeros(count, int), np.zeros(count, int)
@@ -204,12 +204,12 @@ def _best_stretches(first_logits, last_logits, max_length):
 
 
 class QuestionAnswering(Task):
-    """A stretch of a passage that answers a question.
+    """Extractive question answering: a span of a passage that answers a question.
 
     Args:
         name: as in `Task`.
         splits: examples of `Question`.
-        normalization: how answers are compared: "squad", in all languages alike, as in SQuAD, XQuAD and TyDiQA; or
+        normalization: of answers in scoring: "squad", the same in all languages, as in SQuAD, XQuAD and TyDiQA; or
             "mlqa", by language.
         stride: tokens between the beginnings of two windows of a passage.
         max_answer_length: word pieces of an answer.
@@ -217,7 +217,7 @@ class QuestionAnswering(Task):
         part: as in `Task`.
 
     Raises:
-        UserError: for a normalization that is unknown.
+        UserError: for an unknown normalization.
     """
 
     format = QuestionFormat

@@ -1,7 +1,7 @@
-"""Words with tags as the encoder's inputs, and tags of pieces as tags of words again.
+"""Sequence labelling: words with tags as the encoder's inputs, and tags of pieces back to tags of words.
 
-Every word is tokenized by itself, as XTREME does it, so its pieces do not depend on its neighbors or on where spaces
-are. A word's tag is that of its first piece; the other pieces have no say.
+Every word is tokenized by itself, as in XTREME, so its pieces do not depend on its neighbors or on where spaces are. A
+word's tag is that of its first piece; the other pieces have no target.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ from rembed_keras.tasks.kinds.examples import Splits, Tagged
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.metrics import span_f1, tag_accuracy
 
-SPAN = ("B-", "I-", "E-", "S-")  # what tags of a span's words begin with
+SPAN = ("B-", "I-", "E-", "S-")  # prefixes of the tags of a span's words
 
 
 def encode_tagged(
@@ -29,11 +29,11 @@ def encode_tagged(
     tags: Sequence[str],
     num_segments: int = 2,
 ) -> Encoded:
-    """`[CLS] words [SEP]`, and on every word's first piece its tag.
+    """`[CLS] words [SEP]`, with each word's tag as target of its first piece.
 
-    A sentence that is longer than a row goes on in the next row with the next whole word, so every word has one place
-    and none is left out. Only a word that is longer than a whole row is cut: it keeps its first pieces and has a row of
-    its own. A word of which the tokenizer makes no piece, such as a lone space, is one [UNK].
+    A sentence that is longer than a row is continued in the next row at a word boundary, so every word is predicted
+    once. Only a word that is longer than a whole row is truncated, and has a row of its own. A word without pieces,
+    such as a lone space, is one [UNK].
 
     Args:
         sentences: sentences of words; one without words has a row without a target.
@@ -43,11 +43,11 @@ def encode_tagged(
         num_segments: as in `encode_pairs`; all tokens are of segment 0.
 
     Returns:
-        Rows with `targets` int32 [N, S], None if any sentence's tags are hidden, and `weights` 1 at the first piece of
-        each word, whether tags are hidden or not.
+        Rows with `targets` int32 [N, S], None if any sentence is unlabeled, and `weights` 1 at the first piece of each
+        word, labeled or not.
 
     Raises:
-        UserError: for an unknown tag, other numbers of tags than of words, or a sequence length under 3.
+        UserError: for an unknown tag, another number of tags than of words, or a sequence length below 3.
 
     Source: Hu et al. 2020, "XTREME", POS and NER; the first piece as in Devlin et al. 2019, section 5.3.
     """
@@ -87,7 +87,7 @@ def decode_tags(predicted: np.ndarray, encoded: Encoded, tags: Sequence[str]) ->
 
     Args:
         predicted: ids of tags [N, S], for every token of every row.
-        encoded: the rows, as `encode_tagged` gave them.
+        encoded: the rows, from `encode_tagged`.
         tags: names in the order of their ids.
 
     Returns:
@@ -103,7 +103,7 @@ def decode_tags(predicted: np.ndarray, encoded: Encoded, tags: Sequence[str]) ->
     """
     weights = np.asarray(encoded.weights)
     if np.shape(predicted) != weights.shape:
-        raise ValueError(f"tags of shape {np.shape(predicted)} were predicted for rows of shape {weights.shape}")
+        raise ValueError(f"predicted tags have shape {np.shape(predicted)} for rows of shape {weights.shape}")
     sentences: list[list[str]] = [[] for _ in range(encoded.rows[-1] + 1 if len(encoded.rows) else 0)]
     for number, ids, is_first_piece in zip(encoded.rows, np.asarray(predicted), weights > 0, strict=True):
         sentences[number] += [tags[i] for i in ids[is_first_piece]]
@@ -111,7 +111,7 @@ def decode_tags(predicted: np.ndarray, encoded: Encoded, tags: Sequence[str]) ->
 
 
 def _wrapped(words: Sequence[list[int]], room: int) -> list[list[list[int]]]:
-    """Words in rows, in each as many as fit."""
+    """Words in rows, each with as many as fit."""
     rows: list[list[list[int]]] = [[]]
     used = 0
     for word in words:
@@ -130,7 +130,7 @@ def _pieces_of_words(sentences, tokenizer) -> dict[str, list[int]]:
 
 
 def _tag_ids(sentences, tags) -> list[int] | None:
-    """Ids of the tags of all words in a row; None if any are hidden."""
+    """Ids of the tags of all words of all sentences; None if any sentence is unlabeled."""
     known = {tag: i for i, tag in enumerate(tags)}
     for sentence in sentences:
         if sentence.tags is None:
@@ -151,14 +151,14 @@ class Tagging(Task):
     Args:
         name: as in `Task`.
         splits: examples of `Tagged`.
-        metrics: as in `Task`; of sentences of tags. By default accuracy, and before it F1 of spans where every tag is
-            "O" or part of a span, such as "B-PER".
+        metrics: as in `Task`; of sentences of tags. By default accuracy, preceded by span F1 where every tag is "O" or
+            part of a span, such as "B-PER".
         tags: names in the order of their ids; those of the training examples, sorted, by default.
         train_language: as in `Task`.
         part: as in `Task`.
 
     Raises:
-        UserError: if there are fewer than two tags, or one to be scored that was never trained.
+        UserError: for fewer than two tags, or one that is not in the training data.
     """
 
     format = WordFormat

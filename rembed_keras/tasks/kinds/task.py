@@ -1,7 +1,7 @@
-"""What fine-tuning and scoring need to know of a task, whatever its kind.
+"""The interface of a task for fine-tuning and scoring.
 
-A task brings its examples, the model that learns them, the way from examples to arrays and from the model's outputs
-back to answers, and the official metrics of those answers. `Classification`, `Regression`, `Candidates`, `Tagging` and
+A task brings its examples, its model, the encoding of examples as arrays, the decoding of outputs into predictions
+(`answers`), and the official metrics of those. `Classification`, `Regression`, `Candidates`, `Tagging` and
 `QuestionAnswering` are its kinds.
 """
 
@@ -20,24 +20,24 @@ PARTS = ("test", "dev")
 
 
 class Task:
-    """Examples to learn and examples to be scored on.
+    """A task with training examples and examples to score.
 
     Args:
-        name: what scores call the task; a slash makes folders.
-        splits: the examples; None for a task that only answers.
-        metrics: functions by the name of what they give, each of (right answers, answers) and into a number.
+        name: the task's name in scores; a slash makes folders.
+        splits: the examples; None for a task that only predicts.
+        metrics: functions by metric name, each of (labels, predictions) with a number as result.
         train_language: the language of the training examples.
-        part: which examples are scored: "test", or "dev" where the answers of the test are hidden.
+        part: which examples are scored: "test", or "dev" where the test set is unlabeled.
 
     Attributes:
         scored: by language, the examples that are scored.
-        choosing: development examples of the training language, to choose settings by.
+        validation: development examples of the training language, for model selection.
 
     Raises:
-        UserError: for a part that is unknown or without examples, or training examples without answers.
+        UserError: for an unknown part or one without examples, or unlabeled training examples.
     """
 
-    learns: Sequence[str] = ("accuracy",)  # what Keras measures while the task is learned
+    training_metrics: Sequence[str] = ("accuracy",)  # Keras metrics that are logged during fine-tuning
 
     def __init__(
         self,
@@ -52,39 +52,40 @@ class Task:
         languages = [] if splits is None else [*splits.dev, *splits.test]
         for kind, parts in (("name of a task", name.split("/")), *(("language", [each]) for each in languages)):
             if any(each in ("", ".", "..") or not set(each).isdisjoint("/\0") for each in parts):
-                raise UserError(f"{'/'.join(parts)!r} is no {kind}: files are called by it")
+                raise UserError(f"{'/'.join(parts)!r} is not a valid {kind}: files are named by it")
         self.name, self.metrics = name, dict(metrics)
         self.splits: Any = splits or Splits(())  # of the kind of example that the kind of task is made of
         self.train_language, self.part = train_language, part
         if splits is None:
             return
         self.scored: dict[str, list] = {
-            language: self._known(examples) for language, examples in getattr(splits, part).items()
+            language: self._labeled(examples) for language, examples in getattr(splits, part).items()
         }
         ours = splits.dev.get(train_language, ())
-        self.choosing: list = self.scored.get(train_language, []) if part == "dev" else self._known(ours)
+        self.validation: list = self.scored.get(train_language, []) if part == "dev" else self._labeled(ours)
         empty = [language for language, examples in self.scored.items() if not examples]
         if empty or not self.scored:
-            other = "; their answers are hidden: score part 'dev'" if part == "test" and splits.dev else ""
-            raise UserError(f"task {name} has no {part} examples of {', '.join(empty) or 'any language'}{other}")
+            other = "; score the development set, part 'dev'" if part == "test" and splits.dev else ""
+            where = ", ".join(empty) or "any language"
+            raise UserError(f"task {name} has no labeled {part} examples of {where}{other}")
         if not splits.train or any(self.gold(example) is None for example in splits.train):
-            raise UserError(f"task {name} has no training examples, or some without an answer")
+            raise UserError(f"task {name} has no training examples, or some are unlabeled")
 
-    def _known(self, examples):
-        """The examples whose answers are not hidden."""
+    def _labeled(self, examples):
+        """The labeled examples."""
         return [example for example in examples if self.gold(example) is not None]
 
     @property
     def metric_names(self) -> list[str]:
-        """Names of what `score` gives, the first the one to choose settings by."""
+        """Names of the metrics of `score`; the first is for model selection."""
         return list(self.metrics)
 
     def gold(self, example: Any) -> Any:
-        """The right answer of an example; None where it is hidden."""
+        """The label or reference of an example; None if it is unlabeled."""
         raise NotImplementedError
 
     def check_labels(self, trained: Collection[str], known: Sequence[str], labels_of: Callable) -> None:
-        """Raises `UserError` for a label that was never trained, or one in the examples that is not known."""
+        """Raises `UserError` for a known label without training examples, or an unknown label in the examples."""
         if not self.splits.train:
             return
         missing = next((label for label in known if label not in trained), None)
@@ -107,33 +108,33 @@ class Task:
     def encode(
         self, examples: Sequence[Any], tokenizer: Tokenizer, sequence_length: int, num_segments: int = 2
     ) -> Encoded:
-        """Examples as arrays, with targets where all answers are known."""
+        """Examples as arrays, with targets if all are labeled."""
         raise NotImplementedError
 
     def answers(self, examples: Sequence[Any], encoded: Encoded, outputs) -> list:
-        """What a model's outputs for `encoded` say of each example."""
+        """The prediction for each example, decoded from a model's outputs for `encoded`."""
         raise NotImplementedError
 
     def score(self, examples: Sequence[Any], answers: Sequence[Any], language: str) -> dict[str, float]:
-        """The metrics of answers to examples whose right answers are known."""
+        """The metrics of predictions for labeled examples."""
         gold = [self.gold(example) for example in examples]
         return {name: float(metric(gold, answers)) for name, metric in self.metrics.items()}
 
     def correct(self, example: Any, answer: Any) -> float:
-        """How right one answer is, from 0 to 1."""
+        """The score of one prediction, from 0 to 1."""
         return float(self.gold(example) == answer)
 
     def baselines(self) -> dict[str, Callable[[Sequence[Any]], list]]:
-        """Systems that need no encoder, by name: functions from examples to answers."""
+        """Encoder-free baselines by name: functions from examples to predictions."""
         raise NotImplementedError
 
     def description(self) -> dict:
-        """What is needed to answer new examples with a fine-tuned model, as JSON can say it."""
+        """What prediction on new examples needs besides the model, as JSON values."""
         return {"kind": type(self).__name__, "name": self.name}
 
 
 def batches(encoded: Encoded, batch_size: int, seed: int) -> grain.MapDataset:
-    """Training batches as a function of (seed, step): every row once in each pass, in another order each time.
+    """Training batches as a function of (seed, step): every row once per epoch, in another order each time.
 
     Args:
         encoded: rows with targets.

@@ -1,1 +1,1 @@
-"""Bitext retrieval: sentences and their translations."""
+"""Bitext retrieval and bitext mining."""

@@ -1,7 +1,7 @@
-"""Sentences and their translations, of which a model is asked to find the one by the other: BUCC and Tatoeba.
+"""Bitext mining (BUCC) and bitext retrieval (Tatoeba): sentences, gold pairs and scores.
 
-Nothing is trained. The sentences of both languages become vectors, by whatever encoder, and vectors are compared:
-`rembed_keras.tasks.mining` says how.
+Nothing is trained. The sentences of both languages are embedded by an encoder, and the vectors compared as in
+`rembed_keras.tasks.retrieval.mining`.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ class Bitext:
     Attributes:
         english: N sentences by id, in the order of their file.
         others: M sentences of the other language by id, in the order of theirs.
-        gold: the translations, each as (id of the other sentence, id of the English one); None where they are hidden.
+        gold: the gold pairs, each as (id of the other sentence, id of the English one); None if they are not public.
     """
 
     english: Mapping[str, str]
@@ -37,8 +37,8 @@ class BitextSplits:
     """The bitexts of a task, by language.
 
     Attributes:
-        dev: to choose a threshold by; none for Tatoeba, which needs none.
-        test: to be scored, or handed in where the translations are hidden.
+        dev: to choose a threshold on; none for Tatoeba, which needs none.
+        test: to be scored, or predicted for a submission where there are no gold pairs.
     """
 
     dev: Mapping[str, Bitext] = field(default_factory=dict)
@@ -48,9 +48,9 @@ class BitextSplits:
 def bucc_candidates(
     bitext: Bitext, english: np.ndarray, others: np.ndarray, neighbors: int = 4, margin: bool = True
 ) -> dict[tuple[str, str], float]:
-    """Pairs that may be translations, with their scores.
+    """Candidate pairs of translations, with their scores.
 
-    Of equal sentences one takes part, and its pair is then left out, since nobody can say which of them is meant. So
+    Of equal sentences one is compared, and its pair is then dropped, since it is ambiguous which of them is meant. So
     does XTREME.
 
     Args:
@@ -64,7 +64,7 @@ def bucc_candidates(
         Scores by (id of the other sentence, id of the English one), highest first.
 
     Raises:
-        ValueError: for other numbers of vectors than of sentences.
+        ValueError: for another number of vectors than of sentences.
 
     >>> bitext = Bitext({"en-01": "Yes.", "en-02": "No."}, {"de-01": "Nein.", "de-02": "Ja."})
     >>> bucc_candidates(bitext, np.eye(2), np.eye(2)[::-1])
@@ -85,7 +85,7 @@ def bucc_thresholds(dev: Mapping[str, Bitext], vectors: Vectors) -> dict[str, fl
         vectors: of the English sentences and of the others, by language.
 
     Raises:
-        UserError: for a bitext whose translations are hidden.
+        UserError: for a bitext without gold pairs.
     """
     return {
         language: best_threshold(bucc_candidates(bitext, *vectors[language]), _gold(bitext, language))
@@ -96,15 +96,15 @@ def bucc_thresholds(dev: Mapping[str, Bitext], vectors: Vectors) -> dict[str, fl
 def bucc_pairs(
     bitexts: Mapping[str, Bitext], vectors: Vectors, thresholds: Mapping[str, float]
 ) -> dict[str, list[tuple[str, str]]]:
-    """The pairs that are believed, by language, to be handed in.
+    """The mined pairs of each language, for a submission.
 
     Args:
         bitexts: bitexts by language.
         vectors: of the English sentences and of the others, by language.
-        thresholds: the lowest score that is believed, by language.
+        thresholds: the lowest score of a mined pair, by language.
 
     Returns:
-        Pairs (id of the other sentence, id of the English one), the surest first.
+        Pairs (id of the other sentence, id of the English one), highest score first.
     """
     return {
         language: [
@@ -117,18 +117,18 @@ def bucc_pairs(
 def bucc_scores(
     bitexts: Mapping[str, Bitext], vectors: Vectors, thresholds: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
-    """F1 of the pairs that are believed: BUCC.
+    """F1 of the mined pairs: BUCC.
 
     Args:
         bitexts: bitexts by language.
         vectors: of the English sentences and of the others, by language.
-        thresholds: the lowest score that is believed, by language, chosen on the development sets.
+        thresholds: the lowest score of a mined pair, by language, chosen on the development sets.
 
     Returns:
         `{language: {"f1": ...}}`, between 0 and 1.
 
     Raises:
-        UserError: for a bitext whose translations are hidden.
+        UserError: for a bitext without gold pairs.
     """
     return {
         language: {
@@ -139,14 +139,14 @@ def bucc_scores(
 
 
 def tatoeba_rows(bitexts: Mapping[str, Bitext], vectors: Vectors) -> dict[str, list[int]]:
-    """Rows of the translations that are nearest by cosine, by language, to be handed in.
+    """Rows of the nearest sentences by cosine similarity, by language, for a submission.
 
     Args:
         bitexts: bitexts by language.
         vectors: of the English sentences and of the others, by language.
 
     Returns:
-        For each English sentence a row of the other language's file, from 0; of equally near ones the first.
+        For each English sentence a row of the other language's file, from 0; ties go to the first.
 
     >>> bitext = Bitext({"0": "No.", "1": "Yes."}, {"0": "Ja.", "1": "Nein."})
     >>> tatoeba_rows({"de": bitext}, {"de": (np.eye(2), np.array([[0, 3], [2, 1]]))})
@@ -157,14 +157,14 @@ def tatoeba_rows(bitexts: Mapping[str, Bitext], vectors: Vectors) -> dict[str, l
         english, others = (np.asarray(side) for side in vectors[language])
         _check_sizes(bitext, english, others)
         lengths = np.linalg.norm(others, axis=1)
-        # an English vector's own length does not change which of the others is nearest
+        # an English vector's own norm does not change its nearest neighbor
         cosines = english @ (others / np.where(lengths == 0, 1, lengths)[:, None]).T
         rows[language] = cosines.argmax(axis=1).tolist()
     return rows
 
 
 def tatoeba_scores(bitexts: Mapping[str, Bitext], vectors: Vectors) -> dict[str, dict[str, float]]:
-    """How often the nearest sentence of the other language is the translation of an English one: Tatoeba.
+    """Bitext retrieval accuracy (precision@1), from English to the other language: Tatoeba.
 
     Args:
         bitexts: bitexts by language, in which every sentence has one translation.
@@ -174,7 +174,7 @@ def tatoeba_scores(bitexts: Mapping[str, Bitext], vectors: Vectors) -> dict[str,
         `{language: {"accuracy": ...}}`, between 0 and 1.
 
     Raises:
-        UserError: for a bitext whose translations are hidden.
+        UserError: for a bitext without gold pairs.
 
     >>> bitext = Bitext({"0": "No.", "1": "Yes."}, {"0": "Ja.", "1": "Nein."}, frozenset({("0", "1"), ("1", "0")}))
     >>> tatoeba_scores({"de": bitext}, {"de": (np.eye(2), np.eye(2)[::-1])})
@@ -193,12 +193,12 @@ def tatoeba_scores(bitexts: Mapping[str, Bitext], vectors: Vectors) -> dict[str,
 
 def _gold(bitext, language):
     if bitext.gold is None:
-        raise UserError(f"the translations of {language} are hidden: they can be handed in, and not scored here")
+        raise UserError(f"the gold pairs of {language} are not public: predict a submission instead of scoring here")
     return bitext.gold
 
 
 def _distinct(sentences: Mapping[str, str]) -> tuple[list[int], list[str | None]]:
-    """Rows of the first of equal sentences, and their ids, None where there are others like it."""
+    """Rows of the first of equal sentences, and their ids, None where a sentence is not unique."""
     first: dict[str, int] = {}
     for row, sentence in enumerate(sentences.values()):
         first.setdefault(sentence, row)
@@ -209,6 +209,6 @@ def _distinct(sentences: Mapping[str, str]) -> tuple[list[int], list[str | None]
 def _check_sizes(bitext, english, others):
     if (len(english), len(others)) != (len(bitext.english), len(bitext.others)):
         raise ValueError(
-            f"{len(english)} and {len(others)} vectors were given for {len(bitext.english)} English sentences and "
+            f"there are {len(english)} and {len(others)} vectors for {len(bitext.english)} English sentences and "
             f"{len(bitext.others)} others"
         )

@@ -1,9 +1,9 @@
-"""Finding sentences' translations by their vectors, as XTREME's two retrieval tasks do: BUCC and Tatoeba.
+"""Translation pairs by their vectors, as in XTREME's two retrieval tasks: BUCC and Tatoeba.
 
-In Tatoeba every sentence has its translation among the others, and the nearest by cosine is the answer. In BUCC few
-have one: pairs of neighbors are scored, and a threshold, chosen on the development set, says which to believe. A
-cosine is not comparable from one sentence to the next, so that a pair's is divided by the mean cosine of the
-neighbors of both (Artetxe and Schwenk 2019, "Margin-based parallel corpus mining"). Source: google-research/xtreme.
+In Tatoeba every sentence has a translation among the others, and the nearest neighbor by cosine is predicted. In BUCC
+few have one: pairs of neighbors are scored, and a threshold, chosen on the development set, decides. Cosines are not
+comparable between sentences, so a pair's is divided by the mean cosine of the neighbors of both (Artetxe and Schwenk
+2019, "Margin-based parallel corpus mining"). Source: google-research/xtreme.
 """
 
 from collections.abc import Hashable, Mapping, Set
@@ -15,14 +15,14 @@ from rembed_keras.tasks.retrieval.parallel_text import hits_at_1
 
 Pair = TypeVar("Pair", bound=Hashable)
 
-ROWS = 256  # sentences whose cosines to all others are held in memory at a time
+ROWS = 256  # sentences whose cosines to all others are in memory at a time
 
 
 def tatoeba_accuracy(english: np.ndarray, others: np.ndarray) -> float:
-    """How often an English sentence's nearest vector by cosine is that of its translation.
+    """Share of English sentences whose nearest neighbor by cosine is their translation: precision@1.
 
-    XTREME's script asks in this direction; the arguments in the other order ask from the other language. Vectors are
-    taken as they are, no mean is moved. A tie counts for what chance would make of it.
+    This is the direction of XTREME's script; swap the arguments for the other one. Vectors are not centered. A tie
+    counts as its expected value under random choice.
 
     Args:
         english: float [N, D], row i a translation of row i of the others.
@@ -40,16 +40,16 @@ def mine(
 ) -> dict[tuple[int, int], float]:
     """Candidate translations: a sentence of one language with its best neighbor in the other, each used once.
 
-    Of all sentences' best pairs, of both languages, the highest is taken first, and a pair is left out if one of its
-    sentences is already taken, or if its score is not positive. Equal sentences should be given once.
+    The best pairs of all sentences, of both languages, are accepted greedily by score; a pair is dropped if one of its
+    sentences is already in a pair, or if its score is not positive. Equal sentences should be passed once.
 
     Args:
-        sources: float [N, D], a vector a sentence.
+        sources: float [N, D], one vector per sentence.
         targets: float [M, D].
-        neighbors: how many neighbors of a sentence are considered, and make up its mean; fewer if there are not as
-            many.
+        neighbors: k, how many nearest neighbors of a sentence are candidates and enter its mean; fewer if there are
+            not as many.
         margin: whether a pair's score is its cosine divided by the mean of both sentences' mean cosines to their
-            neighbors, and 0 where that is not positive; else it is the cosine.
+            neighbors (ratio margin), and 0 where that is not positive; else it is the cosine.
 
     Returns:
         Scores by (row of a source, row of a target), highest first.
@@ -78,16 +78,16 @@ def mine(
 def best_threshold(scores: Mapping[Pair, float], gold: Set[Pair]) -> float:
     """The threshold with the highest F1, to be chosen on a development set: BUCC.
 
-    It lies halfway between the lowest score that is believed and the next, and is the lowest score of all if all are
-    believed. Of several that are as good the highest is taken. Equal scores stand or fall together: XTREME's pass over
-    the sorted list may count a part of them, and then names a threshold that does not have that F1.
+    It lies halfway between the lowest accepted score and the next, and is the lowest score if all are accepted. Of
+    several optima the highest is returned. Equal scores are accepted together: XTREME's pass over the sorted list may
+    count a part of them, and then returns a threshold that does not have that F1.
 
     Args:
         scores: scores by pair.
-        gold: the right pairs.
+        gold: the gold pairs.
 
     Returns:
-        A threshold for `mining_f1`; 0 if no pair is right.
+        A threshold for `mining_f1`; 0 if no pair is a gold pair.
 
     >>> best_threshold({("a", "x"): 0.9, ("b", "y"): 0.7, ("c", "z"): 0.4}, gold={("a", "x"), ("b", "y")})
     0.55
@@ -108,18 +108,18 @@ def mining_f1(scores: Mapping[Pair, float], gold: Set[Pair], threshold: float) -
 
     Args:
         scores: scores by pair.
-        gold: the right pairs.
-        threshold: the lowest score that is believed.
+        gold: the gold pairs.
+        threshold: the lowest score that is accepted.
 
     Returns:
-        Between 0 and 1; 0 where no pair that is believed is right.
+        Between 0 and 1; 0 if no accepted pair is a gold pair.
 
     >>> mining_f1({("a", "x"): 0.9, ("b", "y"): 0.7, ("c", "z"): 0.4}, gold={("a", "x"), ("d", "u")}, threshold=0.5)
     0.5
     """
-    believed = {pair for pair, score in scores.items() if score >= threshold}
-    right = len(believed & gold)
-    return 2 * right / (len(believed) + len(gold)) if right else 0.0
+    accepted = {pair for pair, score in scores.items() if score >= threshold}
+    right = len(accepted & gold)
+    return 2 * right / (len(accepted) + len(gold)) if right else 0.0
 
 
 def _unit(vectors):
@@ -141,7 +141,7 @@ def _nearest(queries, candidates, neighbors):
 
 
 def _best(near, cosines, means, margin):
-    """Of each query's neighbors, rows of the others [N, K], that of the highest score, and the scores [N]."""
+    """The best scoring neighbor of each query [N], and its score [N]; `near` are the rows of its neighbors [N, K]."""
     scores = cosines
     if margin:
         mean = (cosines.mean(axis=1, keepdims=True) + means[near]) / 2  # [N, K]
@@ -151,6 +151,6 @@ def _best(near, cosines, means, margin):
 
 
 def _between(low, high):
-    """A number that high reaches and low does not."""
+    """A threshold that `high` reaches and `low` does not."""
     middle = low + (high - low) / 2
     return middle if middle > low else high

@@ -1,8 +1,8 @@
-"""Finding a sentence's translation among others: what an encoder knows of languages before any fine-tuning.
+"""Bitext retrieval of a pre-trained encoder, without fine-tuning: precision@1 of translations.
 
-A sentence is the mean over its tokens, [CLS] and [SEP] left out, of the middle layers; from every vector its
-language's mean is taken, which is the same as moving the queries by the mean difference of the two languages, and the
-nearest by Euclidean distance is the answer. Source: Chung et al. 2021, appendix A.9.
+A sentence vector is the mean over its tokens, without [CLS] and [SEP], of the middle layers. Vectors are centered per
+language, which is the same as moving the queries by the mean difference of the two languages, and the nearest neighbor
+by Euclidean distance is the prediction. Source: Chung et al. 2021, appendix A.9.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ class ParallelText:
     """Sentences of many languages, parallel by line.
 
     Args:
-        folder: folder of `<language>.txt` or `.txt.gz` of as many lines each; an empty line is a missing translation.
+        folder: folder of `<language>.txt` or `.txt.gz` of equal length; an empty line is a missing translation.
         pivot: the language that the others are paired with.
 
     Attributes:
@@ -35,7 +35,7 @@ class ParallelText:
         self.name, self.pivot = Path(folder).name, pivot
         files = text_files(folder)
         if pivot not in files:
-            raise UserError(f"{folder} has no {pivot}.txt, which the other languages are paired with")
+            raise UserError(f"{folder} has no {pivot}.txt: the pivot language must be there")
         self.lines = {language: list(read_lines(path)) for language, path in files.items()}
         size = len(self.lines[pivot])
         for language, lines in self.lines.items():
@@ -48,26 +48,26 @@ class ParallelText:
         return [language for language in self.lines if language != self.pivot]
 
     def pairs(self, language: str) -> np.ndarray:
-        """Numbers of the lines that both the pivot and a language have."""
+        """Indices of the lines that both the pivot and a language have."""
         both = zip(self.lines[self.pivot], self.lines[language], strict=True)
         return np.array([i for i, (ours, theirs) in enumerate(both) if ours and theirs], np.int64)
 
 
 def sentence_encoder(encoder) -> keras.Model:
-    """A model that gives one vector a sentence: the mean of the middle layers over its tokens.
+    """A model of sentence vectors: the mean of the middle layers over a sentence's tokens.
 
     Args:
         encoder: an `Encoder` of L layers; layer L/2 is the middle, or the two around it.
 
     Returns:
-        A model with the encoder's inputs and `[CLS] ... [SEP]` rows in mind, output [B, D].
+        A model with the encoder's inputs, for rows `[CLS] ... [SEP]`, and output [B, D].
     """
     inputs = encoder.input
     states = encoder(inputs)["hidden_states"]
     middle = {encoder.num_layers // 2, (encoder.num_layers + 1) // 2}
     mean = sum(states[layer] for layer in middle) / len(middle)  # L + 1 times [B, S, D] -> [B, S, D]
     inside = keras.ops.cast(keras.ops.not_equal(inputs["padding_mask"], 0), "float32")
-    # the first token is [CLS]; the last one, whose right neighbour is padding or nothing, is [SEP]
+    # the first token is [CLS]; the last one, which padding or nothing follows, is [SEP]
     has_next = keras.ops.pad(inside[:, 1:], ((0, 0), (0, 1)))
     is_first = keras.ops.cast(keras.ops.equal(keras.ops.cumsum(inside, axis=1), 1.0), "float32") * inside
     weights = inside * has_next * (1.0 - is_first)
@@ -78,13 +78,13 @@ def sentence_encoder(encoder) -> keras.Model:
 def embed(
     sentences: keras.Model, text: ParallelText, tokenizer: Tokenizer, sequence_length: int
 ) -> dict[str, np.ndarray]:
-    """Vectors [lines, D] of every sentence, by language; those of empty lines mean nothing.
+    """Vectors [lines, D] of every sentence, by language; those of empty lines are undefined.
 
     Args:
         sentences: a `sentence_encoder`.
         text: the sentences.
         tokenizer: the encoder's.
-        sequence_length: S, tokens that are read of a sentence.
+        sequence_length: S; longer sentences are truncated.
     """
     everything = [line for lines in text.lines.values() for line in lines]
     vectors = predict(sentences, encode(everything, tokenizer, sequence_length))
@@ -92,7 +92,7 @@ def embed(
 
 
 def precision_at_1(queries: np.ndarray, candidates: np.ndarray) -> tuple[float, float]:
-    """How often the nearest vector is that of the translation, from queries to candidates and back.
+    """Precision@1 of centered vectors by Euclidean distance, from queries to candidates and back.
 
     Args:
         queries: float [N, D], row i a translation of row i of the candidates.
@@ -105,8 +105,8 @@ def precision_at_1(queries: np.ndarray, candidates: np.ndarray) -> tuple[float, 
 
 
 def hits_at_1(similarity: np.ndarray) -> tuple[float, float]:
-    """Share of rows, and of columns, of a similarity [N, N] whose diagonal is largest; a tie counts for what chance
-    would make of it."""
+    """Share of rows, and of columns, of a similarity [N, N] whose diagonal is largest; a tie counts as its expected
+    value under random choice."""
     shares = []
     for matrix in (similarity, similarity.T):
         best = matrix == matrix.max(axis=1, keepdims=True)

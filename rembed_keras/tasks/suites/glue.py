@@ -1,7 +1,7 @@
-"""GLUE from the files of its official download, a folder of a folder a task: `glue_data/CoLA/train.tsv` and so on.
+"""GLUE from the files of its official download, with a folder per task: `glue_data/CoLA/train.tsv` and so on.
 
-Labels have the names that `rembed_keras.tasks.submissions` hands in. They are hidden in the tests, which are left out
-where their files are not there. Quotes are letters like others: the files have been written so. Source: Wang et al.
+Labels have the names of submissions, see `rembed_keras.tasks.suites.submissions`. Test sets are unlabeled, and
+optional: they are read where their files are there. Quotes are ordinary characters in these files. Source: Wang et al.
 2019, "GLUE"; nyu-mll/GLUE-baselines, download_glue_data.py.
 """
 
@@ -19,10 +19,10 @@ HIGHEST_SCORE = 5.0  # of STS-B; the lowest is 0
 
 
 def cola(folder: str | Path) -> Splits:
-    """CoLA: whether a sentence is good English, "1", or not, "0".
+    """CoLA: whether a sentence is acceptable English, "1", or not, "0".
 
     Args:
-        folder: the folder of GLUE; `CoLA/train.tsv` and `dev.tsv` have four columns without names.
+        folder: the folder of GLUE; `CoLA/train.tsv` and `dev.tsv` have four columns without a header.
 
     Raises:
         UserError: for a file that is missing or malformed.
@@ -32,7 +32,7 @@ def cola(folder: str | Path) -> Splits:
 
 
 def sst2(folder: str | Path) -> Splits:
-    """SST-2: whether a phrase of a film review is friendly, "1", or not, "0".
+    """SST-2: whether a phrase of a film review is positive, "1", or negative, "0".
 
     Args:
         folder: the folder of GLUE, with `SST-2/train.tsv`, `dev.tsv` and `test.tsv`.
@@ -47,12 +47,12 @@ def sst2(folder: str | Path) -> Splits:
 
 
 def mrpc(folder: str | Path) -> Splits:
-    """MRPC: whether two sentences say the same, "1", or not, "0".
+    """MRPC: whether two sentences are paraphrases, "1", or not, "0".
 
     Args:
         folder: the folder of GLUE, with `MRPC/train.tsv`, `dev.tsv` and `test.tsv`; or with Microsoft's files
-            `MRPC/msr_paraphrase_train.txt` and `msr_paraphrase_test.txt`, whose labels are not hidden, and GLUE's
-            `dev_ids.tsv`, which says which examples are for development.
+            `MRPC/msr_paraphrase_train.txt` and `msr_paraphrase_test.txt`, which is labeled, and GLUE's `dev_ids.tsv`,
+            which lists the development examples.
 
     Raises:
         UserError: for a file that is missing or malformed.
@@ -66,11 +66,11 @@ def mrpc(folder: str | Path) -> Splits:
 
 
 def stsb(folder: str | Path) -> Splits:
-    """STS-B: how much alike two sentences are, a number from 0 to 5.
+    """STS-B: the semantic similarity of two sentences, a number from 0 to 5.
 
     Args:
         folder: the folder of GLUE, with `STS-B/train.tsv`, `dev.tsv` and `test.tsv`; or with the files of the original
-            benchmark `STS-B/sts-train.csv`, `sts-dev.csv` and `sts-test.csv`, whose scores are not hidden.
+            benchmark `STS-B/sts-train.csv`, `sts-dev.csv` and `sts-test.csv`, which is labeled.
 
     Raises:
         UserError: for a file that is missing or malformed, or a score that is not from 0 to 5.
@@ -84,10 +84,10 @@ def stsb(folder: str | Path) -> Splits:
 
 
 def qqp(folder: str | Path) -> Splits:
-    """QQP: whether two questions ask the same, "1", or not, "0".
+    """QQP: whether two questions are duplicates, "1", or not, "0".
 
-    Some rows of the official `train.tsv` have lost columns. They are left out, as everywhere, with a warning that
-    counts them. A question may be empty.
+    Some rows of the official `train.tsv` lack columns. They are skipped, as is usual, with a warning that counts them.
+    A question may be empty.
 
     Args:
         folder: the folder of GLUE, with `QQP/train.tsv`, `dev.tsv` and `test.tsv`.
@@ -105,14 +105,14 @@ def qqp(folder: str | Path) -> Splits:
 
 
 def mnli(folder: str | Path) -> Splits:
-    """MNLI: whether the second sentence follows from the first, contradicts it, or neither.
+    """MNLI: whether the first sentence entails the second, contradicts it, or neither.
 
     Args:
         folder: the folder of GLUE, with `MNLI/train.tsv`, `dev_matched.tsv`, `dev_mismatched.tsv` and so on.
 
     Returns:
-        Parts "en", which is matched: of the same genres as the training data, and "mismatched". Among the tests is also
-        "diagnostic", where there is a file of it; see `diagnostic`.
+        Parts "en", which is the matched one, of the same genres as the training data, and "mismatched". The test parts
+        include "diagnostic" where its file is there; see `diagnostic`.
 
     Raises:
         UserError: for a file that is missing or malformed.
@@ -129,15 +129,15 @@ def mnli(folder: str | Path) -> Splits:
 
 
 def diagnostic(folder: str | Path) -> Splits:
-    """GLUE's diagnostic set, for models of MNLI; it has nothing to train on.
+    """GLUE's diagnostic set, for models of MNLI; it has no training data.
 
     Args:
         folder: the folder of GLUE, with `diagnostic-full.tsv`, which has labels, or `diagnostic.tsv`, in its folder
             `diagnostic` or `MNLI`.
 
     Returns:
-        The part "diagnostic" of the tests. Rows of the full file, which have no numbers, are numbered from 0: its order
-        is that of the other.
+        The test part "diagnostic". Rows of the full file, which have no ids, are numbered from 0, which gives the ids
+        of the other.
 
     Raises:
         UserError: for a file that is missing or malformed.
@@ -161,7 +161,7 @@ def qnli(folder: str | Path) -> Splits:
 
 
 def rte(folder: str | Path) -> Splits:
-    """RTE: whether the second text follows from the first, "entailment" or "not_entailment".
+    """RTE: whether the first text entails the second, "entailment" or "not_entailment".
 
     Args:
         folder: the folder of GLUE, with `RTE/train.tsv`, `dev.tsv` and `test.tsv`.
@@ -173,7 +173,7 @@ def rte(folder: str | Path) -> Splits:
 
 
 def wnli(folder: str | Path) -> Splits:
-    """WNLI: whether the second sentence, where a name stands for a pronoun, follows from the first, "1", or not, "0".
+    """WNLI: whether the second sentence, which replaces a pronoun by a name, follows from the first, "1", or not, "0".
 
     Args:
         folder: the folder of GLUE, with `WNLI/train.tsv`, `dev.tsv` and `test.tsv`.
@@ -193,7 +193,7 @@ def _pairs(folder, task, text, pair, labels):
 
 
 def _tests(folder, task, text, pair=None, id="index", part="en", name="test.tsv"):  # noqa: A002
-    """The test as a part, if it is there."""
+    """The test part, if its file is there."""
     path = Path(folder) / task / name
     return {part: read_table(path, text, pair, None, id)} if path.exists() else {}
 
@@ -225,7 +225,7 @@ def _read_mrpc(path):
 
 
 def _split_mrpc(path):
-    """Microsoft's training data by the ids that GLUE set aside, pairs of those of the sentences."""
+    """Microsoft's training data, split by GLUE's ids of development examples, which are pairs of sentence ids."""
     dev_ids = {tuple(cells) for _, cells in read_rows(path.with_name("dev_ids.tsv"))}
     ids = [tuple(cells[1:3]) for _, cells in read_rows(path, "\t")][1:]
     parts: dict[bool, list[Labelled]] = {False: [], True: []}
@@ -245,7 +245,7 @@ def _read_scores(path):
 
 
 def _read_sts(path):
-    """The original's rows have no names: genre, file, year, number, score, two sentences, at times their sources."""
+    """The original has no header: genre, file, year, id, score, two sentences, at times their sources."""
     examples: list[Labelled] = []
     for number, cells in read_rows(path, "\t"):
         place = f"{path}, line {number}"

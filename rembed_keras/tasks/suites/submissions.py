@@ -1,6 +1,6 @@
-"""What GLUE and SuperGLUE want to be handed in: one file a test, to be put into one archive.
+"""Submissions to GLUE and SuperGLUE: one file per test set, to be zipped together.
 
-Sources: the FAQ of gluebenchmark.com and super.gluebenchmark.com, and the writers of nyu-mll/jiant.
+Sources: the FAQ of gluebenchmark.com and super.gluebenchmark.com, and the submission writers of nyu-mll/jiant.
 """
 
 import json
@@ -12,7 +12,7 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.tasks.kinds.examples import Labelled
 from rembed_keras.tasks.suites import glue, superglue
 
-# by task and part of its tests: the file's name, and the names that labels have
+# by task and test part: the file's name and the label names
 GLUE_FILES: dict[tuple[str, str], tuple[str, Sequence[str]]] = {
     ("cola", "en"): ("CoLA.tsv", glue.BINARY),
     ("sst2", "en"): ("SST-2.tsv", glue.BINARY),
@@ -43,28 +43,28 @@ SUPERGLUE_FILES: dict[tuple[str, str], tuple[str, Sequence[str]]] = {
 def write_glue(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str | float], part: str = "en"
 ) -> Path:
-    """Writes a file of GLUE's: a line an example, its index and the prediction.
+    """Writes a file of a GLUE submission: one line per example, its index and the prediction.
 
     Args:
         folder: where to write; it is made if it is not there.
-        task: "cola", "mnli" and so on: the name of the function in `rembed_keras.tasks.glue`.
-        examples: N examples, a part of the task's tests.
-        answers: N labels; for "stsb" numbers, which are cut to 0 to 5 and written with three decimals.
+        task: "cola", "mnli" and so on: the name of the function in `rembed_keras.tasks.suites.glue`.
+        examples: N examples, a test part of the task.
+        answers: N labels; for "stsb" numbers, which are clipped to 0 to 5 and written with three decimals.
         part: the part, for MNLI also "mismatched" and "diagnostic".
 
     Returns:
         The file, such as `CoLA.tsv`, `MNLI-m.tsv`, `MNLI-mm.tsv` or `AX.tsv`.
 
     Raises:
-        UserError: for a task or part that is unknown.
-        ValueError: for other numbers of answers than of examples, or an answer that is no label of the task.
+        UserError: for an unknown task or part.
+        ValueError: for another number of answers than of examples, or an answer that is no label of the task.
     """
     name, labels = _file(GLUE_FILES, task, part)
     _check(examples, answers, labels)
     if not labels:
         scores = [float(answer) for answer in answers]
         if not all(map(math.isfinite, scores)):
-            raise ValueError("a score that is not finite cannot be handed in")
+            raise ValueError("predicted scores must be finite")
         answers = [f"{min(max(score, 0.0), glue.HIGHEST_SCORE):.3f}" for score in scores]
     rows = [f"{example.id}\t{answer}" for example, answer in zip(examples, answers, strict=True)]
     return _write(folder, name, ["index\tprediction", *rows])
@@ -73,35 +73,35 @@ def write_glue(
 def write_superglue(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str], part: str = "en"
 ) -> Path:
-    """Writes a file of SuperGLUE's: a line of JSON an example, or a passage in MultiRC.
+    """Writes a file of a SuperGLUE submission: one line of JSON per example, per passage in MultiRC.
 
     Args:
         folder: where to write; it is made if it is not there.
-        task: "boolq", "rte" and so on: the name of the function in `rembed_keras.tasks.superglue`.
-        examples: N examples, a part of the task's tests.
-        answers: N labels. In COPA and ReCoRD the one candidate of every question that is chosen is "true".
+        task: "boolq", "rte" and so on: the name of the function in `rembed_keras.tasks.suites.superglue`.
+        examples: N examples, a test part of the task.
+        answers: N labels. In COPA and ReCoRD exactly one candidate of every question is "true".
         part: the part, for RTE also "AX-b" and "AX-g".
 
     Returns:
         The file, such as `BoolQ.jsonl`.
 
     Raises:
-        UserError: for a task or part that is unknown.
-        ValueError: for other numbers of answers than of examples, an answer that is no label of the task, or a question
-            of COPA or ReCoRD without exactly one "true".
+        UserError: for an unknown task or part.
+        ValueError: for another number of answers than of examples, an answer that is no label of the task, or a
+            question of COPA or ReCoRD without exactly one "true".
     """
     name, labels = _file(SUPERGLUE_FILES, task, part)
     _check(examples, answers, labels)
-    rows = SUPERGLUE_ROWS.get(task, _as_they_are)(examples, answers)
+    rows = SUPERGLUE_ROWS.get(task, _label_rows)(examples, answers)
     return _write(folder, name, [json.dumps(row) for row in rows])
 
 
-def _as_they_are(examples, answers):
+def _label_rows(examples, answers):
     return [{"idx": int(example.id), "label": answer} for example, answer in zip(examples, answers, strict=True)]
 
 
 def _capitalized(examples, answers):
-    return _as_they_are(examples, [answer.capitalize() for answer in answers])
+    return _label_rows(examples, [answer.capitalize() for answer in answers])
 
 
 def _copa_rows(examples, answers):
@@ -129,7 +129,7 @@ def _multirc_rows(examples, answers):
 
 
 def _chosen(examples, answers):
-    """The candidate of each question that was called true."""
+    """The candidate of each question that is predicted as true."""
     chosen: dict[str, Labelled | None] = dict.fromkeys(example.group for example in examples)
     for example, answer in zip(examples, answers, strict=True):
         if answer == "true":
@@ -142,14 +142,14 @@ def _chosen(examples, answers):
     return chosen
 
 
-# rows of the tasks whose labels are not handed in as they are
+# rows of the tasks whose submissions are not plain labels
 SUPERGLUE_ROWS = {"copa": _copa_rows, "multirc": _multirc_rows, "record": _record_rows, "wsc": _capitalized}
 
 
 def _file(files, task, part):
     parts = {known: file for (name, known), file in files.items() if name == task}
     if not parts:
-        raise UserError(f"no file is handed in for {task}{did_you_mean(task, [name for name, _ in files])}")
+        raise UserError(f"the submission has no task {task}{did_you_mean(task, [name for name, _ in files])}")
     if part not in parts:
         raise UserError(f"{task} has no test {part}, but {', '.join(parts)}")
     return parts[part]
@@ -157,7 +157,7 @@ def _file(files, task, part):
 
 def _check(examples, answers, labels):
     if len(examples) != len(answers):
-        raise ValueError(f"{len(answers)} answers were given to {len(examples)} examples")
+        raise ValueError(f"there are {len(answers)} answers for {len(examples)} examples")
     strange = next((answer for answer in answers if labels and answer not in labels), None)
     if strange is not None:
         raise ValueError(f"{strange!r} is none of {', '.join(labels)}")

@@ -1,8 +1,8 @@
-"""SuperGLUE from the files of its official download, a folder of a folder a task: `SuperGLUE/BoolQ/train.jsonl` etc.
+"""SuperGLUE from the files of its official download, with a folder per task: `SuperGLUE/BoolQ/train.jsonl` etc.
 
-Everything becomes texts and pairs with labels. Where a question has several possible answers (COPA, MultiRC, ReCoRD),
-each is an example of its own with the label "true" or "false", the question's name as `group` and itself as `answer`.
-Labels are hidden in the tests, which are left out where their files are not there. What is missing or malformed is a
+Everything becomes texts and pairs with labels. Where a question has several candidate answers (COPA, MultiRC, ReCoRD),
+each is an example of its own with the label "true" or "false", the question's id as `group` and its text as `answer`.
+Test sets are unlabeled, and optional: they are read where their files are there. What is missing or malformed is a
 `UserError` that names file and line. Source: Wang et al. 2019, "SuperGLUE", and the files of version 2.
 """
 
@@ -17,11 +17,11 @@ from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.tasks.suites.glue import ENTAILMENT, THREE_WAY
 
 TRUTH = ("false", "true")
-# tests for models of RTE, and what their texts are called
+# test sets for models of RTE, and the keys of their texts
 ENTAILMENT_TESTS = {"AX-b": ("sentence1", "sentence2"), "AX-g": ("premise", "hypothesis")}
 # what COPA's two kinds of question ask, in the words of its authors
 COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
-# ends of a sentence; behind other letters of a passage of ReCoRD a full stop is put
+# ends of a sentence; after anything else in a passage of ReCoRD a full stop is added
 SENTENCE_ENDS = (".", "!", "?", '"', "'")
 
 Row = dict[str, Any]
@@ -40,7 +40,7 @@ def boolq(folder: str | Path) -> Splits:
 
 
 def cb(folder: str | Path) -> Splits:
-    """CommitmentBank: whether its speaker holds the second text for true ("entailment"), for false, or neither.
+    """CommitmentBank: whether the first text commits its author to the second ("entailment"), its negation, or neither.
 
     Args:
         folder: the folder of SuperGLUE.
@@ -51,7 +51,7 @@ def cb(folder: str | Path) -> Splits:
 def copa(folder: str | Path) -> Splits:
     """COPA: which of two sentences is the cause, or the effect, of another.
 
-    A text is the premise and what is asked of it, as in `COPA_QUESTIONS`; its pair is one of the two choices.
+    A text is the premise and the question, as in `COPA_QUESTIONS`; its pair is one of the two choices.
 
     Args:
         folder: the folder of SuperGLUE.
@@ -60,9 +60,9 @@ def copa(folder: str | Path) -> Splits:
 
 
 def multirc(folder: str | Path) -> Splits:
-    """MultiRC: which of a question's possible answers are right; all may be, or none.
+    """MultiRC: which of a question's candidate answers are right; all may be, or none.
 
-    A text is the passage; its pair is the question and, after a space, one possible answer.
+    A text is the passage; its pair is the question and, after a space, one candidate answer.
 
     Args:
         folder: the folder of SuperGLUE.
@@ -71,11 +71,11 @@ def multirc(folder: str | Path) -> Splits:
 
 
 def record(folder: str | Path) -> Splits:
-    """ReCoRD: which name of a passage belongs in a gap.
+    """ReCoRD: which entity of a passage fills a cloze query.
 
-    A text is the passage, its highlights behind it as sentences; its pair is the query with one of the passage's names
-    in the gap. A name that stands in the passage more than once is one candidate. All right answers are among the
-    candidates, so the answers of a query's "true" ones are what exact match and F1 are scored against.
+    A text is the passage, followed by its highlights as sentences; its pair is the query with one of the passage's
+    entities in the gap. A name that occurs more than once is one candidate. All right answers are among the candidates,
+    so the answers of a query's "true" candidates are the references of exact match and F1.
 
     Args:
         folder: the folder of SuperGLUE.
@@ -87,13 +87,13 @@ def record(folder: str | Path) -> Splits:
 
 
 def rte(folder: str | Path) -> Splits:
-    """RTE: whether the second text follows from the first, "entailment" or "not_entailment".
+    """RTE: whether the first text entails the second, "entailment" or "not_entailment".
 
     Args:
         folder: the folder of SuperGLUE.
 
     Returns:
-        Among the tests are also "AX-b" and "AX-g", where they are there; see `ax_b` and `ax_g`.
+        The test parts include "AX-b" and "AX-g" where their files are there; see `ax_b` and `ax_g`.
     """
     splits = _splits(folder, "RTE", lambda row, place: [_pair(row, place, "premise", "hypothesis", ENTAILMENT)])
     tests = dict(splits.test)
@@ -104,7 +104,7 @@ def rte(folder: str | Path) -> Splits:
 
 
 def ax_b(folder: str | Path) -> Splits:
-    """AX-b, SuperGLUE's broad diagnostic set for models of RTE: labels, in a test called "AX-b", and nothing to learn.
+    """AX-b, SuperGLUE's broad-coverage diagnostic set for models of RTE: a labeled test part "AX-b", no training data.
 
     Args:
         folder: the folder of SuperGLUE, with `AX-b/AX-b.jsonl`.
@@ -116,9 +116,9 @@ def ax_b(folder: str | Path) -> Splits:
 
 
 def ax_g(folder: str | Path) -> Splits:
-    """AX-g, Winogender, for models of RTE: labels, in a test called "AX-g", and nothing to learn.
+    """AX-g, Winogender, for models of RTE: a labeled test part "AX-g", no training data.
 
-    Two examples in a row differ in the pronoun's gender alone, which `rembed_keras.tasks.metrics.gender_parity` needs.
+    Consecutive examples differ in the pronoun's gender alone, which `rembed_keras.tasks.metrics.gender_parity` needs.
 
     Args:
         folder: the folder of SuperGLUE, with `AX-g/AX-g.jsonl`.
@@ -132,30 +132,30 @@ def ax_g(folder: str | Path) -> Splits:
 def wic(folder: str | Path) -> Splits:
     """WiC: whether a word means the same in two sentences, "true", or not, "false".
 
-    The word stands in straight double quotes in both.
+    The word is marked by straight double quotes in both.
 
     Args:
         folder: the folder of SuperGLUE.
 
     Raises:
-        UserError: for a file that is missing or malformed, or a word's place that is not in its sentence.
+        UserError: for a file that is missing or malformed, or a word's offsets outside its sentence.
     """
     return _splits(folder, "WiC", _wic)
 
 
 def wsc(folder: str | Path) -> Splits:
-    """WSC: whether a pronoun stands for a noun, "true", or not, "false".
+    """WSC: whether a pronoun refers to a noun, "true", or not, "false".
 
     There is one text, with asterisks around the noun and number signs around the pronoun: "*Mark* lied. #He# laughed."
-    Some official nouns differ from the text in case or in a full stop: as many words as they have are marked.
+    Some official nouns differ from the text in case or in a full stop: the same number of words is marked.
 
     Args:
         folder: the folder of SuperGLUE.
 
     Raises:
-        UserError: for a file that is missing or malformed, or a place that is not in the text.
+        UserError: for a file that is missing or malformed, or a word that is not in the text.
 
-    Source of the signs: Raffel et al. 2020, the T5 paper's preprocessing.
+    Source of the marks: Raffel et al. 2020, the T5 paper's preprocessing.
     """
     return _splits(folder, "WSC", _wsc)
 
@@ -164,9 +164,9 @@ def _splits(folder, task, examples_of: Callable[[Row, str], Iterable[Labelled]])
     folder = Path(folder) / task
     train, dev = (_read(folder / name, examples_of) for name in ("train.jsonl", "val.jsonl"))
     for path, examples in ((folder / "train.jsonl", train), (folder / "val.jsonl", dev)):
-        bare = next((example for example in examples if example.label is None), None)
-        if bare is not None:
-            raise UserError(f"{path}, example {bare.id} has no label")
+        unlabeled = next((example for example in examples if example.label is None), None)
+        if unlabeled is not None:
+            raise UserError(f"{path}, example {unlabeled.id} has no label")
     test = folder / "test.jsonl"
     return Splits(train, {"en": dev}, {"en": _read(test, examples_of)} if test.exists() else {})
 
@@ -212,7 +212,7 @@ def _copa(row, place):
     if question not in COPA_QUESTIONS:
         raise UserError(f"{place}: question is {question!r}, neither cause nor effect")
     text, name = f"{field(row, 'premise', str, place)} {COPA_QUESTIONS[question]}", _name(row, place)
-    second = _label(row, place)  # whether the second choice is right, and not the first
+    second = _label(row, place)  # whether the second choice is the right one
     for number, truth in enumerate(TRUTH):
         choice = field(row, f"choice{number + 1}", str, place)
         label = None if second is None else TRUTH[second == truth]
@@ -225,9 +225,9 @@ def _multirc(row, place):
     for question in field(passage, "questions", list, place):
         asked, group = field(question, "question", str, place), f"{name}-{_name(question, place)}"
         for answer in field(question, "answers", list, place):
-            said = field(answer, "text", str, place)
+            candidate = field(answer, "text", str, place)
             label = _label(answer, place)
-            yield Labelled(f"{group}-{_name(answer, place)}", text, f"{asked} {said}", label, group, said)
+            yield Labelled(f"{group}-{_name(answer, place)}", text, f"{asked} {candidate}", label, group, candidate)
 
 
 def _record(row, place):
@@ -265,7 +265,7 @@ def _wic(row, place):
         sentence = field(row, f"sentence{number}", str, place)
         start, end = field(row, f"start{number}", int, place), field(row, f"end{number}", int, place)
         if not 0 <= start < end <= len(sentence):
-            raise UserError(f"{place}: characters {start} to {end} are no word of sentence{number}")
+            raise UserError(f"{place}: characters {start} to {end} are not a word of sentence{number}")
         marked.append(_marked(sentence, [(start, end, '"')]))
     yield Labelled(_name(row, place), marked[0], marked[1], _label(row, place))
 
@@ -280,7 +280,7 @@ def _wsc(row, place):
 
 
 def _span(text, words, index, place):
-    """Where words stand in a text, in characters, if the first of them is the index-th between spaces."""
+    """Character offsets of words in a text, the first of which is the index-th by whitespace."""
     found = [match.span() for match in re.finditer(r"\S+", text)]
     if not 0 <= index < len(found) or not words.strip():
         raise UserError(f"{place}: {words!r} is not at word {index} of the text")
@@ -292,9 +292,9 @@ def _span(text, words, index, place):
 
 
 def _marked(text, spans):
-    """A text with a mark before and after each of some stretches."""
+    """A text with a mark before and after each span."""
     opening = [(start, 1, -end, mark) for start, end, mark in spans]
     closing = [(end, 0, -start, mark) for start, end, mark in spans]
-    for place, _, _, mark in sorted(opening + closing, reverse=True):  # from behind, and what is outside last
+    for place, _, _, mark in sorted(opening + closing, reverse=True):  # from the end, outer marks last
         text = f"{text[:place]}{mark}{text[place:]}"
     return text

@@ -1,8 +1,8 @@
 """XTREME's nine tasks, as its download script lays them on disk: train in English, test in up to forty languages.
 
-Every function takes the download folder as a whole, since two tasks share SQuAD. The script hides the answers of all
-test sets, and Tatoeba's by sorting; a file of the same name that still has them is read with them. Settings are chosen
-by English development data, and no other is read unless it is asked for.
+Every function takes the download folder as a whole, since two tasks share SQuAD. The script removes the labels of all
+test sets, and Tatoeba's by sorting; a labeled file of the same name is read with its labels. Model selection is on
+English development data, and that of other languages is read on request only.
 
 Sources: Hu et al. 2020, "XTREME"; google-research/xtreme, `scripts/download_data.sh` and `evaluate.py`. Of the tasks:
 Conneau et al. 2018 (XNLI), Yang et al. 2019 (PAWS-X), Nivre et al. 2018 (Universal Dependencies), Pan et al. 2017
@@ -15,9 +15,10 @@ from pathlib import Path
 
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.formats.columns import WordFormat
+from rembed_keras.tasks.formats.readers import read_squad
 from rembed_keras.tasks.kinds.examples import Splits
 from rembed_keras.tasks.retrieval.bitext import BitextSplits
-from rembed_keras.tasks.suites.xtreme_files import read_bucc, read_pairs, read_questions, read_tagged, read_tatoeba
+from rembed_keras.tasks.suites.xtreme_files import read_bucc, read_pairs, read_tagged, read_tatoeba
 
 # the languages that a submission is scored in, by the name of a task's folder
 LANGUAGES = {
@@ -43,21 +44,21 @@ TAGS = {"udpos": tuple(UPOS.split()), "panx": tuple(NAMES.split())}
 TYDIQA_NAMES = "arabic bengali english finnish indonesian korean russian swahili telugu"
 NO_DEV = {"udpos": ("kk", "th", "tl", "yo")}  # languages without development data
 ENGLISH = ("en",)
-WORDS = WordFormat(separator="\t")  # they may hold spaces, also where no tag stands behind them
+WORDS = WordFormat(separator="\t")  # words may have spaces, also in files without tags
 
 
 def xnli(
     folder: str | Path, languages: Sequence[str] | None = None, dev_languages: Sequence[str] | None = ENGLISH
 ) -> Splits:
-    """Does a sentence follow from another, contradict it, or neither: XNLI, trained on MultiNLI.
+    """XNLI: whether a sentence entails another, contradicts it, or neither; trained on MultiNLI.
 
     Args:
         folder: XTREME's download folder, with `xnli/train-en.tsv`, `dev-<language>.tsv` and `test-<language>.tsv`.
-        languages: those to be tested in; all 15 by default.
-        dev_languages: those of the development data; None for all.
+        languages: test languages; all 15 by default.
+        dev_languages: development languages; None for all.
 
     Returns:
-        `Labelled` pairs; a label is one of `LABELS["xnli"]`, None in the test as XTREME brings it.
+        `Labelled` pairs; a label is one of `LABELS["xnli"]`, None in XTREME's test sets.
 
     Raises:
         UserError: for a missing or malformed file, an unknown label or language, or a label without training data.
@@ -68,17 +69,17 @@ def xnli(
 def pawsx(
     folder: str | Path, languages: Sequence[str] | None = None, dev_languages: Sequence[str] | None = ENGLISH
 ) -> Splits:
-    """Do two sentences of nearly the same words say the same: PAWS-X.
+    """PAWS-X: whether two sentences with high word overlap are paraphrases.
 
-    A few translations are missing: they are empty or "NS". They stay, as XTREME scores them too.
+    A few translations are missing: they are empty or "NS". They are kept, as XTREME scores them too.
 
     Args:
         folder: XTREME's download folder, with `pawsx/train-en.tsv`, `dev-<language>.tsv` and `test-<language>.tsv`.
-        languages: those to be tested in; all 7 by default.
-        dev_languages: those of the development data; None for all.
+        languages: test languages; all 7 by default.
+        dev_languages: development languages; None for all.
 
     Returns:
-        `Labelled` pairs; a label is "0" or "1" for a paraphrase, None in the test as XTREME brings it.
+        `Labelled` pairs; a label is "0", or "1" for a paraphrase, None in XTREME's test sets.
 
     Raises:
         UserError: for a missing or malformed file, an unknown label or language, or a label without training data.
@@ -89,15 +90,15 @@ def pawsx(
 def udpos(
     folder: str | Path, languages: Sequence[str] | None = None, dev_languages: Sequence[str] | None = ENGLISH
 ) -> Splits:
-    """The part of speech of every word: Universal Dependencies 2.5, all treebanks of a language together.
+    """UD-POS: part-of-speech tagging on Universal Dependencies 2.5, all treebanks of a language together.
 
     Args:
         folder: XTREME's download folder, with `udpos/train-en.tsv`, `dev-<language>.tsv` and `test-<language>.tsv`.
-        languages: those to be tested in; all 33 by default.
-        dev_languages: those of the development data; None for all but kk, th, tl and yo, which have none.
+        languages: test languages; all 33 by default.
+        dev_languages: development languages; None for all but kk, th, tl and yo, which have none.
 
     Returns:
-        `Tagged` sentences; a tag is one of `TAGS["udpos"]`; none in the test as XTREME brings it.
+        `Tagged` sentences; a tag is one of `TAGS["udpos"]`; none in XTREME's test sets.
 
     Raises:
         UserError: for a missing or malformed file, an unknown tag or language, or a tag without training data.
@@ -108,15 +109,15 @@ def udpos(
 def panx(
     folder: str | Path, languages: Sequence[str] | None = None, dev_languages: Sequence[str] | None = ENGLISH
 ) -> Splits:
-    """The names of people, places and organisations among words: WikiAnn, called PAN-X.
+    """PAN-X: named entity recognition of people, places and organisations on WikiAnn.
 
     Args:
         folder: XTREME's download folder, with `panx/train-en.tsv`, `dev-<language>.tsv` and `test-<language>.tsv`.
-        languages: those to be tested in; all 40 by default.
-        dev_languages: those of the development data; None for all.
+        languages: test languages; all 40 by default.
+        dev_languages: development languages; None for all.
 
     Returns:
-        `Tagged` sentences; a tag is one of `TAGS["panx"]`; none in the test as XTREME brings it.
+        `Tagged` sentences; a tag is one of `TAGS["panx"]`; none in XTREME's test sets.
 
     Raises:
         UserError: for a missing or malformed file, an unknown tag or language, or a tag without training data.
@@ -125,28 +126,28 @@ def panx(
 
 
 def xquad(folder: str | Path, languages: Sequence[str] | None = None) -> Splits:
-    """Questions of SQuAD's development data in translation: XQuAD, trained on SQuAD 1.1.
+    """XQuAD: questions of SQuAD's development data in translation; trained on SQuAD 1.1.
 
-    Development data is all of SQuAD's, as for XTREME; the English test is a part of it.
+    Development data is all of SQuAD's, as in XTREME; the English test set is a part of it.
 
     Args:
         folder: XTREME's download folder, with `squad/train-v1.1.json`, `squad/dev-v1.1.json` and
             `xquad/xquad.<language>.json`.
-        languages: those to be tested in; all 11 by default.
+        languages: test languages; all 11 by default.
 
     Returns:
-        `Question`s, without answers in the test as XTREME brings it.
+        `Question`s, without answers in XTREME's test sets.
 
     Raises:
-        UserError: for a missing or malformed file, an unknown language, or an answer that does not stand where it
-            should.
+        UserError: for a missing or malformed file, an unknown language, or an answer that is not at its start in the
+            context.
     """
     folder = Path(folder)
     return Splits(
-        train=read_questions(_first(folder, "squad/train-v1.1.json")),
-        dev={"en": read_questions(_first(folder, "squad/dev-v1.1.json"))},
+        train=read_squad(_first(folder, "squad/train-v1.1.json")),
+        dev={"en": read_squad(_first(folder, "squad/dev-v1.1.json"))},
         test={
-            language: read_questions(_first(folder, f"xquad/xquad.{language}.json"), hidden=True)
+            language: read_squad(_first(folder, f"xquad/xquad.{language}.json"), unlabeled=True)
             for language in _chosen("xquad", languages)
         },
     )
@@ -155,57 +156,57 @@ def xquad(folder: str | Path, languages: Sequence[str] | None = None) -> Splits:
 def mlqa(
     folder: str | Path, languages: Sequence[str] | None = None, dev_languages: Sequence[str] | None = ENGLISH
 ) -> Splits:
-    """Questions about passages of Wikipedia, both in one language: MLQA, trained on SQuAD 1.1.
+    """MLQA: questions about passages of Wikipedia, both in one language; trained on SQuAD 1.1.
 
     Args:
         folder: XTREME's download folder, with `squad/train-v1.1.json` and
             `mlqa/MLQA_V1/{dev,test}/{dev,test}-context-<language>-question-<language>.json`.
-        languages: those to be tested in; all 7 by default.
-        dev_languages: those of the development data; None for all.
+        languages: test languages; all 7 by default.
+        dev_languages: development languages; None for all.
 
     Returns:
-        `Question`s, without answers in the test as XTREME brings it.
+        `Question`s, without answers in XTREME's test sets.
 
     Raises:
-        UserError: for a missing or malformed file, an unknown language, or an answer that does not stand where it
-            should.
+        UserError: for a missing or malformed file, an unknown language, or an answer that is not at its start in the
+            context.
     """
     folder = Path(folder)
     name = "mlqa/MLQA_V1/{0}/{0}-context-{1}-question-{1}.json"
     parts = {
         part: {
-            language: read_questions(_first(folder, name.format(part, language)), hidden=part == "test")
+            language: read_squad(_first(folder, name.format(part, language)), unlabeled=part == "test")
             for language in _chosen("mlqa", chosen, part)
         }
         for part, chosen in (("dev", dev_languages), ("test", languages))
     }
-    return Splits(read_questions(_first(folder, "squad/train-v1.1.json")), **parts)
+    return Splits(read_squad(_first(folder, "squad/train-v1.1.json")), **parts)
 
 
 def tydiqa(folder: str | Path, languages: Sequence[str] | None = None, dev_size: int = 0) -> Splits:
-    """Questions that people asked in their own language: TyDiQA-GoldP, trained on its English part.
+    """TyDiQA-GoldP: questions that people asked in their own language; trained on the English part.
 
-    XTREME tests on the development data, so that there is none to choose settings by unless it is taken from training.
+    XTREME tests on the development data, so there is none for model selection unless it is held out from training.
 
     Args:
         folder: XTREME's download folder, with `tydiqa/tydiqa-goldp-v1.1-train/tydiqa-goldp-v1.1-train.json` and
             `tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.<language>.dev.json`, or with the names that TyDiQA gives them.
-        languages: those to be tested in; all 9 by default.
-        dev_size: how many of the last training questions are development data instead. Others about their passages are
-            left out.
+        languages: test languages; all 9 by default.
+        dev_size: how many of the last training questions are held out as development data. Other questions about their
+            passages are dropped.
 
     Returns:
-        `Question`s, without answers in the test as XTREME brings it.
+        `Question`s, without answers in XTREME's test sets.
 
     Raises:
-        UserError: for a missing or malformed file, an unknown language, an answer that does not stand where it
-            should, or more development questions than there are.
+        UserError: for a missing or malformed file, an unknown language, an answer that is not at its start in the
+            context, or more development questions than there are.
     """
     folder = Path(folder) / "tydiqa"
     whole = "tydiqa-goldp-v1.1-{0}/tydiqa-goldp-v1.1-{0}.json", "tydiqa-goldp-v1.1-{0}.json"
-    train = read_questions(_first(folder, *(name.format("train") for name in whole)), prefix="english-")
+    train = read_squad(_first(folder, *(name.format("train") for name in whole)), prefix="english-")
     if not 0 <= dev_size < len(train):
-        raise UserError(f"dev_size is {dev_size}; there are {len(train)} questions, and some must be left to train on")
+        raise UserError(f"dev_size is {dev_size}; it must be less than the {len(train)} training questions")
     held_out = train[len(train) - dev_size :]
     passages = {question.context for question in held_out}
     spelled = dict(zip(LANGUAGES["tydiqa"], TYDIQA_NAMES.split(), strict=True))
@@ -215,7 +216,7 @@ def tydiqa(folder: str | Path, languages: Sequence[str] | None = None, dev_size:
         own = f"tydiqa.goldp.{language}.dev.json", f"tydiqa-goldp-dev-{name}.json"
         names = [f"tydiqa-goldp-v1.1-dev/{each}" for each in own] + [each.format("dev") for each in whole]
         path = _first(folder, *names)
-        test[language] = read_questions(path, hidden=True, prefix=f"{name}-")
+        test[language] = read_squad(path, unlabeled=True, prefix=f"{name}-")
     return Splits(
         train=[question for question in train if question.context not in passages],
         dev={"en": held_out} if held_out else {},
@@ -224,18 +225,18 @@ def tydiqa(folder: str | Path, languages: Sequence[str] | None = None, dev_size:
 
 
 def bucc(folder: str | Path, languages: Sequence[str] | None = None) -> BitextSplits:
-    """Which sentences of two large corpora are translations of each other: BUCC 2018, never trained on.
+    """BUCC 2018: bitext mining, which sentences of two large corpora are translations of each other; no training.
 
     Args:
         folder: XTREME's download folder, with `bucc2018/<language>-en.{dev,test}.{<language>,en}`, lines of id and
             sentence, and `.gold`, lines of both ids; the test's is not in XTREME.
-        languages: those beside English; all 4 by default.
+        languages: languages other than English; all 4 by default.
 
     Returns:
         `Bitext`s of development and test by language.
 
     Raises:
-        UserError: for a missing or malformed file, an unknown language, an id that comes twice, or a gold id of no
+        UserError: for a missing or malformed file, an unknown language, an id that comes twice, or a gold id without a
             sentence.
     """
     folder, chosen = Path(folder) / "bucc2018", _chosen("bucc2018", languages)
@@ -244,20 +245,20 @@ def bucc(folder: str | Path, languages: Sequence[str] | None = None) -> BitextSp
 
 
 def tatoeba(folder: str | Path, languages: Sequence[str] | None = None) -> BitextSplits:
-    """Which sentence of another language is the translation of an English one: Tatoeba, never trained on.
+    """Tatoeba: bitext retrieval, which sentence of another language translates an English one; no training.
 
-    XTREME's script hides which it is by sorting the English sentences. It is found out where the files that it sorted,
-    of LASER, stand beside: `tatoeba.<language of three letters>-eng.eng`. English that is not sorted is parallel.
+    XTREME's script removes the alignment by sorting the English sentences. It is restored where the original files of
+    LASER, `tatoeba.<language of three letters>-eng.eng`, are in the folder too. Unsorted English is parallel.
 
     Args:
         folder: XTREME's download folder, with `tatoeba/<language>-en.<language>` and `<language>-en.en`.
-        languages: those beside English; all 36 by default.
+        languages: languages other than English; all 36 by default.
 
     Returns:
-        `Bitext`s of the test by language; ids are numbers of lines, from 0.
+        `Bitext`s of the test by language; ids are line indices, from 0.
 
     Raises:
-        UserError: for a missing or empty file, files of other lengths, or an unknown language.
+        UserError: for a missing or empty file, files of different length, or an unknown language.
     """
     folder = Path(folder) / "tatoeba"
     return BitextSplits(test={language: read_tatoeba(folder, language) for language in _chosen("tatoeba", languages)})
@@ -275,7 +276,7 @@ def _by_language(folder, read, classes, languages, dev_languages, form=None):
 
 
 def _chosen(task, languages, part="test"):
-    """The languages asked for, or all of a task that have such a part."""
+    """The requested languages, or all of a task that have such a part."""
     known = LANGUAGES[task]
     for language in known if languages is None else languages:
         if language not in known:
@@ -285,8 +286,8 @@ def _chosen(task, languages, part="test"):
 
 
 def _first(folder, *names):
-    """The first of some files that is there."""
+    """The first of several possible files that exists."""
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None:
-        raise UserError(f"{folder / names[0]} is missing; XTREME's scripts/download_data.sh makes it")
+        raise UserError(f"{folder / names[0]} is missing; XTREME's scripts/download_data.sh creates it")
     return path

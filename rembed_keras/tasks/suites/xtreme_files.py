@@ -1,8 +1,8 @@
-"""The kinds of files in XTREME's download folder, each read into examples, or refused with its name and line.
+"""Readers of the files in XTREME's download folder; errors name the file and line.
 
-Test files come with answers and without: XTREME's scripts take them away. They also write pairs of sentences with
-Python's csv module, which ends lines with a carriage return and doubles quotation marks; both are undone here. Source:
-google-research/xtreme, `utils_preprocess.py`.
+Test files may be labeled or not: XTREME's scripts remove the labels. They also write pairs of sentences with Python's
+csv module, which ends lines with a carriage return and doubles quotation marks; both are undone here. Questions are
+read by `readers.read_squad`. Source: google-research/xtreme, `utils_preprocess.py`.
 """
 
 import re
@@ -10,39 +10,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rembed_keras.data.json_files import parse_json
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.tasks.formats.lines import field, identifier, read_rows
-from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
+from rembed_keras.tasks.formats.lines import read_rows
+from rembed_keras.tasks.kinds.examples import Labelled, Tagged
 from rembed_keras.tasks.retrieval.bitext import Bitext
 
 Kind = TypeVar("Kind")
 
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 LANGUAGE_CODE = re.compile("[a-z]{2,3}:")
-HEADER = ["sentence1", "sentence2"]  # PAWS-X's, where it was left in
-# what LASER calls XTREME's languages
+HEADER = ["sentence1", "sentence2"]  # PAWS-X's, in files that still have it
+# LASER's codes of XTREME's languages
 LASER_CODES = (
     "af=afr ar=ara bg=bul bn=ben de=deu el=ell es=spa et=est eu=eus fa=pes fi=fin fr=fra he=heb hi=hin hu=hun id=ind "
     "it=ita ja=jpn jv=jav ka=kat kk=kaz ko=kor ml=mal mr=mar nl=nld pt=por ru=rus sw=swh ta=tam te=tel th=tha tl=tgl "
     "tr=tur ur=urd vi=vie zh=cmn"
 )
-OTHER_NAMES = {"contradictory": "contradiction"}  # in MultiNLI as XNLI brings it
+OTHER_NAMES = {"contradictory": "contradiction"}  # in XNLI's copy of MultiNLI
 
 
 def read_pairs(path: Path, labels: Sequence[str], part: str) -> list[Labelled]:
     """Reads rows of sentence, sentence and label: XNLI and PAWS-X.
 
-    All rows stay, also those with an empty sentence or PAWS-X's "NS" for one, since a submission has as many.
+    All rows are kept, also those with an empty sentence or PAWS-X's "NS", since a submission needs a label for each.
 
     Args:
         path: the file.
         labels: names of the labels.
-        part: "train", which must have every label, "dev", or "test", which may lack the labels' column.
+        part: "train", which must have every label, "dev", or "test", which may lack the column of labels.
 
     Raises:
-        UserError: for an unknown or an absent label, a row of other columns than the first, or no row.
+        UserError: for an unknown or a missing label, a row with another number of columns, or no row.
     """
     examples: list[Labelled] = []
     columns = 0
@@ -65,7 +64,7 @@ def read_pairs(path: Path, labels: Sequence[str], part: str) -> list[Labelled]:
 def unquote(cell: str) -> str:
     """A cell as it was before the csv module wrote it.
 
-    That puts a cell in quotation marks only for one inside, so that others around a cell are the sentence's own.
+    The module quotes a cell only if it has a quotation mark inside, so any others around a cell are the sentence's own.
 
     >>> unquote('"He said ""no""."'), unquote('"no"')
     ('He said "no".', '"no"')
@@ -75,19 +74,19 @@ def unquote(cell: str) -> str:
 
 
 def read_tagged(path: Path, tags: Sequence[str], part: str) -> list[Tagged]:
-    """Reads lines of a word and its tag, with an empty line or several between sentences: UD-POS and PAN-X.
+    """Reads lines of a word and its tag, with one or more empty lines between sentences: UD-POS and PAN-X.
 
-    A word may hold spaces. In a file with tags it may be empty, where XTREME's scripts left nothing of it; in one
-    without, such a line ends the sentence, as it does for XTREME. The language before every word in WikiAnn's own
-    files, such as "en:", is taken away.
+    A word may have spaces. In a file with tags it may be empty, where XTREME's scripts removed all of it; in one
+    without, such a line ends the sentence, as it does in XTREME. The language prefix of every word in WikiAnn's own
+    files, such as "en:", is removed.
 
     Args:
         path: the file.
         tags: names of the tags.
-        part: "train", which must have every tag, "dev", or "test", which may lack the tags' column.
+        part: "train", which must have every tag, "dev", or "test", which may lack the column of tags.
 
     Raises:
-        UserError: for an unknown or an absent tag, a line of other columns than the first, or no sentence.
+        UserError: for an unknown or a missing tag, a line with another number of columns, or no sentence.
     """
     sentences: list[list[tuple[str, str]]] = [[]]
     columns = 0
@@ -112,45 +111,19 @@ def read_tagged(path: Path, tags: Sequence[str], part: str) -> list[Tagged]:
     return _some(examples, path, "sentences")
 
 
-def read_questions(path: Path, hidden: bool = False, prefix: str = "") -> list[Question]:
-    """Reads questions in the format of SQuAD 1.1: SQuAD, XQuAD, MLQA and TyDiQA-GoldP.
-
-    Args:
-        path: the file.
-        hidden: whether questions may be without answers; XTREME's scripts leave an empty one at 0.
-        prefix: what ids begin with, such as "english-"; other questions are passed over.
-
-    Raises:
-        UserError: for a file of another format, an id that comes twice, a question without an answer, or an answer
-            that does not stand in its context where it should begin.
-    """
-    content = parse_json("".join(read_exact_lines(path, keep_ends=True)), path)
-    questions: dict[str, Question] = {}
-    for article in field(content, "data", list, path):
-        for paragraph in field(article, "paragraphs", list, path):
-            context = field(paragraph, "context", str, path)
-            for row in field(paragraph, "qas", list, path):
-                name = identifier(row, "id", path)
-                if name in questions:
-                    raise UserError(f"{path} has two questions {name!r}")
-                if name.startswith(prefix):
-                    questions[name] = _question(name, row, context, hidden, f"{path}, question {name!r}")
-    return _some(list(questions.values()), path, f"questions of {prefix.rstrip('-')}" if prefix else "questions")
-
-
 def read_bucc(folder: Path, language: str, part: str) -> Bitext:
     """Reads the sentences of a language and of English, and their gold pairs where there are any: BUCC.
 
-    Of a line only id and sentence count; what stands behind another tab is left out, as XTREME does.
+    A line is an id and a sentence; further columns are ignored, as in XTREME.
 
     Args:
         folder: where the files are.
-        language: the language beside English.
+        language: the language other than English.
         part: "dev" or "test".
 
     Raises:
-        UserError: for a missing or empty file, a line without a tab, an id that comes twice, or gold ids that no
-            sentences have.
+        UserError: for a missing or empty file, a line without a tab, an id that comes twice, or a gold id without a
+            sentence.
     """
     stem = f"{language}-en.{part}"
     others, english = (_read_sentences(folder / f"{stem}.{side}") for side in (language, "en"))
@@ -166,14 +139,14 @@ def read_bucc(folder: Path, language: str, part: str) -> Bitext:
 
 
 def read_tatoeba(folder: Path, language: str) -> Bitext:
-    """Reads the sentences of a language and of English, and who translates whom if it can be known: Tatoeba.
+    """Reads the sentences of a language and of English, and their gold pairs if they can be restored: Tatoeba.
 
     Args:
         folder: where the files are.
-        language: the language beside English.
+        language: the language other than English.
 
     Raises:
-        UserError: for a missing or empty file, files of other lengths, or a LASER file of other sentences.
+        UserError: for a missing or empty file, files of different length, or a LASER file of other sentences.
     """
     paths = [folder / f"{language}-en.{side}" for side in ("en", language)]
     english, others = ([line.strip() for line in read_exact_lines(path)] for path in paths)
@@ -194,7 +167,7 @@ def read_tatoeba(folder: Path, language: str) -> Bitext:
 
 
 def _without_language(sentences):
-    """Words and tags, less the code of a language and a colon where every word begins with it."""
+    """Words and tags without the language prefix, such as "en:", if every word has it."""
     code = LANGUAGE_CODE.match(sentences[0][0][0]) if sentences else None
     if code is None or not all(word.startswith(code[0]) for sentence in sentences for word, _ in sentence):
         return sentences
@@ -219,25 +192,10 @@ def _read_sentences(path):
     return sentences
 
 
-def _question(name, row, context, hidden, place):
-    answers, starts = [], []
-    for answer in field(row, "answers", list, place):
-        text, start = field(answer, "text", str, place), field(answer, "answer_start", int, place)
-        if hidden and not text:
-            continue
-        if not text or start < 0 or not context.startswith(text, start):
-            raise UserError(f"{place}: answer {text!r} does not stand at character {start} of its context")
-        answers.append(text)
-        starts.append(start)
-    if not answers and not hidden:
-        raise UserError(f"{place} has no answer")
-    return Question(name, field(row, "question", str, place), context, tuple(answers), tuple(starts))
-
-
 def _check_classes(seen, classes, path):
     missing = [name for name in classes if name not in seen]
     if seen and missing:
-        raise UserError(f"{path} has no example of {', '.join(missing)}: what is never seen cannot be learned")
+        raise UserError(f"{path} has no example of {', '.join(missing)}: every class needs training data")
 
 
 def _check_known(kind, name, known, path, number):

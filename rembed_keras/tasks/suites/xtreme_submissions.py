@@ -1,7 +1,7 @@
-"""What XTREME wants to be handed in: a folder for every task, and in it a file of answers for every language.
+"""Submissions to XTREME: a folder per task, with a file of predictions per language.
 
-Answers stand by line, in the order of the test file, and those to questions by id. What would fail in XTREME's
-`evaluate.py`, or be counted wrong without a word, is refused. Source: google-research/xtreme, its README and
+Predictions are by line, in the order of the test file, and answers to questions by id. What XTREME's `evaluate.py`
+would reject, or silently count as wrong, is refused. Source: google-research/xtreme, its README and
 `mock_test_data/predictions`.
 """
 
@@ -20,12 +20,12 @@ QUESTIONS = ("xquad", "mlqa", "tydiqa")
 def write_labels(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str], language: str
 ) -> Path:
-    """Writes a file of XNLI's or PAWS-X's: a label a line.
+    """Writes a file of XNLI or PAWS-X: one label per line.
 
     Args:
         folder: where to write; it is made if it is not there.
         task: "xnli" or "pawsx".
-        examples: N examples, the test of a language.
+        examples: N examples, the test set of a language.
         answers: N labels.
         language: the language.
 
@@ -33,8 +33,8 @@ def write_labels(
         The file, such as `xnli/test-de.tsv` in the folder.
 
     Raises:
-        UserError: for another task, or a language that it has not.
-        ValueError: for other numbers of answers than of examples, or an answer that is no label of the task.
+        UserError: for another task, or a language that it does not have.
+        ValueError: for another number of answers than of examples, or an answer that is no label of the task.
     """
     path = _path(folder, task, language, LABELS)
     _check_size(examples, answers)
@@ -45,21 +45,21 @@ def write_labels(
 def write_tags(
     folder: str | Path, task: str, examples: Sequence[Tagged], answers: Sequence[Sequence[str]], language: str
 ) -> Path:
-    """Writes a file of UD-POS's or PAN-X's: a tag a line, and an empty line between sentences.
+    """Writes a file of UD-POS or PAN-X: one tag per line, and an empty line between sentences.
 
     Args:
         folder: where to write; it is made if it is not there.
         task: "udpos" or "panx".
-        examples: N sentences, the test of a language.
-        answers: for each a tag a word.
+        examples: N sentences, the test set of a language.
+        answers: for each sentence one tag per word.
         language: the language.
 
     Returns:
         The file, such as `panx/test-de.tsv` in the folder.
 
     Raises:
-        UserError: for another task, or a language that it has not.
-        ValueError: for other numbers of sentences, or of tags than of words, or a tag that the task has not.
+        UserError: for another task, or a language that it does not have.
+        ValueError: for another number of sentences, or of tags than of words, or a tag that the task does not have.
     """
     path = _path(folder, task, language, TAGS)
     _check_size(examples, answers)
@@ -73,12 +73,12 @@ def write_tags(
 def write_answers(
     folder: str | Path, task: str, examples: Sequence[Question], answers: Sequence[str], language: str
 ) -> Path:
-    """Writes a file of XQuAD's, MLQA's or TyDiQA's: one JSON object of answers by the questions' ids.
+    """Writes a file of XQuAD, MLQA or TyDiQA: one JSON object of answers by question id.
 
     Args:
         folder: where to write; it is made if it is not there.
         task: "xquad", "mlqa" or "tydiqa".
-        examples: N questions, the test of a language.
+        examples: N questions, the test set of a language.
         answers: N answers; "" for none.
         language: the language.
 
@@ -86,8 +86,8 @@ def write_answers(
         The file, such as `mlqa/test-de.json` in the folder.
 
     Raises:
-        UserError: for another task, or a language that it has not.
-        ValueError: for other numbers of answers than of questions.
+        UserError: for another task, or a language that it does not have.
+        ValueError: for another number of answers than of questions.
     """
     path = _path(folder, task, language, QUESTIONS)
     _check_size(examples, answers)
@@ -96,38 +96,38 @@ def write_answers(
 
 
 def write_bucc(folder: str | Path, pairs: Iterable[tuple[str, str]], language: str) -> Path:
-    """Writes a file of BUCC's: a pair of ids a line, the other language's first.
+    """Writes a file of BUCC: one pair of ids per line, the other language's first.
 
     Args:
         folder: where to write; it is made if it is not there.
-        pairs: those of a language that are believed, as `bucc_pairs` gives them.
-        language: the language beside English.
+        pairs: the mined pairs of a language, from `bucc_pairs`.
+        language: the language other than English.
 
     Returns:
         The file, such as `bucc2018/test-de.tsv` in the folder.
 
     Raises:
-        UserError: for a language that BUCC has not.
+        UserError: for a language that BUCC does not have.
     """
     path = _path(folder, "bucc2018", language, LANGUAGES)
     return _write(path, _lines(f"{other}\t{english}" for other, english in pairs))
 
 
 def write_tatoeba(folder: str | Path, bitext: Bitext, rows: Sequence[int], language: str) -> Path:
-    """Writes a file of Tatoeba's: for every English sentence the row of its translation.
+    """Writes a file of Tatoeba: for every English sentence the row of its translation.
 
     Args:
         folder: where to write; it is made if it is not there.
         bitext: the N English sentences and M others of a language.
-        rows: N rows of the others, from 0, as `tatoeba_rows` gives them.
-        language: the language beside English.
+        rows: N rows of the others, from 0, from `tatoeba_rows`.
+        language: the language other than English.
 
     Returns:
         The file, such as `tatoeba/test-de.tsv` in the folder.
 
     Raises:
-        UserError: for a language that Tatoeba has not.
-        ValueError: for other numbers of rows than of sentences, or a row under 0 or from M.
+        UserError: for a language that Tatoeba does not have.
+        ValueError: for another number of rows than of sentences, or a row that is not from 0 to M - 1.
     """
     path = _path(folder, "tatoeba", language, LANGUAGES)
     _check_size(bitext.english, rows)
@@ -136,7 +136,7 @@ def write_tatoeba(folder: str | Path, bitext: Bitext, rows: Sequence[int], langu
 
 
 def missing_files(folder: str | Path, tasks: Iterable[str] = tuple(LANGUAGES)) -> list[str]:
-    """Files that a submission still lacks: XTREME scores a task only in all of its languages.
+    """Files that a submission still lacks: XTREME scores a task only if all of its languages are there.
 
     Args:
         folder: the submission.
@@ -163,7 +163,7 @@ def _path(folder, task, language, tasks):
 
 def _check_size(examples, answers):
     if len(examples) != len(answers):
-        raise ValueError(f"{len(answers)} answers were given to {len(examples)} examples")
+        raise ValueError(f"there are {len(answers)} answers for {len(examples)} examples")
 
 
 def _check_known(answers, known):

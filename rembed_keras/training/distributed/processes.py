@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rembed_keras.errors import UserError
-from rembed_keras.interruption import Abandoned
+from rembed_keras.interruption import PeerLost
 
-LOST = "stopped because another process is gone: start all again"
+LOST = "stopped because a peer process is lost: start all processes again"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Processes:
         a thread looks too, and ends the process.
 
         Raises:
-            Abandoned: when one of the others is gone; what is under way cannot go on without it.
+            PeerLost: when a peer process is lost, without which the work cannot continue.
         """
         if self.is_one_lost is not None:
             threading.Thread(target=self._watch, args=(self.is_one_lost,), daemon=True).start()
@@ -114,7 +114,7 @@ class Processes:
             yield
         except Exception as error:
             if self.count > 1 and _tells_of_loss(error):
-                raise Abandoned(LOST) from error
+                raise PeerLost(LOST) from error
             raise
         finally:
             self._leaving.set()
@@ -123,7 +123,7 @@ class Processes:
         while not self._leaving.wait(self.look_every):
             if is_one_lost():
                 if not self._leaving.wait(self.grace):
-                    Abandoned(LOST).end()
+                    PeerLost(LOST).end()
                 return
 
     def exchange(self, value: Any) -> list[Any]:

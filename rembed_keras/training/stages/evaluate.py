@@ -128,7 +128,7 @@ def _choose(asked, start, learning_rates, seeds):
     if len(learning_rates) == 1:
         return learning_rates[0]
     task = asked.task
-    language, examples = task.train_language, task.choosing
+    language, examples = task.train_language, task.validation
     if not examples:
         raise UserError(f"task {task.name} has no dev examples of {language} to choose a learning rate by: name one")
     found: dict[float, list[float]] = {}

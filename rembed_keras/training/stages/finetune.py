@@ -216,7 +216,7 @@ class _Learners:
             optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
             fresh.compile(
                 optimizer=scaled_for(fresh, optimizer),
-                weighted_metrics=list(self.task.learns),
+                weighted_metrics=list(self.task.training_metrics),
                 jit_compile=self.placement.jit_compile,
             )
             fresh.optimizer.build(fresh.trainable_variables)

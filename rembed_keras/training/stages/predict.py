@@ -84,7 +84,7 @@ class Answerer:
         """Writes a SavedModel that takes strings; see `interop.write_served_task`.
 
         Raises:
-            UserError: if it is there already, or the task gives no labels or numbers.
+            UserError: if it exists, or the task gives no labels or numbers.
         """
         labels, pairs = getattr(self.task, "labels", ()), getattr(self.format, "pairs", None) is True
         with written_whole(Path(target)) as folder:
@@ -156,10 +156,10 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Writes lines to a file that is there whole or not at all.
 
     Raises:
-        UserError: if it is there already or cannot be written.
+        UserError: if it exists or cannot be written.
     """
     if path.exists():
-        raise UserError(f"{path} is there already: remove it or choose another file")
+        raise UserError(f"{path} already exists: remove it or choose another file")
     writing = path.with_name(f".{path.name}.writing")
     try:
         with open(writing, "w", encoding="utf-8") as file:

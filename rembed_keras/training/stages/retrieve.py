@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from rembed_keras.analysis.reports.plots import draw_curves
+from rembed_keras.analysis.reports.score_plots import draw_curves
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, Seed
 from rembed_keras.tasks.baselines import tfidf_similarity

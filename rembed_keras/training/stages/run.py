@@ -76,7 +76,7 @@ def run(
     Raises:
         UserError: if the folder is of another recipe, in use, or cannot be written.
         Interrupted: if it was asked to stop.
-        Abandoned: if one of several processes is gone.
+        PeerLost: if a peer process is lost.
     """
     processes = join(strategy)
     texts = {"recipe": f"```\n{record.config}\n```"}

@@ -110,14 +110,14 @@ def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch
     assert f"# {best.account.kept:,} parameters kept" in out.read_text()
     with pytest.raises(SystemExit) as exit_:
         run(command, capsys, monkeypatch)
-    assert exit_.value.code == 2 and "is there already" in capsys.readouterr().err
+    assert exit_.value.code == 2 and "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--kept", "278Q"], "'278Q' is no number of parameters such as 278M"),
-        (["--kept", "1M", "--aspect", "60..25"], "'60..25' is no span such as 25..60"),
+        (["--kept", "278Q"], "'278Q' is not a number such as 250000 or 278M"),
+        (["--kept", "1M", "--aspect", "60..25"], "'60..25' is not a range such as 25..60"),
         (["--kept", "1M", "--e-in", "a"], "--e-in is 'a'; it must be widths such as 128,256"),
         (["--kept", "3M"], "the least is 16,141,440"),
     ],

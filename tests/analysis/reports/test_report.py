@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rembed_keras import cli
-from rembed_keras.analysis.reports.comparison import judge
+from rembed_keras.analysis.reports.comparison import adjusted
 from rembed_keras.analysis.reports.power import smallest_accuracy_difference, smallest_seeds_difference
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.significance import holm, paired_bootstrap, paired_t
@@ -52,7 +52,7 @@ def answers_of(share, seed):
 
 
 def make(folder, shares, seeds=range(4), with_predictions=True, kept=1000):
-    """A run of tasks whose shares of right answers are given, beside baselines."""
+    """A run with given accuracies of its tasks, and baselines."""
     rows = []
     for task, share in shares.items():
         for index, language in enumerate(LANGUAGES):
@@ -98,7 +98,7 @@ def test_where_all_failed_nothing_is_averaged(tmp_path, plain):
     table = shown.tables()[1]
     cells = dict(zip(table.columns, table.rows[0], strict=True))
     assert (cells["run"], cells["score"], cells["seeds"]) == ("run", "-", "1 of 1 failed")
-    assert [(each.seeds, each.verdict) for each in shown.differences] == [(0, "not told apart")] * 2
+    assert [(each.seeds, each.verdict) for each in shown.differences] == [(0, "not significant")] * 2
     shown.write(tmp_path / "out")
 
 
@@ -112,30 +112,34 @@ def test_runs_are_compared_over_seeds_and_examples(good, plain):
     assert (topics.seeds, topics.examples) == (4, 2 * N)
     assert topics.difference == pytest.approx(by_hand.difference)
     assert (topics.low, topics.high) == pytest.approx((by_hand.low, by_hand.high), abs=0.005)
-    assert (pairs.difference, pairs.p, pairs.verdict) == (0, 1, "not told apart")
+    assert (pairs.difference, pairs.p, pairs.verdict) == (0, 1, "not significant")
     assert topics.verdict == "better" and topics.holm_p == pytest.approx(min(1, 2 * topics.p))
     means = (gaps[0] - gaps[1]).mean(axis=1)
     disagreement = np.mean((gaps[0] - gaps[1]).mean(axis=0) ** 2)
     sides = smallest_seeds_difference(4, np.std(means, ddof=1)), smallest_accuracy_difference(2 * N, 1 - disagreement)
-    assert topics.visible == pytest.approx(math.hypot(*sides), rel=0.02)
+    assert topics.detectable == pytest.approx(math.hypot(*sides), rel=0.02)
     backwards = report([plain], [good]).differences[0]
     assert backwards.verdict == "worse" and backwards.difference == -topics.difference
 
 
-def test_p_values_are_adjusted_over_tasks_and_apart_from_these_over_languages(good, plain, tmp_path):
+def test_p_values_are_adjusted_over_tasks_and_separately_over_languages(good, plain, tmp_path):
     other = make(tmp_path / "other", {"topics": 0.6, "pairs": 0.45})
     found = report([good, other], [plain], languages=True).differences
     for rows in ([each for each in found if (each.language == "mean") is is_mean] for is_mean in (True, False)):
         assert len(rows) == (4 if rows[0].language == "mean" else 8)
         assert [each.holm_p for each in rows] == pytest.approx(holm([each.p for each in rows]))
-        assert all((each.verdict == "not told apart") == (each.holm_p >= 0.05) for each in rows)
+        assert all((each.verdict == "not significant") == (each.holm_p >= 0.05) for each in rows)
 
 
 def test_a_verdict_is_of_the_adjusted_p(good, plain):
     one = report([good], [plain]).differences[0]
-    for p_values, told in (([0.01, 0.04], [True, True]), ([0.03, 0.04], [False, False]), ([0.02, 0.06], [True, False])):
-        judged = judge([replace(one, p=p, difference=-0.1) for p in p_values])
-        assert [each.verdict for each in judged] == ["worse" if each else "not told apart" for each in told]
+    for p_values, significant in (
+        ([0.01, 0.04], [True, True]),
+        ([0.03, 0.04], [False, False]),
+        ([0.02, 0.06], [True, False]),
+    ):
+        rows = adjusted([replace(one, p=p, difference=-0.1) for p in p_values])
+        assert [each.verdict for each in rows] == ["worse" if each else "not significant" for each in significant]
 
 
 def test_without_predictions_runs_are_compared_over_seeds(tmp_path):
@@ -172,11 +176,11 @@ def test_one_seed_is_tested_over_examples_and_without_them_not_at_all(tmp_path):
     for file in runs[0].rglob("*.jsonl"):
         file.unlink()
     found = report(runs[:1], runs[1:]).differences[0]
-    assert math.isnan(found.p) and math.isnan(found.visible) and found.verdict == "not told apart"
+    assert math.isnan(found.p) and math.isnan(found.detectable) and found.verdict == "not significant"
     assert found.difference == pytest.approx(0.3, abs=0.05)
 
 
-def test_a_system_without_seeds_is_set_against_every_seed(tmp_path, plain):
+def test_a_system_without_seeds_is_compared_with_every_seed(tmp_path, plain):
     rows = [row("topics", name, 0.9, None) for name in LANGUAGES]
     run = write(tmp_path / "run", rows)
     for runs, verdict in (((run, plain), "better"), ((plain, run), "worse")):
@@ -206,10 +210,10 @@ def test_all_is_written_and_can_be_read_again(good, plain, tmp_path):
     assert any(note.startswith("Scores are means") for note in markdown.splitlines())
 
 
-def test_other_examples_are_not_compared(good, plain):
+def test_predictions_for_different_examples_are_not_compared(good, plain):
     file = good / "predictions/topics/pretrained-seed1.de.jsonl"
     file.write_text(file.read_text().replace('"de-0"', '"de-x"'))
-    with pytest.raises(UserError, match="have answered other examples of topics in de"):
+    with pytest.raises(UserError, match="have predictions for different examples of topics in de"):
         report([good], [plain])
 
 
@@ -220,7 +224,7 @@ def test_runs_that_cannot_be_compared_are_refused(good, plain, tmp_path):
         return write(tmp_path / name, rows, kept)
 
     refused = {
-        "has topics in de on 200 examples and": other("n", [each | {"n": 201} for each in rows]),
+        "has 200 examples of topics in de and": other("n", [each | {"n": 201} for each in rows]),
         "in different languages": other("l", [each for each in rows if each["language"] == "de"]),
         "have no task in common": other("t", [row("others", "de", 0.5, 0)]),
         "has no ledger.json": other("k", rows, kept=None),
@@ -231,13 +235,13 @@ def test_runs_that_cannot_be_compared_are_refused(good, plain, tmp_path):
         with pytest.raises(UserError, match=message):
             report([good], [run])
     (plain / "ledger.json").write_text('{"kept": "many"}')
-    with pytest.raises(UserError, match="has no numbers of parameters kept and dropped"):
+    with pytest.raises(UserError, match="has no counts of kept and dropped parameters"):
         report([plain])
     assert report([tmp_path / "k"]).tables()[0].rows == [["k", "-", "-", "-"]]
 
 
 @pytest.mark.parametrize(("kept", "is_same"), [(1050, True), (1051, False), (953, True), (952, False)])
-def test_unequal_budgets_are_compared_only_if_one_asks(kept, is_same, good, tmp_path):
+def test_unequal_budgets_are_compared_on_request_only(kept, is_same, good, tmp_path):
     other = make(tmp_path / "other", {"topics": 0.5}, kept=kept)
     if is_same:
         assert not any("Unequal" in note for note in report([good], [other]).notes)
@@ -245,10 +249,10 @@ def test_unequal_budgets_are_compared_only_if_one_asks(kept, is_same, good, tmp_
         with pytest.raises(UserError, match=f"good keeps 1,000 parameters and .*other {kept:,}: .* with --unequal"):
             report([good], [other])
         assert any(note.startswith("Unequal budgets") for note in report([good], [other], unequal=True).notes)
-    assert len(report([good, other]).runs) == 2  # side by side they may stand
+    assert len(report([good, other]).runs) == 2  # they may be shown side by side
 
 
-def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path):
+def test_runs_of_one_name_are_named_by_their_paths(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         make(tmp_path / name / "run", {"topics": 0.5})
@@ -265,7 +269,7 @@ def run_cli(arguments, capsys, monkeypatch):
 
 def test_the_command_shows_and_writes(good, plain, tmp_path, capsys, monkeypatch):
     out = run_cli([good, "--against", plain, "--out", tmp_path / "out", "--languages"], capsys, monkeypatch)
-    assert "mean of 2" in out and "not told apart" in out and "better" in out
+    assert "mean of 2" in out and "not significant" in out and "better" in out
     assert len([line for line in out.splitlines() if line.lstrip().startswith("topics  de")]) == 3
     assert (tmp_path / "out/report.md").exists()
     alone = run_cli([good], capsys, monkeypatch)
@@ -277,7 +281,7 @@ def test_mistakes_cost_one_line_and_exit_code_2(good, plain, tmp_path, capsys, m
     (plain / "ledger.json").write_text('{"kept": 2000, "dropped": 1}')
     mistakes = {
         f"{tmp_path} has no scores.json": [tmp_path],
-        "of unequal budgets": [good, "--against", plain],
+        "these budgets are unequal": [good, "--against", plain],
         "Missing argument 'RUN...'": [],
         "file/x cannot be written: Not a directory": [good, "--out", tmp_path / "file/x"],
     }

@@ -14,7 +14,7 @@ def row(task, language, value, seed, system="pretrained", metric="accuracy", n=4
 
 @pytest.fixture
 def answered(tmp_path):
-    """A run with scores by two metrics, and the file of how examples were answered."""
+    """A run with scores by two metrics, and a file of predictions."""
     rows = [row("topics", "de", 0.75, 0), row("topics", "de", 0.4, 0, metric="F1"), row("topics", "de", None, 1)]
     (tmp_path / "scores.json").write_text(json.dumps(rows))
     file = tmp_path / "predictions/topics/pretrained-seed0.de.jsonl"
@@ -51,14 +51,14 @@ def test_a_seed_that_was_not_scored_in_all_languages_is_named(tmp_path):
 
 BAD_SCORES = {
     "no JSON": ("{", "scores.json is not JSON"),
-    "no list": ("{}", "scores.json is no list of scores"),
-    "nothing": ("[]", "scores.json is no list of scores"),
-    "a value": (json.dumps([row("t", "de", "0.5", 0)]), "scores.json is no list of scores"),
+    "no list": ("{}", "scores.json is not a list of scores"),
+    "nothing": ("[]", "scores.json is not a list of scores"),
+    "a value": (json.dumps([row("t", "de", "0.5", 0)]), "scores.json is not a list of scores"),
     "no n": (json.dumps([{"task": "t", "language": "de", "metric": "F1", "value": 0, "seed": 0, "system": "s"}]), "no"),
     "twice": (json.dumps([row("t", "de", 0.5, 0)] * 2), "has t in de twice for pretrained, seed 0"),
     "two sizes": (
         json.dumps([row("t", "de", 0.5, 0), row("t", "de", 0.5, None, "tfidf", n=1001)]),
-        "has t in de on 4 and on 1,001 examples",
+        "has both 4 and 1,001 examples of t in de",
     ),
 }
 
@@ -79,5 +79,5 @@ def test_answers_that_cannot_be_used_are_refused(line, answered):
     run, file = answered
     first, second, _, last = file.read_text().splitlines()
     file.write_text(f"{first}\n{second}\n{line}\n{last}")
-    with pytest.raises(UserError, match=r"pretrained-seed0.de.jsonl, line 3, has no"):
+    with pytest.raises(UserError, match=r"pretrained-seed0.de.jsonl, line 3 needs a unique"):
         run.examples(Measure("topics", "accuracy"), "pretrained", 0, "de")

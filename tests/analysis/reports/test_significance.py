@@ -1,4 +1,4 @@
-"""P-values against their own definition, by simulation, and against scipy; power against tests that are really run."""
+"""P-values against their own definition, by simulation, and against scipy; power by simulated tests."""
 
 import math
 
@@ -32,7 +32,7 @@ def test_failed_runs_are_counted_and_not_averaged():
 
 
 def answers(generator, k, n, seed_std, shift=0.0):
-    """Gaps of two systems, of k seeds on n examples: -1, 0 or 1, with effects of the seed and of the example."""
+    """Differences of two systems, of k seeds on n examples: -1, 0 or 1, with effects of seed and example."""
     difficulty = generator.normal(0, 1.5, n)
 
     def system(shift):
@@ -65,7 +65,7 @@ def test_seeds_and_examples_together_find_no_more_than_they_may(k, seed_std):
     found = p_values(k, 300, seed_std, times=600)
     for level in (0.01, 0.05, 0.1):
         assert np.mean(found <= level) <= level + 3 * math.sqrt(level * (1 - level) / 600)
-    assert np.mean(found <= 0.5) > 0.3  # and are not blind
+    assert np.mean(found <= 0.5) > 0.3  # and have power
 
 
 def test_the_interval_is_that_of_scipy():
@@ -78,7 +78,7 @@ def test_the_interval_is_that_of_scipy():
     assert found.p == pytest.approx(2 * stats.norm.sf(gaps.mean() / (gaps.std() / math.sqrt(300))), rel=0.5)
 
 
-def test_the_same_answers_are_not_told_apart_and_the_draws_are_seeded():
+def test_equal_systems_do_not_differ_and_the_draws_are_seeded():
     ours, theirs = answers(np.random.default_rng(2), 3, 50, 0.1)
     assert paired_bootstrap(ours, ours).p == 1.0
     assert paired_bootstrap(ours, theirs, seed=1) == paired_bootstrap(ours, theirs, seed=1)
@@ -99,7 +99,7 @@ def width(scores, others, languages, ids):
     return found.high - found.low
 
 
-def test_languages_weigh_alike_and_translations_are_no_new_examples():
+def test_languages_have_equal_weight_and_translations_are_not_new_examples():
     ours, theirs = answers(np.random.default_rng(4), 2, 200, 0)
     ids = [f"{number:03}" for number in range(200)]
     np.testing.assert_allclose(average_languages(ours, ["de"] * 200, ids), ours, atol=1e-12)
@@ -192,7 +192,7 @@ def test_power_over_examples_is_that_of_tests_that_are_run(n, agreement):
         assert accuracy_power(n, difference, agreement) == pytest.approx(found, abs=0.012)
 
 
-def test_systems_that_hardly_disagree_must_disagree_more_to_be_told_apart():
+def test_systems_that_hardly_disagree_must_disagree_more_to_differ():
     smallest = smallest_accuracy_difference(300, agreement=0.999)
     assert smallest == pytest.approx(smallest_accuracy_difference(300, agreement=1.0)) and smallest > 0.001
     assert mcnemar_power(300, smallest, 1 - smallest) >= 0.8
@@ -215,10 +215,10 @@ def test_power_over_seeds_is_that_of_tests_that_are_run(k):
 def test_what_seeds_and_examples_see_adds_up_as_squares():
     k, n, generator = 4, 400, np.random.default_rng(10)
     seed_std, disagreement = 0.01, 0.2
-    visible = math.hypot(smallest_seeds_difference(k, seed_std), smallest_accuracy_difference(n, 1 - disagreement))
+    detectable = math.hypot(smallest_seeds_difference(k, seed_std), smallest_accuracy_difference(n, 1 - disagreement))
     found = []
     for index in range(500):
-        shares = [(disagreement - visible) / 2, 1 - disagreement, (disagreement + visible) / 2]
+        shares = [(disagreement - detectable) / 2, 1 - disagreement, (disagreement + detectable) / 2]
         gaps = generator.choice([-1.0, 0.0, 1.0], n, p=shares) + generator.normal(0, seed_std, (k, 1))
         found.append(paired_bootstrap(gaps, np.zeros_like(gaps), resamples=999, seed=index).p < 0.05)
     assert np.mean(found) == pytest.approx(0.8, abs=0.07)

@@ -14,7 +14,7 @@ def put(folder, rows):
 
 
 def glue_runs(tmp_path):
-    """A run a task, all metrics 0.5 but those of MNLI, and one seed that failed."""
+    """One run per task, all metrics 0.5 but those of MNLI, and one failed seed."""
     for task, metrics in GLUE.items():
         rows = [(task, "en", metric, 0.5, seed, 10, "pretrained") for metric in metrics for seed in (0, 1)]
         if task == "mnli":

@@ -14,13 +14,13 @@ def mask(rows, corpus, seed=0, num_predictions=10, **options):
     return mask_rows(rows, num_predictions, np.random.default_rng(seed), corpus.tokenizer, **options)
 
 
-def test_every_row_has_as_many_predictions_and_says_what_stood_there(rows, corpus):
+def test_every_row_has_as_many_predictions_and_has_the_original_ids_as_labels(rows, corpus):
     masked = mask(rows, corpus)
-    positions, hidden = masked["mask_positions"], masked["mask_ids"]
+    positions, labels = masked["mask_positions"], masked["mask_ids"]
     assert (masked["mask_weights"] == 1).all()
     assert (np.diff(positions, axis=1) > 0).all()
-    np.testing.assert_array_equal(np.take_along_axis(rows, positions, axis=1), hidden)
-    assert not corpus.tokenizer.is_special[hidden].any()
+    np.testing.assert_array_equal(np.take_along_axis(rows, positions, axis=1), labels)
+    assert not corpus.tokenizer.is_special[labels].any()
     untouched = np.ones_like(rows, bool)
     np.put_along_axis(untouched, positions, False, axis=1)
     np.testing.assert_array_equal(masked["token_ids"][untouched], rows[untouched])
@@ -44,7 +44,7 @@ def test_the_shares_are_80_10_10_and_random_pieces_are_uniform(rows, corpus):
     assert stats.chisquare(counts).pvalue > 0.001
 
 
-def test_every_token_of_text_is_as_likely(rows, corpus):
+def test_every_token_of_text_is_equally_likely(rows, corpus):
     row = np.repeat(rows[:1], 5000, axis=0)
     masked = mask(row, corpus)
     counts = np.bincount(masked["mask_positions"].ravel(), minlength=64)[~corpus.tokenizer.is_special[rows[0]]]
@@ -68,7 +68,7 @@ def test_the_same_generator_gives_the_same_masks(rows, corpus):
     assert (first != other).any()
 
 
-def test_whole_words_are_hidden_whole(rows, corpus):
+def test_whole_words_are_masked_whole(rows, corpus):
     tokenizer = corpus.tokenizer
     masked = mask(rows, corpus, whole_word=True)
     chosen = np.zeros_like(rows, bool)
@@ -83,5 +83,5 @@ def test_whole_words_are_hidden_whole(rows, corpus):
             inside = word[~special[row, word]]
             assert chosen[row, inside].all() or not chosen[row, inside].any()
     assert real.sum(axis=1).max() <= 10
-    assert real.mean() > 0.97  # words of one piece fill what is left
+    assert real.mean() > 0.97  # words of one piece fill the remaining slots
     assert len({tuple(mask(rows[:1], corpus, seed, whole_word=True)["mask_positions"][0]) for seed in range(20)}) > 15

@@ -15,7 +15,7 @@ def same(first, second):
     np.testing.assert_array_equal(first[2], second[2])
 
 
-def test_a_step_can_be_had_without_those_before_it(corpus):
+def test_a_batch_does_not_need_those_before_it(corpus):
     steps = list(Mixture(corpus, 8, 32).batches(0, 40))
     fresh = Mixture(corpus, 8, 32)
     for step in (39, 0, 17):
@@ -44,7 +44,7 @@ def test_shapes_and_documents(corpus):
 
 
 def rows_of(mixture, steps):
-    """Every row as it stood in its language's text, with its language."""
+    """Every row before masking, with its language."""
     for step in range(steps):
         x, y, _ = mixture[step]
         tokens = x["token_ids"].copy()
@@ -52,24 +52,24 @@ def rows_of(mixture, steps):
         yield from zip(x["language_ids"].tolist(), tokens, strict=True)
 
 
-def test_a_pass_over_a_language_reads_every_slice_once(corpus):
+def test_an_epoch_over_a_language_reads_every_slice_once(corpus):
     mixture = Mixture(corpus, 4, 32, alpha=0.0)
     size = corpus.num_tokens["ja"]
     slices = size // 32
     stream = corpus.tokens("ja", 0, size)
-    passes = [[], []]
+    epochs = [[], []]
     for language, row in rows_of(mixture, 3 * 2 * slices // 4 + 2):
         if corpus.languages[language] == "ja":
-            done = sum(map(len, passes)) // slices
+            done = sum(map(len, epochs)) // slices
             if done < 2:
-                passes[done].append(row)
-    cuts = [cut_of(rows, stream, slices) for rows in passes]
+                epochs[done].append(row)
+    cuts = [cut_of(rows, stream, slices) for rows in epochs]
     assert cuts[0] != cuts[1]
-    assert passes[0][0].tolist() not in [passes[1][0].tolist(), stream[:32].tolist()]
+    assert epochs[0][0].tolist() not in [epochs[1][0].tolist(), stream[:32].tolist()]
 
 
 def cut_of(rows, stream, slices):
-    """Where the slices begin that these rows are, each once."""
+    """The offset of the slices that these rows are, each once."""
     found = collections.Counter(map(tuple, rows))
     for cut in range(32):
         cyclic = np.roll(stream, -cut)[: slices * 32]
@@ -79,7 +79,7 @@ def cut_of(rows, stream, slices):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_languages_come_by_size_to_the_power_of_alpha(corpus, alpha):
+def test_languages_are_sampled_by_size_to_the_power_of_alpha(corpus, alpha):
     mixture = Mixture(corpus, 16, 32, alpha=alpha)
     sizes = np.array([corpus.num_tokens[language] for language in corpus.languages], float)
     expected = sizes**alpha / (sizes**alpha).sum()
@@ -91,13 +91,13 @@ def test_languages_come_by_size_to_the_power_of_alpha(corpus, alpha):
         assert np.abs(drawn - expected * drawn.sum()).max() <= 2  # at any moment, not in the long run only
 
 
-def test_every_step_hides_other_places(corpus):
+def test_every_step_masks_other_positions(corpus):
     mixture = Mixture(corpus, 8, 32)
     first, second = mixture[0][0]["mask_positions"], mixture[1][0]["mask_positions"]
     assert (first == second).mean() < 0.4
 
 
-def test_the_mask_rate_may_change_from_a_step_on(corpus):
+def test_the_mask_rate_may_be_a_schedule(corpus):
     rates = {0: 0.3, 3: 0.1, 5: 0.2}
     mixture = Mixture(corpus, 4, 40, mask_rate=rates)
     assert mixture.num_predictions == 12
@@ -118,7 +118,7 @@ def test_another_seed_gives_other_rows_and_masks(corpus):
     assert (first[0]["mask_positions"] != other[0]["mask_positions"]).any()
 
 
-def test_unigram_entropy_is_that_of_what_is_predicted(corpus):
+def test_unigram_entropy_is_that_of_the_labels(corpus):
     mixture = Mixture(corpus, 64, 32, alpha=0.3)
     counts = np.zeros(900)
     for step in range(120):
@@ -132,7 +132,7 @@ def test_unigram_entropy_is_that_of_what_is_predicted(corpus):
 SCHEDULE = {0: 1.0, 7: 0.3, 30: 0.0}
 
 
-def test_alpha_may_change_from_a_step_on(corpus):
+def test_alpha_may_be_a_schedule(corpus):
     mixture = Mixture(corpus, 16, 32, alpha=SCHEDULE)
     sizes = np.array([corpus.num_tokens[language] for language in corpus.languages], float)
     bounds = [*SCHEDULE, 60]
@@ -150,8 +150,8 @@ def test_alpha_may_change_from_a_step_on(corpus):
     same(mixture[3], Mixture(corpus, 16, 32, alpha=1.0)[3])
 
 
-def test_a_language_goes_on_where_it_was_when_alpha_changes(corpus):
-    """Its rows, in their order, are those of a run whose alpha never changes."""
+def test_a_language_continues_with_its_next_row_when_alpha_changes(corpus):
+    """Its rows, in order, are those of a run with constant alpha."""
 
     def own(alpha, steps):
         rows = rows_of(Mixture(corpus, 8, 32, alpha=alpha), steps)
@@ -159,7 +159,7 @@ def test_a_language_goes_on_where_it_was_when_alpha_changes(corpus):
 
     changed, plain = own({0: 0.9, 30: 0.1, 90: 1.0}, 120), own(0.0, 90)
     slices = corpus.num_tokens["ja"] // 32
-    assert slices < min(len(changed), len(plain))  # into the second pass
+    assert slices < min(len(changed), len(plain))  # into the second epoch
     assert changed == plain[: len(changed)]
     assert len({tuple(row) for row in changed[:slices]}) == slices
 
@@ -168,16 +168,16 @@ MISTAKES = {
     "BATCH_SIZE is 0": {"batch_size": 0},
     "SEQUENCE_LENGTH is 'long'": {"sequence_length": "long"},
     "alpha is 3": {"alpha": 3},
-    r"alpha is \{3: 0.5\}; it must say an exponent from step 0 on": {"alpha": {3: 0.5}},
-    "alpha is 2; it must be between 0": {"alpha": {0: 0.5, 9: 2}},
+    r"alpha is \{3: 0.5\}; it must give an exponent from step 0 on": {"alpha": {3: 0.5}},
+    "alpha is 2; it must be from 0": {"alpha": {0: 0.5, 9: 2}},
     "mask_rate is 0": {"mask_rate": 0},
-    "it must say a share from step 0 on": {"mask_rate": {5: 0.1}},
+    "it must give a share from step 0 on": {"mask_rate": {5: 0.1}},
     "mask_rate is 2": {"mask_rate": {0: 0.1, 5: 2}},
     "de has .* tokens, fewer than a row": {"sequence_length": 10**6},
 }
 
 
 @pytest.mark.parametrize("message", MISTAKES)
-def test_settings_that_make_no_sense_are_named(corpus, message):
+def test_settings_out_of_range_are_named(corpus, message):
     with pytest.raises(UserError, match=message):
         Mixture(corpus, **({"batch_size": 8, "sequence_length": 32} | MISTAKES[message]))

@@ -1,4 +1,4 @@
-"""On Beam's own runner, in the environment that it needs; see rembed_keras/data/prepare/beam.py."""
+"""Preparation on Beam's direct runner, in an environment of its own; see rembed_keras/data/prepare/beam.py."""
 
 import hashlib
 import importlib.util
@@ -50,7 +50,7 @@ def test_beam_makes_the_same_corpus_without_tensorflow(text_dir, corpus, tmp_pat
         shard_megabytes=0.01,
     )
     counts = [sum(each[verdict] for each in local.verdicts.values()) for verdict in VERDICTS]
-    assert all(counts), counts  # every reason has its case
+    assert all(counts), counts  # every verdict has its case
     flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
     command = [PYTHON, "-m", "rembed_keras", "prepare", tmp_path / "text", tmp_path / "beam"]
     command += ["--beam=--runner=DirectRunner"]
@@ -62,16 +62,16 @@ def test_beam_makes_the_same_corpus_without_tensorflow(text_dir, corpus, tmp_pat
     (tmp_path / "text" / "all.jsonl").write_text(whole + "{}\n", encoding="utf-8")
     command[5] = tmp_path / "other"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "is no JSON document" in done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "is not a JSON document" in done.stderr.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beam", "local", "text"]
 
 
-def test_the_first_of_those_alike_stays_whatever_order_they_come_in():
+def test_the_first_of_the_duplicates_is_kept_in_any_order_of_work():
     assert sorted(all_but_first((None, [(2, 0), (0, 9), (1, 1)]))) == [(1, 1), (2, 0)]
     assert list(all_but_first((None, [(3, 3)]))) == []
 
 
-def test_where_beam_is_not_installed_it_is_said(text_dir, tmp_path):
+def test_a_missing_beam_is_reported(text_dir, tmp_path):
     if importlib.util.find_spec("apache_beam") is not None:
         pytest.skip("Beam is installed here")
     with pytest.raises(UserError, match="Apache Beam is not installed, and needs an environment of its own"):

@@ -1,4 +1,4 @@
-"""Cleaning, against slower ways of finding the same."""
+"""Cleaning, against brute force."""
 
 import unicodedata
 
@@ -39,11 +39,13 @@ def jaccard(one, other):
     return len(shingles(one) & shingles(other)) / len(shingles(one) | shingles(other))
 
 
-def test_repetitions_go_within_a_language_over_all_shards_in_any_order_of_work(corpus, text_dir, tmp_path, monkeypatch):
+def test_duplicates_are_dropped_within_a_language_over_all_shards_in_any_order_of_work(
+    corpus, text_dir, tmp_path, monkeypatch
+):
     lines = (text_dir / "en.txt").read_text(encoding="utf-8").splitlines()
     repeated = [*lines[:200], *lines[50:150], "caf\u00e9 au lait", *lines[190:300], "cafe\u0301 au lait", lines[0]]
     folder = write(tmp_path / "text", en=repeated, de=lines[:60])
-    monkeypatch.setattr(survey, "COMPARED", 100)  # in several turns
+    monkeypatch.setattr(survey, "COMPARED", 100)  # in several passes
     cleaning = Cleaning(unicode_form="NFC", deduplicate=True)
     made = prepare(folder, tmp_path / "a", tokenizer=corpus.tokenizer.path, cleaning=cleaning, shard_megabytes=0.003)
     assert len(made.manifest["languages"]["en"]["shards"]) > 3
@@ -61,31 +63,31 @@ def test_repetitions_go_within_a_language_over_all_shards_in_any_order_of_work(c
         prepare(folder, tmp_path / "a", tokenizer=corpus.tokenizer.path)
 
 
-def test_bands_meet_as_often_as_they_should():
-    """Pairs of known likeness, against the formula that the cut was chosen by."""
+def test_near_duplicates_share_a_band_as_often_as_they_should():
+    """Pairs of known similarity, against the formula that the split was chosen by."""
     count, rows = bands(0.7)
     rng = np.random.default_rng(0)
     words = [f"{number:05d}" for number in rng.permutation(90_000)[:60_000]]
     for shared, at_least, at_most in ((100, 1.0, 1.0), (90, 0.9, 1.0), (60, 0.0, 0.25)):
-        met, likenesses = [], []
+        met, similarities = [], []
         for pair in range(60):
             own = words[pair * 200 : pair * 200 + 200]
             one, other = " ".join(own[:100]), " ".join([*own[:shared], *own[100 : 200 - shared]])
             keys = band_keys([one, other], 0.7)
             assert keys.shape == (2, count)
             met.append(bool((keys[0] == keys[1]).any()))
-            likenesses.append(jaccard(one, other))
-        chance = np.mean([1 - (1 - likeness**rows) ** count for likeness in likenesses])
+            similarities.append(jaccard(one, other))
+        chance = np.mean([1 - (1 - similarity**rows) ** count for similarity in similarities])
         assert np.mean(met) == pytest.approx(chance, abs=0.17)  # 60 draws: over 2.6 standard deviations
         assert at_least <= np.mean(met) <= at_most
 
 
-def test_near_repetitions_go_and_unlike_text_stays(corpus, text_dir, tmp_path):
+def test_near_duplicates_are_dropped_and_other_text_is_kept(corpus, text_dir, tmp_path):
     lines = [line for line in (text_dir / "en.txt").read_text(encoding="utf-8").splitlines() if len(line) > 120]
     unlike = [line for i, line in enumerate(lines[:120]) if all(jaccard(line, other) < 0.3 for other in lines[:i])]
     assert len(unlike) > 20
-    alike = [f"{line} now" for line in unlike]
-    folder = write(tmp_path / "text", en=[*unlike, *alike])
+    near_duplicates = [f"{line} now" for line in unlike]
+    folder = write(tmp_path / "text", en=[*unlike, *near_duplicates])
     cleaning = Cleaning(near_duplicates=0.7)
     made = prepare(folder, tmp_path / "out", tokenizer=corpus.tokenizer.path, cleaning=cleaning)
     kept = decoded(made, "en")
@@ -95,7 +97,7 @@ def test_near_repetitions_go_and_unlike_text_stays(corpus, text_dir, tmp_path):
     assert len(kept) <= len(unlike) * 1.05
 
 
-def test_paragraphs_of_another_language_go_and_unknown_languages_pass(corpus, text_dir, tmp_path):
+def test_paragraphs_of_another_language_are_dropped_and_unknown_languages_kept(corpus, text_dir, tmp_path):
     english = [line for line in (text_dir / "en.txt").read_text(encoding="utf-8").splitlines() if len(line) > 80][:40]
     folder = write(tmp_path / "text", **{"en-GB": [*english, GERMAN, "OK"], "tlh": [GERMAN, *english[:2]]})
     cleaning = Cleaning(language_threshold=0.8)
@@ -108,9 +110,9 @@ def test_paragraphs_of_another_language_go_and_unknown_languages_pass(corpus, te
     assert GERMAN not in decoded(made, "en-GB")
 
 
-def test_nothing_left_is_told(corpus, tmp_path):
+def test_a_language_without_text_after_cleaning_is_reported(corpus, tmp_path):
     folder = write(tmp_path / "text", en=["The quick brown fox jumps."], ja=[GERMAN])
-    with pytest.raises(UserError, match="nothing stays of ja"):
+    with pytest.raises(UserError, match="cleaning leaves no text of ja"):
         prepare(folder, tmp_path / "out", tokenizer=corpus.tokenizer.path, cleaning=Cleaning(language_threshold=0.5))
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
@@ -119,10 +121,10 @@ def test_nothing_left_is_told(corpus, tmp_path):
     ("settings", "message"),
     [
         ({"unicode_form": "NFX"}, "unicode_form is 'NFX'; it must be one of NFC, NFKC"),
-        ({"near_duplicates": 1.5}, "near_duplicates is 1.5; it must be over 0 and at most 1"),
-        ({"language_threshold": 0}, "language_threshold is 0; it must be over 0"),
+        ({"near_duplicates": 1.5}, "near_duplicates is 1.5; it must be greater than 0 and at most 1"),
+        ({"language_threshold": 0}, "language_threshold is 0; it must be greater than 0"),
     ],
 )
-def test_settings_that_make_no_sense_are_named(settings, message):
+def test_settings_out_of_range_are_named(settings, message):
     with pytest.raises(UserError, match=message):
         Cleaning(**settings)

@@ -1,4 +1,4 @@
-"""Preparing at scale: several processes and shards, kills, and what is used again."""
+"""Preparation at scale: several processes and shards, kills, and resuming."""
 
 import gzip
 import hashlib
@@ -17,7 +17,7 @@ import pytest
 
 from rembed_keras.data.corpus import Corpus, prepare
 from rembed_keras.data.prepare import jobs
-from rembed_keras.data.prepare.preparation import workshop
+from rembed_keras.data.prepare.preparation import staging_folder
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from rembed_keras.errors import UserError
@@ -25,7 +25,7 @@ from rembed_keras.errors import UserError
 ROOT = Path(__file__).parents[3]
 SHARD = 0.008  # megabytes
 PREPARE = (
-    "import sys; from rembed_keras.data import jobs; jobs.LEAST = 10_000\n"
+    "import sys; from rembed_keras.data.prepare import jobs; jobs.LEAST = 10_000\n"
     "from rembed_keras.data.corpus import prepare\n"
     f"prepare(*sys.argv[1:3], tokenizer=sys.argv[3], shard_megabytes={SHARD}, processes=2)"
 )
@@ -37,7 +37,7 @@ def digests(folder):
 
 @pytest.fixture(scope="module")
 def mixed_dir(text_dir, tmp_path_factory):
-    """The shared text, one language of it an archive."""
+    """The shared text, one of its files compressed."""
     folder = tmp_path_factory.mktemp("mixed")
     for path in text_dir.iterdir():
         shutil.copy(path, folder)
@@ -65,11 +65,11 @@ def test_shards_hold_the_same_stream_as_one_file(sharded, corpus, language):
     np.testing.assert_array_equal(sharded.unigram_counts(language), corpus.unigram_counts(language))
 
 
-def test_a_killed_preparation_goes_on_and_ends_in_the_same_bytes(sharded, mixed_dir, corpus, tmp_path):
+def test_a_killed_preparation_resumes_and_ends_in_the_same_bytes(sharded, mixed_dir, corpus, tmp_path):
     command = [sys.executable, "-c", PREPARE, mixed_dir, tmp_path / "corpus", corpus.tokenizer.path]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
-    made = workshop(tmp_path / "corpus") / "corpus"
+    made = staging_folder(tmp_path / "corpus") / "corpus"
     while process.poll() is None and len(list(made.glob("*.array_record"))) < 3:
         time.sleep(0.001)
     os.killpg(process.pid, signal.SIGKILL)
@@ -86,7 +86,7 @@ def test_a_killed_preparation_goes_on_and_ends_in_the_same_bytes(sharded, mixed_
     Corpus(tmp_path / "corpus").verify()
 
 
-def test_what_was_begun_with_other_settings_is_not_used(sharded, mixed_dir, corpus, tmp_path, monkeypatch):
+def test_work_of_other_settings_is_not_reused(sharded, mixed_dir, corpus, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -94,7 +94,7 @@ def test_what_was_begun_with_other_settings_is_not_used(sharded, mixed_dir, corp
         patch.setattr("rembed_keras.data.prepare.shards.add_counts", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare(mixed_dir, tmp_path / "corpus", vocabulary_size=700)
-    assert (workshop(tmp_path / "corpus") / "corpus" / "tokenizer.model").exists()
+    assert (staging_folder(tmp_path / "corpus") / "corpus" / "tokenizer.model").exists()
     prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path, shard_megabytes=SHARD)
     assert digests(tmp_path / "corpus") == digests(sharded.path)
 
@@ -104,17 +104,17 @@ def test_two_processes_do_not_make_one_corpus(mixed_dir, corpus, tmp_path, monke
         prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path)
 
     monkeypatch.setattr("rembed_keras.data.prepare.shards.add_counts", again)
-    with pytest.raises(UserError, match="another process is making"):
+    with pytest.raises(UserError, match="another process is writing"):
         again()
 
 
-def test_a_lost_process_is_told_and_its_work_stays(mixed_dir, corpus, tmp_path, monkeypatch):
+def test_a_lost_worker_is_reported_and_its_work_is_kept(mixed_dir, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "LEAST", 10_000)
     monkeypatch.setattr("rembed_keras.data.prepare.shards.write_part", die)
     with pytest.raises(jobs.WorkerLostError):
         prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path, processes=2)
     jobs.shut_down()
-    assert (workshop(tmp_path / "corpus") / "corpus" / "tokenizer.model").exists()
+    assert (staging_folder(tmp_path / "corpus") / "corpus" / "tokenizer.model").exists()
 
 
 def die(*_):
@@ -131,13 +131,13 @@ def work(folder):
 if sys.argv[1] == "run":
     jobs.Workers(2, 20_000_000).run("", work, [(1, (sys.argv[2],))] * 2)
 else:
-    jobs.Workers(2, 20_000_000).apart(work, sys.argv[2])
+    jobs.Workers(2, 20_000_000).run_alone(work, sys.argv[2])
 """
 
 
-@pytest.mark.parametrize(("how", "count"), [("run", 2), ("apart", 1)])
-def test_processes_end_with_the_one_that_started_them(how, count, tmp_path):
-    """Else they would go on, and write among the files of the attempt that comes next."""
+@pytest.mark.parametrize(("how", "count"), [("run", 2), ("run_alone", 1)])
+def test_workers_end_with_their_parent(how, count, tmp_path):
+    """Else they would keep writing among the files of the next attempt."""
     command = [sys.executable, "-c", ORPHANS, how, tmp_path]
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL)
     while process.poll() is None and len(list(tmp_path.iterdir())) < count:
@@ -156,25 +156,25 @@ def test_processes_end_with_the_one_that_started_them(how, count, tmp_path):
 
 
 def is_alive(pid):
-    """Whether there is such a process, and no zombie of it alone."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def test_pieces_are_learnt_in_a_process_that_gives_its_memory_back():
-    """Where text is much; in it a mistake is told as if it were made here, and its end as that of any process."""
+def test_a_tokenizer_is_trained_in_a_process_of_its_own():
+    """For large text; its errors arrive as raised there, and its end as that of any worker."""
     many, one = jobs.Workers(2, 20_000_000), jobs.Workers(1, 20_000_000)
-    assert one.apart(os.getpid) == os.getpid() != many.apart(os.getpid)
+    assert one.run_alone(os.getpid) == os.getpid() != many.run_alone(os.getpid)
     with pytest.raises(UserError, match="normalization is 'none'"):
-        many.apart(train_tokenizer, [], "unwritten.model", 99, False, "none")
+        many.run_alone(train_tokenizer, [], "unwritten.model", 99, False, "none")
     with pytest.raises(jobs.WorkerLostError):
-        many.apart(die)
+        many.run_alone(die)
 
 
 def test_a_corpus_of_the_first_layout_is_read(corpus, text_dir, tmp_path):
-    """As versions before shards wrote it: a file for each language, and no list of shards."""
+    """The layout before shards: a file per language, and no list of shards."""
     shutil.copytree(corpus.path, tmp_path / "old")
     manifest = json.loads((tmp_path / "old" / "manifest.json").read_text(encoding="utf-8"))
     manifest["format"] = 1

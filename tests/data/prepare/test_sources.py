@@ -1,4 +1,4 @@
-"""Text in the forms in which it is had, and text that is hard to carry."""
+"""Sources of text in every supported format, and text that is hard to preserve."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ def json_lines(*documents):
     return "".join(json.dumps(document) + "\n" for document in documents)
 
 
-def test_json_lines_say_their_language_or_stand_in_its_place(tmp_path):
+def test_json_lines_name_their_language_or_stand_in_its_folder(tmp_path):
     (tmp_path / "de").mkdir()
     (tmp_path / "de" / "0001.jsonl").write_text(json_lines({"text": "eins\n\n zwei "}, {"text": "two", "lang": "en"}))
     (tmp_path / "de" / "0002.jsonl.gz").write_bytes(gzip.compress(json_lines({"text": "drei"}).encode()))
@@ -44,7 +44,7 @@ BLOCKS = (
 )
 
 
-def test_what_wikiextractor_wrote_is_read_in_both_its_forms(tmp_path):
+def test_both_formats_of_wikiextractor_are_read(tmp_path):
     for language, place, text in (
         ("de", "AA/wiki_01", BLOCKS),
         ("de", "AA/wiki_00", json_lines({"id": "7", "title": "T", "text": "Eins.\nZwei."})),
@@ -83,16 +83,19 @@ def test_languages_that_share_a_file_are_kept_apart(corpus, text_dir, tmp_path):
 
 
 MISTAKES = {
-    "no JSON": ({"de.jsonl": '{"text": "a"}\n{"text": '}, r"de\.jsonl, line 2 is no JSON document"),
-    "no text": ({"de.jsonl": '{"txt": "a"}'}, r'line 1 is no JSON document: it must be an object with a string "text"'),
-    "a language": ({"de.jsonl": '{"text": "a", "lang": 5}'}, "its language is 5, which is no name"),
-    "two forms": ({"de.jsonl": '{"text": "a"}', "en.txt": "b"}, "keep text of one form in a folder"),
+    "no JSON": ({"de.jsonl": '{"text": "a"}\n{"text": '}, r"de\.jsonl, line 2 is not a JSON document"),
+    "no text": (
+        {"de.jsonl": '{"txt": "a"}'},
+        r'line 1 is not a JSON document: it must be an object with a string "text"',
+    ),
+    "a language": ({"de.jsonl": '{"text": "a", "lang": 5}'}, "its language is 5, which is not a name"),
+    "two forms": ({"de.jsonl": '{"text": "a"}', "en.txt": "b"}, "keep text of one format in a folder"),
     "empty": ({"de.jsonl": ""}, "has no text"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_told_in_one_line_and_leave_nothing(mistake, corpus, tmp_path):
+def test_mistakes_are_reported_in_one_line_and_leave_nothing(mistake, corpus, tmp_path):
     files, message = MISTAKES[mistake]
     (tmp_path / "text").mkdir()
     for name, text in files.items():
@@ -105,7 +108,7 @@ def test_mistakes_are_told_in_one_line_and_leave_nothing(mistake, corpus, tmp_pa
 
 @pytest.mark.slow
 def test_a_data_set_is_read_by_name_and_version(corpus, tmp_path):
-    """One that is made here: two languages, one of them in two shards, with the marks that wiki40b has."""
+    """A data set made here: two languages, one of them in two shards, with the markers of wiki40b."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("importlib_resources", reason="the library needs it to write")
@@ -171,7 +174,7 @@ HARD = [
 
 
 def test_hard_text_comes_back_as_it_was(text_dir, tmp_path):
-    """Through JSON, the tokenizer and the shards; but for halves of surrogates and SentencePiece's own U+2581."""
+    """Through JSON, the tokenizer and the shards; but for lone surrogates and SentencePiece's own U+2581."""
     lines = (text_dir / "en.txt").read_text(encoding="utf-8").splitlines()
     long = "0123456789 \u00fc" * 840_000  # 10 MB
     (tmp_path / "text").mkdir()

@@ -37,7 +37,7 @@ def test_the_special_pieces_of_other_models_are_found_too(lines, tmp_path):
     assert tokenizer.is_special[tokenizer.mask_id]
 
 
-def test_text_comes_back_and_special_names_in_text_stay_text(corpus):
+def test_text_round_trips_and_special_names_in_text_stay_text(corpus):
     text = "Click the [MASK] button and save the document."
     ids = corpus.tokenizer.encode(text)
     assert corpus.tokenizer.mask_id not in ids
@@ -47,8 +47,8 @@ def test_text_comes_back_and_special_names_in_text_stay_text(corpus):
 
 
 @pytest.mark.parametrize("join", [" ", ""])
-def test_documents_of_any_length_are_learnt_from(join, lines, tmp_path):
-    """One a line, with spaces and without; SentencePiece drops what is over 4,192 bytes."""
+def test_documents_of_any_length_are_trained_on(join, lines, tmp_path):
+    """One document per line, with spaces and without; SentencePiece drops lines over 4,192 bytes."""
     script = {letter: chr(0x905 + number) for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")}
     document = join.join(" ".join(lines[100:300]).lower().translate(str.maketrans(script)).split())
     assert len(document.encode()) > 3 * SAMPLE
@@ -57,7 +57,7 @@ def test_documents_of_any_length_are_learnt_from(join, lines, tmp_path):
     assert np.mean(ids == tokenizer.unk_id) < 0.005
 
 
-def test_text_with_the_sign_that_sentencepiece_reserves_is_learnt_from(lines, tmp_path):
+def test_text_with_the_sign_that_sentencepiece_reserves_is_trained_on(lines, tmp_path):
     tokenizer = train_tokenizer([f"\u2585 {line}" for line in lines], tmp_path / "x.model", 300)
     assert tokenizer.sha256 == train_tokenizer(lines, tmp_path / "y.model", 300).sha256
 
@@ -74,7 +74,7 @@ def test_text_with_the_sign_that_sentencepiece_reserves_is_learnt_from(lines, tm
         "",
     ],
 )
-def test_samples_are_the_whole_text_in_short_parts(text):
+def test_samples_cover_the_whole_text(text):
     samples = list(_samples([text]))
     assert all(len(sample.encode()) <= SAMPLE for sample in samples)
     assert (" " if " " in text else "").join(samples) == text
@@ -93,7 +93,7 @@ def test_words_begin_after_spaces_and_everywhere_in_scripts_without(corpus):
     assert not starts["s"] and not starts["ung"]
 
 
-def test_bytes_spell_what_is_no_piece(lines, tmp_path):
+def test_bytes_encode_characters_without_a_piece(lines, tmp_path):
     spelling = train_tokenizer(lines, tmp_path / "bytes.model", 600, byte_fallback=True)
     assert spelling.decode(spelling.encode("ꙮ")) == "ꙮ"
     plain = train_tokenizer(lines, tmp_path / "plain.model", 600)
@@ -106,11 +106,11 @@ def test_a_vocabulary_that_is_too_large_names_one_that_works(tmp_path):
         train_tokenizer(lines, tmp_path / "x.model", 500)
     largest = int(str(caught.value).split()[-1])
     assert train_tokenizer(lines, tmp_path / "x.model", largest).vocabulary_size == largest
-    with pytest.raises(UserError, match="vocabulary_size 8 is less than"):
+    with pytest.raises(UserError, match="vocabulary_size 8 is too small for"):
         train_tokenizer(lines, tmp_path / "x.model", 8)
 
 
-def test_what_is_no_tokenizer_is_named(lines, tmp_path):
+def test_a_file_that_is_not_a_tokenizer_is_named(lines, tmp_path):
     with pytest.raises(UserError, match=r"none\.model: No such file"):
         Tokenizer(tmp_path / "none.model")
     (tmp_path / "text.model").write_text("not a model")

@@ -1,4 +1,4 @@
-"""Hugging Face folders without Hugging Face: round trips, names, and folders that are not what they say."""
+"""Hugging Face folders without Hugging Face: round trips, names, and malformed folders."""
 
 import json
 
@@ -52,14 +52,14 @@ def test_the_bias_of_an_untied_head_goes_by_two_names_and_the_decoders_is_used(n
     one, other = tensors[f"{head}.decoder.bias"], tensors[f"{head}.bias"]
     assert one.any()
     np.testing.assert_array_equal(one, other)
-    change_tensors(tmp_path / "out", lambda t: t.update({f"{head}.bias": one + 1}))  # as transformers 5 leaves it
+    change_tensors(tmp_path / "out", lambda t: t.update({f"{head}.bias": one + 1}))  # as transformers 5 saves it
     np.testing.assert_array_equal(bias_of(tmp_path / "out"), one)
     change_tensors(tmp_path / "out", lambda t: t.pop(f"{head}.decoder.bias"))  # as transformers 4 saves it
     np.testing.assert_array_equal(bias_of(tmp_path / "out"), one + 1)
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_tables_that_are_said_to_be_tied_and_differ_are_kept_apart(name, tmp_path):
+def test_tables_that_differ_stay_untied(name, tmp_path):
     model, head, tensors = with_a_head(name, "coupled", tmp_path / "out")
     assert f"{head}.decoder.bias" not in tensors
     table = next(value for key, value in tensors.items() if key.endswith("word_embeddings.weight"))
@@ -90,7 +90,7 @@ def change_tensors(folder, change):
 
 
 MISTAKES = {
-    "another model": (lambda f: change_config(f, model_type="gpt2"), "a model of type 'gpt2'; what can be read is"),
+    "another model": (lambda f: change_config(f, model_type="gpt2"), "a model of type 'gpt2'; supported are"),
     "no size": (
         lambda f: change_config(f, hidden_size=None) or _forget(f, "vocab_size"),
         "config.json has no vocab_size",
@@ -99,7 +99,7 @@ MISTAKES = {
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
     "damaged": (
         lambda f: (f / "model.safetensors").write_bytes(b"x" * 100),
-        "is no whole safetensors file",
+        "is not a complete safetensors file",
     ),
     "missing": (
         lambda f: change_tensors(f, lambda t: t.pop("rembert.encoder.layer.1.output.dense.bias")),
@@ -140,12 +140,12 @@ def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what,
         ({"input_embedding_dim": 16, "always_project": False}, {"output_embedding_dim": 20}, "width is 20"),
     ],
 )
-def test_a_graph_that_they_have_not_is_refused_and_nothing_is_written(encoder, head, message, tmp_path):
+def test_an_unsupported_graph_is_refused_and_nothing_is_written(encoder, head, message, tmp_path):
     with pytest.raises(UserError, match=message):
         write(random_model(encoder, head), str(tmp_path / "out"), "huggingface", None)
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_there_is_never_written_over(written):
-    with pytest.raises(UserError, match="is there already"):
+def test_an_existing_target_is_never_overwritten(written):
+    with pytest.raises(UserError, match="already exists"):
         write(random_model(), str(written), "preset", None)

@@ -31,7 +31,7 @@ EVERYWHERE = np.tile(np.arange(9, dtype="int32"), (3, 1))
 
 
 def theirs(peers, name, architecture="ForMaskedLM", **changes):
-    """A model of Hugging Face's with random weights, of norms and biases too, which start as ones and zeros."""
+    """A Hugging Face model with random weights, norms and biases included, which would be ones and zeros."""
     torch, transformers = peers
     torch.manual_seed(1)
     config = getattr(transformers, f"{name}Config")(**(SIZES | changes))
@@ -45,7 +45,7 @@ def theirs(peers, name, architecture="ForMaskedLM", **changes):
 
 @pytest.mark.slow
 def test_logits_are_theirs_at_the_published_width_and_depth(peers, tmp_path):
-    layers = 32 if keras.config.backend() == "tensorflow" else 4  # JAX compiles 32 blocks for minutes
+    layers = 32 if keras.config.backend() == "tensorflow" else 4  # compiling 32 blocks takes JAX minutes
     sizes = {"num_hidden_layers": layers, "num_attention_heads": 18, "hidden_size": 1152, "intermediate_size": 4608}
     widths = {"input_embedding_size": 256, "output_embedding_size": 1664, "initializer_range": 0.02}
     model = theirs(peers, "RemBert", **sizes, **widths)
@@ -68,7 +68,7 @@ def their_outputs(peers, model, pad=0, segments=SEGMENTS):
 
 
 def real(values):
-    """What stands at tokens, not at padding."""
+    """Outputs at tokens, without padding."""
     return np.asarray(values)[MASK > 0]
 
 
@@ -141,7 +141,7 @@ SHARED = {"input_embedding_dim": 6, "layer_sharing": "all", "layer_groups": 2, "
         (SHARED, 6, "Albert"),
     ],
 )
-def test_they_compute_what_we_write_and_give_it_back(encoder, width, name, coupling, peers, tmp_path):
+def test_written_models_compute_the_same_and_round_trip(encoder, width, name, coupling, peers, tmp_path):
     _, transformers = peers
     model = random_model(encoder, {"output_embedding_dim": width, "coupling": coupling})
     write(model, str(tmp_path / "out"), "huggingface", None)
@@ -200,6 +200,6 @@ def test_a_pickle_is_read_as_weights_alone(peers, tmp_path):
             return (open, (str(tmp_path / "harm"), "w"))
 
     torch.save({"x": Harm()}, tmp_path / "ran/pytorch_model.bin")
-    with pytest.raises(UserError, match="cannot be read as weights alone"):
+    with pytest.raises(UserError, match="cannot be read with weights_only=True"):
         read_huggingface(tmp_path / "ran")
     assert not (tmp_path / "harm").exists()

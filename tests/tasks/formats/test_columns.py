@@ -42,7 +42,7 @@ def test_examples_know_whether_they_are_pairs(write):
         found = TextFormat.of(Splits(train))
         assert (found.pairs, list(found.read(table))) == (pairs, [read])
     single = write("b.tsv", "text\tother\nfirst\tsecond\n")
-    assert list(TextFormat().read(single)) == [alone]  # of a run that did not write it down
+    assert list(TextFormat().read(single)) == [alone]  # of a run without a stored format
     assert list(TextFormat().named(pair="other").read(single)) == [both]
 
 
@@ -52,7 +52,7 @@ def test_a_second_text_that_is_missing_is_not_left_out(ending, write):
     for found in (TextFormat(pairs=True), TextFormat().named(pair="seconds"), TextFormat(pairs=True).named(pair="2nd")):
         with pytest.raises(UserError, match=rf"a\.{ending}, line 1 has no (column )?(pair|seconds|2nd)"):
             list(found.read(path))
-    with pytest.raises(UserError, match="learnt on single texts, without a second one: leave out the pair, second"):
+    with pytest.raises(UserError, match="fine-tuned on single texts, not on pairs: leave out the pair, second"):
         TextFormat(pairs=False).named(pair="second")
 
 
@@ -84,7 +84,7 @@ def test_words_stand_where_the_recipe_says_with_or_without_tags(write):
     assert WordFormat().read(write("new.conllu", conllu)) == [Tagged("0", ("Bonn",))]
     with pytest.raises(UserError, match="line 1 has no column 5 with a word"):
         WordFormat(word_column=5).read(write("new", "a b\n"))
-    with pytest.raises(UserError, match="without names of columns: leave out words"):
+    with pytest.raises(UserError, match="without named columns: leave out words"):
         kept.named(text="words")
 
 
@@ -95,6 +95,6 @@ def test_questions_are_read_without_answers(write):
 
 
 @pytest.mark.parametrize("value", [[], {"words": 1}, {"word_column": "1"}, {"separator": 3}, {"word_column": 1.0}])
-def test_a_format_that_says_nothing_is_refused(value):
+def test_a_malformed_format_is_refused(value):
     with pytest.raises(UserError, match=r"task\.json: format is .*: fine-tune again"):
         parse_format(WordFormat, value, "task.json")

@@ -1,4 +1,4 @@
-"""On the library's own stand-ins: the true features of a data set, filled with made-up values, nothing downloaded."""
+"""On the library's own mock data: the real features of a data set with random values, without a download."""
 
 import warnings
 

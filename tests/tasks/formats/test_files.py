@@ -34,7 +34,7 @@ def test_a_folder_becomes_a_task(tmp_path):
 
 
 @pytest.mark.parametrize("size", [3, 0, -1, True, 1.0])
-def test_only_examples_that_are_there_can_be_asked_for(size, tmp_path):
+def test_train_size_is_at_most_the_number_of_examples(size, tmp_path):
     write(tmp_path, GOOD)
     with pytest.raises(UserError, match=rf"train_size is {size}; task .* has 2 examples"):
         labelled_folder(tmp_path, train_size=size)
@@ -96,7 +96,7 @@ def test_labels_may_be_numbers(tmp_path):
         labelled_files(tmp_path / "train.tsv")
 
 
-def test_labels_were_trained_and_are_hidden_in_tests_alone(tmp_path):
+def test_labels_occur_in_training_and_may_be_missing_in_tests_alone(tmp_path):
     write(tmp_path, GOOD | {"bare.tsv": "text\nx\n", "stone.tsv": "text\tlabel\nx\tstone\n"})
     train, bare, stone = (tmp_path / name for name in ("train.en.tsv", "bare.tsv", "stone.tsv"))
     assert labelled_files(train, test={"en": bare}).test["en"][0].label is None
@@ -110,7 +110,7 @@ def test_labels_were_trained_and_are_hidden_in_tests_alone(tmp_path):
             labelled_files(train, **{part: {"en": stone}})
 
 
-def test_the_language_is_what_differs_between_paths(tmp_path):
+def test_the_placeholder_of_a_path_is_the_language(tmp_path):
     words = "a\tX\n"
     files = [
         "en/test.en.tsv",
@@ -123,9 +123,9 @@ def test_the_language_is_what_differs_between_paths(tmp_path):
     folder = write(tmp_path / "a[1]*", dict.fromkeys(files, words))
     found = tagged_files(folder / files[0], test=folder / "{language}" / "test.{language}.tsv").test
     assert list(found) == ["de", "en", "zh-TW"]
-    with pytest.raises(UserError, match="no file is called"):
+    with pytest.raises(UserError, match="no file matches"):
         tagged_files(folder / files[0], test=f"{folder}/x.{{language}}.tsv")
-    with pytest.raises(UserError, match=r"which language is it\? .* one with \{language\} in it"):
+    with pytest.raises(UserError, match=r"names no language: .* one with \{language\} in it"):
         tagged_files(folder / files[0], dev=folder / files[1])
 
 
@@ -150,5 +150,5 @@ def test_question_files(tmp_path):
     splits = question_files(train, {"en": train}, test)
     assert splits.train == splits.dev["en"] and splits.train[0].starts == (1,)
     assert splits.test["xx"][0].answers == ()
-    with pytest.raises(UserError, match=r"test\.xx\.json, question 'q' has no answer"):
+    with pytest.raises(UserError, match=r"test\.xx\.json, article 1, paragraph 1, question 'q' has no answer"):
         question_files(train, dev=test)

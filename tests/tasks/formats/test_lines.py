@@ -30,7 +30,7 @@ def test_files_that_cannot_be_read(tmp_path):
             list(read_exact_lines(tmp_path / name))
 
 
-def test_quotes_are_letters_between_tabs_and_quotes_between_commas(tmp_path):
+def test_quotes_are_ordinary_characters_with_tabs_and_quote_cells_with_commas(tmp_path):
     (tmp_path / "a.tsv").write_text('x\t"y\n\n"z"\t\n')
     assert list(read_rows(tmp_path / "a.tsv")) == [(1, ["x", '"y']), (3, ['"z"', ""])]
     (tmp_path / "a.csv").write_text('x,"two\nlines, ""so"""\r\n\r\ny,\u2028\r\n', newline="")
@@ -40,17 +40,17 @@ def test_quotes_are_letters_between_tabs_and_quotes_between_commas(tmp_path):
 
 
 def test_a_cell_may_be_a_document(tmp_path):
-    """Python's csv reads no cell over 131,072 characters unless it is told to."""
+    """Python's csv reads no cell over 131,072 characters by default."""
     text = "word " * 60_000
     (tmp_path / "a.csv").write_text(f'text,label\n"{text}",x\n')
     assert list(read_rows(tmp_path / "a.csv")) == [(1, ["text", "label"]), (2, [text, "x"])]
 
 
-def test_tables_that_are_none(tmp_path):
+def test_malformed_tables_are_named(tmp_path):
     (tmp_path / "a.csv").write_text('x,y\nx,"no end\nx,y\n')
     with pytest.raises(UserError, match=r"a\.csv, line 2 is not CSV: unexpected end of data"):
         list(read_rows(tmp_path / "a.csv"))
-    with pytest.raises(UserError, match=r"neither \.tsv nor \.csv: give the one letter"):
+    with pytest.raises(UserError, match=r"neither \.tsv nor \.csv: give a delimiter of one character"):
         list(read_rows(tmp_path / "a.txt.gz"))
 
 
@@ -62,7 +62,7 @@ def test_tables_that_are_none(tmp_path):
         ('"a"\n', 'line 1 is not a JSON object, but "a"'),
     ],
 )
-def test_json_lines_that_are_none(text, message, tmp_path):
+def test_malformed_json_lines_are_named(text, message, tmp_path):
     (tmp_path / "a.jsonl").write_text(text)
     with pytest.raises(UserError, match=rf"a\.jsonl, {message}"):
         list(read_objects(tmp_path / "a.jsonl"))

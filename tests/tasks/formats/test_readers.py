@@ -32,8 +32,8 @@ def test_labels_of_tables(write):
     with pytest.raises(UserError, match=r"a\.tsv, line 3: label is '-1e-1', none of 2\.5, 3"):
         read_table(path, labels=("2.5", "3"))
     part = write("b.tsv", "text\tlabel\nx\t\ny\tgood\n")
-    assert [example.label for example in read_table(part, hidden=True)] == [None, "good"]
-    assert read_table(write("c.tsv", "text\nx\n"), hidden=True) == [Labelled("0", "x")]
+    assert [example.label for example in read_table(part, unlabeled=True)] == [None, "good"]
+    assert read_table(write("c.tsv", "text\nx\n"), unlabeled=True) == [Labelled("0", "x")]
 
 
 BAD_TABLES = {
@@ -54,14 +54,14 @@ def test_bad_tables_are_named(message, write):
 
 
 @pytest.mark.parametrize("value", ["x", "nan", "inf", "1,5"])
-def test_what_is_no_number_is_named(value, write):
+def test_labels_that_are_not_numbers_are_named(value, write):
     with pytest.raises(UserError, match=rf"t\.tsv, line 2: label is '{value}', not a number"):
         read_table(write("t.tsv", f"text\tlabel\na\t{value}\n"), numeric=True)
 
 
-def test_broken_rows_are_left_out_and_counted(write):
+def test_broken_rows_are_skipped_and_counted(write):
     path = write("t.tsv", "text\tlabel\na\t0\nb\nc\t\nd\t1\t2\ne\t1\n")
-    with pytest.warns(UserWarning, match=r"t\.tsv: 3 broken rows left out, the first in line 3"):
+    with pytest.warns(UserWarning, match=r"t\.tsv: skipped 3 broken rows, the first in line 3"):
         assert [(e.id, e.text) for e in read_table(path, skip_broken=True)] == [("0", "a"), ("1", "e")]
 
 
@@ -116,7 +116,7 @@ def conllu(*rows):
     return "".join("\t".join([index, word, "_", tag, "XPOS", *"_____"]) + "\n" for index, word, tag in rows)
 
 
-def test_conllu_counts_words_and_not_what_they_are_written_in(write):
+def test_conllu_reads_words_and_not_multi_word_tokens(write):
     text = (
         "# sent_id = 1\n# text = du pain\n"
         + conllu(("1-2", "du", "_"), ("1", "de", "ADP"), ("2", "le", "DET"), ("2.1", "gap", "VERB"), ("3", "#", "SYM"))
@@ -127,19 +127,19 @@ def test_conllu_counts_words_and_not_what_they_are_written_in(write):
     assert read_conll(path, tag_column=4)[0].tags == ("XPOS",) * 3
 
 
-def test_hidden_tags(write):
+def test_unlabeled_words(write):
     path = write("a.tsv", "one\ntwo\n\nthree\n")
-    assert read_conll(path, hidden=True) == [Tagged("0", ("one", "two")), Tagged("1", ("three",))]
+    assert read_conll(path, unlabeled=True) == [Tagged("0", ("one", "two")), Tagged("1", ("three",))]
     with pytest.raises(UserError, match=r"a\.tsv, line 1 has no column -1 with a tag"):
         read_conll(path)
     for text in ("1\tone\n2\ttwo\n", "1\tone\t\n2\ttwo\t\n"):
         path = write("a.tsv", text)
-        assert read_conll(path, 1, 2, hidden=True) == [Tagged("0", ("one", "two"))]
+        assert read_conll(path, 1, 2, unlabeled=True) == [Tagged("0", ("one", "two"))]
         with pytest.raises(UserError, match=r"line 1 has (no column 2 with a|an empty) tag"):
             read_conll(path, 1, 2)
     with pytest.raises(UserError, match="line 2 has an empty tag"):
-        read_conll(write("a.tsv", "one\tX\ntwo\t\n"), hidden=True)
-    assert read_conll(write("a.tsv", "one\n"), word_column=1, hidden=True) == [Tagged("0", ("one",))]
+        read_conll(write("a.tsv", "one\tX\ntwo\t\n"), unlabeled=True)
+    assert read_conll(write("a.tsv", "one\n"), word_column=1, unlabeled=True) == [Tagged("0", ("one",))]
 
 
 BAD_CONLL = {
@@ -162,20 +162,22 @@ def test_a_column_that_is_not_there_is_named(write):
         read_conll(write("a.tsv", "a\tX\n"), tag_column=2)
 
 
-def squad(**changes):
+def squad(answered=True, **changes):
     answer = {"text": "Mond", "answer_start": 6} | changes
     question = {"id": "q1", "question": "Was?", "answers": [answer, {"text": "M", "answer_start": 6}]}
     bare = {"id": "q2", "question": "Wie?", "is_impossible": True, "plausible_answers": [answer]}
+    questions = [question] if answered else [question, bare]
     return {
         "version": "1.1",
-        "data": [{"title": "T", "paragraphs": [{"context": "𝔇er\u2028: Mond", "qas": [question, bare]}]}],
+        "data": [{"title": "T", "paragraphs": [{"context": "𝔇er\u2028: Mond", "qas": questions}]}],
     }
 
 
 def test_squad_counts_code_points(write):
-    content = squad()
+    content = squad(answered=False)
     assert content["data"][0]["paragraphs"][0]["context"].index("Mond") == 6
-    assert read_squad(write("a.json", "\ufeff" + json.dumps(content, ensure_ascii=False))) == [
+    path = write("a.json", "\ufeff" + json.dumps(content, ensure_ascii=False))
+    assert read_squad(path, unlabeled=True) == [
         Question("q1", "Was?", "𝔇er\u2028: Mond", ("Mond", "M"), (6, 6)),
         Question("q2", "Wie?", "𝔇er\u2028: Mond"),
     ]
@@ -184,13 +186,13 @@ def test_squad_counts_code_points(write):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"answer_start": 7}, "answer 'Mond' does not stand at character 7 of its context"),
-        ({"answer_start": -4}, "answer .Mond. does not stand at character -4"),
+        ({"answer_start": 7}, "answer 'Mond' is not at character 7 of its context"),
+        ({"answer_start": -4}, "answer .Mond. is not at character -4"),
         ({"answer_start": "6"}, "answer_start is 6, not a whole number"),
-        ({"text": ""}, "answer '' does not stand"),
+        ({"text": ""}, "answer '' is not at character 6"),
     ],
 )
-def test_answers_stand_where_they_should(changes, message, write):
+def test_answers_are_at_their_start(changes, message, write):
     with pytest.raises(UserError, match=rf"a\.json, article 1, paragraph 1, question 'q1': {message}"):
         read_squad(write("a.json", json.dumps(squad(**changes))))
 
@@ -198,31 +200,45 @@ def test_answers_stand_where_they_should(changes, message, write):
 def test_questions_may_be_numbered(write):
     content = squad()
     content["data"][0]["paragraphs"][0]["qas"][0]["id"] = 7
-    assert [question.id for question in read_squad(write("a.json", json.dumps(content)))] == ["7", "q2"]
+    assert [question.id for question in read_squad(write("a.json", json.dumps(content)))] == ["7"]
     for wrong in (True, None, 7.0):
         content["data"][0]["paragraphs"][0]["qas"][0]["id"] = wrong
         with pytest.raises(UserError, match=f"paragraph 1: id is {wrong}, not a text"):
             read_squad(write("a.json", json.dumps(content)))
 
 
-def test_empty_answers_are_hidden_ones(write):
-    path = write("a.json", json.dumps(squad(text="", answer_start=0)))
-    assert [question.answers for question in read_squad(path, hidden=True)] == [("M",), ()]
+def test_questions_without_answers_are_unlabeled(write):
+    path = write("a.json", json.dumps(squad(answered=False, text="", answer_start=0)))
+    assert [question.answers for question in read_squad(path, unlabeled=True)] == [("M",), ()]
+    path = write("a.json", json.dumps(squad(answered=False)))
+    with pytest.raises(UserError, match="paragraph 1, question 'q2' has no answer: leave out questions that"):
+        read_squad(path)
+    path = write("a.json", json.dumps(squad(answer_start=5)))
+    with pytest.raises(UserError, match="answer 'Mond' is not at character 5 of its context"):
+        read_squad(path, unlabeled=True)
+
+
+def test_questions_are_read_by_the_prefix_of_their_ids(write):
+    path = write("a.json", json.dumps(squad(answered=False)))
+    assert [question.id for question in read_squad(path, prefix="q1")] == ["q1"]  # the other has no answer
+    with pytest.raises(UserError, match=r"a\.json has no questions whose id begins with 'english-'"):
+        read_squad(path, prefix="english-")
 
 
 def test_two_columns_of_labels_are_named_where_they_may_be_missing_too(write):
     with pytest.raises(UserError, match=r"t\.tsv, line 1 has two columns label"):
-        read_table(write("t.tsv", "text\tlabel\tlabel\na\tb\tc\n"), hidden=True)
+        read_table(write("t.tsv", "text\tlabel\tlabel\na\tb\tc\n"), unlabeled=True)
 
 
 def test_bad_squad_is_named(write):
     content = squad()
     content["data"][0]["paragraphs"] *= 2
     for text, message in {
-        json.dumps(content): "article 1, paragraph 2: there is another question 'q1'",
+        json.dumps(content): "article 1, paragraph 2: an earlier question has the id 'q1' too",
         '{\n"data": [': r"a\.json is not JSON: .* line 2",
         '{"dada": []}': r"a\.json has no data; did you mean dada",
         '{"data": []}': "has no questions",
+        '{"data": [{"title": "x"}]}': r"article 1 has no paragraphs",
         "[]": "is not an object with data",
     }.items():
         with pytest.raises(UserError, match=message):

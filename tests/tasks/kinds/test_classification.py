@@ -17,7 +17,7 @@ def splits(*test, train=("a", "b", "b")):
     return Splits([text(i, label) for i, label in enumerate(train)], {}, {"en": list(test)})
 
 
-def test_labels_are_those_of_training_in_order_and_the_largest_logit_says_which():
+def test_labels_are_those_of_training_in_order_and_the_largest_logit_is_predicted():
     task = Classification("t", splits(text(0, "b"), text(1, "a"), text(2, "b")))
     assert task.labels == ["a", "b"]
     answers = task.answers(task.scored["en"], None, np.array([[0.1, 0.3], [0.0, 0.2], [0.4, 0.5]]))
@@ -27,7 +27,7 @@ def test_labels_are_those_of_training_in_order_and_the_largest_logit_says_which(
     assert task.baselines()["majority"](task.scored["en"]) == ["b"] * 3
 
 
-def test_what_is_hidden_is_not_scored():
+def test_unlabeled_examples_are_not_scored():
     task = Classification("t", splits(text(0, "b"), text(1, None)))
     assert [example.id for example in task.scored["en"]] == ["0"]
 
@@ -47,7 +47,7 @@ LOGITS = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, -3.0], [0.0, -1.0]])  # Paris i
         ("text", ["false", "true", "false", "true"], {"exact_match": 0.5, "f1": 0.5}),
     ],
 )
-def test_candidates_are_judged_alone_or_by_question(scoring, said, scores):
+def test_candidates_are_scored_alone_or_by_question(scoring, said, scores):
     task = Candidates("t", splits(*QUESTIONS, train=("true", "false")), scoring)
     answers = task.answers(QUESTIONS, None, LOGITS)
     assert answers == said
@@ -56,7 +56,7 @@ def test_candidates_are_judged_alone_or_by_question(scoring, said, scores):
     assert task.baselines()["first"](QUESTIONS) == ["true", "false", "true", "false"]
 
 
-def test_numbers_are_as_right_as_they_are_near():
+def test_a_number_is_scored_by_its_distance():
     task = Regression("t", splits(text(0, 3.0), train=(1.0, 5.0)))
     assert task.answers(task.scored["en"], None, np.array([2.0])) == [2.0]
     assert task.correct(task.scored["en"][0], 2.0) == 0.75
@@ -64,12 +64,12 @@ def test_numbers_are_as_right_as_they_are_near():
 
 
 MISTAKES = {
-    "the training data has one label": (splits(text(0, "a"), train=("a",)), {}),
+    "the training data has one class": (splits(text(0, "a"), train=("a",)), {}),
     "example 7: label 'c' is not in the training data": (splits(text(7, "c")), {}),
     "no training example has the label 'c'": (splits(text(0, "a")), {"labels": ("a", "b", "c")}),
     "part is 'train'; it can be test or dev": (splits(text(0, "a")), {"part": "train"}),
-    "has no dev examples of any language": (splits(text(0, "a")), {"part": "dev"}),
-    "has no test examples of en": (splits(text(0, None)), {}),
+    "has no labeled dev examples of any language": (splits(text(0, "a")), {"part": "dev"}),
+    "has no labeled test examples of en": (splits(text(0, None)), {}),
 }
 
 
@@ -80,7 +80,7 @@ def test_mistakes_are_named(message):
         Classification("t", examples, **changes)
 
 
-def test_training_order_is_a_permutation_for_each_pass():
+def test_training_order_is_a_permutation_for_each_epoch():
     rows = np.arange(10)
     data = batches(Encoded({"token_ids": rows[:, None]}, rows, None, rows, 0, 0), 4, seed=1)
     seen = np.concatenate([data[step][1] for step in range(10)])
@@ -90,7 +90,7 @@ def test_training_order_is_a_permutation_for_each_pass():
     np.testing.assert_array_equal(data[7][0]["token_ids"][:, 0], data[7][1])
 
 
-def test_encoding_cuts_and_pads(corpus):
+def test_encoding_truncates_and_pads(corpus):
     inputs = encode(["save", "the document " * 50], corpus.tokenizer, 12)
     short, long = inputs["token_ids"]
     ids = corpus.tokenizer.encode("save")
@@ -99,7 +99,7 @@ def test_encoding_cuts_and_pads(corpus):
     np.testing.assert_array_equal(inputs["padding_mask"], (inputs["token_ids"] != 0).astype(int))
 
 
-def test_the_embedded_task_is_learnable_and_its_splits_are_apart():
+def test_the_bundled_task_is_learnable_and_its_splits_are_disjoint():
     task = Classification("topics", labelled_folder(sample.topics_folder(), train_size=2000))
     assert len(task.labels) == 8 and len(task.scored) == 25
     trained = {example.text for example in task.splits.train}

@@ -11,7 +11,7 @@ TEXTS = st.text("ab é日本\u200b\U0001f600", max_size=12)
 
 
 def row_from_scratch(tokenizer, text, pair, length):
-    """Ids and segments of one example, cut a token at a time, and how many tokens it lost."""
+    """Ids and segments of one example, truncated token by token, and the number of removed tokens."""
     first, second = tokenizer.encode(text), None if pair is None else tokenizer.encode(pair)
     lost = 0
     while len(first) + (2 if second is None else 3 + len(second)) > length:
@@ -54,7 +54,7 @@ def test_rows_by_hand(corpus):
     assert encoded.inputs["token_ids"].tolist() == [
         [2, a, b, c, 3, space, b, 3],
         [2, space, b, 3, 0, 0, 0, 0],
-        [2, a, b, c, 3, a, b, 3],  # c and b are gone: of four, then of three beside three
+        [2, a, b, c, 3, a, b, 3],  # c and b are removed: from four, then from three beside three
     ]
     assert encoded.inputs["segment_ids"].tolist() == [
         [0, 0, 0, 0, 0, 1, 1, 1],

@@ -13,7 +13,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Question
 from rembed_keras.tasks.kinds.spans import decode_answers, encode_questions
 
-# what normalization makes longer or shorter, what has no spaces, what is several code points, and words
+# characters that normalization lengthens or shortens, scripts without spaces, clusters of code points, and words
 FRAGMENTS = [
     *("Save ", "the file", " ", "  ", "\n", "\u3000", "\u200b", "▁", "", "x", "."),
     *("ﬁx", "½", "①②", "㍿", "ＡＢＣ", "ｶﾞ", "Straße", "cafe\u0301", "café", "ﷺ", "각", "¨"),
@@ -25,7 +25,7 @@ PASSAGES = st.lists(st.sampled_from(FRAGMENTS), max_size=10).map("".join)
 
 @pytest.fixture(scope="module")
 def tokenizers(corpus, text_dir, tmp_path_factory):
-    """Models that normalize and fall back in different ways."""
+    """Tokenizers with different normalization and fallback."""
     folder = tmp_path_factory.mktemp("models")
     lines = list(read_paragraphs(text_dir / "en.txt"))
     found = {"plain": corpus.tokenizer, "bytes": train_tokenizer(lines, folder / "b.model", 600, byte_fallback=True)}
@@ -51,7 +51,7 @@ NAMES = ["plain", "bytes", "identity", "nfkc_cf", "nfkc"]
 @pytest.mark.parametrize("name", NAMES)
 @given(text=st.text(max_size=20) | PASSAGES)
 @settings(deadline=None)
-def test_places_are_of_the_text_as_it_came(tokenizers, name, text):
+def test_offsets_are_of_the_text_before_normalization(tokenizers, name, text):
     tokenizer = tokenizers[name]
     ids, starts, ends = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
@@ -63,16 +63,16 @@ def test_places_are_of_the_text_as_it_came(tokenizers, name, text):
     covered = {place for start, end in zip(starts, ends, strict=True) for place in range(start, end)}
     for place, char in enumerate(text):
         if char.isalnum():
-            assert place in covered, "no letter is left out"
+            assert place in covered, "every letter is in a span"
 
 
 @pytest.mark.parametrize(("name", "form"), [("plain", "NFKC"), ("bytes", "NFKC"), ("nfkc", "NFKC"), ("identity", None)])
 @given(fragments=st.lists(st.sampled_from([each for each in FRAGMENTS if each not in ("▁", "\u200b", "¨", "ﷺ", "㍿")])))
 @settings(deadline=None)
-def test_a_place_spells_its_piece_once_normalized(tokenizers, name, form, fragments):
+def test_a_span_is_its_piece_after_normalization(tokenizers, name, form, fragments):
     text = "".join(fragments)
     _, starts, ends = tokenizers[name].encode_with_offsets(text)
-    spelled: list[tuple[int, int, str]] = []  # pieces of one place are put together
+    spelled: list[tuple[int, int, str]] = []  # pieces of one span are joined
     for piece, start, end in zip(tokenizers[name]._model.encode(text, return_type=str), starts, ends, strict=True):
         if start == end:
             assert not piece.strip("▁\n\u3000")
@@ -89,7 +89,7 @@ def test_a_place_spells_its_piece_once_normalized(tokenizers, name, form, fragme
         assert "".join(raw.replace("▁", " ").split()) == "".join(expected.split())
 
 
-def test_places_by_hand(tokenizers):
+def test_offsets_by_hand(tokenizers):
     def places(name, text):
         _, starts, ends = tokenizers[name].encode_with_offsets(text)
         pieces = tokenizers[name]._model.encode(text, return_type=str)
@@ -117,7 +117,11 @@ def test_rows_by_hand(corpus):
         [2, a, b, 3, b, c, c, 3],
     ]
     assert encoded.inputs["segment_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 1]] * 3
-    assert encoded.targets.tolist() == [[0, 0], [5, 6], [0, 0]]  # at the edge of the second, in two halves elsewhere
+    assert encoded.targets.tolist() == [
+        [0, 0],
+        [5, 6],
+        [0, 0],
+    ]  # whole at the edge of the second window, split elsewhere
     assert encoded.offsets[:, 4:7].tolist() == [
         [[0, 0], [0, 1], [1, 2]],
         [[1, 2], [2, 3], [3, 4]],
@@ -125,23 +129,23 @@ def test_rows_by_hand(corpus):
     ]
     assert not encoded.offsets[:, :4].any() and not encoded.offsets[:, 7].any()
     assert encoded.rows.tolist() == [0, 0, 0]
-    assert (encoded.truncated, encoded.lost, encoded.out_of_reach) == (1, 1, 0)
+    assert (encoded.truncated, encoded.lost, encoded.uncovered) == (1, 1, 0)
     assert encoded.targets.dtype == encoded.offsets.dtype == encoded.rows.dtype == np.int32
     zeros = encode_questions([question], corpus.tokenizer, 8, stride=2, max_question_length=2, num_segments=1)
     assert not zeros.inputs["segment_ids"].any()
 
 
-def test_an_answer_that_no_window_holds_points_at_cls_and_is_counted(corpus):
+def test_an_answer_that_no_window_has_whole_points_at_cls_and_is_counted(corpus):
     long = Question("0", "a", "bcbbcc", ("bcbb",), (0,))
     blank = Question("1", "a", "b c", (" ",), (1,))
     encoded = encode_questions([long, blank], corpus.tokenizer, 7, stride=1, max_question_length=1)
     assert encoded.inputs["padding_mask"].sum(axis=1).max() == 7, "windows of three pieces"
     assert not encoded.targets.any()
-    assert encoded.out_of_reach == 2
+    assert encoded.uncovered == 2
 
 
 def windows_from_scratch(pieces, room, stride):
-    """Beginnings and ends: on by the stride, until a window ends with the passage."""
+    """Beginnings and ends: advanced by the stride, until a window ends with the passage."""
     start, found = 0, []
     while True:
         length = min(len(pieces) - start, room)
@@ -168,7 +172,7 @@ def test_the_answer_comes_back_from_its_targets(tokenizers, name, contexts, draw
     encoded = encode_questions(questions, tokenizer, length, stride, max_question_length=4)
     logits = 10 * np.eye(length)[encoded.targets]  # [N, 2, S]
     answers = decode_answers(logits, encoded, questions, max_answer_length=length)
-    out_of_reach = row = 0
+    uncovered = row = 0
     for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):
         start, end = question.starts[0], question.starts[0] + len(question.answers[0])
         pieces, starts, ends = tokenizer.encode_with_offsets(question.context)
@@ -184,13 +188,13 @@ def test_the_answer_comes_back_from_its_targets(tokenizers, name, contexts, draw
             expected = [covering[0] + shift, covering[-1] + shift] if inside else [0, 0]
             assert encoded.targets[row].tolist() == expected
             reached, row = reached or inside, row + 1
-        out_of_reach += not reached
+        uncovered += not reached
         if reached:
             assert answer == question.context[min(starts[i] for i in covering) : max(ends[i] for i in covering)]
             assert question.answers[0].strip("\u200b▁ \n\u3000") in answer
         assert answer in question.context
     assert row == len(encoded.rows)
-    assert encoded.out_of_reach == out_of_reach
+    assert encoded.uncovered == uncovered
 
 
 def answers_from_scratch(logits, encoded, questions, max_length, n_best):
@@ -218,10 +222,10 @@ def answers_from_scratch(logits, encoded, questions, max_length, n_best):
     n_best=st.integers(1, 30),
 )
 @settings(deadline=None, max_examples=60)
-def test_the_best_stretch_is_that_of_all_tried(tokenizers, name, contexts, seed, max_length, n_best):
+def test_the_best_span_is_that_of_brute_force(tokenizers, name, contexts, seed, max_length, n_best):
     questions = [Question(str(i), "Where?", context) for i, context in enumerate(contexts)]
     encoded = encode_questions(questions, tokenizers[name], 24, stride=5, max_question_length=4)
-    assert encoded.targets is None and encoded.out_of_reach == 0
+    assert encoded.targets is None and encoded.uncovered == 0
     logits = np.random.default_rng(seed).normal(size=(len(encoded.rows), 2, 24))
     expected = answers_from_scratch(logits, encoded, questions, max_length, n_best)
     assert decode_answers(logits, encoded, questions, max_length, n_best) == expected
@@ -252,14 +256,14 @@ def test_a_passage_without_text_has_a_row_and_no_answer(corpus):
 
 def test_mistakes_are_named(corpus):
     good = Question("0", "a", "bcb", ("c",), (1,))
-    with pytest.raises(UserError, match="question q9: answer 'c' does not stand at character 2 of the passage"):
+    with pytest.raises(UserError, match="question q9: answer 'c' is not at character 2 of the passage"):
         encode_questions([Question("q9", "a", "bcb", ("c",), (2,))], corpus.tokenizer, 8, max_question_length=2)
     with pytest.raises(UserError, match="with questions of 64 pieces it must be 68 or more"):
         encode_questions([good], corpus.tokenizer, 67)
     with pytest.raises(UserError, match="the stride is 0; it must be 1 or more"):
         encode_questions([good], corpus.tokenizer, 128, stride=0)
     encoded = encode_questions([good], corpus.tokenizer, 8, max_question_length=2)
-    with pytest.raises(ValueError, match=r"logits of shape \(1, 8, 2\) were given for 1 windows of 8 tokens"):
+    with pytest.raises(ValueError, match=r"logits have shape \(1, 8, 2\) for 1 windows of 8 tokens"):
         decode_answers(np.zeros((1, 8, 2)), encoded, [good])
-    with pytest.raises(ValueError, match="windows of 1 questions were given with 2 questions"):
+    with pytest.raises(ValueError, match="the windows are of 1 questions, and there are 2"):
         decode_answers(np.zeros((1, 2, 8)), encoded, [good, good])

@@ -12,14 +12,14 @@ from rembed_keras.tasks.kinds.examples import Splits, Tagged
 from rembed_keras.tasks.kinds.tagging import Tagging, decode_tags, encode_tagged
 
 TAGS = ["NOUN", "VERB", "X"]
-# nothing, blanks that give no piece, a variation selector, one emoji of several, and words of every kind
+# an empty word, spaces without a piece, a variation selector, an emoji of several code points, and other words
 WORDS = st.sampled_from(["", " ", "\u200b", "\u00a0", "\ufe0f", "👩‍👧"]) | st.text(max_size=8)
 SENTENCES = st.lists(st.lists(st.tuples(WORDS, st.sampled_from(TAGS)), max_size=8), max_size=4)
 
 
 @pytest.fixture(scope="module")
 def spelling(text_dir, tmp_path_factory):
-    """A tokenizer that spells what it does not know in bytes: its words are long."""
+    """A tokenizer with byte fallback: unknown words have many pieces."""
     path = tmp_path_factory.mktemp("bytes") / "bytes.model"
     return train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 600, byte_fallback=True)
 
@@ -104,7 +104,7 @@ def test_rows_are_whole_words_one_after_the_other(tokenizer, drawn, length):
 
 @given(drawn=SENTENCES, length=st.integers(3, 16))
 @settings(deadline=None)
-def test_a_word_moves_on_only_when_it_does_not_fit(tokenizer, drawn, length):
+def test_a_word_wraps_only_when_it_does_not_fit(tokenizer, drawn, length):
     encoded = encode_tagged(sentences_of(drawn), tokenizer, length, TAGS)
     used = encoded.inputs["padding_mask"].sum(axis=1)
     for row in range(1, len(used)):
@@ -113,9 +113,9 @@ def test_a_word_moves_on_only_when_it_does_not_fit(tokenizer, drawn, length):
             assert used[row - 1] + begins[1] - begins[0] > length
 
 
-def test_hidden_tags_leave_places(corpus):
-    seen, hidden = Tagged("0", ("save", "it"), ("VERB", "X")), Tagged("1", ("the", "file"))
-    encoded = encode_tagged([seen, hidden], corpus.tokenizer, 12, TAGS)
+def test_unlabeled_sentences_have_weights_and_no_targets(corpus):
+    labeled, unlabeled = Tagged("0", ("save", "it"), ("VERB", "X")), Tagged("1", ("the", "file"))
+    encoded = encode_tagged([labeled, unlabeled], corpus.tokenizer, 12, TAGS)
     assert encoded.targets is None
     assert encoded.weights.sum() == 4
     everything = np.ones(encoded.weights.shape, int)
@@ -136,7 +136,7 @@ def test_mistakes_are_named(corpus):
     with pytest.raises(UserError, match="the sequence length is 2; a word needs 3 or more"):
         encode_tagged([], corpus.tokenizer, 2, TAGS)
     encoded = encode_tagged([Tagged("0", ("a",), ("X",))], corpus.tokenizer, 8, TAGS)
-    with pytest.raises(ValueError, match=r"tags of shape \(1, 9\) were predicted for rows of shape \(1, 8\)"):
+    with pytest.raises(ValueError, match=r"predicted tags have shape \(1, 9\) for rows of shape \(1, 8\)"):
         decode_tags(np.zeros((1, 9), int), encoded, TAGS)
 
 
@@ -144,7 +144,7 @@ def test_mistakes_are_named(corpus):
     ("tags", "names"),
     [(("B-LOC", "O"), ["f1", "accuracy"]), (("NOUN", "PROPN", "X"), ["accuracy"]), (("B-LOC", "X"), ["accuracy"])],
 )
-def test_spans_are_scored_where_there_are_spans(tags, names):
+def test_span_f1_is_added_where_tags_are_spans(tags, names):
     """Seqeval reads a bare tag as a span of a type without its first letter: PROPN and a ROPN were the same."""
     examples = [Tagged("0", ("a",) * len(tags), tags)]
     assert Tagging("x", Splits(examples, {}, {"en": examples})).metric_names == names

@@ -15,7 +15,7 @@ from rembed_keras.tasks.retrieval.mining import best_threshold, mine, mining_f1,
 
 
 def corpora(seed, size=40, translated=15):
-    """A bitext of which the first sentences are translations, in another order in each language, and its vectors."""
+    """A bitext whose first sentences are translations, shuffled in each language, and its vectors."""
     rng = np.random.default_rng(seed)
     orders = rng.permutation(size), rng.permutation(size)
     meanings = rng.normal(size=(size, 16)) + 0.5
@@ -36,7 +36,7 @@ def test_pairs_are_mined_from_the_other_language_to_english_and_named_by_id():
     assert len(set(list(found)[:15]) & bitext.gold) >= 13
 
 
-def test_the_threshold_of_the_development_set_is_what_the_test_is_scored_and_handed_in_with():
+def test_the_threshold_is_chosen_on_the_development_set():
     (dev, dev_vectors), (test, test_vectors) = corpora(1), corpora(2)
     thresholds = bucc_thresholds({"de": dev}, {"de": dev_vectors})
     assert thresholds == {"de": best_threshold(bucc_candidates(dev, *dev_vectors), dev.gold)}
@@ -49,7 +49,7 @@ def test_the_threshold_of_the_development_set_is_what_the_test_is_scored_and_han
     assert 10 < len(pairs) < 20, "the threshold leaves out what has no translation"
 
 
-def test_of_equal_sentences_nobody_can_say_which_is_meant():
+def test_equal_sentences_are_ambiguous():
     english = {"en-1": "Yes.", "en-2": "No.", "en-3": "Perhaps."}
     others = {"de-1": "Ja.", "de-2": "Ja.", "de-3": "Nein.", "de-4": "Vielleicht."}
     bitext = Bitext(english, others)
@@ -61,7 +61,7 @@ def test_of_equal_sentences_nobody_can_say_which_is_meant():
     assert ("de-1", "en-1") in without
 
 
-def test_tatoeba_asks_for_the_translation_wherever_it_stands():
+def test_tatoeba_finds_translations_in_any_order():
     rng = np.random.default_rng(3)
     english = rng.normal(size=(30, 4)) * rng.uniform(0.1, 9, size=(30, 1))
     parallel = english + 2 * rng.normal(size=(30, 4))
@@ -82,15 +82,15 @@ def test_a_vector_of_zeros_is_no_error():
     assert tatoeba_rows({"de": bitext}, {"de": (np.eye(2), np.array([[0.0, 0.0], [1.0, 2.0]]))}) == {"de": [1, 1]}
 
 
-def test_what_is_hidden_is_not_scored():
+def test_bitexts_without_gold_pairs_are_not_scored():
     bitext, vectors = Bitext({"0": "a"}, {"0": "b"}), {"sw": (np.eye(1), np.eye(1))}
     for score in (tatoeba_scores, bucc_thresholds, lambda *each: bucc_scores(*each, {"sw": 0.0})):
-        with pytest.raises(UserError, match="translations of sw are hidden"):
+        with pytest.raises(UserError, match="gold pairs of sw are not public"):
             score({"sw": bitext}, vectors)
 
 
 def test_vectors_of_other_sentences_are_refused():
     bitext = Bitext({"0": "a"}, {"0": "b", "1": "c"}, frozenset({("0", "0")}))
     for use in (tatoeba_scores, tatoeba_rows, bucc_thresholds):
-        with pytest.raises(ValueError, match="2 and 1 vectors were given for 1 English sentences and 2 others"):
+        with pytest.raises(ValueError, match="there are 2 and 1 vectors for 1 English sentences and 2 others"):
             use({"sw": bitext}, {"sw": (np.eye(2), np.eye(2)[:1])})

@@ -11,7 +11,7 @@ def cosine(x, y):
     return x @ y / np.sqrt((x @ x) * (y @ y))
 
 
-def test_tatoeba_asks_for_the_nearest_by_cosine_from_english():
+def test_tatoeba_is_precision_at_1_by_cosine_from_english():
     rng = np.random.default_rng(0)
     english = rng.normal(size=(50, 6)) + 1
     others = english + 0.8 * rng.normal(size=(50, 6))
@@ -20,12 +20,12 @@ def test_tatoeba_asks_for_the_nearest_by_cosine_from_english():
     expected = np.mean(np.array(nearest) == np.arange(50))
     assert tatoeba_accuracy(english, others) == pytest.approx(expected)
     assert tatoeba_accuracy(others, english) == pytest.approx(np.mean(np.array(back) == np.arange(50)))
-    assert expected != np.mean(np.array(back) == np.arange(50)), "the two directions must differ to be told apart"
+    assert expected != np.mean(np.array(back) == np.arange(50)), "the two directions must differ"
     lengths = rng.uniform(0.1, 10, size=(50, 1))
     assert tatoeba_accuracy(english * lengths, others * lengths[::-1]) == pytest.approx(expected)
 
 
-def test_a_vector_of_nothing_is_near_to_nothing():
+def test_a_zero_vector_has_no_neighbor():
     assert tatoeba_accuracy(np.array([[1.0, 0.0], [0.0, 0.0]]), np.eye(2)) == 0.75  # a tie of two for the second
 
 
@@ -59,7 +59,7 @@ def test_of_equally_good_thresholds_the_highest_is_taken():
     assert best_threshold(scores, {"a", "d"}) == pytest.approx(0.85)
 
 
-def test_equal_scores_stand_or_fall_together():
+def test_equal_scores_are_accepted_together():
     # one right of the three at 0.5; counting it alone would promise F1 1 at a threshold that lets all three in
     scores = {"right": 0.5, "wrong": 0.5, "also wrong": 0.5, "low": 0.1}
     threshold = best_threshold(scores, {"right"})
@@ -68,7 +68,7 @@ def test_equal_scores_stand_or_fall_together():
 
 
 @pytest.mark.parametrize("low", [1.0, np.nextafter(1.0, 0.0)])  # halfway to the next rounds down, and up
-def test_a_threshold_parts_neighboring_numbers(low):
+def test_a_threshold_separates_adjacent_floats(low):
     scores = {"right": float(np.nextafter(low, 2.0)), "wrong": float(low)}
     assert mining_f1(scores, {"right"}, best_threshold(scores, {"right"})) == 1.0
 
@@ -76,7 +76,7 @@ def test_a_threshold_parts_neighboring_numbers(low):
 def test_f1_of_mined_pairs_by_hand():
     scores = {("a", "x"): 0.9, ("b", "y"): 0.8, ("c", "z"): 0.1}
     gold = {("a", "x"), ("c", "z"), ("d", "u"), ("e", "v")}
-    # 2 believed, 1 right of 4: precision 1/2, recall 1/4
+    # 2 accepted, 1 right of 4: precision 1/2, recall 1/4
     assert mining_f1(scores, gold, 0.8) == pytest.approx(2 * 0.5 * 0.25 / 0.75)
     assert mining_f1(scores, gold, 0.95) == mining_f1(scores, set(), 0.1) == mining_f1({}, gold, 0.0) == 0.0
 
@@ -120,10 +120,10 @@ def test_a_score_that_is_not_positive_is_no_candidate():
     assert mine(np.array([[1.0, 0.0]]), np.array([[-1.0, 0.0], [0.0, 1.0]])) == {}
 
 
-def test_mined_pairs_are_what_thresholds_are_made_for():
+def test_a_threshold_of_mined_pairs_has_its_f1():
     rng = np.random.default_rng(2)
     sources = rng.normal(size=(60, 32)).astype(np.float32) + 0.5
     targets = np.concatenate([sources[:20] + 0.3 * rng.normal(size=(20, 32)), rng.normal(size=(70, 32)) + 0.5])
     scores, gold = mine(sources, targets.astype(np.float32)), {(i, i) for i in range(20)}
     assert mining_f1(scores, gold, best_threshold(scores, gold)) > 0.9
-    assert mining_f1(scores, gold, 0.0) < 0.6, "without a threshold what has no translation is believed too"
+    assert mining_f1(scores, gold, 0.0) < 0.6, "without a threshold sentences without a translation are paired too"

@@ -12,7 +12,7 @@ from rembed_keras.tasks.retrieval.parallel_text import embed, hits_at_1, precisi
 from tests.forward import forward
 
 
-def test_the_nearest_is_found_after_moving_both_means_together():
+def test_vectors_are_centered_per_language():
     rng = np.random.default_rng(0)
     ours = rng.normal(size=(60, 5))
     theirs = ours + rng.normal(size=5) * 10 + 0.5 * rng.normal(size=(60, 5))
@@ -23,7 +23,7 @@ def test_the_nearest_is_found_after_moving_both_means_together():
     assert 0.3 < expected[0] < 0.99
 
 
-def test_a_tie_counts_for_what_chance_would_make_of_it():
+def test_a_tie_counts_as_its_expected_value():
     assert hits_at_1(np.zeros((4, 4))) == (0.25, 0.25)
     assert hits_at_1(np.eye(4)) == (1.0, 1.0)
 

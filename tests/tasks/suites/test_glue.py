@@ -90,7 +90,7 @@ def folder(write):
     return write(FILES)
 
 
-def test_cola_has_no_names_of_columns(folder):
+def test_cola_has_no_header(folder):
     splits = glue.cola(folder)
     assert splits.train == [
         Labelled("0", 'One more "quote', label="1"),
@@ -126,21 +126,21 @@ def test_tasks_with_one_test(task, train, dev, test, folder):
     assert found[2].id == "0"
 
 
-def test_examples_are_named_as_in_their_files(folder):
+def test_examples_have_the_ids_of_their_files(folder):
     assert [example.id for example in glue.stsb(folder).dev["en"]] == ["4"]
 
 
-def test_broken_rows_of_qqp_are_left_out_with_a_warning(folder):
-    with pytest.warns(UserWarning, match=r"QQP/train\.tsv: 2 broken rows left out, the first in line 3"):
+def test_broken_rows_of_qqp_are_skipped_with_a_warning(folder):
+    with pytest.warns(UserWarning, match=r"QQP/train\.tsv: skipped 2 broken rows, the first in line 3"):
         splits = glue.qqp(folder)
     assert splits.train == [
         Labelled("133273", "How's that?", "What is it?", "0"),
-        Labelled("7", "", "Who?", "1"),  # an empty question is no broken row
+        Labelled("7", "", "Who?", "1"),  # an empty question is not a broken row
     ]
     assert splits.test["en"][0] == Labelled("0", "Would he?", "")
 
 
-def test_a_row_of_a_test_is_not_left_out(write):
+def test_a_row_of_a_test_set_is_never_skipped(write):
     folder = write(FILES | {"QQP/train.tsv": FILES["QQP/dev.tsv"], "QQP/test.tsv": [*FILES["QQP/test.tsv"], "2\tA?"]})
     with pytest.raises(UserError, match=r"QQP/test\.tsv, line 4 has 2 cells, and the first line 3"):
         glue.qqp(folder)

@@ -186,8 +186,8 @@ MISTAKES = [
     ("ReCoRD", record(query(1)), "example 1-0 has no label"),
     ("ReCoRD", record({"query": "?", "idx": 1}), "query 1 has no @placeholder"),
     ("ReCoRD", {**RECORD, "passage": {"text": "a", "entities": [{"start": 0, "end": 1}]}}, "characters 0 to 1 are not"),
-    ("WiC", WIC | {"end2": 9, "label": True}, "characters 5 to 9 are no word of sentence2"),
-    ("WiC", WIC | {"end1": 0, "label": True}, "characters 0 to 0 are no word of sentence1"),
+    ("WiC", WIC | {"end2": 9, "label": True}, "characters 5 to 9 are not a word of sentence2"),
+    ("WiC", WIC | {"end1": 0, "label": True}, "characters 0 to 0 are not a word of sentence1"),
     ("WSC", wsc("a b", (2, "b"), (0, "a"), label=True), "'b' is not at word 2 of the text"),
 ]
 

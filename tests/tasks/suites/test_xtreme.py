@@ -1,4 +1,4 @@
-"""The files are written here as XTREME's download script leaves them, which was read for it, odd cases included."""
+"""Files in the format of XTREME's download script, odd cases included."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def put_rows(folder, name, rows):
 
 
 def put_words(folder, name, sentences):
-    """As the script writes tagged words: no empty line behind the last sentence."""
+    """As the script writes tagged words: no empty line after the last sentence."""
     return put(folder, name, "\n".join("".join(f"{line}\n" for line in sentence) for sentence in sentences))
 
 
@@ -63,7 +63,7 @@ def put_questions(folder, name, *entries, context=CONTEXT):
 
 
 RIGHT = entry("q1", [(2, "Die Erde"), (15, "4,5 Mrd.")])
-HIDDEN = entry("q2", [(0, "")])  # what the script leaves of an answer
+UNLABELED = entry("q2", [(0, "")])  # as the script writes a removed answer
 
 
 def put_pairs_task(folder, task):
@@ -87,11 +87,11 @@ def put_question_tasks(folder):
     put_questions(folder, "squad/train-v1.1.json", RIGHT)
     put_questions(folder, "squad/dev-v1.1.json", entry("d1"))
     for language in LANGUAGES["xquad"]:
-        put_questions(folder, f"xquad/xquad.{language}.json", HIDDEN)
+        put_questions(folder, f"xquad/xquad.{language}.json", UNLABELED)
     for language in LANGUAGES["mlqa"]:
         for other in ("en", language):  # the other pairs of languages are not XTREME's
             put_questions(folder, f"mlqa/MLQA_V1/test/test-context-{language}-question-{other}.json", entry(other))
-        put_questions(folder, f"mlqa/MLQA_V1/test/test-context-{language}-question-{language}.json", HIDDEN)
+        put_questions(folder, f"mlqa/MLQA_V1/test/test-context-{language}-question-{language}.json", UNLABELED)
         put_questions(folder, f"mlqa/MLQA_V1/dev/dev-context-{language}-question-{language}.json", entry(language))
     english = [entry(f"english-{i}-0") for i in range(4)]
     train = "tydiqa/tydiqa-goldp-v1.1-train/tydiqa-goldp-v1.1-train.json"
@@ -134,7 +134,7 @@ def test_pairs_are_the_sentences_before_they_were_written_as_csv(tmp_path):
     assert [pair.id for pair in train] == ["0", "1", "2", "3"]
 
 
-def test_missing_sentences_stay_in_their_rows(tmp_path):
+def test_missing_sentences_keep_their_rows(tmp_path):
     rows = [["NS", "zwei"], ["", "zwei"], ["eins", ""], ["", ""]]
     put_rows(put_pairs_task(tmp_path, "pawsx"), "pawsx/test-de.tsv", rows)
     assert [[pair.text, pair.pair] for pair in pawsx(tmp_path).test["de"]] == rows
@@ -211,7 +211,7 @@ def test_development_questions_share_no_passage_with_training(tmp_path):
     splits = tydiqa(tmp_path, dev_size=2)
     assert [q.id for q in splits.dev["en"]] == ["english-3", "english-4"]
     assert [q.id for q in splits.train] == ["english-0", "english-2"]
-    with pytest.raises(UserError, match=r"dev_size is 5; there are 5 questions"):
+    with pytest.raises(UserError, match=r"dev_size is 5; it must be less than the 5 training questions"):
         tydiqa(tmp_path, dev_size=5)
 
 
@@ -230,7 +230,7 @@ def test_bucc_keeps_ids_as_they_are(tmp_path):
     assert bucc(tmp_path, ["de"]).test["de"].gold == {("de-000413461", "en-000413461")}
 
 
-def test_tatoebas_order_is_hidden_until_its_source_is_there(tmp_path):
+def test_tatoebas_alignment_is_restored_from_its_source(tmp_path):
     original = ["Yes.", "No.", "Perhaps.", "No."]
     folder = tmp_path / "tatoeba"
     put(folder, "sw-en.sw", "Ndiyo.\nHapana.\r\nLabda.\u2028\nLa.\n")
@@ -278,7 +278,7 @@ def test_a_missing_file_is_named(task, tmp_path):
 
 
 @pytest.mark.parametrize("task", EVERYTHING)
-def test_languages_that_a_task_has_not_are_named(task, tmp_path):
+def test_unknown_languages_are_named(task, tmp_path):
     put_question_tasks(tmp_path)
     for each in PAIRS:
         put_pairs_task(tmp_path, each)

@@ -23,18 +23,18 @@ QUESTIONS = [Question("arabic-23-1", "متى؟", "1889"), Question("arabic-24-1"
 BITEXT = Bitext({"0": "a", "1": "b"}, {"0": "c", "1": "d", "2": "e"})
 
 
-def test_labels_stand_one_a_line(tmp_path):
+def test_labels_are_one_per_line(tmp_path):
     path = write_labels(tmp_path, "xnli", PAIRS, ["entailment", "neutral"], "sw")
     assert path == tmp_path / "xnli/test-sw.tsv" and path.read_bytes() == b"entailment\nneutral\n"
     assert write_labels(tmp_path, "pawsx", PAIRS, ["0", "1"], "ko").read_bytes() == b"0\n1\n"
 
 
-def test_tags_stand_one_a_line_and_sentences_apart(tmp_path):
+def test_tags_are_one_per_line_with_blank_lines_between_sentences(tmp_path):
     path = write_tags(tmp_path, "panx", SENTENCES, [("B-LOC", "O"), ("B-LOC",)], "de")
     assert path == tmp_path / "panx/test-de.tsv" and path.read_bytes() == b"B-LOC\nO\n\nB-LOC\n"
 
 
-def test_answers_stand_by_id(tmp_path):
+def test_answers_are_by_id(tmp_path):
     path = write_answers(tmp_path, "tydiqa", QUESTIONS, ["1889", "هنا\u2028«هنا»\n"], "ar")
     assert path == tmp_path / "tydiqa/test-ar.json"
     assert json.loads(path.read_bytes()) == {"arabic-23-1": "1889", "arabic-24-1": "هنا\u2028«هنا»\n"}
@@ -48,8 +48,8 @@ def test_retrieval_is_pairs_of_ids_and_rows_from_0(tmp_path):
     assert path == tmp_path / "tatoeba/test-af.tsv" and path.read_bytes() == b"2\n0\n"
 
 
-def test_what_would_be_counted_wrong_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="1 answers were given to 2 examples"):
+def test_invalid_predictions_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="there are 1 answers for 2 examples"):
         write_labels(tmp_path, "xnli", PAIRS, ["neutral"], "sw")
     with pytest.raises(ValueError, match="'contradictory' is none of contradiction, entailment, neutral"):
         write_labels(tmp_path, "xnli", PAIRS, ["neutral", "contradictory"], "sw")
@@ -57,7 +57,7 @@ def test_what_would_be_counted_wrong_is_refused(tmp_path):
         write_tags(tmp_path, "panx", SENTENCES, [("O",), ("O",)], "de")
     with pytest.raises(ValueError, match="'NOUN' is none of O, B-LOC"):
         write_tags(tmp_path, "panx", SENTENCES, [("O", "O"), ("NOUN",)], "de")
-    with pytest.raises(ValueError, match="1 answers were given to 2 examples"):
+    with pytest.raises(ValueError, match="there are 1 answers for 2 examples"):
         write_answers(tmp_path, "mlqa", QUESTIONS, ["1889"], "ar")
     for rows in ([0, 3], [0, -1]):
         with pytest.raises(ValueError, match="is none of 0, 1, 2"):
@@ -69,7 +69,7 @@ def test_what_would_be_counted_wrong_is_refused(tmp_path):
     assert not list(tmp_path.iterdir()), "nothing was written"
 
 
-def test_a_submission_lacks_what_is_not_written(tmp_path):
+def test_missing_files_of_a_submission_are_listed(tmp_path):
     assert len(missing_files(tmp_path)) == sum(map(len, LANGUAGES.values()))
     write_answers(tmp_path, "mlqa", QUESTIONS, ["", ""], "ar")
     assert missing_files(tmp_path, ["mlqa"]) == [f"mlqa/test-{language}.json" for language in LANGUAGES["mlqa"][1:]]

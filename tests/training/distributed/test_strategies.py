@@ -139,7 +139,7 @@ def assert_survived(runs):
     said = [[(runs.folder / f"life{i}_worker{j}.txt").read_text() for j in range(2)] for i in range(3)]
     assert json.loads(done.stdout.splitlines()[-1]) == [[75, -9], [75, 75], [0, 0], [-9, 75]], said
     last = [[words.strip().splitlines()[-1] for words in life if words.strip()] for life in said[:2]]
-    gone = "rembed: stopped because another process is gone: start all again; the same command goes on"
+    gone = "rembed: stopped because a peer process is lost: start all processes again; the same command resumes"
     assert last[0] == [gone]
     assert (runs.folder / "waiting_worker1.txt").read_text().strip().splitlines()[-1] == gone
     assert len({*last[1]}) == 1, last

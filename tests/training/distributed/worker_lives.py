@@ -53,12 +53,12 @@ def wait(addresses, index):
     """A job: both wait, where no library tells them of anything."""
 
     def job():
-        from rembed_keras.cli.exits import told_in_one_line
+        from rembed_keras.cli.exits import reported_in_one_line
         from rembed_keras.training.distributed.strategies import join
 
         os.environ["TF_CONFIG"] = tf_config(addresses, index)
         processes = replace(join("multi_worker"), look_every=0.5, grace=0.5)
-        with told_in_one_line(), processes.in_need_of_each_other():
+        with reported_in_one_line(), processes.in_need_of_each_other():
             print("joined", flush=True)
             time.sleep(900)
 

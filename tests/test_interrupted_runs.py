@@ -1,4 +1,4 @@
-"""The same command, killed or asked to stop at random moments, ends in the bits of one that was left alone.
+"""A run that is killed or stopped at random moments and resumed ends in the same bits as an undisturbed one.
 
 These are forks of one process that has imported what the command line imports, TensorFlow too, and started nothing of
 it: each runs `rembed_keras.cli.main` as a user's command does. `make soak` does the same with whole processes for long.
@@ -48,20 +48,20 @@ training.run.stages = [@training.pretrain]
 
 
 def rows_of(folder):
-    """Rows of a log without what the clock decides."""
+    """Rows of a log without timings."""
     if not (folder / "metrics.jsonl").exists():
         return []
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [{key: value for key, value in json.loads(line).items() if key != "tokens_per_second"} for line in lines]
 
 
-def told(said, count):
-    """A moment: when a process has told of so many rows of its log."""
-    return lambda: said.exists() and said.read_text(errors="replace").count(f"/{STEPS} \u00b7 loss") >= count
+def logged(output, count):
+    """A moment: when a process has printed `count` rows of its log."""
+    return lambda: output.exists() and output.read_text(errors="replace").count(f"/{STEPS} \u00b7 loss") >= count
 
 
 def then(first, draw, longest):
-    """A moment that comes a random while after another."""
+    """A moment that is a random time after another."""
     second = []
 
     def is_time():
@@ -72,8 +72,8 @@ def then(first, draw, longest):
     return is_time
 
 
-def last_words(said):
-    return said.read_text().strip().splitlines()[-1]
+def last_line(output):
+    return output.read_text().strip().splitlines()[-1]
 
 
 def end_as(whole, folder):
@@ -86,58 +86,58 @@ def end_as(whole, folder):
 
 
 def runs():
-    """Kills, stops and starts of one run; says how many of each."""
-    draw, said = random.Random(SEED), Path("said.txt")
+    """Kills, stops and restarts of one run; returns the exit codes."""
+    draw, output = random.Random(SEED), Path("output.txt")
     whole, hurt = Path("whole"), Path("hurt")
-    assert finish(start(command("run", "tiny.gin", "WORKDIR=whole"), said)) == 0, said.read_text()
+    assert finish(start(command("run", "tiny.gin", "WORKDIR=whole"), output)) == 0, output.read_text()
     job = command("run", "tiny.gin", "WORKDIR=hurt")
     lives = [Path(f"life{number}.txt") for number in range(4)]
     moments = [  # of a kill or a stop: while it starts, between steps, while a checkpoint is written
         (signal.SIGKILL, after(draw.uniform(0.0, 2.0))),
-        (signal.SIGKILL, then(told(lives[1], 1), draw, 0.2)),
-        (signal.SIGTERM, told(lives[2], 1)),
+        (signal.SIGKILL, then(logged(lives[1], 1), draw, 0.2)),
+        (signal.SIGTERM, logged(lives[2], 1)),
         (signal.SIGKILL, lambda: bool(list(hurt.glob("checkpoints/.writing-*")))),
     ]
     codes = [stop(start(job, life), *moment) for life, moment in zip(lives, (m[::-1] for m in moments), strict=True)]
-    stopped = last_words(lives[2])
+    stopped = last_line(lives[2])
     assert stopped.startswith("rembed: stopped by SIGTERM; pretrain is saved at step "), stopped
-    assert stopped.endswith(f" of {STEPS}; the same command goes on"), stopped
+    assert stopped.endswith(f" of {STEPS}; the same command resumes"), stopped
     first = Path("first.txt")
     process = start(job, first)
-    while not first.exists() or "tensorboard" not in first.read_text():  # it holds the folder then
+    while not first.exists() or "tensorboard" not in first.read_text():  # it has locked the folder then
         time.sleep(0.001)
     os.kill(process, signal.SIGSTOP)  # so that it cannot end meanwhile
     second = Path("second.txt")
     assert finish(start(job, second)) == 2, second.read_text()
     os.kill(process, signal.SIGCONT)
-    assert last_words(second) == "rembed: WORKDIR hurt is in use by another process: wait for it or choose another"
+    assert last_line(second) == "rembed: WORKDIR hurt is in use by another process: wait for it or choose another"
     assert finish(process) == 0, first.read_text()
     end_as(whole, hurt)
     return {"codes": codes}
 
 
 def damage():
-    """What happens to a run whose checkpoint, shard or tokenizer is damaged, and to one whose disk is full."""
-    said, hurt = Path("damaged.txt"), Path("hurt")
+    """Runs with a damaged checkpoint, shard or tokenizer, and with a full disk."""
+    output, hurt = Path("damaged.txt"), Path("hurt")
     job = command("run", "tiny.gin", "WORKDIR=hurt")
     flip(hurt / f"checkpoints/step-{STEPS:08d}/head.safetensors")
     (hurt / "finished.json").unlink()
-    assert finish(start(job, said)) == 0
-    assert f"step-{STEPS:08d} is passed over: head.safetensors is damaged" in said.read_text()
-    assert "pretrain: resuming from hurt/checkpoints/step-00000020" in said.read_text()
+    assert finish(start(job, output)) == 0
+    assert f"step-{STEPS:08d} is passed over: head.safetensors is damaged" in output.read_text()
+    assert "pretrain: resuming from hurt/checkpoints/step-00000020" in output.read_text()
     end_as(Path("whole"), hurt)
     lines = []
     for file in ("en.array_record", "tokenizer.model"):
         shutil.copytree("corpus", "good")
         flip(Path("corpus", file))
-        assert finish(start(command("run", "tiny.gin", f"WORKDIR={file}"), said)) == 2, said.read_text()
-        lines.append(last_words(said))
+        assert finish(start(command("run", "tiny.gin", f"WORKDIR={file}"), output)) == 2, output.read_text()
+        lines.append(last_line(output))
         shutil.rmtree("corpus")
         Path("good").rename("corpus")
-    assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), said, file_size=100_000)) == 2, said.read_text()
-    lines.append(last_words(said))
+    assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), output, file_size=100_000)) == 2, output.read_text()
+    lines.append(last_line(output))
     assert not list(Path("full").rglob("*writing*"))
-    assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), said)) == 0, said.read_text()
+    assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), output)) == 0, output.read_text()
     assert rows_of(Path("full")) == rows_of(Path("whole"))
     return {"lines": lines}
 
@@ -150,17 +150,17 @@ def flip(path):
 
 
 def exports():
-    """Kills, stops and full disks of `rembed convert` to a SavedModel; says the exit codes."""
-    draw, said, target = random.Random(SEED), Path("converted.txt"), Path("served")
+    """Kills, stops and full disks of `rembed convert` to a SavedModel; returns the exit codes."""
+    draw, output, target = random.Random(SEED), Path("converted.txt"), Path("served")
     job = command("convert", "whole", target, "--from", "run", "--to", "savedmodel", "--tokenizer", TOKENIZER)
     writing = Path(".served.writing")
-    numbers = (signal.SIGTERM, signal.SIGKILL)  # the latter leaves remains, in which the next begins
-    codes = [stop(start(job, said), then(writing.exists, draw, 0.6), number) for number in numbers]
+    numbers = (signal.SIGTERM, signal.SIGKILL)  # the latter leaves files, which the next must replace
+    codes = [stop(start(job, output), then(writing.exists, draw, 0.6), number) for number in numbers]
     assert not target.exists()
-    codes.append(finish(start(job, said, file_size=100_000)))
-    lines = [last_words(said)]
+    codes.append(finish(start(job, output, file_size=100_000)))
+    lines = [last_line(output)]
     assert not target.exists() and not writing.exists()
-    codes.append(finish(start(job, said)))
+    codes.append(finish(start(job, output)))
     assert (target / "saved_model.pb").exists() and not writing.exists()
     return {"codes": codes, "lines": lines}
 
@@ -188,8 +188,8 @@ def report(corpus, tmp_path_factory):
     environment = os.environ | {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-m", __spec__.name, str(folder)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    said = "\n".join(f"{path.name}:\n{path.read_text()[-2000:]}" for path in folder.glob("*.txt"))
-    assert done.returncode == 0, f"KILL_SEED {SEED}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}\n{said}"
+    output = "\n".join(f"{path.name}:\n{path.read_text()[-2000:]}" for path in folder.glob("*.txt"))
+    assert done.returncode == 0, f"KILL_SEED {SEED}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}\n{output}"
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -206,7 +206,7 @@ def test_damage_is_named_and_the_last_good_checkpoint_is_used(report):
     assert full.startswith("rembed: checkpoint full/checkpoints/step-00000005 cannot be written") and "large" in full
 
 
-def test_an_export_that_is_killed_or_finds_the_disk_full_leaves_nothing(report):
+def test_an_export_that_is_killed_or_has_a_full_disk_leaves_nothing(report):
     stopped, killed, full, whole = report["exports"]["codes"]
     assert (stopped, killed, full, whole) == (75, -signal.SIGKILL, 2, 0)
     assert report["exports"]["lines"][0].startswith("rembed: served cannot be written")

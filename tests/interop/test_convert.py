@@ -1,4 +1,4 @@
-"""The other forms: the original TensorFlow checkpoint, SavedModel, presets of keras-hub, tokenizers."""
+"""Conversion between formats: the original TensorFlow checkpoint, SavedModel, keras-hub presets, tokenizers."""
 
 import keras
 import numpy as np
@@ -64,7 +64,7 @@ def test_of_several_checkpoints_that_of_the_last_step_is_read(tmp_path):
     assert 9990 < rows.mean() < 10010
 
 
-def test_lora_that_was_folded_in_is_written_as_any_matrix(tmp_path):
+def test_folded_lora_is_written_like_any_kernel(tmp_path):
     encoder = random_encoder()
     insert_lora(encoder.parts.blocks, 2, None, ("query", "up"))
     for weight in encoder.weights:
@@ -83,7 +83,7 @@ def test_lora_that_was_folded_in_is_written_as_any_matrix(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
-def test_what_others_have_no_place_for_is_refused(tmp_path):
+def test_adapters_and_quantized_layers_are_refused(tmp_path):
     adapted, quantized = random_encoder(), random_encoder()
     insert_adapters(adapted, adapted.parts.blocks, 2)
     quantized.quantize("int8")
@@ -108,23 +108,23 @@ def test_a_missing_variable_is_named(left_out, message, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-def test_no_checkpoint_is_told(tmp_path):
+def test_a_missing_checkpoint_is_reported(tmp_path):
     for place in (tmp_path, tmp_path / "none"):
-        with pytest.raises(UserError, match="no TensorFlow checkpoint"):
+        with pytest.raises(UserError, match=r"(no|not a readable) TensorFlow checkpoint"):
             read_tf1(place)
 
 
-def test_a_form_that_is_only_read_is_not_written(tmp_path):
-    with pytest.raises(UserError, match="tf1 cannot be written; what can is huggingface, preset, savedmodel"):
+def test_a_format_that_is_only_read_is_not_written(tmp_path):
+    with pytest.raises(UserError, match="tf1 cannot be written; writable formats are huggingface, preset, savedmodel"):
         write(random_encoder(), str(tmp_path / "out"), "tf1", None)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_checkpoint_is_told(tmp_path):
+def test_a_damaged_checkpoint_is_reported(tmp_path):
     write_original(random_encoder(), tmp_path / "model.ckpt")
     data = tmp_path / "model.ckpt.data-00000-of-00001"
     content = data.read_bytes()
-    for spoilt, message in ((content[:-999], "cut short"), (bytes([content[0] ^ 1]) + content[1:], "Checksum")):
+    for spoilt, message in ((content[:-999], "truncated"), (bytes([content[0] ^ 1]) + content[1:], "Checksum")):
         data.write_bytes(spoilt)
         with pytest.raises(UserError, match=message):
             read_tf1(tmp_path)
@@ -151,18 +151,18 @@ def test_a_saved_model_takes_strings(corpus, tmp_path):
 
 def test_a_saved_model_needs_a_tokenizer(tmp_path):
     if keras.config.backend() == "tensorflow":
-        with pytest.raises(UserError, match="give --tokenizer MODEL"):
+        with pytest.raises(UserError, match="name one with --tokenizer MODEL"):
             write(random_encoder(), str(tmp_path / "out"), "savedmodel", None)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_tokenizer_goes_along_under_the_name_of_the_form(corpus, tmp_path):
+def test_a_tokenizer_is_written_under_the_name_of_the_format(corpus, tmp_path):
     encoder = random_encoder()
     write(encoder, str(tmp_path / "preset"), "preset", corpus.tokenizer.path)
     convert(str(tmp_path / "preset"), str(tmp_path / "hf"), "preset", "huggingface")
     for path in (tmp_path / "preset/tokenizer.model", tmp_path / "hf/sentencepiece.model"):
         assert path.read_bytes() == corpus.tokenizer.path.read_bytes()
-    with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 50 rows"):
+    with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model only 50 rows"):
         write(random_encoder(vocabulary_size=50), str(tmp_path / "small"), "preset", corpus.tokenizer.path)
 
 
@@ -191,11 +191,11 @@ def test_xlm_rs_tokenizer_is_renumbered(corpus, tmp_path):
     assert ours.encode(text) == [i + 1 for i in theirs.encode(text)]
 
 
-def test_what_is_no_preset_is_told(tmp_path):
-    with pytest.raises(UserError, match="is no keras-hub preset"):
+def test_a_folder_that_is_not_a_preset_is_reported(tmp_path):
+    with pytest.raises(UserError, match="is not a keras-hub preset"):
         read_preset(tmp_path)
     (tmp_path / "config.json").write_text('{"registered_name": "keras_hub>BertBackbone"}')
     with pytest.raises(UserError, match="is a preset of 'keras_hub>BertBackbone'"):
         read_preset(tmp_path)
-    with pytest.raises(UserError, match="savedmodel cannot be read; what can is huggingface, tf1, preset"):
+    with pytest.raises(UserError, match="savedmodel cannot be read; readable formats are huggingface, tf1, preset"):
         convert(str(tmp_path), str(tmp_path / "out"), "savedmodel", "preset")

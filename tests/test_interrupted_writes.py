@@ -1,4 +1,4 @@
-"""Whatever is written is there whole or not at all, however the process or the disk ends: killed and filled for real.
+"""Writes are atomic: whatever is written is there whole or not at all, after real kills and on full disks.
 
 Jobs are forks of one process on Keras's NumPy backend, which has no threads, so that a kill costs milliseconds.
 """
@@ -23,12 +23,12 @@ from tests.forks import SEED, finish, start, survive
 pytestmark = pytest.mark.slow
 STEPS, EVERY, KILLS = 30, 4, 14
 VOCABULARY = 1200
-FORMS = ("preset", "huggingface")
-JOBS = ("training", "corpus", *FORMS)
+FORMATS = ("preset", "huggingface")
+JOBS = ("training", "corpus", *FORMATS)
 
 
 def train(folder: Path):
-    """Training whose step is one line of NumPy; all that it reads and writes is what real training does."""
+    """Training whose step is one line of NumPy, with the reads and writes of real training."""
     from rembed_keras.training.loop import checkpoints
     from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
@@ -57,7 +57,7 @@ def prepare(text: Path, tokenizer: Path, folder: Path):
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Checksums of all files of a folder; what says when it was made is left out."""
+    """Checksums of all files of a folder, without dates of creation."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != ".lock":
@@ -84,30 +84,30 @@ def make_jobs(folder: Path) -> dict:
         (text / f"{language}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     source = read_paragraphs(text / "de.txt")
     lines = [*source, *read_paragraphs(text / "ja.txt")]
-    code, said = run_in_fork(lambda: train_tokenizer(lines, tokenizer, VOCABULARY), folder)
-    assert code == 0, said
+    code, output = run_in_fork(lambda: train_tokenizer(lines, tokenizer, VOCABULARY), folder)
+    assert code == 0, output
     keras.utils.set_random_seed(0)
     model = MaskedLM(Encoder(VOCABULARY, 2, 4, 64, 128, 48, max_sequence_length=64), 48)
 
-    def export(form):
-        return lambda target: interop.write(model, str(target), form, tokenizer)
+    def export(kind):
+        return lambda target: interop.write(model, str(target), kind, tokenizer)
 
     return {"training": train, "corpus": lambda target: prepare(text, tokenizer, target)} | {
-        form: export(form) for form in FORMS
+        kind: export(kind) for kind in FORMATS
     }
 
 
 def run_in_fork(job, folder, file_size=None):
-    said = folder / "said.txt"
-    code = finish(start(job, said, file_size))
-    return code, said.read_text() if said.exists() else ""
+    output = folder / "output.txt"
+    code = finish(start(job, output, file_size))
+    return code, output.read_text() if output.exists() else ""
 
 
 def kill(name, job, folder):
-    """Kills a job at least KILLS times, in as many folders as it takes; every one ends as an undisturbed one does."""
+    """Kills a job at least KILLS times, in as many folders as it takes; each ends in the same files."""
     begun = time.monotonic()
-    code, said = run_in_fork(lambda: job(folder / "whole"), folder)
-    assert code == 0, said
+    code, output = run_in_fork(lambda: job(folder / "whole"), folder)
+    assert code == 0, output
     longest = (time.monotonic() - begun) * 1.1
     whole, draw = digests(folder / "whole"), random.Random(f"{SEED}/{name}")
     kills = rounds = 0
@@ -117,12 +117,12 @@ def kill(name, job, folder):
         def check(target=target):
             if name == "training":
                 check_training(target)
-            else:  # there whole or not at all
+            else:  # whole or absent
                 assert not target.exists() or digests(target) == whole
 
         kills += survive(
             lambda target=target: None if _is_made(name, target) else job(target),
-            folder / "said.txt",
+            folder / "output.txt",
             draw,
             longest,
             check,
@@ -136,17 +136,17 @@ def kill(name, job, folder):
 
 
 def _is_made(name, target):
-    """An export that is there is not made again; that is refused."""
-    return name in FORMS and target.exists()
+    """An export that exists is not repeated, since that is refused."""
+    return name in FORMATS and target.exists()
 
 
 def check_training(target):
     """The newest checkpoint is whole, and its numbers are those of its step."""
     from rembed_keras.training.loop import checkpoints
 
-    said = []
-    found = checkpoints.latest(target / "checkpoints", said.append)
-    assert not said, said
+    output = []
+    found = checkpoints.latest(target / "checkpoints", output.append)
+    assert not output, output
     if found:
         value = np.ones((), "float32")
         for step in range(1, found.step + 1):
@@ -155,7 +155,7 @@ def check_training(target):
 
 
 def fill(name, job, folder, disk):
-    """Runs a job with ever more room; each time it ends well, or in one line and nothing of what it could not write."""
+    """Runs a job with ever more disk space; each time it succeeds, or reports one line and leaves nothing."""
     run_in_fork(lambda: job(folder / "whole"), folder)
     whole = digests(folder / "whole")
     largest = sum(path.stat().st_size for path in (folder / "whole").rglob("*"))
@@ -164,33 +164,33 @@ def fill(name, job, folder, disk):
         room = int(share * largest)
         with disk.with_room(room) as (place, limit):
             target = place / "target"
-            code, said = run_in_fork(lambda target=target: told(lambda: job(target)), folder, limit)
+            code, output = run_in_fork(lambda target=target: reported(lambda: job(target)), folder, limit)
             outcomes.append(code)
-            assert code in (0, 2), said
+            assert code in (0, 2), output
             if code == 2:
-                line = said.strip().splitlines()[-1]
-                assert str(target) in line and "Traceback" not in said, said
+                line = output.strip().splitlines()[-1]
+                assert str(target) in line and "Traceback" not in output, output
                 assert not list(place.rglob(".*writing*")), list(place.rglob("*"))
                 check_training(target) if name == "training" else None
                 assert name == "training" or not target.exists()
-            (folder / "said.txt").unlink()
+            (folder / "output.txt").unlink()
             if name == "training" and code == 2:
                 log = target / "metrics.jsonl"
                 assert not log.exists() or log.read_bytes()[-1:] in (b"\n", b"")
                 disk.free()
-                code, said = run_in_fork(lambda target=target: job(target), folder)
-                assert code == 0, said
+                code, output = run_in_fork(lambda target=target: job(target), folder)
+                assert code == 0, output
             assert code or digests(target) == whole
     assert 0 in outcomes and outcomes.count(2) >= 3, outcomes
     return {"outcomes": outcomes, "by": disk.name}
 
 
-def told(job):
-    """As the command line tells what went wrong; a run tells of files that cannot be written as `training.run` does."""
-    from rembed_keras.cli.exits import told_in_one_line
+def reported(job):
+    """Reports errors as the command line does, and files that cannot be written as `training.run` does."""
+    from rembed_keras.cli.exits import reported_in_one_line
     from rembed_keras.errors import UserError
 
-    with told_in_one_line():
+    with reported_in_one_line():
         try:
             job()
         except OSError as error:
@@ -229,7 +229,7 @@ class Tmpfs:
 
 
 class SmallFiles:
-    """Where nothing may be mounted: files that may not grow."""
+    """Without the right to mount: a limit on the size of files."""
 
     name = "RLIMIT_FSIZE"
 
@@ -286,12 +286,12 @@ def report(tmp_path_factory):
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_what_is_killed_while_it_writes_ends_as_if_it_had_not_been(report, job):
+def test_a_job_that_is_killed_while_it_writes_ends_in_the_same_files(report, job):
     assert report[job]["killed"]["kills"] >= KILLS
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_what_finds_the_disk_full_says_so_in_a_line_and_leaves_nothing(report, job):
+def test_a_full_disk_is_reported_in_one_line_and_leaves_nothing(report, job):
     assert report[job]["filled"]["outcomes"].count(2) >= 3
 
 
