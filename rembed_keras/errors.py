@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 SEEDS = 2**32  # number of distinct seeds of NumPy
+FORMER_NAMES = {"FINETUNE_WAYS": "FINETUNE_METHODS", "ways": "methods"}  # of what a recipe says, by the names of old
 
 # ranges of numbers, as annotations that are checked when a recipe is read, see `config.annotations`
 Count: TypeAlias = int
@@ -47,6 +48,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     '; did you mean STEPS?'
     """
     names = list(known)
+    if FORMER_NAMES.get(name) in names:
+        return f"; did you mean {FORMER_NAMES[name]}?"
     close = difflib.get_close_matches(name, names, n=1) or [each for each in names if each.lower() == name.lower()][:1]
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -10,12 +10,13 @@ PACKAGE = ROOT / "rembed_keras"
 
 # a room may import the rooms of its set, itself, and the shared modules
 ARROWS = {
-    "cli": {"config", "training", "tasks", "interop", "analysis", "modeling", "data"},
-    "config": {"training", "tasks", "interop", "analysis", "modeling", "data"},
-    "training": {"tasks", "interop", "analysis", "modeling", "data"},
+    "cli": {"config", "training", "adaptation", "tasks", "interop", "analysis", "modeling", "data"},
+    "config": {"training", "adaptation", "tasks", "interop", "analysis", "modeling", "data"},
+    "training": {"adaptation", "tasks", "interop", "analysis", "modeling", "data"},
     "tasks": {"modeling", "data"},
     "interop": {"modeling", "data"},
     "analysis": {"modeling", "data"},
+    "adaptation": {"modeling"},
     "modeling": set(),
     "data": set(),
     "compat": set(),

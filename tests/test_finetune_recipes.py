@@ -88,7 +88,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
         bound |= {"training.evaluate.jit_compile": False}
     if recipe.stem == "own_files":
         bound |= write_own(tmp_path)
-    elif suite in ("finetune", "ways"):
+    elif suite in ("finetune", "methods"):
         bound |= write_bundled(tmp_path) if suite == "finetune" else write_sections(tmp_path)
     if recipe.stem == "tydiqa":
         bound["xtreme.tydiqa.dev_size"] = 1
@@ -98,7 +98,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
     if recipe.stem == "own_files":
         assert {score["language"] for score in json.loads((run / "scores.json").read_text())} == {"de", "en"}
         return
-    if suite in ("finetune", "ways"):
+    if suite in ("finetune", "methods"):
         assert "sections" in (run / "report/report.md").read_text()
         assert json.loads((run / "ledger.json").read_text())["tasks"]["sections"]["trainable"] > 0
         return

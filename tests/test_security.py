@@ -81,7 +81,11 @@ PLACES = {
         dtype=_class("keras.dtype_policies", "DTypePolicyMap", {"default_policy": harm, "policy_map": {}})
     ),
     "an activation": lambda state, harm: state["model"]["config"]["encoder"]["config"].update(activation=harm),
-    "a way": lambda state, harm: state["model"]["config"].update(ways=[harm]),
+    "a fine-tuning method": lambda state, harm: state["model"]["config"].update(methods=[harm]),
+    "one as version 0.1 called it": lambda state, harm: [
+        state["model"]["config"].pop("methods"),
+        state["model"]["config"].update(ways=[harm]),
+    ],
 }
 
 

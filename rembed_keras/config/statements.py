@@ -14,7 +14,7 @@ from rembed_keras.errors import UserError, did_you_mean, shortened
 
 # what owns variables must be built inside a strategy's scope, by the stage that opens it
 OWNERS = ("rembed_keras.modeling.", "rembed_keras.training.AdamW", "keras.layers.", "keras.optimizers.", "keras_hub.")
-OWN_NOTHING = ("keras.optimizers.schedules.", "rembed_keras.modeling.ways.")
+OWN_NOTHING = ("keras.optimizers.schedules.",)
 # what a recipe may name of others' packages: parts of models and of learning, and nothing that reads or writes files
 OTHERS = re.compile(
     r"keras\.activations\.(?!deserialize$|serialize$|get$)[a-z]\w*"
@@ -102,9 +102,6 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
     for value in _literals_in(binding.value):
         if isinstance(value, bytes | complex) or value is ... or (isinstance(value, str) and not _is_text(value)):
             raise UserError(f"{binding.place}: {binding.key} is {shortened(value)}, which is no number and no text")
-    for reference in _references_in(binding.value):
-        if reference.is_call and reference.target.startswith(OWNERS) and not reference.target.startswith(OWN_NOTHING):
-            raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
     for target, selector in _targets(binding):
         if not is_ours(target):
             if target.split(".")[0] not in trusted and not OTHERS.fullmatch(target):
@@ -120,6 +117,9 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
         if target == binding.target and binding.parameter and binding.parameter not in known.parameters:
             meant = did_you_mean(binding.parameter, known.parameters)
             raise UserError(f"{binding.place}: {selector} has no parameter {binding.parameter}{meant}")
+    for reference in _references_in(binding.value):
+        if reference.is_call and reference.target.startswith(OWNERS) and not reference.target.startswith(OWN_NOTHING):
+            raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
 
 
 def _targets(binding):

@@ -6,14 +6,3 @@ from .heads.task_model import Tagger as Tagger
 from .objectives.late_masked_lm import LateMaskedLM as LateMaskedLM
 from .objectives.masked_lm import MaskedLM as MaskedLM
 from .objectives.replaced_tokens import ReplacedTokenDetection as ReplacedTokenDetection
-from .tuning import tune as tune
-from .tuning import tuned as tuned
-from .ways import Adapters as Adapters
-from .ways import Biases as Biases
-from .ways import Blocks as Blocks
-from .ways import Everything as Everything
-from .ways import HeadOnly as HeadOnly
-from .ways import LayerwiseDecay as LayerwiseDecay
-from .ways import Lora as Lora
-from .ways import Norms as Norms
-from .ways import Reinitialize as Reinitialize

@@ -134,6 +134,18 @@ def test_what_is_misspelt_or_unused_is_named(load, what):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ("FINETUNE_WAYS=[]", r"no knob FINETUNE_WAYS; did you mean FINETUNE_METHODS\?"),
+        ("training.finetune.ways=[]", r"no parameter ways; did you mean methods\?"),
+    ],
+)
+def test_former_names_are_known(binding, message):
+    with pytest.raises(UserError, match=message):
+        config.load(str(ROOT / "recipes/finetune/methods/lora.gin"), [binding, "PRETRAINED=x"])
+
+
 COMMANDS = {
     "STEP=3": r"the recipe has no knob STEP; did you mean STEPS\?",
     "STEPS": r"'STEPS' on the command line is not KNOB=VALUE",

@@ -13,7 +13,7 @@ from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.layers.adapters import insert_adapters, insert_lora, merge_lora
+from rembed_keras.modeling.layers.adapters import insert_adapters, insert_keras_lora, merge
 from rembed_keras.tasks.kinds.encoding import encode
 from tests.forward import forward
 from tests.original import write_original
@@ -66,13 +66,13 @@ def test_of_several_checkpoints_that_of_the_last_step_is_read(tmp_path):
 
 def test_folded_lora_is_written_like_any_kernel(tmp_path):
     encoder = random_encoder()
-    insert_lora(encoder.parts.blocks, 2, None, ("query", "up"))
+    insert_keras_lora(encoder.parts.blocks, 2, None, ("query", "up"))
     for weight in encoder.weights:
         if weight.name.startswith("lora"):
             weight.assign(np.random.default_rng(3).normal(0, 0.3, weight.shape))
-    with pytest.raises(UserError, match="fold it in with `merge_lora`"):
+    with pytest.raises(UserError, match="fold it in with `merge`"):
         write(encoder, str(tmp_path / "out"), "huggingface", None)
-    merge_lora(encoder)
+    merge(encoder)
     plain = random_encoder()
     values = {weight.path: weight.numpy() for weight in encoder.weights}
     for weight in plain.weights:

@@ -8,17 +8,16 @@ wide as one likes. Task heads are one dense layer each, as in BERT, and bring th
 import keras
 from keras import ops
 
-from rembed_keras.errors import Count, Share, check_counts
+from rembed_keras.errors import Count, Share, UserError, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.activation import activation_function
+from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
 from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.replicas import OnReplicas, weighted_mean
 from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again
 from rembed_keras.modeling.saving.configuration import made
-from rembed_keras.modeling.tuning import tune
-from rembed_keras.modeling.ways import Way
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -115,8 +114,8 @@ class TaskModel(OnReplicas, keras.Model):
         super().__init__(inputs=encoder.input, outputs=self.arrange(head(hidden), encoder.input), name=name)
         self.encoder = encoder
         self.head = head
-        self.ways: list = []  # those of fine-tuning that it was made ready for, see `tuning.tune`
-        self.added: frozenset[int] = frozenset()  # ids of the adapters that they added
+        self.methods: list = []  # of fine-tuning, that `adapt` applied
+        self.added: frozenset[int] = frozenset()  # ids of the layers that they added
         self._settings = {"dropout": dropout, "name": name}
 
     @property
@@ -145,15 +144,33 @@ class TaskModel(OnReplicas, keras.Model):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         return weighted_mean(self.losses_of(y, y_pred), sample_weight)
 
+    def adapt(self, methods) -> None:
+        """Applies fine-tuning methods, each of which says what of the encoder is trained; see `adaptation.tune`."""
+        for method in methods:
+            if isinstance(method, type) or not hasattr(method, "apply"):
+                raise UserError(f"{method!r} is no fine-tuning method; in a recipe it ends in (), as @methods.Biases()")
+        if self.methods:
+            raise UserError("this model has fine-tuning methods: give all methods at once")
+        self.methods = [*methods]
+        others = {id(layer) for layer in hosted_by(self.encoder)}  # of another task that has the same encoder
+        trained = {id(variable) for method in methods for variable in method.apply(self)}
+        self.added = frozenset(id(layer) for layer in hosted_by(self.encoder)) - others
+        if any(method.chooses for method in methods):
+            is_frozen = self.encoder.arguments["freeze_input_embedding"]
+            frozen = {id(weight) for weight in self.encoder.token_embedding.weights} if is_frozen else set()
+            for weight in self.encoder.weights:
+                weight.trainable = id(weight) in trained - frozen
+
     def get_config(self):
-        ways = [keras.saving.serialize_keras_object(way) for way in self.ways]
-        return self._settings | config_with_encoder(self, self.added) | {"ways": ways}
+        methods = [keras.saving.serialize_keras_object(method) for method in self.methods]
+        return self._settings | config_with_encoder(self, self.added) | {"methods": methods}
 
     @classmethod
     def from_config(cls, config):
-        arguments = {key: value for key, value in config.items() if key not in ("ways", "quantized")}
+        arguments = {key: value for key, value in config.items() if key not in ("methods", "ways", "quantized")}
         model = cls(**(arguments | {"encoder": made(config["encoder"], keras.Model)}))
-        tune(model, [made(way, Way) for way in config.get("ways", ())])
+        methods = config.get("methods") or config.get("ways", ())  # as version 0.1 called them
+        model.adapt([made(method, object) for method in methods])
         quantize_again(model, config.get("quantized", {}))
         return model
 

@@ -1,9 +1,12 @@
-"""Small layers that are added to an encoder to learn a task while its own weights stay: adapters and LoRA.
+"""Layers that are added to an encoder to learn a task while its own weights stay, where they stand, and how they fold.
 
-Both begin as if they were not there, so that a task starts from what pre-training left. Adapters stand after each
-sublayer and stay there; LoRA's products of two thin matrices can be folded into the matrices that they change.
+They begin as if they were not there, so that a task starts from what pre-training left. Adapters stand after a sublayer
+or beside it and stay there; changes of projections, as LoRA, can be folded into the matrices that they change.
 Sublayers that several blocks share are changed once, for all of these blocks.
 """
+
+import math
+from collections.abc import Callable, Iterable
 
 import keras
 from keras import ops
@@ -11,17 +14,20 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.activation import activation_function
+from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on, inner_axes, own_kernel
 from rembed_keras.modeling.layers.tables import initializer
 
 PROJECTIONS = ("query", "key", "value", "output", "up", "down")
 
 
+@keras.saving.register_keras_serializable(package="rembed_keras")
 class BottleneckAdapter(keras.layers.Layer):
-    """A narrow feed-forward pair with a residual sum, which begins as the identity.
+    """A narrow feed-forward pair, whose output is 0 at first.
 
     Args:
         width: m, of the bottleneck.
         activation: "gelu" or "gelu_tanh".
+        residual: whether its input is added to its output, as after a sublayer; not beside one.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
@@ -36,9 +42,11 @@ class BottleneckAdapter(keras.layers.Layer):
     True
     """
 
-    def __init__(self, width, activation="gelu", name="adapter", dtype=None):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, width, activation="gelu", residual=True, name="adapter", trainable=True, dtype=None):
+        super().__init__(name=name, trainable=trainable, dtype=dtype)
         self.width = width
+        self.residual = residual
+        self._activation_name = activation
         self.activation = activation_function(activation)
         self.down = keras.layers.Dense(width, kernel_initializer=initializer(), name="down", dtype=dtype)
 
@@ -48,7 +56,12 @@ class BottleneckAdapter(keras.layers.Layer):
         self.up.build((*hidden_shape[:-1], self.width))
 
     def call(self, hidden):
-        return hidden + self.up(self.activation(self.down(hidden)))  # [B, S, D] -> [B, S, m] -> [B, S, D]
+        made = self.up(self.activation(self.down(hidden)))  # [B, S, D] -> [B, S, m] -> [B, S, D]
+        return hidden + made if self.residual else made
+
+    def get_config(self):
+        own = {"width": self.width, "activation": self._activation_name, "residual": self.residual}
+        return super().get_config() | own
 
 
 def sublayers(blocks) -> list:
@@ -56,54 +69,76 @@ def sublayers(blocks) -> list:
     return [*dict.fromkeys(sublayer for block in blocks for sublayer in (block.attention, block.feed_forward))]
 
 
-def insert_adapters(encoder, blocks, width: int) -> list:
-    """Puts an adapter after each sublayer, before the residual sum.
+def insert_adapters(encoder, blocks, width: int, place: str = "after") -> list:
+    """Puts an adapter after each sublayer, before the residual sum, or beside it.
 
     Args:
         encoder: an `Encoder`.
         blocks: some of its blocks.
         width: m, of the bottlenecks.
+        place: "after" or "beside".
 
     Returns:
         The variables of the adapters.
 
     Raises:
-        UserError: if a sublayer has an adapter.
+        UserError: if a sublayer has an adapter there.
     """
-    adapters = [add_adapter(encoder, sublayer, width) for sublayer in sublayers(blocks)]
-    return [variable for adapter in adapters for variable in adapter.weights]
+    if place not in PLACES:
+        raise UserError(f"an adapter's place is {place!r}; it can be one of {', '.join(PLACES)}")
+    is_after = place == "after"
+    variables = []
+    for sublayer in sublayers(blocks):
+        adapter = BottleneckAdapter(
+            width,
+            encoder.arguments["activation"],
+            residual=is_after,
+            name="adapter" if is_after else "parallel_adapter",
+            dtype=sublayer.dtype_policy,
+        )
+        sublayer.host(adapter, place, (None, None, encoder.arguments["hidden_dim"]))
+        variables += adapter.weights
+    return variables
 
 
-def add_adapter(encoder, sublayer, width: int) -> BottleneckAdapter:
-    """Puts an adapter after a sublayer of an encoder, and returns it.
-
-    Raises:
-        UserError: if the sublayer has one.
-    """
-    adapter = BottleneckAdapter(width, encoder.arguments["activation"], dtype=sublayer.dtype_policy)
-    sublayer.host(adapter, (None, None, encoder.arguments["hidden_dim"]))
-    return adapter
-
-
-def insert_lora(blocks, rank: int, alpha: float | None, targets) -> list:
-    """Adds a product of two thin matrices to each of some matrices, as Keras's `enable_lora` does.
+def insert_changes(blocks, targets: Iterable[str], make: Callable) -> list:
+    """Puts a change on each of some projections.
 
     Args:
         blocks: blocks of an encoder.
-        rank: r, the inner width of the products.
-        alpha: the products are multiplied by alpha / r; not at all by default.
-        targets: which matrices, from "query", "key", "value", "output", "up" and "down".
+        targets: which projections, from "query", "key", "value", "output", "up" and "down".
+        make: makes a `ProjectionChange` of a dtype.
 
     Returns:
-        The variables of the thin matrices.
+        The variables of the changes.
+
+    Raises:
+        UserError: for an unknown target, or a projection that has such a change.
+    """
+    variables = []
+    for layer, dtype in _targeted(blocks, targets):
+        change = make(dtype)
+        host_on(layer, change)
+        variables += change.weights
+    return variables
+
+
+def insert_keras_lora(blocks, rank: int, alpha: float | None, targets: Iterable[str]) -> list:
+    """Adds a low-rank product to each of some matrices by Keras's `enable_lora`: in every head one of rank r.
+
+    Args:
+        blocks: blocks of an encoder.
+        rank: r.
+        alpha: the products are multiplied by alpha / r; not at all by default.
+        targets: as in `insert_changes`.
+
+    Returns:
+        The variables of the factors.
 
     Raises:
         UserError: for an unknown target, or a matrix that has such a product.
     """
-    unknown = [target for target in targets if target not in PROJECTIONS]
-    if unknown or not targets:
-        raise UserError(f"LoRA's targets are {[*targets]}; they can be of {', '.join(PROJECTIONS)}")
-    chosen = [layer for name, layer in _projections(blocks) if name in targets]
+    chosen = [layer for layer, _ in _targeted(blocks, targets)]
     for layer in chosen:
         if layer.lora_enabled:
             raise UserError(f"{layer.path} has LoRA already: a model takes it once")
@@ -111,75 +146,123 @@ def insert_lora(blocks, rank: int, alpha: float | None, targets) -> list:
     return [variable for layer in chosen for variable in (layer.lora_kernel_a, layer.lora_kernel_b)]
 
 
-def merge_lora(encoder) -> None:
-    """Folds what LoRA learned into the encoder's own matrices, whose outputs stay as they are.
+def merge(encoder) -> None:
+    """Folds the changes of projections into the encoder's own matrices, whose outputs stay as they are.
 
-    The thin matrices stay, and add zeros: their second one is cleared, as Keras does on loading. Call this before
-    weights are read by name, for example to export them; Keras's own `save` folds in the copy that it writes.
+    The changes stay, and are cleared. Call this before weights are read by name, for example to export them.
 
-    A quantized matrix is quantized anew, to scales of its own; outputs move by as much as that rounds.
+    A matrix with Keras's LoRA that is quantized is quantized anew, to scales of its own; outputs move by as much as
+    that rounds.
 
     Args:
         encoder: an `Encoder`.
 
+    Raises:
+        UserError: for other changes of a matrix that is quantized.
+
     >>> from rembed_keras.modeling import Encoder
     >>> encoder = Encoder(100, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
-    >>> left, right = insert_lora(encoder.parts.blocks, rank=2, alpha=None, targets=("up",))
+    >>> left, right = insert_keras_lora(encoder.parts.blocks, rank=2, alpha=None, targets=("up",))
     >>> _ = right.assign(np.ones(right.shape))
     >>> layer = encoder.parts.blocks[0].feed_forward.up
     >>> changed = ops.convert_to_numpy(layer.kernel)
-    >>> merge_lora(encoder)
+    >>> merge(encoder)
     >>> bool(np.allclose(changed, layer.weights[0].numpy())), bool(np.any(right.numpy()))
     (True, False)
     """
     for _, layer in _projections(encoder.parts.blocks):
-        if layer.lora_enabled and layer.quantization_mode is not None:
-            merged: dict = {}
-            layer.save_own_variables(merged)  # in which Keras folds it in, in floating point
-            first = ops.copy(layer.lora_kernel_a)
-            layer.load_own_variables(merged)
-            layer.lora_kernel_a.assign(first)  # of two matrices of zeros neither would learn again
-        elif layer.lora_enabled:
-            own = next(variable for variable in layer.weights if variable.name == "kernel")
-            change = (layer.lora_alpha / layer.lora_rank) * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
-            own.assign_add(ops.cast(change, own.dtype))
-            layer.lora_kernel_b.assign(ops.zeros(layer.lora_kernel_b.shape))
+        if layer.lora_enabled:
+            _merge_keras_lora(layer)
+        changes = changes_on(layer)
+        if changes and layer.quantization_mode is not None:
+            raise UserError(f"{layer.path} is quantized: merge what fine-tuning learned before `quantize`")
+        for change in changes:
+            kernel, bias = _folded(layer, change)
+            own_kernel(layer).assign(kernel)
+            if bias is not None:
+                layer.bias.assign(bias)
+            change.clear()
+
+
+def _folded(layer, change):
+    """A projection's matrix and bias with a change in them, in their own shapes."""
+    own = own_kernel(layer)
+    matrix = ops.reshape(ops.cast(own, "float32"), (-1, _outputs(layer)))  # [..., ...] -> [I, O]
+    bias = None if layer.bias is None else ops.reshape(ops.cast(layer.bias, "float32"), (-1,))
+    kernel, folded = change.fold(matrix, bias)
+    if (folded is None) != (bias is None):
+        raise UserError(f"{layer.path}: {change.name} folds into a bias, which only a projection with one has")
+    return ops.reshape(kernel, own.shape), None if bias is None else ops.reshape(folded, layer.bias.shape)
+
+
+def _outputs(layer):
+    return math.prod(own_kernel(layer).shape[inner_axes(layer) :])
+
+
+def _merge_keras_lora(layer):
+    if layer.quantization_mode is not None:
+        merged: dict = {}
+        layer.save_own_variables(merged)  # in which Keras folds it in, in floating point
+        first = ops.copy(layer.lora_kernel_a)
+        layer.load_own_variables(merged)
+        layer.lora_kernel_a.assign(first)  # of two matrices of zeros neither would learn again
+        return
+    own = own_kernel(layer)
+    change = (layer.lora_alpha / layer.lora_rank) * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
+    own.assign_add(ops.cast(change, own.dtype))
+    layer.lora_kernel_b.assign(ops.zeros(layer.lora_kernel_b.shape))
 
 
 def added_variables(encoder) -> list:
-    """The variables of an encoder's adapters and of its LoRA."""
+    """The variables of the layers that were added to an encoder, and of Keras's LoRA."""
     lora = [layer for _, layer in _projections(encoder.parts.blocks) if layer.lora_enabled]
     return [
-        *(variable for adapter in adapters_of(encoder) for variable in adapter.weights),
+        *(variable for layer in hosted_by(encoder) for variable in layer.weights),
         *(variable for layer in lora for variable in (layer.lora_kernel_a, layer.lora_kernel_b)),
     ]
 
 
 def plain_weights(model) -> dict:
-    """The weights of a model by their paths, for those who know neither adapters nor LoRA nor quantized matrices.
+    """The weights of a model by their paths, for those who know no layers that were added, nor quantized matrices.
 
     Args:
         model: an `Encoder`, or a model that has one.
 
     Raises:
-        UserError: if the model is not the same without them. LoRA that was merged is left out.
+        UserError: if the model is not the same without them. Changes that were merged are left out.
     """
     encoder = getattr(model, "encoder", model)
-    if adapters_of(encoder):
+    if any(sublayer.after or sublayer.beside for sublayer in sublayers(encoder.parts.blocks)):
         raise UserError("this encoder has adapters, which other forms have no place for: a preset keeps them")
     quantized = [layer.path for layer in compat.layers_of(model) if layer.quantization_mode is not None]
     if quantized:
         raise UserError(f"{quantized[0]} is quantized, which other forms have no place for: write it before `quantize`")
     lora = [weight for weight in model.weights if weight.name.startswith("lora_")]
-    if any(weight.name.endswith("_b") and bool(ops.any(weight != 0)) for weight in lora):
-        raise UserError("this encoder has LoRA that other forms have no place for: fold it in with `merge_lora`")
-    left_out = {id(weight) for weight in lora}
+    changes = [(layer, change) for _, layer in _projections(encoder.parts.blocks) for change in changes_on(layer)]
+    if any(weight.name.endswith("_b") and bool(ops.any(weight != 0)) for weight in lora) or not all(
+        bool(ops.all(_folded(layer, change)[0] == own_kernel(layer))) for layer, change in changes
+    ):
+        raise UserError("this encoder has LoRA or the like that other forms have no place for: fold it in with `merge`")
+    left_out = {id(weight) for weight in (*lora, *(weight for _, change in changes for weight in change.weights))}
     return {weight.path: ops.convert_to_numpy(weight) for weight in model.weights if id(weight) not in left_out}
 
 
-def adapters_of(encoder) -> list:
-    """An encoder's adapters."""
-    return [sublayer.adapter for sublayer in sublayers(encoder.parts.blocks) if sublayer.adapter is not None]
+def hosted_by(encoder) -> list:
+    """The layers that were added to an encoder: after sublayers, beside them, and on projections."""
+    found = sublayers(encoder.parts.blocks)
+    adapters = [layer for sublayer in found for layer in (*sublayer.after, *sublayer.beside)]
+    return adapters + [change for _, layer in _projections(encoder.parts.blocks) for change in changes_on(layer)]
+
+
+def _targeted(blocks, targets):
+    """Pairs (projection, dtype of its sublayer) of some targets."""
+    targets = [*targets]
+    unknown = [target for target in targets if target not in PROJECTIONS]
+    if unknown or not targets:
+        raise UserError(f"targets are {targets}; they can be of {', '.join(PROJECTIONS)}")
+    owners = sublayers(blocks)
+    pairs = [(name, layer, owner.dtype_policy) for owner in owners for name, layer in owner.projections.items()]
+    return [(layer, dtype) for name, layer, dtype in pairs if name in targets]
 
 
 def _projections(blocks):

@@ -79,7 +79,7 @@ class SelfAttention(Sublayer):
     def call(self, hidden, mask, positions=None, at=None, training=None):
         query, mask = pick(hidden, at), pick(self.kind.restrict(mask, positions), at)
         attended = self.heads(query, hidden, attention_mask=mask, training=training)  # [B, S, D]
-        return self.norm(query + self.adapted(self.dropout(attended, training=training)))
+        return self.norm(query + self.adapted(self.dropout(attended, training=training), query))
 
 
 class RotaryAttention(Sublayer):
@@ -150,12 +150,13 @@ class RotaryAttention(Sublayer):
 
     def call(self, hidden, mask, positions=None, at=None, training=None):
         normed = hidden if self.norm is None else self.norm(hidden)
-        query = project(self.query, pick(normed, at))  # [B, S, D] -> [B, S, H, K]
+        read = pick(normed, at)
+        query = project(self.query, read)  # [B, S, D] -> [B, S, H, K]
         query = rotate(query, pick(positions, at), self.kind.rotary_base)
         key = rotate(project(self.key, normed), positions, self.kind.rotary_base)
         attended = self._attend(query, key, project(self.value, normed), pick(self.kind.restrict(mask, positions), at))
         merged = self.dropout(project(self.merge, attended), training=training)  # [B, S, H, K] -> [B, S, D]
-        return pick(hidden, at) + self.adapted(merged)
+        return pick(hidden, at) + self.adapted(merged, read)
 
     def _attend(self, query, key, value, mask):
         if self.kind.attend is not None:

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.layers.activation import activation_function
-from rembed_keras.modeling.layers.sublayer import Sublayer
+from rembed_keras.modeling.layers.sublayer import Sublayer, project
 from rembed_keras.modeling.layers.tables import initializer
 
 
@@ -51,8 +51,9 @@ class FeedForward(Sublayer):
         return {"up": self.up, "down": self.down}
 
     def call(self, hidden, training=None):
-        wide = self.activation(self.up(hidden))  # [B, S, D] -> [B, S, F]
-        return self.norm(hidden + self.adapted(self.dropout(self.down(wide), training=training)))  # -> [B, S, D]
+        wide = self.activation(project(self.up, hidden))  # [B, S, D] -> [B, S, F]
+        narrow = self.dropout(project(self.down, wide), training=training)  # -> [B, S, D]
+        return self.norm(hidden + self.adapted(narrow, hidden))
 
 
 class GatedFeedForward(Sublayer):
@@ -96,6 +97,7 @@ class GatedFeedForward(Sublayer):
         return {"up": self.up, "down": self.down}
 
     def call(self, hidden, training=None):
-        values, gates = ops.split(self.up(self.norm(hidden)), 2, axis=-1)  # [B, S, D] -> twice [B, S, F]
-        narrow = self.dropout(self.down(self.activation(values) * gates), training=training)  # -> [B, S, D]
-        return hidden + self.adapted(narrow)
+        normed = self.norm(hidden)
+        values, gates = ops.split(project(self.up, normed), 2, axis=-1)  # [B, S, D] -> twice [B, S, F]
+        narrow = self.dropout(project(self.down, self.activation(values) * gates), training=training)  # -> [B, S, D]
+        return hidden + self.adapted(narrow, normed)

@@ -4,11 +4,17 @@ Attention and dense layers are Keras's own, so that LoRA, quantization and mixed
 the mask: rows are packed with several documents, and a token attends to its own document only.
 """
 
+import math
+import re
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
 from rembed_keras import compat
 from rembed_keras.errors import UserError
+
+PLACES = ("after", "beside")
 
 
 def attention_mask(padding_mask):
@@ -41,46 +47,132 @@ def pick(values, at):
 
 
 class Sublayer(keras.layers.Layer):
-    """What adds to the hidden states: attention or a feed-forward pair. It may host an adapter.
+    """What adds to the hidden states: attention or a feed-forward pair. It hosts layers that fine-tuning adds.
 
-    An adapter is a layer from [B, S, D] to [B, S, D] that changes what is added; there is none at first.
+    Attributes:
+        after: layers from [B, S, D] to [B, S, D] that change what is added, one after the other; none at first.
+        beside: layers from [B, S, D] to [B, S, D] of what the sublayer reads, added to what it adds; none at first.
     """
 
-    adapter: keras.layers.Layer | None = None
+    after: Sequence[keras.layers.Layer] = ()
+    beside: Sequence[keras.layers.Layer] = ()
 
     @property
     def projections(self) -> dict[str, keras.layers.Layer]:
         """The matrices, by what they do: "query", "key", "value" and "output", or "up" and "down"."""
         raise NotImplementedError
 
-    def host(self, adapter, hidden_shape) -> None:
-        """Builds an adapter as a part of this sublayer, which is built already.
+    def host(self, layer, place: str, hidden_shape) -> None:
+        """Builds a layer from [B, S, D] to [B, S, D] as a part of this sublayer, which is built already.
+
+        Args:
+            layer: the layer, not built.
+            place: "after" or "beside".
+            hidden_shape: of the hidden states.
 
         Raises:
-            UserError: if there is one.
+            UserError: for another place, or if a layer of that name is there.
         """
-        if self.adapter is not None:
-            raise UserError(f"{self.path} has an adapter already: a model takes adapters once")
-        with compat.unlocked(self):
-            self.adapter = adapter
-        with keras.name_scope(self.name, caller=self):
-            adapter.build(hidden_shape)
+        if place not in PLACES:
+            raise UserError(f"a place is {place!r}; it can be one of {', '.join(PLACES)}")
+        _host(self, place, layer, hidden_shape)
 
-    def adapted(self, branch):
-        """What is added to the hidden states, after the adapter if there is one; [B, S, D] -> [B, S, D]."""
-        return branch if self.adapter is None else self.adapter(branch)
+    def adapted(self, branch, read):
+        """What is added to the hidden states, with the layers that are hosted: [B, S, D] twice -> [B, S, D]."""
+        for layer in self.beside:
+            branch = branch + layer(read)
+        for layer in self.after:
+            branch = layer(branch)
+        return branch
+
+
+class ProjectionChange(keras.layers.Layer):
+    """What changes the outputs of a projection, and can be folded into its matrix; it begins as the identity.
+
+    A projection is a dense layer of I features in and O out; heads are flattened. It is built of the shapes of both.
+    """
+
+    def call(self, inputs, outputs):
+        """What the projection gives now: of what it reads [..., I] and gave [..., O], [..., O]."""
+        raise NotImplementedError
+
+    def fold(self, kernel, bias):
+        """The projection's matrix [I, O] and bias, [O] or None, with the change in them."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Makes it the identity, from which it can learn again."""
+        raise NotImplementedError
+
+
+def _host(owner, place, layer, *shapes):
+    there = [*getattr(owner, "after", ()), *getattr(owner, "beside", ()), *getattr(owner, "changes", ())]
+    if layer.name in [each.name for each in there]:
+        raise UserError(f"{owner.path} has {layer.name!r} already: a model takes a method once, or under another name")
+    with keras.name_scope(owner.name, caller=owner):
+        layer.build(*shapes)
+    with compat.unlocked(owner):
+        setattr(owner, place, [*getattr(owner, place, ()), layer])
+
+
+def host_on(dense, change: ProjectionChange) -> None:
+    """Builds a change as a part of a projection, which is built already; several are applied in their order.
+
+    Raises:
+        UserError: if a change of that name is there.
+    """
+    kernel = own_kernel(dense)
+    width = inner_axes(dense)
+    shapes = [(None, None, math.prod(axes)) for axes in (kernel.shape[:width], kernel.shape[width:])]
+    _host(dense, "changes", change, *shapes)
+
+
+def changes_on(dense) -> list[ProjectionChange]:
+    """The changes that a projection hosts, in the order in which they apply."""
+    return [*getattr(dense, "changes", ())]
+
+
+def own_kernel(dense):
+    """A projection's own matrix as it is stored, whatever Keras's LoRA adds to `kernel`."""
+    return next(variable for variable in dense.weights if variable.name == "kernel")
+
+
+def inner_axes(dense) -> int:
+    """How many of the axes of a projection's matrix are those of what it reads; they come first.
+
+    >>> inner_axes(keras.layers.EinsumDense("bshk,hkd->bsd", (None, 8)))
+    2
+    """
+    if not isinstance(dense, keras.layers.EinsumDense):
+        return 1
+    _, kernel, outputs = re.split(",|->", dense.equation)
+    return sum(axis not in outputs for axis in kernel)
 
 
 def project(dense, tokens):
-    """What a dense layer makes of tokens, [B, S, ...] -> [B, S, ...].
+    """What a projection makes of tokens, with the changes that it hosts: [B, S, ...] -> [B, S, ...].
 
-    TensorFlow's gradient of its kernel is one matrix for each row, and then their sum: of one row it is one product.
+    TensorFlow's gradient of an EinsumDense's kernel is one matrix for each row, and then their sum: of one row it is
+    one product.
 
     >>> dense = keras.layers.EinsumDense("bsd,dhk->bshk", (None, 4, 5))
     >>> tuple(project(dense, np.ones((2, 3, 8), "float32")).shape)
     (2, 3, 4, 5)
     """
-    if keras.config.backend() != "tensorflow":
+    made = _product(dense, tokens)
+    changes = changes_on(dense)
+    if not changes:
+        return made
+    rows, heads = ops.shape(made)[:2], made.shape[2:]
+    inputs = ops.reshape(tokens, (*rows, math.prod(tokens.shape[2:])))  # [B, S, ...] -> [B, S, I]
+    outputs = ops.reshape(made, (*rows, math.prod(heads)))  # [B, S, ...] -> [B, S, O]
+    for change in changes:
+        outputs = change(inputs, outputs)
+    return ops.reshape(outputs, (*rows, *heads))
+
+
+def _product(dense, tokens):
+    if keras.config.backend() != "tensorflow" or not isinstance(dense, keras.layers.EinsumDense):
         return dense(tokens)
     made = dense(ops.reshape(tokens, (1, -1, *tokens.shape[2:])))
     return ops.reshape(made, (*ops.shape(tokens)[:2], *made.shape[2:]))

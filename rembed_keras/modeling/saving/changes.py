@@ -1,4 +1,4 @@
-"""What was done to a model after it was made: adapters that were added to it, and layers that were quantized.
+"""What was done to a model after it was made: layers that were added to it, and layers that were quantized.
 
 A model is made anew of its arguments, and these are none of them: what is saved has to say them too, or weights would
 find no place to go, and be left out without a word. Layers go by the paths that they have in a model made anew, whose
@@ -12,9 +12,11 @@ import keras
 
 from rembed_keras import compat
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.layers.adapters import BottleneckAdapter, adapters_of, add_adapter
+from rembed_keras.modeling.layers.adapters import BottleneckAdapter, hosted_by
+from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on
+from rembed_keras.modeling.saving.configuration import made
 
-KEYS = ("adapters", "quantized")
+KEYS = ("adapters", "hosted", "quantized")  # "adapters" is as version 0.1 said it
 MODES = ("int8", "int4", "float8")
 
 
@@ -23,14 +25,11 @@ def changes_of(encoder, without=()) -> dict:
 
     Args:
         encoder: an `Encoder`.
-        without: the ids, as of `id`, of adapters to leave out.
+        without: the ids, as of `id`, of added layers to leave out.
 
     Returns:
-        Nothing, or "adapters", for each block the widths of attention's and of the feed-forward pair's, 0 for none;
-        and "quantized", the paths of layers by mode.
-
-    Raises:
-        UserError: for an adapter that cannot be made anew of a width.
+        Nothing, or "hosted", the layers that were added and where: the number of a block, its sublayer, and a place,
+        which is "after", "beside" or the name of a projection; and "quantized", the paths of layers by mode.
 
     >>> from rembed_keras.modeling import Encoder
     >>> encoder = Encoder(100, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
@@ -38,12 +37,29 @@ def changes_of(encoder, without=()) -> dict:
     >>> changes_of(encoder)
     {'quantized': {'int8': ['projection']}}
     """
-    left = [adapter for adapter in adapters_of(encoder) if id(adapter) in without]
-    left_out = {id(part) for adapter in left for part in compat.layers_of(adapter)}
-    adapters = [[_width(each.adapter, left_out) for each in _pair(block)] for block in encoder.parts.blocks]
+    left = [layer for layer in hosted_by(encoder) if id(layer) in without]
+    left_out = {id(part) for layer in left for part in compat.layers_of(layer)}
     layers = {name: layer for name, layer in layers_by_name(encoder).items() if id(layer) not in left_out}
-    changes = {"adapters": adapters if any(map(any, adapters)) else [], "quantized": _by_mode(layers)}
+    changes = {"hosted": _hosted(encoder, without), "quantized": _by_mode(layers)}
     return {key: value for key, value in changes.items() if value}
+
+
+def _hosted(encoder, without):
+    """The layers that were added to an encoder, those of a sublayer that blocks share where it stands first."""
+    found: list[dict] = []
+    met: set[int] = set(without)
+    for i, block in enumerate(encoder.parts.blocks):
+        for sublayer in _pair(block):
+            places = {"after": sublayer.after, "beside": sublayer.beside}
+            places |= {name: changes_on(dense) for name, dense in sublayer.projections.items()}
+            for place, layers in places.items():
+                for layer in layers:
+                    if id(layer) not in met:
+                        met.add(id(layer))
+                        described = keras.saving.serialize_keras_object(layer)
+                        kept = {key: value for key, value in described.items() if key != "build_config"}
+                        found.append({"block": i, "sublayer": sublayer.name, "place": place, "layer": kept})
+    return found
 
 
 def change_again(encoder, changes: dict) -> None:
@@ -52,14 +68,34 @@ def change_again(encoder, changes: dict) -> None:
     Raises:
         UserError: if that suits another encoder.
     """
-    blocks, adapters = encoder.parts.blocks, changes.get("adapters", [])
+    blocks = encoder.parts.blocks
+    for hosted in changes.get("hosted", []) or _former(encoder, changes.get("adapters", [])):
+        try:
+            sublayer = {each.name: each for each in _pair(blocks[hosted["block"]])}[hosted["sublayer"]]
+            place, layer = hosted["place"], made(hosted["layer"], keras.layers.Layer)
+            if place in PLACES:
+                sublayer.host(layer, place, (None, None, encoder.arguments["hidden_dim"]))
+            else:
+                host_on(sublayer.projections[place], layer)
+        except (TypeError, KeyError, IndexError, AttributeError):
+            raise UserError(f"{shortened(hosted)} describes no layer that this encoder could host") from None
+    quantize_again(encoder, changes.get("quantized", {}))
+
+
+def _former(encoder, adapters):
+    """What version 0.1 said of adapters, two widths for each block and 0 for none, as it is said now."""
+    blocks = encoder.parts.blocks
     if adapters and not _fit(adapters, blocks):
         raise UserError(f"adapters are {shortened(adapters)}; they must be two widths for each of {len(blocks)} blocks")
-    for block, widths in zip(blocks, adapters, strict=False):
+    found, met = [], set()
+    for i, (block, widths) in enumerate(zip(blocks, adapters, strict=False)):
         for sublayer, width in zip(_pair(block), widths, strict=True):
-            if width and sublayer.adapter is None:  # blocks may share it
-                add_adapter(encoder, sublayer, width)
-    quantize_again(encoder, changes.get("quantized", {}))
+            if width and id(sublayer) not in met:  # blocks may share it
+                met.add(id(sublayer))
+                adapter = BottleneckAdapter(width, encoder.arguments["activation"], dtype=sublayer.dtype_policy)
+                layer = keras.saving.serialize_keras_object(adapter)
+                found.append({"block": i, "sublayer": sublayer.name, "place": "after", "layer": layer})
+    return found
 
 
 def config_with_encoder(model, added=()) -> dict:
@@ -67,7 +103,7 @@ def config_with_encoder(model, added=()) -> dict:
 
     Args:
         model: it has an `encoder`.
-        added: the ids of adapters that the model adds itself when it is made anew.
+        added: the ids of layers that the model adds itself when it is made anew.
     """
     encoder = keras.saving.serialize_keras_object(model.encoder)
     plain = {key: value for key, value in encoder["config"].items() if key not in KEYS}
@@ -154,14 +190,6 @@ def dtypes_of_cut(policy, blocks):
 
 def _pair(block):
     return block.attention, block.feed_forward
-
-
-def _width(adapter, left_out):
-    if adapter is None or id(adapter) in left_out:
-        return 0
-    if not isinstance(adapter, BottleneckAdapter):
-        raise UserError(f"{adapter.path} is no BottleneckAdapter: an encoder with it cannot be saved")
-    return adapter.width
 
 
 def _fit(adapters, blocks):

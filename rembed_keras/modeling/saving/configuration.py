@@ -14,7 +14,8 @@ from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling import attention, blocks
 
 OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
-PUBLIC = ("rembed_keras.modeling", "rembed_keras.training")  # where those are shown that a configuration may begin with
+# where those are shown that a configuration may begin with, by name since modeling imports none of the rooms above it
+PUBLIC = ("rembed_keras.modeling", "rembed_keras.adaptation", "rembed_keras.training")
 PLAIN = {
     "keras": ("DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap"),
     "keras.dtype_policies": (
@@ -60,7 +61,7 @@ def made(config: object, kind: type[Kind]) -> Kind:
 
 
 def check_names(config: object) -> None:
-    """Judges what a configuration names.
+    """Checks what a configuration names.
 
     Raises:
         UserError: for a class that is none of ours and no dtype or schedule of Keras's, or a function.

@@ -35,7 +35,7 @@ class AdamW(compat.DecaysItself, keras.optimizers.AdamW):
         epsilon: added to the root of the second moment.
         clip_norm: the largest global norm of a gradient; None does not clip.
         multipliers: what the learning rates of some variables are multiplied by, their decay too, by the variables'
-            paths; see `modeling.tuning.learning_rate_multipliers`.
+            paths; see `adaptation.learning_rate_multipliers`.
         skip_nonfinite: how many steps of the run are skipped because their gradient's norm is not finite; training
             diverged at the next such step.
         name: the optimizer's name.

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from rembed_keras.adaptation.methods import Method
+from rembed_keras.adaptation.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
-from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
-from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.kinds.task import Task, batches
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
@@ -56,7 +56,7 @@ def finetune(
     batch_size: Count = 32,
     epochs: Count = 3,
     learning_rates: Sequence[Rate] = (1e-4,),
-    ways: Sequence[Way] = (),
+    methods: Sequence[Method] = (),
     warmup_share: Share = 0.1,
     dropout: Share = 0.1,
     starts: Sequence[Start] = STARTS,
@@ -80,7 +80,7 @@ def finetune(
         batch_size: B.
         epochs: passes over the training data.
         learning_rates: the highest; it rises from 0 and falls to 0 linearly. `evaluate` chooses among several.
-        ways: what trains, or is added and trains, for example `modeling.Lora()`; everything by default.
+        methods: what trains, or is added and trains, for example `adaptation.Lora()`; everything by default.
         warmup_share: share of the steps that it rises.
         dropout: rate before the head.
         starts: "pretrained" for the pre-trained encoder, "scratch" for one as initialised.
@@ -105,21 +105,25 @@ def finetune(
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(origin.fresh()).to_json(), indent=1))
     settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "warmup_share": warmup_share}
-    settings |= {"dropout": dropout, "ways": [type(way).__name__ for way in ways], "examples_sha256": _sha256(encoded)}
+    settings |= {
+        "dropout": dropout,
+        "methods": [type(method).__name__ for method in methods],
+        "examples_sha256": _sha256(encoded),
+    }
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
-    learners = _Learners(task, origin, optimizer, ways, dropout, placement, (round(warmup_share * steps), steps))
+    learners = _Learners(task, origin, optimizer, methods, dropout, placement, (round(warmup_share * steps), steps))
     for rate, start, seed in itertools.product(learning_rates, starts, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
             continue
-        learner = learners.begin(start, rate, seed)
+        data = batches(encoded, batch_size, seed)
+        learner = learners.begin(start, rate, seed, data)
         if workdir.is_chief:
             _account(workdir, task, tuned(learner))
             folder.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(folder.parent / SETTINGS, json.dumps(settings, indent=1))
-        data = batches(encoded, batch_size, seed)
         _build_metrics(learner, placement, data)
         try:
             train(
@@ -159,6 +163,7 @@ def _sha256(encoded):
 def _refuse_another_of_its_name(folder, settings):
     """Models that were learnt otherwise would be taken for those of this task, as if it had been done."""
     there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
+    there = {"methods": there.get("ways")} | there  # as version 0.1 called them
     for key, value in settings.items():
         if there.get(key) != value:
             raise UserError(
@@ -187,16 +192,16 @@ def has_failed(folder: Path) -> bool:
 class _Learners:
     """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
 
-    def __init__(self, task, origin, optimizer, ways, dropout, placement, schedule):
-        self.task, self.origin, self.optimizer, self.ways = task, origin, optimizer, ways
+    def __init__(self, task, origin, optimizer, methods, dropout, placement, schedule):
+        self.task, self.origin, self.optimizer, self.methods = task, origin, optimizer, methods
         self.dropout, self.placement, self.schedule = dropout, placement, schedule
         self._learner: Any = None
         self._rate: float | None = None
 
-    def begin(self, start, rate, seed):
+    def begin(self, start, rate, seed, data):
         """A compiled model that has learned nothing of the task yet, until the next is asked for."""
-        fresh = self._fresh(start, rate, seed)
-        if rate != self._rate:
+        fresh = self._fresh(start, rate, seed, data)
+        if rate != self._rate or self._learner.get_config()["methods"] != fresh.get_config()["methods"]:
             self._learner, self._rate = fresh, rate
             return fresh
         ours, theirs = ([*model.variables, *model.optimizer.variables] for model in (self._learner, fresh))
@@ -204,15 +209,16 @@ class _Learners:
             variable.assign(checkpoints.read(value))
         return self._learner
 
-    def _fresh(self, start, rate, seed):
+    def _fresh(self, start, rate, seed, data):
         keras.backend.clear_session(free_memory=False)
         keras.utils.set_random_seed(seed)
         with self.placement.scope():
             fresh = self.task.make_model(self.origin.fresh(), self.dropout)
         self.origin.start(fresh.encoder, start)
-        with self.placement.scope():  # a way may add layers
-            tune(fresh, self.ways)
-            shares = learning_rate_multipliers(fresh, self.ways)
+        methods = self._settled(fresh, data)
+        with self.placement.scope():  # a method may add layers
+            tune(fresh, methods)
+            shares = learning_rate_multipliers(fresh, methods)
             optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
             fresh.compile(
                 optimizer=scaled_for(fresh, optimizer),
@@ -221,6 +227,15 @@ class _Learners:
             )
             fresh.optimizer.build(fresh.trainable_variables)
         return fresh
+
+    def _settled(self, model, data):
+        """The methods, those that ask the training data as they are for this model, which are printed."""
+        methods = [method.settle(model, (data[i] for i in itertools.count())) for method in self.methods]
+        if self.placement.processes.is_chief:
+            for method, given in zip(methods, self.methods, strict=True):
+                if method is not given:
+                    print(f"finetune/{self.task.name}: {method}", flush=True)
+        return methods
 
 
 def _build_metrics(learner, placement, data):

@@ -6,14 +6,21 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation.methods import Adapters, Lora
+from rembed_keras.adaptation.projections import LowRank, Rotations
+from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
-from rembed_keras.modeling.layers.adapters import PROJECTIONS, insert_adapters, insert_lora, merge_lora
+from rembed_keras.modeling.layers.adapters import (
+    PROJECTIONS,
+    insert_adapters,
+    insert_changes,
+    insert_keras_lora,
+    merge,
+)
 from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
 from rembed_keras.modeling.saving.changes import changes_of
-from rembed_keras.modeling.tuning import tune
-from rembed_keras.modeling.ways import Adapters, Lora
 from rembed_keras.training.loop import checkpoints, restoring
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
@@ -43,6 +50,17 @@ def with_adapters(blocks=slice(None), **changes):
     encoder = make_encoder(**changes)
     insert_adapters(encoder, encoder.parts.blocks[blocks], 3)
     stir(encoder, ["adapter"])
+    return encoder
+
+
+def with_all_kinds(**changes):
+    """Layers in all three places, two on one projection."""
+    encoder = with_adapters(**changes)
+    blocks = encoder.parts.blocks
+    insert_adapters(encoder, blocks[1:], 2, "beside")
+    insert_changes(blocks, ("query", "output", "up"), lambda dtype: LowRank(2, 3.0, dtype=dtype))
+    insert_changes(blocks[:1], ("query",), lambda dtype: Rotations(2, dtype=dtype))
+    stir(encoder, ["adapter", "lora", "road"])
     return encoder
 
 
@@ -79,6 +97,9 @@ def tuned_twice(encoder):
 
 MODELS = {
     "an encoder": with_adapters,
+    "an encoder with layers of all kinds": with_all_kinds,
+    "one that shares with layers of all kinds": lambda: with_all_kinds(**SHARED),
+    "a pre-norm masked LM with layers of all kinds": lambda: MaskedLM(with_all_kinds(**MODERN), 5),
     "an encoder that shares": lambda: with_adapters(blocks=slice(2, 3), **SHARED),
     "a cut encoder": lambda: with_adapters(blocks=slice(2, 3), num_layers=3).with_layers(2, "symmetric"),
     "a cut encoder that shares": lambda: with_adapters(blocks=slice(2, 3), **SHARED).with_layers(2, "top"),
@@ -120,9 +141,9 @@ def quantized(model):
     return model
 
 
-def tuned_and_quantized(*ways):
+def tuned_and_quantized(*methods):
     model = Classifier(make_encoder(), 3)
-    tune(model, [*ways])
+    tune(model, [*methods])
     stir(model, ["adapter", "lora"])
     return quantized(model)
 
@@ -151,7 +172,7 @@ def test_quantized_models_are_saved(name, tmp_path):
 
 
 def test_lora_on_quantized_matrices_is_saved(tmp_path):
-    model = tuned_and_quantized(Adapters(3), Lora(2))
+    model = tuned_and_quantized(Adapters(3), Lora(2, per_head=True))
     weights_are_equal(model, through_a_checkpoint(model, tmp_path))
     folded = through_keras(model, tmp_path)  # which quantizes anew what LoRA was folded into
     plain = through_a_checkpoint(model, tmp_path)
@@ -213,11 +234,11 @@ def test_an_encoders_tables_are_quantized():
 def test_lora_is_folded_into_quantized_matrices(changes):
     encoder = quantized(make_encoder(**changes))
     plain = outputs(encoder)
-    insert_lora(encoder.parts.blocks, 2, 4.0, PROJECTIONS)
+    insert_keras_lora(encoder.parts.blocks, 2, 4.0, PROJECTIONS)
     stir(encoder, ["lora"])
     learned = outputs(encoder)
     first = {weight.path: weight.numpy() for weight in encoder.weights if weight.name == "lora_kernel_a"}
-    merge_lora(encoder)
+    merge(encoder)
     moved = np.abs(outputs(encoder) - learned).mean()
     assert moved < 0.05 * np.abs(learned - plain).mean()
     for weight in encoder.weights:
@@ -229,7 +250,7 @@ def test_lora_is_folded_into_quantized_matrices(changes):
 
 def test_a_checkpoint_with_lora_that_its_model_has_not_is_refused(tmp_path):
     encoder = make_encoder()
-    tune(Classifier(encoder, 2), [Lora(2)])
+    tune(Classifier(encoder, 2), [Lora(2, per_head=True)])
     stir(encoder, ["lora"])
     with pytest.raises(UserError, match=r"encoder\.safetensors has block_0/.*lora_kernel_a, which the model has not"):
         through_a_checkpoint(Classifier(encoder, 3), tmp_path)
@@ -252,6 +273,8 @@ def test_an_encoder_is_not_filled_from_one_with_adapters(tmp_path):
         ({"adapters": [[1, 1]]}, "must be two widths for each of 2 blocks"),
         ({"adapters": [[1, 1], [1, -1]]}, "must be two widths"),
         ({"adapters": "ab"}, "must be two widths"),
+        ({"hosted": [{"block": 2}]}, "describes no layer that this encoder could host"),
+        ({"hosted": [{"block": 0, "sublayer": "attention", "place": "after", "layer": 3}]}, "describes no"),
         ({"quantized": {"int8": ["nothing"]}}, "'nothing' is quantized to 'int8': this model has no such layer"),
         ({"quantized": {"gptq": ["projection"]}}, "'projection' is quantized to 'gptq'"),
     ],

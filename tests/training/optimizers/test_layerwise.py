@@ -2,10 +2,10 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation.methods import Adapters, LayerwiseDecay, Lora, Norms
+from rembed_keras.adaptation.tuning import learning_rate_multipliers, tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier
-from rembed_keras.modeling.tuning import learning_rate_multipliers, tune
-from rembed_keras.modeling.ways import Adapters, LayerwiseDecay, Lora, Norms
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.optimizers.adamw import AdamW, WarmupLinearDecay
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -82,9 +82,9 @@ def test_the_layers_of_a_model_learn_at_their_own_rates(jit_compile):
     """Adam's first step is the learning rate wherever a gradient is not tiny, so that rates can be read from it."""
     keras.utils.set_random_seed(0)
     model = Classifier(make_encoder(), 3, dropout=0.0)
-    ways = [LayerwiseDecay(0.5)]
-    tune(model, ways)
-    shares = learning_rate_multipliers(model, ways)
+    methods = [LayerwiseDecay(0.5)]
+    tune(model, methods)
+    shares = learning_rate_multipliers(model, methods)
     model.compile(
         AdamW(1e-3, weight_decay=0.0, epsilon=1e-12, clip_norm=None, multipliers=shares), jit_compile=jit_compile
     )
@@ -99,17 +99,17 @@ def test_the_layers_of_a_model_learn_at_their_own_rates(jit_compile):
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
 def test_two_replicas_take_the_step_of_one_device():
     found = []
-    ways = [Lora(2), Adapters(3), Norms(), LayerwiseDecay(0.5)]
+    methods = [Lora(2), Adapters(3), Norms(), LayerwiseDecay(0.5)]
     for strategy in ("mirrored", "one_device"):
         placement = place(strategy, batch_size=2, jit_compile=False)
         assert placement.replicas == (2 if strategy == "mirrored" else 1)
         with placement.scope():
             model = Classifier(make_encoder(), 3, dropout=0.0)
-            tune(model, ways)
+            tune(model, methods)
             rng = np.random.default_rng(3)
             for weight in model.weights:
                 weight.assign(rng.normal(0, 0.3, weight.shape))
-            shares = learning_rate_multipliers(model, ways)
+            shares = learning_rate_multipliers(model, methods)
             model.compile(AdamW(1e-2, weight_decay=0.1, clip_norm=0.5, multipliers=shares), jit_compile=False)
             model.optimizer.build(model.trainable_variables)
         for _ in range(3):

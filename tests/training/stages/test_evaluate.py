@@ -6,8 +6,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation import Biases
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Biases, Encoder
+from rembed_keras.modeling import Encoder
 from rembed_keras.tasks import Classification
 from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
@@ -67,7 +68,7 @@ def test_models_of_another_task_of_the_same_name_are_not_taken_for_its_own(workd
     log = workdir.metrics.path.read_bytes()
     finetune(workdir, optimizer, task("save open"), **SETTINGS, **MODELS)
     assert workdir.metrics.path.read_bytes() == log  # done
-    for others, key in (({}, "examples_sha256"), ({"epochs": 4}, "epochs"), ({"ways": [Biases()]}, "ways")):
+    for others, key in (({}, "examples_sha256"), ({"epochs": 4}, "epochs"), ({"methods": [Biases()]}, "methods")):
         with pytest.raises(UserError, match=rf"finetuned/same has models whose {key} is .*: give each task a name"):
             finetune(workdir, optimizer, task("save open" if others else "open save"), **SETTINGS, **MODELS, **others)
 

@@ -1,17 +1,11 @@
 import json
-import math
 import re
 
 import keras
 import numpy as np
 import pytest
 
-from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
-from rembed_keras.modeling.blocks import PreNorm
-from rembed_keras.modeling.layers.adapters import BottleneckAdapter, merge_lora
-from rembed_keras.modeling.tuning import learning_rate_multipliers, task_variables, tune, tuned
-from rembed_keras.modeling.ways import (
+from rembed_keras.adaptation.methods import (
     Adapters,
     Biases,
     Blocks,
@@ -21,7 +15,12 @@ from rembed_keras.modeling.ways import (
     Lora,
     Norms,
     Reinitialize,
+    RoAd,
 )
+from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
+from rembed_keras.modeling.blocks import PreNorm
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
@@ -30,7 +29,7 @@ PRE_NORM = {"block": PreNorm, "num_segments": 0}
 LOW = "embeddings|projection"
 BIAS = "(bias|beta)$"
 NORM = "(gamma|beta)$"
-QUERY_VALUE = "block_./attention/heads/(query|value)/lora_kernel_[ab]$"
+QUERY_VALUE = "block_./attention/heads/(query|value)/lora/(left|right)$"
 ADAPTER = "block_./(attention|feed_forward)/adapter/(down|up)/(kernel|bias)$"
 
 # what is asked for, and the variables of the encoder that have to move, as a pattern of their paths
@@ -41,7 +40,7 @@ CASES = {
     "everything, bands frozen": ({"freeze_input_embedding": True, "input_cutoffs": (20,)}, [], "(?!embeddings/token)"),
     "head": ({}, [HeadOnly()], "$"),
     "norms": ({}, [Norms()], f".*{NORM}"),
-    "norms, modern": (PRE_NORM, [Norms()], f".*{NORM}"),
+    "norms, pre-norm": (PRE_NORM, [Norms()], f".*{NORM}"),
     "biases": ({}, [Biases()], f".*{BIAS}"),
     "biases, shared": ({"layer_sharing": "all"}, [Biases()], f".*{BIAS}"),
     "top block": ({}, [Blocks([-1])], "block_1|pooler"),
@@ -51,19 +50,32 @@ CASES = {
         [Blocks([], embeddings=True, top=False)],
         f"(?!embeddings/token)({LOW})",
     ),
-    "above the blocks, modern": (PRE_NORM | {"scalar_mix": True}, [Blocks([])], "norm/|mix/|pooler"),
+    "above the blocks, pre-norm": (PRE_NORM | {"scalar_mix": True}, [Blocks([])], "norm/|mix/|pooler"),
     "adapters": ({}, [Adapters(3)], ADAPTER),
-    "adapters, modern": (PRE_NORM, [Adapters(3)], ADAPTER),
+    "adapters, pre-norm": (PRE_NORM, [Adapters(3)], ADAPTER),
     "adapters, shared": ({"layer_sharing": "attention"}, [Adapters(3)], ADAPTER),
     "adapters of one block": ({}, [Adapters(3, layers=[-1])], "block_1/.*adapter"),
     "lora": ({}, [Lora(2)], QUERY_VALUE),
-    "lora, modern": (PRE_NORM, [Lora(2, targets=("output", "up"))], ".*/(merge|up)/lora_kernel_[ab]$"),
+    "lora, pre-norm": (PRE_NORM, [Lora(2, targets=("output", "up"))], ".*/(merge|up)/lora/(left|right)$"),
     "lora everywhere": (
         {},
         [Lora(2, targets=("query", "key", "value", "output", "up", "down"))],
-        ".*/lora_kernel_[ab]$",
+        ".*/lora/(left|right)$",
     ),
-    "lora of one block": ({}, [Lora(2, layers=[0])], "block_0/.*lora_kernel_[ab]$"),
+    "lora of every head": ({}, [Lora(2, per_head=True)], ".*/(query|value)/lora_kernel_[ab]$"),
+    "road": ({}, [RoAd()], "block_./.*/road/(angle|scale)$"),
+    "road and lora, pre-norm": (
+        PRE_NORM,
+        [Lora(2), RoAd(4, targets=("query",))],
+        "block_./attention/((query|value)/lora/|query/road/)",
+    ),
+    "adapters beside and after": (
+        {},
+        [Adapters(3), Adapters(2, [0], "beside")],
+        f"{ADAPTER}|block_0/.*/parallel_adapter/",
+    ),
+    "biases of one block": ({}, [Biases([1])], f"block_1/.*{BIAS}"),
+    "lora of one block": ({}, [Lora(2, layers=[0])], "block_0/.*lora/(left|right)$"),
     "adapters and norms": ({}, [Adapters(3), Norms()], f"{ADAPTER}|.*{NORM}"),
     "biases and lora": ({}, [Biases(), Lora(2)], f"{QUERY_VALUE}|.*{BIAS}"),
     "a block and adapters below": (
@@ -73,13 +85,13 @@ CASES = {
     ),
     "adapters and lora": ({}, [Adapters(3), Lora(2)], f"{ADAPTER}|{QUERY_VALUE}"),
     "everything and lora": ({}, [Lora(2), Everything()], ""),
-    "top anew": ({}, [Reinitialize(1)], ""),
-    "top anew, adapters": ({}, [Adapters(3), Reinitialize(1)], f"block_1|pooler|{ADAPTER}"),
-    "top anew, lora": ({}, [Reinitialize(1, pooler=False), Lora(2)], f"block_1|{QUERY_VALUE}"),
+    "top reinitialized": ({}, [Reinitialize(1)], ""),
+    "top reinitialized, adapters": ({}, [Adapters(3), Reinitialize(1)], f"block_1|pooler|{ADAPTER}"),
+    "top reinitialized, lora": ({}, [Reinitialize(1, pooler=False), Lora(2)], f"block_1|{QUERY_VALUE}"),
     "decay and biases": ({}, [LayerwiseDecay(0.5), Biases()], f".*{BIAS}"),
     "decay": ({}, [LayerwiseDecay(0.5)], ""),
 }
-WAYS = {type(way): way for _, ways, _ in CASES.values() for way in ways}  # one of each
+METHODS = {type(method): method for _, methods, _ in CASES.values() for method in methods}  # one of each
 
 
 def make_model(make=lambda encoder: Classifier(encoder, 3), **changes):
@@ -113,11 +125,11 @@ def count(variables):
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request):
-    """A case's name, its model after some steps, and the weights as they were before them and before the ways."""
-    changes, ways, _ = CASES[request.param]
+    """A case's name, its model after some steps, and the weights as they were before them and before the methods."""
+    changes, methods, _ = CASES[request.param]
     model = make_model(**changes)
     shared = values(model.encoder)
-    tune(model, ways)
+    tune(model, methods)
     before = values(model)
     learn(model)
     return request.param, model, before, shared
@@ -129,7 +141,7 @@ def test_steps_move_what_was_asked_for_and_nothing_else(case):
     assert len(before) == len(model.weights), "paths name variables in files"
     expected = {path for path in before if path.startswith("head/") or re.match(pattern, path)}
     # a bias of keys that begins at 0 stays there: softmax does not see it
-    idle = {path for path in expected if path.endswith("key/bias")} if "anew" in name else set()
+    idle = {path for path in expected if path.endswith("key/bias")} if "reinitialized" in name else set()
     found = moved(model, before)
     assert found - expected == set()
     assert expected - found <= idle
@@ -148,11 +160,11 @@ def test_the_account_is_what_differs_from_the_shared_encoder(case):
 
 def test_what_is_stored_for_a_task_makes_the_model_again(case):
     name, model, _, _ = case
-    changes, ways, _ = CASES[name]
+    changes, methods, _ = CASES[name]
     stored = {variable.path: np.array(variable.numpy()) for variable in task_variables(model)}
     again = make_model(**changes)
     keras.utils.set_random_seed(11)
-    tune(again, ways)
+    tune(again, methods)
     owners = {variable.path: variable for variable in task_variables(again)}
     assert owners.keys() == stored.keys()
     for path, value in stored.items():
@@ -168,7 +180,7 @@ def test_what_is_stored_for_a_task_makes_the_model_again(case):
         (Regressor, LABELS),
     ],
 )
-def test_every_task_can_be_learned_in_ways(make, target):
+def test_every_kind_of_task_can_be_tuned(make, target):
     model = make_model(make)
     tune(model, [Biases(), Lora(2), Reinitialize(1)])
     before = values(model)
@@ -179,47 +191,20 @@ def test_every_task_can_be_learned_in_ways(make, target):
 
 
 @pytest.mark.parametrize("changes", [{}, PRE_NORM, {"layer_sharing": "all"}], ids=["post-norm", "pre-norm", "shared"])
-@pytest.mark.parametrize("ways", [[Adapters(3)], [Lora(2, targets=("query", "down"))], [Lora(2), Adapters(3)]])
-def test_what_is_added_changes_nothing_at_first(changes, ways):
+@pytest.mark.parametrize(
+    "methods", [[Adapters(3)], [Lora(2, targets=("query", "down")), RoAd(2)], [Lora(2), Adapters(3, place="beside")]]
+)
+def test_what_is_added_changes_nothing_at_first(changes, methods):
     model = make_model(**changes)
     plain, shape = outputs(model), values(model)
-    tune(model, ways)
+    tune(model, methods)
     np.testing.assert_array_equal(outputs(model), plain)
     assert {path: value for path, value in values(model).items() if path in shape}.keys() == shape.keys()
     learn(model)
     assert np.abs(outputs(model) - plain).max() > 1e-3
 
 
-def test_an_adapter_is_what_the_paper_says():
-    adapter = BottleneckAdapter(3, "gelu_tanh")
-    x = np.random.default_rng(0).normal(size=(2, 4, 5))
-    adapter(x)
-    for weight in adapter.weights:
-        weight.assign(np.random.default_rng(1).normal(size=weight.shape))
-    down, down_bias, up, up_bias = (np.array(weight.numpy(), "float64") for weight in adapter.weights)
-    inner = x @ down + down_bias
-    inner = 0.5 * inner * (1 + np.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
-    np.testing.assert_allclose(np.asarray(adapter(x)), x + inner @ up + up_bias, atol=1e-5)
-
-
-@pytest.mark.parametrize("changes", [{}, {"layer_sharing": "all"}, PRE_NORM], ids=["post-norm", "shared", "pre-norm"])
-def test_lora_can_be_folded_in_and_keras_folds_it_in_on_saving(changes, tmp_path):
-    model = make_model(**changes)
-    tune(model, [Lora(2, alpha=5.0, targets=("query", "value", "output", "up"))])
-    learn(model)
-    learned = outputs(model)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    np.testing.assert_allclose(outputs(again), learned, atol=1e-6)
-    merge_lora(model.encoder)
-    np.testing.assert_allclose(outputs(model), learned, atol=1e-6)
-    plain = make_model(**changes)
-    for weight in plain.weights:
-        weight.assign(values(model)[weight.path])
-    np.testing.assert_allclose(outputs(plain), learned, atol=1e-6)
-
-
-def test_the_highest_blocks_begin_anew():
+def test_the_top_blocks_are_reinitialized():
     model, fresh = make_model(num_layers=3), make_model(num_layers=3)
     tune(model, [Adapters(3), Reinitialize(2)])
     for path, value in values(model).items():
@@ -233,7 +218,7 @@ def test_the_highest_blocks_begin_anew():
             np.testing.assert_array_equal(value, values(fresh)[path], err_msg=path)
     kernels = [block.feed_forward.up.kernel.numpy() for block in model.encoder.parts.blocks[1:]]
     assert not np.array_equal(*kernels)
-    assert not np.any(model.encoder.parts.blocks[2].attention.adapter.up.kernel.numpy())
+    assert not np.any(model.encoder.parts.blocks[2].attention.after[0].up.kernel.numpy())
 
 
 def test_learning_rates_fall_on_the_way_down():
@@ -244,7 +229,7 @@ def test_learning_rates_fall_on_the_way_down():
     assert shares["embeddings/norm/gamma"] == 0.5**5
     assert shares["block_0/attention/norm/gamma"] == shares["block_0/attention/adapter/up/bias"] == 0.5**4
     assert shares["block_0/feed_forward/norm/gamma"] == 0.5**3, "the second block has it too"
-    assert shares["block_3/attention/heads/query/lora_kernel_a"] == 0.5
+    assert shares["block_3/attention/heads/query/lora/left"] == 0.5
     assert (
         learning_rate_multipliers(model, [LayerwiseDecay(0.5), LayerwiseDecay(0.5)])["block_3/attention/norm/beta"]
         == 0.25
@@ -252,17 +237,19 @@ def test_learning_rates_fall_on_the_way_down():
     assert learning_rate_multipliers(model, [Norms()]) == {}
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: type(way).__name__)
-def test_ways_survive_being_written_down(way):
-    written = json.loads(json.dumps(keras.saving.serialize_keras_object(way)))
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: type(method).__name__)
+def test_methods_survive_serialization(method):
+    written = json.loads(json.dumps(keras.saving.serialize_keras_object(method)))
     again = keras.saving.deserialize_keras_object(written)
-    assert type(again) is type(way) and again.get_config() == way.get_config()
+    assert type(again) is type(method) and again.get_config() == method.get_config()
 
 
-@pytest.mark.parametrize("ways", [[Adapters(3), Norms()], [Lora(2), Reinitialize(1)]])
-def test_a_tuned_model_comes_back(ways, tmp_path):
+@pytest.mark.parametrize(
+    "methods", [[Adapters(3), Norms()], [Lora(2), Reinitialize(1)], [RoAd(4), Lora(2), Biases([0])]]
+)
+def test_a_tuned_model_comes_back(methods, tmp_path):
     model = make_model()
-    tune(model, ways)
+    tune(model, methods)
     learn(model)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -273,18 +260,22 @@ def test_a_tuned_model_comes_back(ways, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "make", "message"),
     [
-        ({}, lambda: [Biases], "in a recipe they are made with ()"),
+        ({}, lambda: [Biases], "in a recipe it ends in ()"),
         (PRE_NORM, lambda: [Biases()], "this encoder's blocks have none"),
         ({}, lambda: [Blocks([2])], "there is no block 2: this encoder has 2, numbered from 0"),
         ({}, lambda: [Lora(layers=[-3])], "there is no block -3"),
         ({}, lambda: [Reinitialize(3)], "there is no block -3"),
-        ({}, lambda: [Lora(targets=("queries",))], "LoRA's targets are ['queries']; they can be of query, key"),
-        ({}, lambda: [Lora(targets=())], "LoRA's targets are []"),
-        ({}, lambda: [Lora(2), Lora(2)], "has LoRA already"),
-        ({}, lambda: [Adapters(2), Adapters(2)], "block_0/attention has an adapter already"),
+        ({}, lambda: [Lora(targets=("queries",))], "targets are ['queries']; they can be of query, key"),
+        ({}, lambda: [Lora(targets=())], "targets are []"),
+        ({}, lambda: [Lora(2), Lora(2)], "block_0/attention/heads/query has 'lora' already"),
+        ({}, lambda: [Adapters(2), Adapters(2)], "block_0/attention has 'adapter' already"),
+        ({}, lambda: [RoAd(3)], "RoAd's variant is 3; it can be one of 1, 2, 4"),
+        ({}, lambda: [RoAd(group_size=5)], "RoAd's group_size is 5; it must be even and divide"),
+        ({}, lambda: [Adapters(2, place="above")], "an adapter's place is 'above'; it can be one of after, beside"),
+        ({}, lambda: [Biases([5])], "there is no block 5"),
         ({}, lambda: [Adapters(0)], "an adapter's width is 0"),
         ({}, lambda: [Lora(rank=1.5)], "LoRA's rank is 1.5"),
-        ({}, lambda: [Reinitialize(True)], "the number of layers to begin anew is True"),
+        ({}, lambda: [Reinitialize(True)], "the number of layers to reinitialize is True"),
         ({}, lambda: [LayerwiseDecay(0)], "it must be above 0 and at most 1"),
     ],
 )
@@ -293,5 +284,5 @@ def test_mistakes_are_named(changes, make, message):
         tune(make_model(**changes), make())
     model = make_model()
     tune(model, [Biases()])
-    with pytest.raises(UserError, match="give all ways at once"):
+    with pytest.raises(UserError, match="give all methods at once"):
         tune(model, [Norms()])

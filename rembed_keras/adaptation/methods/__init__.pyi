@@ -1,0 +1,12 @@
+from .adding import Adapters as Adapters
+from .adding import Lora as Lora
+from .adding import RoAd as RoAd
+from .choosing import Biases as Biases
+from .choosing import Blocks as Blocks
+from .choosing import Everything as Everything
+from .choosing import FisherChosen as FisherChosen
+from .choosing import HeadOnly as HeadOnly
+from .choosing import Norms as Norms
+from .method import Method as Method
+from .training import LayerwiseDecay as LayerwiseDecay
+from .training import Reinitialize as Reinitialize

@@ -1,0 +1,107 @@
+"""Fine-tuning methods that add layers to an encoder and train these: adapters, LoRA and RoAd."""
+
+from collections.abc import Sequence
+
+import keras
+
+from rembed_keras.adaptation.methods.method import Method, blocks_of
+from rembed_keras.adaptation.projections import LowRank, Rotations
+from rembed_keras.errors import check_counts
+from rembed_keras.modeling.layers.adapters import PROJECTIONS, insert_adapters, insert_changes, insert_keras_lora
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Adapters(Method):
+    """Adds a bottleneck after each attention and each feed-forward pair, or beside them, and trains these.
+
+    The first paper trains norms too: `[Adapters(), Norms()]`. Sublayers that blocks share have one adapter.
+
+    Args:
+        width: m, of the bottlenecks.
+        layers: numbers of the blocks that have them, from 0, -1 being the highest; all by default.
+        place: "after" a sublayer, or "beside" it, reading what it reads: parallel adapters.
+
+    Source: Houlsby et al. 2019; He et al. 2022 for those beside.
+    """
+
+    def __init__(self, width: int = 64, layers: Sequence[int] | None = None, place: str = "after"):
+        check_counts({"an adapter's width": width})
+        self.width = width
+        self.layers = None if layers is None else [*layers]
+        self.place = place
+
+    def apply(self, model):
+        return insert_adapters(model.encoder, blocks_of(model.encoder, self.layers), self.width, self.place)
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Lora(Method):
+    """Adds a low-rank product, zero at first, to some of each block's weight matrices, and trains its factors.
+
+    Args:
+        rank: r, of the product over the whole matrix, all heads together: r x (I + O) parameters for I features in and
+            O out.
+        alpha: the products are multiplied by alpha / r; not at all by default.
+        targets: which matrices: "query", "key", "value" and "output" of attention, "up" and "down".
+        layers: numbers of the blocks that have them, from 0, -1 being the highest; all by default.
+        per_head: whether it is Keras's `enable_lora`, in which the matrices of queries, keys and values, [D, H, K],
+            become [D, H, r] times [r, K]: of rank r in every head, with D x H x r + r x K parameters each. It is what
+            version 0.1 had.
+
+    Source: Hu et al. 2022; queries and values are changed there too.
+    """
+
+    def __init__(
+        self,
+        rank: int = 8,
+        alpha: float | None = None,
+        targets: Sequence[str] = ("query", "value"),
+        layers: Sequence[int] | None = None,
+        per_head: bool = False,
+    ):
+        check_counts({"LoRA's rank": rank})
+        self.rank = rank
+        self.alpha = alpha
+        self.targets = [*targets]
+        self.layers = None if layers is None else [*layers]
+        self.per_head = per_head
+
+    def apply(self, model):
+        blocks = blocks_of(model.encoder, self.layers)
+        if self.per_head:
+            return insert_keras_lora(blocks, self.rank, self.alpha, self.targets)
+        return insert_changes(blocks, self.targets, lambda dtype: LowRank(self.rank, self.alpha, dtype=dtype))
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**({"per_head": True} | config))  # version 0.1 knew no other and did not say so
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class RoAd(Method):
+    """Rotates and scales pairs of features of some projections, and trains the angles and the scales.
+
+    Args:
+        variant: how many angles and scales a pair has: 1, 2 or 4; O, 2 x O or 4 x O parameters for O features.
+        group_size: features whose halves are paired; all those of a projection by default.
+        targets: which projections: "query", "key", "value" and "output" of attention, "up" and "down".
+        layers: numbers of the blocks that have them, from 0, -1 being the highest; all by default.
+
+    Source: Liao and Monz 2024, who change all projections too.
+    """
+
+    def __init__(
+        self,
+        variant: int = 1,
+        group_size: int | None = None,
+        targets: Sequence[str] = PROJECTIONS,
+        layers: Sequence[int] | None = None,
+    ):
+        self.variant = variant
+        self.group_size = group_size
+        self.targets = [*targets]
+        self.layers = None if layers is None else [*layers]
+
+    def apply(self, model):
+        blocks = blocks_of(model.encoder, self.layers)
+        return insert_changes(blocks, self.targets, lambda dtype: Rotations(self.variant, self.group_size, dtype=dtype))

@@ -1,0 +1,144 @@
+"""Fine-tuning methods that choose which of an encoder's own parameters learn a task."""
+
+import itertools
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+
+from rembed_keras.adaptation.fisher import diagonal_fisher
+from rembed_keras.adaptation.methods.method import Method, blocks_of, named
+from rembed_keras.errors import UserError, check_counts
+from rembed_keras.modeling.saving.changes import layers_by_name
+
+UNITS = ("norms", "blocks")
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Everything(Method):
+    """Trains all parameters, but for a token table with `freeze_input_embedding`; as if no method were given."""
+
+    def apply(self, model):
+        return model.encoder.weights
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class HeadOnly(Method):
+    """Trains the head and nothing of the encoder."""
+
+    def apply(self, model):
+        return []
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Norms(Method):
+    """Trains the scales and biases of all norms."""
+
+    def apply(self, model):
+        return named(model.encoder.weights, "gamma", "beta")
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Biases(Method):
+    """Trains biases, those of norms too: BitFit. Not for pre-norm blocks, which have none.
+
+    Args:
+        layers: numbers of the blocks whose biases are trained, from 0, -1 being the highest; by default all biases of
+            the encoder, those outside of its blocks too.
+
+    Source: Ben Zaken et al. 2022.
+    """
+
+    def __init__(self, layers: Sequence[int] | None = None):
+        self.layers = None if layers is None else [*layers]
+
+    def apply(self, model):
+        chosen = blocks_of(model.encoder, self.layers)
+        if not any(weight.name == "bias" for block in model.encoder.parts.blocks for weight in block.weights):
+            raise UserError("Biases trains biases, and this encoder's blocks have none: take Norms or Lora")
+        owners = [model.encoder] if self.layers is None else chosen
+        return named([weight for owner in owners for weight in owner.weights], "bias", "beta")
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Blocks(Method):
+    """Trains some of the blocks.
+
+    Args:
+        layers: numbers of the blocks, from 0; -1 is the highest. Blocks that share a sublayer train it for all.
+        embeddings: whether to train what is below them, too: all tables, their norm and the projection.
+        top: whether to train what is above them, too: the last norm, the mix of layers, and the pooler if it is read.
+    """
+
+    def __init__(self, layers: Sequence[int], embeddings: bool = False, top: bool = True):
+        self.layers = [*layers]
+        self.embeddings = embeddings
+        self.top = top
+
+    def apply(self, model):
+        parts = model.encoder.parts
+        chosen = blocks_of(model.encoder, self.layers)
+        if self.embeddings:
+            chosen += [parts.embeddings, parts.projection]
+        if self.top:
+            chosen += [parts.norm, parts.mix, parts.pooler]
+        return [weight for layer in chosen if layer is not None for weight in layer.weights]
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class FisherChosen(Method):
+    """Trains the norms or the blocks that a task's loss depends on most, by the diagonal Fisher information.
+
+    What is compared is the mean over a unit's parameters, so that units of other sizes are compared fairly.
+
+    Args:
+        units: "norms" or "blocks".
+        count: how many of them are trained.
+        batches: of training data to choose by.
+        chosen: the names of those that were chosen, as `settle` finds them; None to let it choose.
+
+    Raises:
+        UserError: for other units, or counts that are not positive.
+
+    Source: Lodha et al. 2023 for blocks; ValizadehAslani and Liang 2024 for norms.
+    """
+
+    def __init__(self, units: str = "norms", count: int = 1, batches: int = 8, chosen: Sequence[str] | None = None):
+        if units not in UNITS:
+            raise UserError(f"units of FisherChosen are {units!r}; they can be {' or '.join(UNITS)}")
+        check_counts({"how many units FisherChosen trains": count, "batches that FisherChosen reads": batches})
+        self.units = units
+        self.count = count
+        self.batches = batches
+        self.chosen = None if chosen is None else [*chosen]
+
+    def settle(self, model, batches):
+        units = self._units(model.encoder)
+        variables = [*{id(each): each for weights in units.values() for each in weights}.values()]
+        fisher = diagonal_fisher(model, itertools.islice(batches, self.batches), variables)
+        found = {id(variable): diagonal for variable, diagonal in zip(variables, fisher, strict=True)}
+        scores = {
+            name: np.mean(np.concatenate([found[id(weight)].ravel() for weight in weights]))
+            for name, weights in units.items()
+        }
+        chosen = sorted(scores, key=lambda name: -scores[name])[: self.count]
+        return FisherChosen(self.units, self.count, self.batches, chosen)
+
+    def apply(self, model):
+        if self.chosen is None:
+            raise UserError("FisherChosen chooses by training data: give `tune` what its `settle` returns")
+        units = self._units(model.encoder)
+        unknown = [name for name in self.chosen if name not in units]
+        if unknown:
+            raise UserError(f"FisherChosen has chosen {unknown[0]!r}, which this encoder has not")
+        return [weight for name in self.chosen for weight in units[name]]
+
+    def _units(self, encoder):
+        """The weights of all that can be chosen, by name."""
+        blocks = {f"block_{i}": block for i, block in enumerate(encoder.parts.blocks)}
+        norm = keras.layers.LayerNormalization
+        norms = {name: layer for name, layer in layers_by_name(encoder).items() if isinstance(layer, norm)}
+        units = {name: layer.weights for name, layer in (blocks if self.units == "blocks" else norms).items()}
+        if self.count > len(units):
+            raise UserError(f"FisherChosen is to train {self.count} {self.units}; this encoder has {len(units)}")
+        return units

@@ -1,0 +1,72 @@
+"""What a fine-tuning method is: it says what of an encoder learns a task, what is added for it, and how that folds.
+
+A method is a small object; several of them are used together, and what one of them trains is trained. The head is
+always trained, and so is what a method adds or reinitializes. `adaptation.tune` applies them. What a method adds are
+layers, which stand after a sublayer or beside it (`Sublayer.host`) or on a projection (`host_on`); those on a
+projection are `ProjectionChange`s, which say how they fold into its matrix.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rembed_keras.errors import UserError
+
+
+class Method:
+    """A fine-tuning method; your own is a class derived from this one, registered as Keras serializes objects.
+
+    Attributes:
+        chooses: whether it says what is trained; everything is trained if no method of several does.
+    """
+
+    chooses = True
+
+    def settle(self, model, batches: Iterable[Any]) -> "Method":
+        """The method for this model and task, if data decides what it does; itself if not.
+
+        Args:
+            model: a task model whose encoder has its starting weights.
+            batches: of training data, `(inputs, targets)` or `(inputs, targets, weights)`.
+        """
+        return self
+
+    def apply(self, model) -> list:
+        """Changes a task model as it needs to, and returns those of the encoder's variables that are trained."""
+        raise NotImplementedError
+
+    def multipliers(self, model) -> dict[str, float]:
+        """What the learning rates of variables are multiplied by, by their paths; the others' are as they are."""
+        return {}
+
+    def get_config(self) -> dict:
+        """The arguments that it was made with."""
+        return dict(vars(self))
+
+    def __repr__(self):
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_config().items())
+        return f"{type(self).__name__}({arguments})"
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Method":
+        """A method of such arguments."""
+        return cls(**config)
+
+
+def named(weights, *names: str) -> list:
+    """Those of some weights that have one of the names."""
+    return [weight for weight in weights if weight.name in names]
+
+
+def blocks_of(encoder, layers) -> list:
+    """Blocks of an encoder by their numbers, -1 being the highest; all of them if those are None.
+
+    Raises:
+        UserError: for a block that is not there.
+    """
+    blocks = encoder.parts.blocks
+    if layers is None:
+        return [*blocks]
+    for layer in layers:
+        if isinstance(layer, bool) or not isinstance(layer, int) or not -len(blocks) <= layer < len(blocks):
+            raise UserError(f"there is no block {layer!r}: this encoder has {len(blocks)}, numbered from 0")
+    return [blocks[layer] for layer in layers]

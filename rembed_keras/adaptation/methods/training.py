@@ -1,0 +1,78 @@
+"""Methods that say how training starts and proceeds, and leave open what is trained."""
+
+import keras
+
+from rembed_keras.adaptation.methods.method import Method, blocks_of
+from rembed_keras.errors import UserError, check_counts
+from rembed_keras.modeling.layers.adapters import added_variables
+from rembed_keras.modeling.layers.tables import initializer
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Reinitialize(Method):
+    """Reinitializes the top blocks, and the pooler if it is read; they are trained, whatever else is.
+
+    Args:
+        num_layers: how many blocks.
+        pooler: whether the pooler is reinitialized.
+
+    Source: Zhang et al. 2021, section 5.
+    """
+
+    chooses = False
+
+    def __init__(self, num_layers: int = 1, pooler: bool = True):
+        check_counts({"the number of layers to reinitialize": num_layers})
+        self.num_layers = num_layers
+        self.pooler = pooler
+
+    def apply(self, model):
+        encoder = model.encoder
+        layers = blocks_of(encoder, [-1 - i for i in range(self.num_layers)])
+        if self.pooler and model.reads == "pooled_output":
+            layers.append(encoder.parts.pooler)
+        added = {id(variable) for variable in added_variables(encoder)}  # fresh already
+        weights = {id(weight): weight for layer in layers for weight in layer.weights if id(weight) not in added}
+        for weight in weights.values():
+            first = {"kernel": initializer(), "gamma": keras.initializers.Ones()}
+            draw = first.get(weight.name, keras.initializers.Zeros())
+            weight.assign(draw(weight.shape, weight.dtype))
+        return [*weights.values()]
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class LayerwiseDecay(Method):
+    """Lowers the learning rate from layer to layer on the way down, so that what is general changes least.
+
+    Block i of L learns at factor^(L - i), counted from 0, what is below the blocks at factor^(L + 1), the head and
+    what else is above them at 1 times the learning rate. A sublayer that blocks share counts for the highest of them.
+
+    Args:
+        factor: above 0, at most 1.
+
+    Raises:
+        UserError: for any other factor.
+
+    Source: Howard and Ruder 2018, section 3.2; Clark et al. 2020, appendix B.
+    """
+
+    chooses = False
+
+    def __init__(self, factor: float = 0.9):
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= 1:
+            raise UserError(f"the factor of LayerwiseDecay is {factor!r}; it must be above 0 and at most 1")
+        self.factor = factor
+
+    def apply(self, model):
+        return []
+
+    def multipliers(self, model):
+        parts = model.encoder.parts
+        levels = [[parts.embeddings, parts.projection], *([block] for block in parts.blocks)]
+        return {
+            weight.path: self.factor ** (len(levels) - level)
+            for level, layers in enumerate(levels)
+            for layer in layers
+            if layer is not None
+            for weight in layer.weights
+        }
