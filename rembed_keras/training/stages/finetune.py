@@ -62,6 +62,7 @@ def finetune(
     starts: Sequence[Start] = STARTS,
     seeds: Sequence[Seed] = (0,),
     log_every: Count = 50,
+    callbacks: Sequence[Callable] = (),
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
 ) -> None:
@@ -86,6 +87,7 @@ def finetune(
         starts: "pretrained" for the pre-trained encoder, "scratch" for one as initialised.
         seeds: of the head's initial weights, of dropout and of the order; one model each.
         log_every: steps between rows of the log.
+        callbacks: make callbacks of Keras's or of your own, without (); see `loop.own_callbacks`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
 
@@ -138,6 +140,7 @@ def finetune(
                 checkpoint_every=max(steps, 1),
                 log_every=log_every,
                 keep_checkpoints=1,
+                callbacks=callbacks,
             )
         except DivergedError as error:
             if workdir.is_chief:

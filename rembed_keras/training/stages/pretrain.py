@@ -1,6 +1,6 @@
 """The stage that pays: an encoder and a head that will be dropped learn from text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -28,6 +28,7 @@ def pretrain(
     log_every: Count = 100,
     keep_checkpoints: Count = 2,
     keep_checkpoint_every: Count | None = None,
+    callbacks: Sequence[Callable] = (),
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
     seed: Seed = 0,
@@ -46,6 +47,7 @@ def pretrain(
         log_every: steps between rows of the log.
         keep_checkpoints: how many of the newest checkpoints stay on disk.
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too, for `trace_retrieval`.
+        callbacks: make callbacks of Keras's or of your own, without (); see `loop.own_callbacks`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
         seed: of the initial weights and of dropout; the data has a seed of its own.
@@ -80,6 +82,7 @@ def pretrain(
             log_every=log_every,
             keep_checkpoints=keep_checkpoints,
             keep_checkpoint_every=keep_checkpoint_every,
+            callbacks=callbacks,
             coordinates=lambda step, batch: _coordinates(batches, step, batch),
         )
     except Exception:
