@@ -110,8 +110,8 @@ def _handled(handler):
     """A block with a signal handler, in the main thread only; signals that were ignored stay ignored."""
     before = {}
     if threading.current_thread() is threading.main_thread():
-        heeded = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-        before = {number: signal.signal(number, handler) for number in heeded}
+        handled = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+        before = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
     finally:

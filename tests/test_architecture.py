@@ -1,4 +1,4 @@
-"""The house's rules, held against the real source: who imports whom, how long a module is, what nothing is called."""
+"""The rules of the repository layout, checked on the source: imports, lengths of modules, forbidden names."""
 
 import ast
 from pathlib import Path
@@ -24,7 +24,7 @@ ARROWS = {
     "interruption": set(),
 }
 EVERYBODYS = {"compat", "errors", "interruption"}
-ENTRANCES = {"__init__", "__main__"}  # they show the package to the outside, and may import any part
+ENTRANCES = {"__init__", "__main__"}  # public entry points, which may import any room
 
 
 def sources(folder=PACKAGE):
@@ -40,13 +40,13 @@ MODULES = {module_name(path): path for path in sources()}
 
 
 def part_of(module):
-    """The second name of rembed_keras.x.y: the part of the house that a module is in."""
+    """The second name of rembed_keras.x.y: the room of a module."""
     names = module.split(".")
     return names[1] if len(names) > 1 else "__init__"
 
 
 def imports(path):
-    """Yields (module, inside_a_function) for every import in a file, wherever it stands."""
+    """Yields (module, inside_a_function) for every import in a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inner = {
         id(node)
@@ -101,7 +101,7 @@ def test_only_config_imports_gin():
 
 
 def test_modeling_imports_no_tensorflow_but_for_replicas_parts_of_a_step_and_checks_in_one():
-    """Only inside functions: what a step does with replicas, gradients and errors is each backend's own."""
+    """Only inside functions: replicas, gradients and errors of a step are specific to the backend."""
     uses = {use for use in importers("tensorflow") if part_of(use[0]) == "modeling"}
     modules = ("replicas", "objectives.micro_batches", "layers.rows")
     assert uses <= {(f"rembed_keras.modeling.{name}", True) for name in modules}

@@ -1,4 +1,4 @@
-"""What a user types, and what mistakes cost: one line, exit code 2, nothing left behind."""
+"""The command line: users' mistakes give one line and exit code 2, and leave nothing behind."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def test_prepare_makes_a_corpus(project, command):
     assert (project / "corpus/manifest.json").exists()
 
 
-# what is typed after `rembed`, and what stderr says
+# arguments of `rembed`, and the message on stderr
 MISTAKES = {
     "no recipe": (["run", "none.gin"], "recipe none.gin is not there"),
     "a knob": (["run", "recipe.gin", "STEP=3"], "the recipe has no knob STEP; did you mean STEPS?"),
@@ -126,7 +126,7 @@ def test_a_backend_that_is_not_ours(monkeypatch, capsys):
 
 def test_a_folder_that_cannot_be_written(project, command):
     if os.geteuid() == 0:
-        target = "/proc/rembed"  # root may write anywhere else
+        target = "/proc/rembed"  # root can write anywhere else
     else:
         (project / "locked").mkdir(mode=0o500)
         target = str(project / "locked" / "run")

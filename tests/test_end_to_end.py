@@ -1,4 +1,4 @@
-"""The whole of it, as a user runs it: real processes on real text, killed for real."""
+"""End to end as a user runs it: real processes on real text, with real kills."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def finished(project):
 
 
 def log(workdir):
-    """Rows of the log, without what the clock decides."""
+    """Rows of the log without timings."""
     rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
 
@@ -172,9 +172,9 @@ def test_a_run_that_is_killed_while_it_fine_tunes_ends_in_the_same_bits(finished
     killed = project / "runs/killed"
     shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("finetuned", "scores.json", "finished.json"))
     rows = (killed / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (killed / "metrics.jsonl").write_text("".join(rows[:8]))  # as it was when it had pre-trained
+    (killed / "metrics.jsonl").write_text("".join(rows[:8]))  # as it was after pre-training
     process = rembed("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
-    while not list(killed.glob("finetuned/*/*/step-*")):  # one of two is done
+    while not list(killed.glob("finetuned/*/*/step-*")):  # one of two models is trained
         assert process.poll() is None, process.communicate()
         time.sleep(0.001)
     process.kill()
@@ -197,9 +197,7 @@ def test_the_operative_configuration_repeats_the_run(finished, project, command)
 
 
 def test_jax_runs_the_same_recipe(project):
-    compiled = [
-        f"training.{stage}.jit_compile=True" for stage in ("finetune", "evaluate")
-    ]  # else operation by operation
+    compiled = [f"training.{stage}.jit_compile=True" for stage in ("finetune", "evaluate")]  # eager otherwise
     finish("run", "tiny.gin", "WORKDIR=runs/jax", *compiled, cwd=project, KERAS_BACKEND="jax")
     rows = log(project / "runs/jax")
     assert rows[7]["step"] == 24 and rows[7]["loss"] < rows[0]["loss"]

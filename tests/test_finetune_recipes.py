@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes/finetune").rglob("*.gin"))
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.usefixtures("without_graphs"),  # those of each kind of task are made in training/test_finetune.py
+    pytest.mark.usefixtures("without_graphs"),  # graphs of each kind of task are tested in training/stages
     pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
 ]
 
@@ -102,7 +102,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
         assert "sections" in (run / "report/report.md").read_text()
         assert json.loads((run / "ledger.json").read_text())["tasks"]["sections"]["trainable"] > 0
         return
-    if recipe.stem != "tatoeba":  # all of its answers are hidden
+    if recipe.stem != "tatoeba":  # it has no gold pairs
         scores = json.loads((run / "scores.json").read_text())
         assert {score["task"] for score in scores} == {recipe.stem}
     assert list((run / "submission").rglob("*"))

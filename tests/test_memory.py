@@ -1,4 +1,4 @@
-"""Memory that stays bounded, measured in processes of their own: loading, reading, and many steps."""
+"""Peak memory of loading, reading, preparing and training, measured in processes of their own."""
 
 import json
 import os
@@ -38,11 +38,11 @@ def memory(field):
 def peak(work):
     gc.collect()
     before = memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the highest is counted from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     kept = work()
     return memory("VmHWM") - before, kept
 
-def allow(more):  # of memory that can be written, no more than now and this
+def allow(more):  # a limit on writable memory: the present amount and this
     resource.setrlimit(resource.RLIMIT_DATA, [memory("VmData") + more] * 2)
 
 folder = Path(sys.argv[1])
@@ -157,7 +157,7 @@ print(json.dumps([highest, size, steps]))
 
 
 def test_a_corpus_is_read_within_a_tenth_of_its_size(corpus, tmp_path):
-    """All of it, by a process that can have no more memory."""
+    """A whole pass, by a process with limited memory."""
     (tmp_path / "tokenizer.model").write_bytes(corpus.tokenizer.path.read_bytes())
     blocks = int(os.environ.get("MEMORY_BLOCKS", "20000"))
     highest, size, steps = run(CORPUS, tmp_path, blocks)
@@ -173,14 +173,14 @@ def make(name):
 
 make("little")
 size = sum(path.stat().st_size for path in (folder / "much").iterdir())
-allow(max(size // 10, 32_000_000))  # of which threads reserve 8 MB each, and use none
+allow(max(size // 10, 32_000_000))  # threads reserve 8 MB each and do not use them
 highest, _ = peak(lambda: make("much"))
 print(json.dumps([highest, size]))
 """
 
 
 def test_text_is_prepared_within_a_tenth_of_its_size(corpus, text_dir, tmp_path):
-    """As above, where a tenth is enough to start threads: `MEMORY_TEXT=1000` makes a gigabyte instead of megabytes."""
+    """With at least the memory that threads reserve; `MEMORY_TEXT=1000` prepares a gigabyte instead of megabytes."""
     whole = {path.name: path.read_bytes() for path in text_dir.iterdir()}
     times = 1 + int(os.environ.get("MEMORY_TEXT", "60")) * 10**6 // sum(map(len, whole.values()))
     for name, count in (("little", 2), ("much", times)):
@@ -228,7 +228,7 @@ print(json.dumps(seen))
 
 
 def test_many_steps_take_no_more_memory_than_a_few(corpus, tmp_path):
-    """Of a real run with its log, its curves and its checkpoints; measured after every twentieth part of it.
+    """A real run with log, curves and checkpoints; measured after every twentieth of its steps.
 
     Twenty thousand steps take minutes: `MEMORY_STEPS=20000 pytest tests/test_memory.py -k many_steps`.
     """

@@ -1,4 +1,4 @@
-"""The wheel, as a stranger gets it: built from a copy of the sources, installed elsewhere, run from a third place."""
+"""The wheel, built from a copy of the sources, installed elsewhere and run from a third folder."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command, cwd):
-    """Runs a command as a stranger would, without what this process set for its own tests."""
+    """Runs a command without the environment variables of the tests."""
     private = {"PYTHONPATH", "KERAS_BACKEND", "XLA_FLAGS", *SETTINGS}
     environment = {key: value for key, value in os.environ.items() if key not in private}
     words = [str(part) for part in command]
@@ -32,7 +32,7 @@ def run(*command, cwd):
 def wheel(tmp_path_factory):
     sources = tmp_path_factory.mktemp("sources") / "rembed_keras"
     shutil.copytree(ROOT, sources, ignore=LOCAL)
-    run(sys.executable, "-m", "build", "--outdir", sources.parent, sources, cwd=sources.parent)  # by way of the sdist
+    run(sys.executable, "-m", "build", "--outdir", sources.parent, sources, cwd=sources.parent)  # through the sdist
     (built,) = sources.parent.glob("*.whl")
     return built
 
@@ -47,7 +47,7 @@ def bin_folder(wheel, tmp_path_factory):
 
 
 def files_of(folder):
-    """What should travel from a folder: all of it but compiled Python."""
+    """The files of a folder that belong in the wheel: all but compiled Python."""
     return {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / folder).rglob("*")

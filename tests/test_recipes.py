@@ -1,4 +1,4 @@
-"""Every recipe is parsed, built and stepped twice, all stages of it, with the sizes turned down."""
+"""Every recipe is parsed, built and stepped twice, all stages of it, at tiny sizes."""
 
 import json
 import re
@@ -98,7 +98,7 @@ def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
     account = config.ledger_of(loaded)
     assert account.kept > 0
     stated = re.search(r"(\d+)M in pre-training(?: and kept|, (\d+)M kept)", " ".join(lines))
-    if stated:  # the paper cuts off or rounds
+    if stated:  # the paper truncates or rounds
         total, kept = (int(number or stated[1]) for number in stated.groups())
         for millions, count in ((total, account.paper_total), (kept, account.paper_kept)):
             assert millions in (count // 10**6, round(count / 1e6))
@@ -112,12 +112,12 @@ def test_every_block_is_part_of_a_recipe(block):
 
 @pytest.fixture(scope="module")
 def stepped():
-    """What recipes came to that were run: where they differ in sizes alone, these sizes make them one."""
+    """Results by recipe; recipes that differ in sizes alone are the same at tiny sizes and run once."""
     return set()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("without_graphs")  # those of all kinds of models are made in modeling/
+@pytest.mark.usefixtures("without_graphs")  # graphs of all kinds of models are tested in modeling/
 @pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_a_recipe_takes_two_steps(recipe, small, stepped, tmp_path):

@@ -1,4 +1,4 @@
-"""What comes from others runs no code, whatever it says: models, checkpoints, recipes, archives, names."""
+"""Untrusted input runs no code: models, checkpoints, recipes, archives, names."""
 
 import ast
 import base64
@@ -31,13 +31,13 @@ def encoder():
 
 
 def payload(path):
-    """Code that leaves a file behind when it runs, as Keras packs functions."""
+    """Code that creates a file when it runs, in Keras's format of functions."""
     code = compile(f"lambda *_: open({str(path)!r}, 'w')", "x", "eval").co_consts[0]
     return base64.b64encode(marshal.dumps(code)).decode("ascii")
 
 
 def harmful(path):
-    """Configurations that would do harm if somebody made of them what they say, by what they are."""
+    """Configurations that would do harm if they were deserialized, by kind."""
     function = {"class_name": "__lambda__", "config": {"value": [payload(path), None, None]}}
     layer = {"name": "x", "function": function, "arguments": {}}
     python = {"function": {"code": payload(path), "defaults": None, "closure": None}}
@@ -112,7 +112,7 @@ def test_a_checkpoint_makes_classes_of_ours_and_nothing_else(kind, saved, tmp_pa
             restoring.restore(found)
         assert "\n" not in str(caught.value) and str(found.path) in str(caught.value), place
         assert not trace.exists() and set(sys.modules) == imported, place
-    restoring.restore(checkpoints.latest(saved / "checkpoints"))  # which is left as it was
+    restoring.restore(checkpoints.latest(saved / "checkpoints"))  # an unchanged one
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,7 +128,7 @@ def test_a_preset_makes_classes_of_ours_and_nothing_else(kind, saved, tmp_path):
 
 
 class Trap:
-    """What runs when it is unpickled."""
+    """An object that runs code when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -221,7 +221,7 @@ ALWAYS = {"np.load": "allow_pickle=False", "torch.load": "weights_only=True"}
 
 @pytest.mark.parametrize("folder", ["rembed_keras", "benchmarks"])
 def test_nothing_unsafe_is_called(folder):
-    """Archives are read member by member, and none is unpacked."""
+    """Archives are read member by member and never extracted."""
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import | ast.ImportFrom | ast.Call):

@@ -18,7 +18,7 @@ import click
 from rembed_keras import __version__
 from rembed_keras.cli import corpora
 from rembed_keras.cli.exits import reported_in_one_line
-from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
+from rembed_keras.cli.options import ALLOW_IMPORT, SOURCE_FORMATS, TARGET_FORMATS, WHOLE
 from rembed_keras.errors import UserError
 
 
@@ -53,7 +53,10 @@ def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
 def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
-    """Show a RECIPE's ledger (parameters, FLOPs, memory), knobs and bindings; builds no model."""
+    """Show a RECIPE's ledger, knobs and bindings; builds no model.
+
+    The ledger counts parameters, FLOPs and memory, kept and dropped after pre-training.
+    """
     from rembed_keras import config
 
     loaded = config.load(recipe, bindings, allow_import)
@@ -88,7 +91,7 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
 @click.option("--out", metavar="FILE", help="Also write the results as JSON.")
 @ALLOW_IMPORT
 def benchmark(recipe, bindings, steps, out, allow_import) -> None:
-    """Time steps of a RECIPE's pre-training on this machine; writes no run."""
+    """Time a RECIPE's pre-training steps on this machine."""
     from rembed_keras import config
 
     loaded = config.load(recipe, bindings, allow_import)
@@ -144,7 +147,9 @@ class Span(click.ParamType):
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Range of width over depth.")
 @click.option("--max-latency", type=float, metavar="MS", help="Maximum milliseconds for one text on this machine.")
 @click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
-@click.option("--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True)
+@click.option(
+    "--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True, help="Block."
+)
 @click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
 @click.option("--out", metavar="FILE", help="Write the best one as a gin recipe.")
 def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
@@ -178,14 +183,12 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
 @rembed.command()
 @click.argument("source")
 @click.argument("target")
-@click.option(
-    "--from", "source_kind", required=True, type=click.Choice(["huggingface", "tf1", "preset", "savedmodel", "run"])
-)
-@click.option("--to", "target_kind", required=True, type=click.Choice(["huggingface", "preset", "savedmodel"]))
+@click.option("--from", "source_kind", required=True, type=SOURCE_FORMATS, help="Format of SOURCE.")
+@click.option("--to", "target_kind", required=True, type=TARGET_FORMATS, help="Format of TARGET, a new folder.")
 @click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to store with it; the source's by default.")
 @click.option("--task", metavar="NAME", help="With --from run: the model that was fine-tuned for a task.")
 def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
-    """Convert the model SOURCE to another format, in the new folder TARGET."""
+    """Convert the model SOURCE to another format."""
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -213,7 +216,10 @@ def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
 @click.option("--languages", metavar="CODES", help="Languages of the text to keep, for example de,en; all by default.")
 @click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must occur to be kept.")
 def trim(source: str, target: str, text_dir: str, languages: str | None, min_count: int) -> None:
-    """Trim the vocabulary of the preset SOURCE to what a text uses, as the new preset TARGET."""
+    """Trim the vocabulary of a preset to what a text uses.
+
+    SOURCE is a keras-hub preset with its tokenizer, TARGET the new preset.
+    """
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -231,7 +237,10 @@ def trim(source: str, target: str, text_dir: str, languages: str | None, min_cou
 @click.argument("target")
 @click.option("--pieces", required=True, metavar="FILE", help="Pieces to add, one per line, UTF-8, U+2581 for a space.")
 def extend(source: str, target: str, pieces: str) -> None:
-    """Add pieces to the vocabulary of the preset SOURCE, as the new preset TARGET."""
+    """Add pieces to the vocabulary of a preset.
+
+    SOURCE is a keras-hub preset with its tokenizer, TARGET the new preset.
+    """
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -250,7 +259,7 @@ def extend(source: str, target: str, pieces: str) -> None:
 @click.option("--pair", metavar="NAME", help="The column of the second text; the recipe's by default.")
 @click.option("--out", metavar="FILE", help="Write the predictions there instead of printing them.")
 def predict(run_folder: str, file: str, task: str | None, text: str | None, pair: str | None, out: str | None) -> None:
-    """Predict labels, tags or answers for a FILE of examples with a model that RUN fine-tuned."""
+    """Predict a FILE of examples with a model that RUN fine-tuned."""
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -272,7 +281,7 @@ def predict(run_folder: str, file: str, task: str | None, text: str | None, pair
 @click.option("--unequal", is_flag=True, help="Compare runs with unequal numbers of kept parameters too.")
 @click.option("--languages", is_flag=True, help="Also show a row for each language.")
 def report(runs: tuple[str, ...], against: tuple[str, ...], out: str | None, unequal: bool, languages: bool) -> None:
-    """Show the scores of finished RUNs, and whether they differ significantly."""
+    """Show scores of RUNs and whether they differ significantly."""
     from rembed_keras.analysis.reports import report as reports
 
     made = reports.report(runs, against, unequal, languages)

@@ -53,10 +53,11 @@ def prepare(
     processes: int | None,
     beam: str | None,
 ) -> None:
-    """Prepare a corpus for pre-training: token shards in OUT_DIR from the text in SOURCE.
+    """Prepare a corpus in OUT_DIR from the text in SOURCE.
 
-    SOURCE is a folder of <language>.txt or .txt.gz files, of .jsonl or .jsonl.gz files, or of WikiExtractor's output;
-    or tfds:NAME/CONFIG:VERSION, a data set of tensorflow-datasets. If it is interrupted, the same command resumes.
+    A corpus is what pre-training reads: a tokenizer and shards of tokens. SOURCE is a folder of <language>.txt or
+    .txt.gz files, of .jsonl or .jsonl.gz files, or of WikiExtractor's output; or tfds:NAME/CONFIG:VERSION, a data set
+    of tensorflow-datasets. If it is interrupted, the same command resumes.
     """
     from rembed_keras.data.corpus import prepare as prepare_corpus
     from rembed_keras.data.prepare.cleaning import Cleaning

@@ -8,4 +8,26 @@ ALLOW_IMPORT = click.option(
     metavar="PACKAGE",
     help="Another package that the recipe may import; may be repeated.",
 )
-WHOLE = click.IntRange(1, 2**31 - 1)
+
+
+SOURCE_FORMATS = click.Choice(["huggingface", "tf1", "preset", "savedmodel", "run"])
+TARGET_FORMATS = click.Choice(["huggingface", "preset", "savedmodel"])
+
+
+class Whole(click.ParamType):
+    """A positive whole number; help texts do not show its range, as they would of click's own type."""
+
+    name = "n"
+
+    def convert(self, value, param, ctx):
+        """The number."""
+        try:
+            number = int(value)
+        except ValueError:
+            number = 0
+        if not 1 <= number < 2**31:
+            self.fail(f"{value!r} is not a positive whole number", param, ctx)
+        return number
+
+
+WHOLE = Whole()

@@ -1,4 +1,4 @@
-"""Makes the golden models: tiny ones of Hugging Face's with random weights, their inputs and their outputs.
+"""Makes the golden files: tiny Hugging Face models with random weights, with inputs and outputs.
 
 python tests/golden/make.py [NAME ...]     (needs the extra `peers`; what it wrote is committed: tests need no PyTorch)
 

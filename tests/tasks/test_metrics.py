@@ -170,7 +170,7 @@ def test_gender_parity_asks_for_sameness_and_not_for_truth():
     assert gender_parity(["yes", "yes", "no", "no", "yes", "no"]) == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match="3 predictions are not pairs"):
         gender_parity([1, 1, 0])
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError, match="not pairs"):
         gender_parity([])
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from rembed_keras.analysis.reports.comparison import MEAN, DifferenceRow, ScoreRow
+from rembed_keras.analysis.reports.comparison import MEAN, NOT_SIGNIFICANT, DifferenceRow, ScoreRow
 from rembed_keras.analysis.reports.results import BASELINES, Run
 from rembed_keras.analysis.reports.tables import Table
 
@@ -58,7 +58,7 @@ def _score(row, with_failed=False):
 def differences_table(differences: Sequence[DifferenceRow]) -> Table:
     """A row for each comparison."""
     words = ["task", "metric", "language", "system", "run", "against"]
-    numbers = ["seeds", "n", "difference", "95 % CI", "p", "p, Holm", "detectable", "verdict"]
+    numbers = ["seeds", "n", "diff.", "95 % CI", "p", "p, Holm", "MDE", "verdict"]
     rows = [
         [
             row.task,
@@ -74,7 +74,7 @@ def differences_table(differences: Sequence[DifferenceRow]) -> Table:
             _probability(row.p),
             _probability(row.holm_p),
             f"{100 * row.detectable:.1f}" if math.isfinite(row.detectable) else "-",
-            row.verdict,
+            "n.s." if row.verdict == NOT_SIGNIFICANT else row.verdict,
         ]
         for row in differences
     ]
