@@ -96,7 +96,7 @@ class Binding:
 
 
 def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
-    """Judges the names and values of one binding.
+    """Checks the names and values of one binding.
 
     Args:
         binding: the binding.

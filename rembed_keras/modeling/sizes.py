@@ -91,7 +91,7 @@ def check_sequence_length(sequence_length: int, max_sequence_length: int) -> Non
     """
     if sequence_length > max_sequence_length:
         raise UserError(
-            f"sequence_length is {sequence_length}; the encoder's max_sequence_length is {max_sequence_length}"
+            f"sequence_length is {sequence_length}; the model's max_sequence_length is {max_sequence_length}"
         )
 
 
