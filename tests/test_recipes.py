@@ -95,7 +95,7 @@ def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
     loaded = config.load(str(recipe))
     assert set(loaded.knobs()) >= KNOBS
     assert all(knob["about"] for knob in loaded.knobs().values())
-    account = config.account(loaded)
+    account = config.ledger_of(loaded)
     assert account.kept > 0
     stated = re.search(r"(\d+)M in pre-training(?: and kept|, (\d+)M kept)", " ".join(lines))
     if stated:  # the paper truncates or rounds

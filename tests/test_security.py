@@ -178,7 +178,7 @@ TRICKS = {
     "import keras_hub": "@keras_hub.src.utils.preset_utils.os.remove",
     "from keras_hub import models": "@models.Backbone.from_preset",
     "from rembed_keras import config": "@config.os.system",
-    "from rembed_keras import cli": "@cli.shutil.rmtree",
+    "from rembed_keras.cli import runs": "@runs.shutil.rmtree",
     "import rembed_keras": "@rembed_keras.training.workdir.shutil.rmtree",
     "from rembed_keras.training import workdir": "@workdir.os.remove",
     "import builtins": "@builtins.eval",

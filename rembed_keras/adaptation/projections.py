@@ -6,7 +6,7 @@ Each is a `ProjectionChange`: it says how a projection's outputs change, and wha
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError, check_counts
+from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.layers.sublayer import ProjectionChange
 
 VARIANTS = (1, 2, 4)
@@ -31,7 +31,14 @@ class LowRank(ProjectionChange):
     16
     """
 
-    def __init__(self, rank, alpha=None, name="lora", trainable=True, dtype=None):
+    def __init__(
+        self,
+        rank: Count,
+        alpha: float | None = None,
+        name: str = "lora",
+        trainable: bool = True,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
         super().__init__(name=name, trainable=trainable, dtype=dtype)
         check_counts({"LoRA's rank": rank})
         self.rank, self.alpha = rank, alpha
@@ -72,7 +79,14 @@ class Rotations(ProjectionChange):
     It has `variant` x O parameters. Source: Liao and Monz 2024, equations 2 and 3; grouped as in Hugging Face's PEFT.
     """
 
-    def __init__(self, variant=1, group_size=None, name="road", trainable=True, dtype=None):
+    def __init__(
+        self,
+        variant: Count = 1,
+        group_size: Count | None = None,
+        name: str = "road",
+        trainable: bool = True,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
         super().__init__(name=name, trainable=trainable, dtype=dtype)
         if variant not in VARIANTS:
             raise UserError(f"RoAd's variant is {variant!r}; it can be one of {', '.join(map(str, VARIANTS))}")

@@ -9,10 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import keras
+
 from rembed_keras.adaptation.methods import Method
 
 
-def tune(model, methods: Sequence[Method]) -> None:
+def tune(model: keras.Model, methods: Sequence[Method]) -> None:
     """Makes a task model ready to be fine-tuned by some methods.
 
     Call it once, when the encoder has its pre-trained weights, before `compile` and before the optimizer is built;
@@ -36,7 +38,7 @@ def tune(model, methods: Sequence[Method]) -> None:
     model.adapt(methods)
 
 
-def learning_rate_multipliers(model, methods: Sequence[Method]) -> dict[str, float]:
+def learning_rate_multipliers(model: keras.Model, methods: Sequence[Method]) -> dict[str, float]:
     """What the learning rates of a tuned model's variables are multiplied by, by path; the product of all methods'.
 
     >>> from rembed_keras.adaptation import LayerwiseDecay
@@ -55,7 +57,7 @@ def learning_rate_multipliers(model, methods: Sequence[Method]) -> dict[str, flo
     }
 
 
-def task_variables(model) -> list:
+def task_variables(model: keras.Model) -> list:
     """The variables that a tuned model needs besides its pre-trained encoder: its head, and what is trained."""
     kept = {id(weight) for weight in model.encoder.weights}
     trained = {id(variable) for variable in model.trainable_variables}
@@ -77,7 +79,7 @@ class Tuned:
     total: int
 
 
-def tuned(model) -> Tuned:
+def tuned(model: keras.Model) -> Tuned:
     """Counts what a task costs in a model that was tuned.
 
     >>> from rembed_keras.adaptation import Adapters

@@ -1,5 +1,5 @@
-from .accounts import account as account
-from .bind import benchmark as benchmark
-from .bind import budget as budget
-from .bind import run as run
+from .execution import benchmark as benchmark
+from .execution import budget as budget
+from .execution import run as run
+from .ledgers import ledger_of as ledger_of
 from .parse import load as load

@@ -7,9 +7,9 @@ values are held against annotations when a recipe is read. What an annotation le
 import ast
 from collections.abc import Callable
 
-from rembed_keras.config.bindings import Binding, Macro, Reference
-from rembed_keras.config.signatures import Signature, signature
-from rembed_keras.errors import RANGES, UserError, is_within, shortened
+from rembed_keras.config.signatures import expanded, signature
+from rembed_keras.config.statements import Binding, Macro, Reference
+from rembed_keras.errors import RANGES, UserError, did_you_mean, is_within, shortened
 
 PLAIN = {
     "str": ("a text", str),
@@ -21,6 +21,8 @@ PLAIN = {
 }
 LISTS = ("Sequence", "Collection", "Iterable", "list", "tuple")
 DICTS = ("Mapping", "dict")
+CHOICES = "Literal"
+OPEN = ("", "Any", "object")
 
 
 def check_value(binding: Binding, given: Binding, resolve: Callable[[object], object]) -> None:
@@ -35,67 +37,80 @@ def check_value(binding: Binding, given: Binding, resolve: Callable[[object], ob
         UserError: for a value of another kind than the parameter's, or out of its range.
     """
     known = signature(binding.target) if binding.parameter else None
-    annotation = known.annotations.get(binding.parameter) if known else None
-    if annotation is None or _fits(binding.value, annotation, known, resolve):
+    if known is None or binding.parameter not in known.annotations:
         return
-    kinds = dict.fromkeys(_word(kind) for kind in _kinds(annotation, known))
-    value = shortened(resolve(given.value))
-    raise UserError(f"{given.place}: {given.key} is {value}; it must be {' or '.join(kinds)}")
+    annotation = expanded(known.annotations[binding.parameter], known.module)
+    if _fits(binding.value, annotation, resolve):
+        return
+    kinds = dict.fromkeys(_word(kind) for kind in _kinds(annotation))
+    value = resolve(given.value)
+    meant = did_you_mean(value, _choices_in(annotation)) if isinstance(value, str) else ""
+    raise UserError(f"{given.place}: {given.key} is {shortened(value)}; it must be {' or '.join(kinds)}{meant}")
 
 
-def _kinds(annotation, known: Signature | None) -> list[ast.expr]:
-    """The members of a union, names of types in the module replaced by what they stand for."""
+def _kinds(annotation) -> list[ast.expr]:
+    """The members of a union."""
     if isinstance(annotation, ast.BinOp):
-        return [*_kinds(annotation.left, known), *_kinds(annotation.right, known)]
-    if isinstance(annotation, ast.Name) and known and annotation.id in known.aliases:
-        return _kinds(known.aliases[annotation.id], known)
+        return [*_kinds(annotation.left), *_kinds(annotation.right)]
     return [annotation]
 
 
 def _name(kind):
-    """The name of a type, "" for what is more than a name."""
+    """The last name of a type, "" for what is none."""
     if isinstance(kind, ast.Constant):
         return "None" if kind.value is None else ""
     kind = kind.value if isinstance(kind, ast.Subscript) else kind
-    return kind.id if isinstance(kind, ast.Name) else ""
+    return kind.attr if isinstance(kind, ast.Attribute) else kind.id if isinstance(kind, ast.Name) else ""
 
 
 def _word(kind):
+    """What a message calls the values of a type."""
     name = _name(kind)
+    if name == CHOICES:
+        return f"one of {', '.join(str(choice) for choice in _choices_in(kind))}"
     if name in RANGES or name in PLAIN:
         return RANGES[name][0] if name in RANGES else PLAIN[name][0]
     if name in LISTS:
-        return ", each ".join(["a list", *(_word(part) for part in _parts(kind)[:1])])
+        items = [" or ".join(dict.fromkeys(_word(each) for each in _kinds(part))) for part in _arguments(kind)[:1]]
+        return ", each ".join(["a list", *items])
     return "a dict" if name in DICTS else "a reference, with @"
 
 
-def _fits(value, annotation, known, resolve):
+def _fits(value, annotation, resolve):
     value = resolve(value)
-    return any(_is(value, kind, known, resolve) for kind in _kinds(annotation, known))
+    return any(_is(value, kind, resolve) for kind in _kinds(annotation))
 
 
-def _is(value, kind, known, resolve):
-    name, parts = _name(kind), _parts(kind)
-    if name in ("", "Any", "object"):
+def _is(value, kind, resolve):
+    name, arguments = _name(kind), _arguments(kind)
+    if name in OPEN:
         return True
     if isinstance(value, Reference):
-        return value.is_call or name not in (*PLAIN, *RANGES, *LISTS, *DICTS)
+        return value.is_call or name not in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES)
     if isinstance(value, Macro):
-        return True  # of nothing that is defined, which is told elsewhere
+        return True  # of nothing that is defined, which is reported elsewhere
+    if name == CHOICES:
+        return any(type(value) is type(choice) and value == choice for choice in _choices_in(kind))
     if name in RANGES:
         return is_within(value, name)
     if name in PLAIN:
         return isinstance(value, PLAIN[name][1]) and (name == "bool" or not isinstance(value, bool))
     if name in LISTS and isinstance(value, list | tuple):
-        return all(_fits(item, parts[0], known, resolve) for item in value if len(parts) == 1)
+        return all(_fits(item, arguments[0], resolve) for item in value if arguments)
     if name in DICTS and isinstance(value, dict):
-        pairs = [pair for item in value.items() for pair in zip(item, parts, strict=False)]
-        return all(_fits(item, part, known, resolve) for item, part in pairs)
+        pairs = [pair for item in value.items() for pair in zip(item, arguments, strict=False)]
+        return all(_fits(item, argument, resolve) for item, argument in pairs)
     return False
 
 
-def _parts(kind):
+def _arguments(kind):
     """What stands in the brackets of a type."""
     if not isinstance(kind, ast.Subscript):
         return []
     return kind.slice.elts if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+
+
+def _choices_in(annotation):
+    """The values that a type names one by one, wherever in it."""
+    literals = [node for node in ast.walk(annotation) if _name(node) == CHOICES]
+    return [each.value for literal in literals for each in _arguments(literal) if isinstance(each, ast.Constant)]

@@ -3,15 +3,16 @@
 gin lets a misspelt macro or scope pass and a binding nobody reads do nothing, so a run may not be what its recipe says.
 Here a recipe is followed from its root, the stages of the run, through every reference and macro: what is not met on
 the way is an error that names the place and what may have been meant. Nothing is imported or built for that, so a
-recipe is judged in a moment.
+recipe is checked in a moment.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from rembed_keras.config.annotations import check_value
-from rembed_keras.config.bindings import Binding, Macro, Reference, check_binding, items_of
 from rembed_keras.config.signatures import signature
+from rembed_keras.config.statements import Binding, Macro, Reference, check_binding, items_of
 from rembed_keras.errors import UserError, did_you_mean
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
@@ -71,7 +72,7 @@ class Recipe:
     def resolve(self, value: object) -> object:
         """A value with its macro, if it is one, replaced by what the macro stands for."""
         while isinstance(value, Macro):
-            value = self._macro(value).value
+            value = _in_macro(value, self._macro(value).value)
         return value
 
     def _given(self, binding):
@@ -90,12 +91,30 @@ class Recipe:
         """What a reference is called with: its bindings, with macros resolved, over literal defaults."""
         known = signature(reference.target)
         values = dict(known.defaults) if known else {}
-        for binding in self._bindings_of(reference.scope, reference.target):
+        for binding in self.bindings_of(reference.scope, reference.target):
             values[binding.parameter] = self.resolve(binding.value)
         return values
 
-    def _bindings_of(self, scope, target):
-        """Bindings that apply when a target is called in a scope; those of inner scopes come last."""
+    def places(self, message: str, references: Iterable[Reference]) -> str:
+        """Where what a message names is bound, as an end of the message: the parameters of some references.
+
+        Args:
+            message: names parameters, as constructors do.
+            references: what has these parameters.
+
+        Returns:
+            For example " (NUM_HEADS: command line)"; empty if none of them is bound.
+        """
+        given = {
+            binding.parameter: self._given(binding)
+            for reference in references
+            for binding in self.bindings_of(reference.scope, reference.target)
+        }
+        named = [given[word] for word in dict.fromkeys(re.findall(r"\w+", message)) if word in given]
+        return f" ({', '.join(f'{each.key}: {each.place}' for each in named)})" if named else ""
+
+    def bindings_of(self, scope: str, target: str) -> Iterator[Binding]:
+        """Yields the bindings that apply when a target is called in a scope; those of inner scopes come last."""
         parts = scope.split("/") if scope else []
         for depth in range(len(parts) + 1):
             outer = "/".join(parts[:depth])
@@ -104,7 +123,7 @@ class Recipe:
                     yield binding
 
     def check(self) -> None:
-        """Judges the recipe.
+        """Checks the recipe.
 
         Raises:
             UserError: for a name that is not there, a macro that is not defined, a value of the wrong kind, or anything
@@ -129,7 +148,7 @@ class Recipe:
         if (target, scope) in met:
             return
         met.add((target, scope))
-        for binding in self._bindings_of(scope, target):
+        for binding in self.bindings_of(scope, target):
             bindings.add((binding.scope, binding.target, binding.parameter))
             for reference in self._references(binding.value, binding, macros):
                 self._follow(reference.target, reference.scope or scope, macros, bindings, met)
@@ -143,10 +162,18 @@ class Recipe:
                 raise UserError(f"{user.place}: macro {value.name} is defined by itself")
             macros.add(value.name)
             definition = self._macro(value, user)
-            yield from self._references(definition.value, definition, macros, (*trail, value.name))
+            for reference in self._references(definition.value, definition, macros, (*trail, value.name)):
+                yield _in_macro(value, reference)
         else:
             for item in items_of(value):
                 yield from self._references(item, user, macros, trail)
+
+
+def _in_macro(macro, value):
+    """What a macro stands for; what it calls gin calls in a scope of the macro's name, whatever scope uses it."""
+    if isinstance(value, Reference) and value.is_call and not value.scope:
+        return replace(value, scope=macro.name)
+    return value
 
 
 def _by_key(binding):

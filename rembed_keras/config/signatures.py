@@ -5,10 +5,14 @@ classes of this package are looked up in its source files: through re-exports, t
 """
 
 import ast
+import contextlib
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+
+from rembed_keras.errors import RANGES
 
 PACKAGE = __package__.split(".")[0]
 ROOT = Path(__file__).parent.parent  # of the package
@@ -23,14 +27,12 @@ class Signature:
         parameters: names, without `self`.
         defaults: values of the parameters that have a literal one.
         annotations: of the parameters that have one.
-        aliases: names that its module gives to types and other things.
     """
 
     module: str
     parameters: tuple[str, ...]
     defaults: dict
     annotations: dict[str, ast.expr] = field(default_factory=dict)
-    aliases: dict[str, ast.expr] = field(default_factory=dict)
 
 
 def is_ours(path: str) -> bool:
@@ -40,6 +42,8 @@ def is_ours(path: str) -> bool:
 
 def signature(path: str) -> Signature | None:
     """The signature of what a dotted path leads to, for example "rembed_keras.modeling.Encoder".
+
+    A class without a constructor of its own has that of the first of its bases, a dataclass its fields.
 
     Returns:
         None if the package has no such function or class.
@@ -82,10 +86,51 @@ def _definition(path: str) -> tuple[str, ast.FunctionDef | ast.ClassDef] | None:
     for node in tree.body if tree else ():
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return module, node
-        if isinstance(node, ast.ImportFrom):
+    source = _imported_from(module, name)
+    return _definition(source) if source else None
+
+
+def _imported_from(module: str, name: str) -> str | None:
+    """Where a module of this package has a name from, if it imports it from this package."""
+    tree = _parse(module)
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.ImportFrom) and is_ours(_source(module, node)):
             for alias in node.names:
-                if (alias.asname or alias.name) == name and is_ours(_source(module, node)):
-                    return _definition(f"{_source(module, node)}.{alias.name}")
+                found = f"{_source(module, node)}.{alias.name}"
+                if (alias.asname or alias.name) == name and found != f"{module}.{name}":
+                    return found
+    return None
+
+
+def expanded(annotation: ast.expr, module: str) -> ast.expr:
+    """An annotation of a module whose names for types are replaced by what they stand for.
+
+    Only what is assigned in this package is replaced; the kinds of numbers of `errors` stay.
+    """
+    return _Expansion(module).visit(copy.deepcopy(annotation))
+
+
+class _Expansion(ast.NodeTransformer):
+    def __init__(self, module):
+        self.module = module
+
+    def visit_Name(self, node):  # `ast` calls it so
+        if node.id in RANGES:
+            return node
+        module, name = self.module, node.id
+        while (source := _imported_from(module, name)) is not None:
+            module, _, name = source.rpartition(".")
+        stands_for = _assigned(module, name)
+        return node if stands_for is None else expanded(stands_for, module)
+
+
+def _assigned(module, name):
+    """What a module assigns to a name; None if it does not."""
+    tree = _parse(module)
+    for node in tree.body if tree else ():
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name) and targets[0].id == name:
+            return node.value
     return None
 
 
@@ -113,7 +158,19 @@ def _constructor(module, node):
         if isinstance(member, ast.FunctionDef) and member.name == "__init__":
             return _signature(module, member, skip=1)
     bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-    return signature(f"{module}.{bases[0]}") if bases else Signature(module, (), {})
+    inherited = signature(f"{module}.{bases[0]}") if bases else Signature(module, (), {})
+    if inherited is None or not any("dataclass" in ast.unparse(each) for each in node.decorator_list):
+        return inherited
+    return _with_fields(inherited, module, node)
+
+
+def _with_fields(inherited, module, node):
+    """The constructor of a dataclass: the fields of its base, and its own."""
+    members = (each for each in node.body if isinstance(each, ast.AnnAssign))
+    fields = {each.target.id: each for each in members if isinstance(each.target, ast.Name)}
+    defaults = inherited.defaults | _literals((name, each.value) for name, each in fields.items() if each.value)
+    annotations = inherited.annotations | {name: each.annotation for name, each in fields.items()}
+    return Signature(module, (*dict.fromkeys((*inherited.parameters, *fields)),), defaults, annotations)
 
 
 def _signature(module, function, skip):
@@ -121,20 +178,19 @@ def _signature(module, function, skip):
     with_defaults = positional[len(positional) - len(function.args.defaults) :]
     pairs = [*zip(with_defaults, function.args.defaults, strict=True)]
     pairs += [pair for pair in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if pair[1]]
-    defaults = {}
-    for argument, value in pairs:
-        try:
-            defaults[argument.arg] = ast.literal_eval(value)
-        except ValueError:
-            continue  # computed when it is called: not for a reader to know
+    defaults = _literals((argument.arg, value) for argument, value in pairs)
     arguments = [*positional, *function.args.kwonlyargs][skip:]
     annotations = {argument.arg: argument.annotation for argument in arguments if argument.annotation}
-    aliases = {
-        node.targets[0].id: node.value
-        for node in _parse(module).body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    return Signature(module, tuple(argument.arg for argument in arguments), defaults, annotations, aliases)
+    return Signature(module, tuple(argument.arg for argument in arguments), defaults, annotations)
+
+
+def _literals(pairs) -> dict:
+    """The values of expressions by name, without those that are computed when they are called."""
+    values = {}
+    for name, expression in pairs:
+        with contextlib.suppress(ValueError):
+            values[name] = ast.literal_eval(expression)
+    return values
 
 
 @lru_cache

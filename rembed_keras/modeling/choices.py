@@ -6,11 +6,21 @@ framework until they build; those of others are found as Keras finds registered 
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 OURS = "rembed_keras>"
+
+
+class Part(Protocol):
+    """A kind of block or of attention."""
+
+    def get_config(self) -> dict:
+        """The arguments that it was made with."""
+
+
+Choice: TypeAlias = type | Part | Mapping[str, Any] | str  # of a part; see `chosen`
 
 
 def described(part: Any) -> dict:

@@ -6,18 +6,19 @@ one projection to the hidden width, then BERT's blocks. Source: Chung et al. 202
 model (E_in 256, D 1152, 32 layers) is reproduced exactly.
 """
 
+from collections.abc import Sequence
+
 import keras
 import keras_hub
 
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import Count, CountOrZero, Rate, Share
 from rembed_keras.modeling.blocks import PostNorm
-from rembed_keras.modeling.blocks.stack import SHARING, attention_of, block_of, layers_of_cut
-from rembed_keras.modeling.choices import described
-from rembed_keras.modeling.layers.activation import ACTIVATIONS
+from rembed_keras.modeling.blocks.stack import attention_of, block_of, check_encoder, layers_of_cut
+from rembed_keras.modeling.choices import Choice, described
 from rembed_keras.modeling.layers.embeddings import document_positions
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
-from rembed_keras.modeling.sizes import check_sizes, groups_of_layers
+from rembed_keras.modeling.sizes import Activation, LayerSharing, groups_of_layers
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -77,31 +78,31 @@ class Encoder(keras_hub.models.Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        input_embedding_dim,
-        max_sequence_length=512,
-        num_segments=2,
-        dropout=0.0,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        head_dim=None,
-        block=PostNorm,
-        attention=None,
-        layer_sharing="none",
-        layer_groups=1,
-        always_project=True,
-        input_cutoffs=(),
-        scalar_mix=False,
-        freeze_input_embedding=False,
-        rematerialize=False,
-        parts=None,
-        dtype=None,
-        name="encoder",
-        trainable=True,
+        vocabulary_size: Count,
+        num_layers: Count,
+        num_heads: Count,
+        hidden_dim: Count,
+        intermediate_dim: Count,
+        input_embedding_dim: Count,
+        max_sequence_length: Count = 512,
+        num_segments: CountOrZero = 2,
+        dropout: Share = 0.0,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: Rate = 1e-12,
+        head_dim: Count | None = None,
+        block: Choice = PostNorm,
+        attention: Choice | Sequence[Choice] | None = None,
+        layer_sharing: LayerSharing = "none",
+        layer_groups: Count | Sequence[CountOrZero] = 1,
+        always_project: bool = True,
+        input_cutoffs: Sequence[Count] = (),
+        scalar_mix: bool = False,
+        freeze_input_embedding: bool = False,
+        rematerialize: bool = False,
+        parts: Parts | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+        name: str = "encoder",
+        trainable: bool = True,
     ):
         config = {
             "vocabulary_size": vocabulary_size,
@@ -126,7 +127,7 @@ class Encoder(keras_hub.models.Backbone):
             "freeze_input_embedding": freeze_input_embedding,
             "rematerialize": rematerialize,
         }
-        _check(config)
+        check_encoder(config)
         self.block = block_of(config)
         config |= {"block": described(self.block), "attention": _described_pattern(config)}
         self._arguments = config
@@ -209,18 +210,6 @@ class Encoder(keras_hub.models.Backbone):
         encoder = super().from_config({key: value for key, value in config.items() if key not in KEYS})
         change_again(encoder, {key: config[key] for key in KEYS if key in config})
         return encoder
-
-
-def _check(config):
-    check_sizes(config)
-    if config["head_dim"] is None and config["hidden_dim"] % config["num_heads"]:
-        raise UserError(f"num_heads is {config['num_heads']}; it must divide hidden_dim, {config['hidden_dim']}")
-    if config["rematerialize"] and config["dropout"]:
-        raise UserError("rematerialize needs dropout 0: the second computation would draw another mask")
-    options = {"activation": ACTIVATIONS, "layer_sharing": SHARING}
-    for key, choices in options.items():
-        if config[key] not in [*choices]:
-            raise UserError(f"{key} is {shortened(config[key])}; it can be one of {', '.join(choices)}")
 
 
 def _described_pattern(config):

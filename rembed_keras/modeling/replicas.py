@@ -12,6 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from rembed_keras import compat
+
 
 def num_replicas() -> int:
     """Number of replicas that run the present step together: 1 wherever arrays are global.
@@ -64,7 +66,7 @@ def weighted_mean(values, weights=None):
     return ops.divide_no_nan(ops.sum(values * weights), sum_over_replicas(ops.sum(weights)))
 
 
-class OnReplicas:
+class OnReplicas(compat.BuildsFromItsReplica):
     """Mends what Keras's `fit` does under strategies of TensorFlow; a mixin that stands before the model's class.
 
     Keras looks at a first batch to build what is not built, which it cannot do where processes see a part of it each;
@@ -73,12 +75,10 @@ class OnReplicas:
     TensorFlow trace the first step twice, the second time with the variables that the optimizer made in the first.
     """
 
-    _distribute_strategy: Any  # Keras's: the strategy in whose scope the model was made
-
     def make_train_function(self, force=False):
         """Keras's, after the optimizer's variables were made."""
         model: Any = self
-        is_alone = keras.config.backend() == "tensorflow" and self._distribute_strategy is None
+        is_alone = keras.config.backend() == "tensorflow" and compat.strategy_of(self) is None
         if is_alone and model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         return super().make_train_function(force)  # type: ignore[misc] # the model's
@@ -96,13 +96,6 @@ class OnReplicas:
         if not _is_one_of_several():
             return outcome
         return {"loss": ops.reshape(outcome["loss"], (1,))}
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        if iterator is not None and self._distribute_strategy is not None:
-            _, _, batches = next(iter(iterator))
-            own = self._distribute_strategy.experimental_local_results
-            data_batch = keras.tree.map_structure(lambda column: own(column)[0], next(batches))
-        return super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc] # the model's
 
 
 def _is_one_of_several():

@@ -1,16 +1,22 @@
-"""Arithmetic of sizes that a model and its account both do; needs no framework."""
+"""Sizes, what is chosen by a word, and the arithmetic that a model and its ledger both do; needs no framework."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, get_args
 
 from rembed_keras.errors import UserError, shortened
 
-KEEP = ("bottom", "top", "alternate", "symmetric")
+# what a word chooses
+Activation: TypeAlias = Literal["gelu", "gelu_tanh"]
+Coupling: TypeAlias = Literal["decoupled", "coupled", "gdes"]
+Keep: TypeAlias = Literal["bottom", "top", "alternate", "symmetric"]
+LayerSharing: TypeAlias = Literal["none", "attention", "feed_forward", "all"]
+KEEP = get_args(Keep)
 LARGEST = 2**31 - 1  # what a size may be
 MOST_LAYERS = 10_000
 
 
 def check_sizes(config: Mapping[str, object]) -> None:
-    """Judges the sizes of a model before anything is counted or built by them.
+    """Checks the sizes of a model before anything is counted or built by them.
 
     Args:
         config: arguments of an encoder or of a model that pre-trains one; what is no size is left aside.
@@ -38,6 +44,55 @@ def check_sizes(config: Mapping[str, object]) -> None:
     dropout = config.get("dropout", 0.0)
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise UserError(f"dropout is {shortened(dropout)}; it must be at least 0 and under 1")
+
+
+def check_coupling(
+    coupling: str,
+    input_dim: int,
+    output_dim: int,
+    output_cutoffs: Sequence[int] = (),
+    input_cutoffs: Sequence[int] = (),
+) -> None:
+    """Checks that an output embedding can be what its coupling asks for.
+
+    Args:
+        coupling: "decoupled", "coupled" or "gdes".
+        input_dim: E_in.
+        output_dim: E_out.
+        output_cutoffs: where the output table's own bands begin.
+        input_cutoffs: where the input table's begin.
+
+    Raises:
+        UserError: for widths or bands that one table cannot have.
+
+    >>> check_coupling("coupled", 128, 768)
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: coupling 'coupled' shares one table of one width, but output_embedding_dim is 768 \
+and input_embedding_dim 128
+    """
+    if coupling == "decoupled":
+        return
+    if output_dim != input_dim:
+        raise UserError(
+            f"coupling {coupling!r} shares one table of one width, but output_embedding_dim is {output_dim} "
+            f"and input_embedding_dim {input_dim}"
+        )
+    if output_cutoffs:
+        raise UserError(f"coupling {coupling!r} scores with the input's bands: give output_cutoffs to 'decoupled' only")
+    if coupling == "gdes" and input_cutoffs:
+        raise UserError("coupling 'gdes' needs an input embedding without cutoffs")
+
+
+def check_sequence_length(sequence_length: int, max_sequence_length: int) -> None:
+    """Checks that an encoder takes rows of a length.
+
+    Raises:
+        UserError: for rows that are too long.
+    """
+    if sequence_length > max_sequence_length:
+        raise UserError(
+            f"sequence_length is {sequence_length}; the model's max_sequence_length is {max_sequence_length}"
+        )
 
 
 def band_sizes(vocabulary_size: int, embedding_dim: int, cutoffs: Sequence[int], factor: int) -> list[tuple[int, int]]:
@@ -115,7 +170,7 @@ def layers_to_keep(num_layers: int, kept: int, keep: str = "bottom") -> list[int
     ([0, 2, 4, 7, 9, 11], [0, 1, 2, 10, 11])
     """
     if isinstance(kept, bool) or not isinstance(kept, int) or not 1 <= kept <= num_layers:
-        raise UserError(f"num_layers is {kept!r}; this encoder has {num_layers} to keep from")
+        raise UserError(f"kept_layers is {kept!r}; this encoder has {num_layers} to keep from")
     if keep not in KEEP:
         raise UserError(f"keep is {keep!r}; it can be one of {', '.join(KEEP)}")
     layers = [*range(num_layers)]

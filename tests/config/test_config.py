@@ -11,13 +11,14 @@ import gin
 import pytest
 
 from rembed_keras import config
-from rembed_keras.config.bindings import Reference
+from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPE = """\
 from __gin__ import dynamic_registration
 from rembed_keras import modeling
+from rembed_keras import tasks
 from rembed_keras import training
 include "part.gin"
 
@@ -68,38 +69,58 @@ def test_later_files_and_the_command_line_win(load):
     assert recipe.knobs()["STEPS"] == {"value": 7, "about": "batches"}
 
 
-def test_the_account_follows_scopes_and_macros(load):
-    account = config.account(load())
+def test_the_ledger_follows_scopes_and_macros(load):
+    account = config.ledger_of(load())
     assert account.paper_total - account.paper_kept == 100 * 32
-    assert config.account(load(bindings=["modeling.MaskedLM.coupling=coupled"])).paper_total == account.paper_kept
+    coupled = config.ledger_of(
+        load(bindings=["modeling.MaskedLM.coupling=coupled", "modeling.Encoder.input_embedding_dim=32"])
+    )
+    assert coupled.paper_total == coupled.paper_kept
 
 
+def test_the_ledger_is_of_the_scope_that_the_stage_is_listed_in(load):
+    plain = config.ledger_of(load())
+    lines = (
+        "training.run.stages = [%PRETRAIN]\nPRETRAIN = @deep/training.pretrain\ndeep/modeling.Encoder.num_layers = 5\n"
+    )
+    recipe = load(lines)
+    assert [entry.name for entry in config.ledger_of(recipe).entries if "blocks" in entry.name] == ["5 blocks"]
+    assert plain.kept < config.ledger_of(recipe).kept
+
+
+ENDED = """\
+TASK = @tasks.Classification()
+training.run.stages = [@training.pretrain, @a/training.finetune]
+a/training.finetune.task = %TASK
+a/tasks.Classification.name = "x"
+"""
 MISSPELT = {
-    "a knob": ("STEPZ = 3", r"recipe\.gin:16: nothing uses STEPZ; did you mean STEPS\?"),
+    "a knob": ("STEPZ = 3", r"recipe\.gin:17: nothing uses STEPZ; did you mean STEPS\?"),
     "a used knob": (
         "training.pretrain.seed = %SEDE\nSEED = 3",
         r"uses %SEDE, which nothing defines; did you mean SEED\?",
     ),
     "a parameter": (
         "modeling.Encoder.num_layer = 3",
-        r":16: modeling\.Encoder has no parameter num_layer; .* num_layers\?",
+        r":17: modeling\.Encoder has no parameter num_layer; .* num_layers\?",
     ),
-    "a class": ("modeling.Encodr.num_layers = 3", r":16: there is no modeling\.Encodr; did you mean Encoder\?"),
+    "a class": ("modeling.Encodr.num_layers = 3", r":17: there is no modeling\.Encodr; did you mean Encoder\?"),
     "a reference": (
         "training.pretrain.optimizer = @training.AdmaW",
         r"there is no training\.AdmaW; did you mean AdamW\?",
     ),
     "a module": (
         "modelling.Encoder.num_layers = 3",
-        r":16: modelling in modelling\.Encoder is not imported; .* modeling\?",
+        r":17: modelling in modelling\.Encoder is not imported; .* modeling\?",
     ),
-    "a scope": ("wid/modeling.MaskedLM.coupling = 'coupled'", r":16: nothing uses wid/modeling\.MaskedLM\.coupling"),
-    "dead": ("training.AdamW.beta_1 = 0.5", r":16: nothing uses training\.AdamW\.beta_1"),
+    "a scope": ("wid/modeling.MaskedLM.coupling = 'coupled'", r":17: nothing uses wid/modeling\.MaskedLM\.coupling"),
+    "a scope that a macro ends": (ENDED, r"nothing uses a/tasks\.Classification\.name"),
+    "dead": ("training.AdamW.beta_1 = 0.5", r":17: nothing uses training\.AdamW\.beta_1"),
     "dead together": ("A = 3\ntraining.AdamW.beta_1 = %A", r"nothing uses A"),
     "a circle": ("A = %B\nB = %A\ntraining.pretrain.seed = %A", r"macro A is defined by itself"),
-    "a call": ("training.pretrain.optimizer = @training.AdamW()", r":16: bind @training\.AdamW without \(\)"),
+    "a call": ("training.pretrain.optimizer = @training.AdamW()", r":17: bind @training\.AdamW without \(\)"),
     "a call in a macro": ("A = [@modeling.Encoder()]\ntraining.pretrain.seed = %A", r"bind @modeling\.Encoder without"),
-    "not gin": ("training.pretrain.seed = = 3", r"recipe\.gin:16 is not gin"),
+    "not gin": ("training.pretrain.seed = = 3", r"recipe\.gin:17 is not gin"),
     "a file": ('include "prat.gin"', r"includes prat\.gin, which is not there"),
     "itself": ('include "recipe.gin"', r"recipe\.gin includes itself"),
 }
@@ -193,8 +214,9 @@ def test_mistakes_on_the_command_line_are_named(load, command):
     ],
 )
 def test_what_is_no_literal_is_a_string(load, text, value):
-    key = "modeling.Encoder.activation"  # of no kind that an annotation says
-    assert bound(load(bindings=[f"{key}={text}"]), key) == value
+    key = "optimizers.SGD.momentum"  # of another package, whose annotations are not read
+    lines = "from keras import optimizers\ntraining.pretrain.optimizer = @optimizers.SGD\n"
+    assert bound(load(lines, [f"{key}={text}"]), key) == value
 
 
 def test_a_whole_number_may_stand_for_any_number(load):
@@ -210,7 +232,7 @@ def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path):
 
 def test_a_recipe_may_import_only_what_is_admitted(load):
     lines = "import shutil\ntraining.pretrain.optimizer = @shutil.rmtree\n"
-    with pytest.raises(UserError, match=r":16: a recipe may not import shutil; .* --allow-import shutil"):
+    with pytest.raises(UserError, match=r":17: a recipe may not import shutil; .* --allow-import shutil"):
         load(lines)
     assert bound(load(lines, allow_import=["shutil"]), "training.pretrain.optimizer") == "@shutil.rmtree"
     assert load("import keras\ntraining.pretrain.optimizer = @keras.optimizers.SGD\n").imports["keras"] == "keras"
@@ -224,7 +246,7 @@ def test_one_name_cannot_be_two_modules(load):
 
 def test_reading_a_recipe_imports_no_framework():
     code = (
-        "import sys; from rembed_keras import config; r = config.load('recipes/quickstart.gin'); config.account(r);"
+        "import sys; from rembed_keras import config; r = config.load('recipes/quickstart.gin'); config.ledger_of(r);"
         "print([m for m in ('tensorflow', 'keras', 'grain', 'jax', 'sklearn') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.modeling.blocks.stack import check_encoder
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
@@ -192,7 +193,7 @@ def ledger(
     encoder = config.get("encoder", config)
     encoder = encoder.get("config", encoder)  # as Keras serializes an object
     check_sizes({key: value for key, value in config.items() if key != "encoder"})
-    check_sizes(encoder)
+    check_encoder(encoder)
     length = sequence_length or encoder.get("max_sequence_length", 512)
     if "encoder" not in config:
         return Ledger(tuple(encoder_entries(encoder, length)), length)

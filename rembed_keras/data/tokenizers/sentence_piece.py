@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import sentencepiece
@@ -31,7 +32,8 @@ THREADS = 4  # of training; the trained model depends on their number
 CHUNK = 2000  # texts that are tokenized together
 SAMPLE = 4192  # bytes of the longest training sample: SentencePiece's own limit
 RESERVED = "\u2585"  # SentencePiece's sign of an unknown character; it drops training text that has one
-NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+Normalization: TypeAlias = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
+NORMALIZATIONS = get_args(Normalization)
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # prefixes of the Unicode names of letters in scripts without spaces between words: there every piece starts a word
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")

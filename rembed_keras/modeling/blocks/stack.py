@@ -3,14 +3,41 @@
 What is said here of a configuration holds for the model that is built and for its account alike.
 """
 
-from rembed_keras.errors import UserError
+from typing import get_args
+
+from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling import attention, blocks
 from rembed_keras.modeling.choices import chosen
 from rembed_keras.modeling.cost import Config, Shape
-from rembed_keras.modeling.sizes import groups_of_layers, layers_to_keep
+from rembed_keras.modeling.sizes import Activation, LayerSharing, check_sizes, groups_of_layers, layers_to_keep
 
-SHARING = ("none", "attention", "feed_forward", "all")
+WORDS = {"activation": get_args(Activation), "layer_sharing": get_args(LayerSharing)}
 FORMER_BLOCKS = {"bert": blocks.PostNorm, "modern": blocks.PreNorm}  # as checkpoints and presets of version 0.1 say it
+
+
+def check_encoder(config: Config) -> None:
+    """Checks an encoder's arguments, before anything is counted or built by them.
+
+    Args:
+        config: the arguments; those that are left out have their defaults.
+
+    Raises:
+        UserError: for arguments of which no encoder can be built.
+
+    >>> check_encoder({"num_layers": 1, "num_heads": 3, "hidden_dim": 8})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: num_heads is 3; it must divide hidden_dim, 8
+    """
+    check_sizes(config)
+    heads, hidden = config["num_heads"], config["hidden_dim"]
+    if config.get("head_dim") is None and hidden % heads:
+        raise UserError(f"num_heads is {heads}; it must divide hidden_dim, {hidden}")
+    groups(config)
+    if config.get("rematerialize") and config.get("dropout"):
+        raise UserError("rematerialize needs dropout 0: the second computation would draw another mask")
+    for key, choices in WORDS.items():
+        if config.get(key, choices[0]) not in choices:
+            raise UserError(f"{key} is {shortened(config[key])}; it can be one of {', '.join(choices)}")
 
 
 def block_of(config: Config):

@@ -8,7 +8,8 @@ wide as one likes. Task heads are one dense layer each, as in BERT, and bring th
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError, check_counts
+from rembed_keras.errors import Count, Share, UserError, check_counts
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
@@ -195,7 +196,7 @@ class Classifier(TaskModel):
     (1, 5)
     """
 
-    def __init__(self, encoder, num_classes, dropout=0.1, name="classifier"):
+    def __init__(self, encoder: Encoder, num_classes: Count, dropout: Share = 0.1, name: str = "classifier"):
         super().__init__(encoder, num_classes, dropout, name)
         self.num_classes = num_classes
 
@@ -219,7 +220,7 @@ class Tagger(TaskModel):
 
     reads = "sequence_output"
 
-    def __init__(self, encoder, num_tags, dropout=0.1, name="tagger"):
+    def __init__(self, encoder: Encoder, num_tags: Count, dropout: Share = 0.1, name: str = "tagger"):
         super().__init__(encoder, num_tags, dropout, name)
         self.num_tags = num_tags
 
@@ -240,7 +241,7 @@ class SpanExtractor(TaskModel):
 
     reads = "sequence_output"
 
-    def __init__(self, encoder, name="span_extractor"):
+    def __init__(self, encoder: Encoder, name: str = "span_extractor"):
         super().__init__(encoder, 2, 0.0, name)
 
     def arrange(self, scores, inputs):
@@ -263,7 +264,7 @@ class Regressor(TaskModel):
     Inputs as the encoder's. Trained on numbers [B] with mean squared error.
     """
 
-    def __init__(self, encoder, dropout=0.1, name="regressor"):
+    def __init__(self, encoder: Encoder, dropout: Share = 0.1, name: str = "regressor"):
         super().__init__(encoder, 1, dropout, name)
 
     def arrange(self, scores, inputs):

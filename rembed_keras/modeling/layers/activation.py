@@ -2,13 +2,13 @@
 
 import math
 from functools import partial
+from typing import get_args
 
 import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
-
-ACTIVATIONS = ("gelu", "gelu_tanh")
+from rembed_keras.modeling.sizes import Activation
 
 
 def activation_function(name):
@@ -27,7 +27,7 @@ def activation_function(name):
     >>> float(activation_function("gelu")(0.0))
     0.0
     """
-    if name not in ACTIVATIONS:
+    if name not in get_args(Activation):
         raise UserError(f"activation is {name!r}; it can be 'gelu' (exact) or 'gelu_tanh' (approximate)")
     return partial(keras.activations.gelu, approximate=True) if name == "gelu_tanh" else _gelu
 

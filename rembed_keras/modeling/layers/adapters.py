@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import keras
 from keras import ops
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on, inner_axes, own_kernel
@@ -233,7 +234,7 @@ def plain_weights(model) -> dict:
     encoder = getattr(model, "encoder", model)
     if any(sublayer.after or sublayer.beside for sublayer in sublayers(encoder.parts.blocks)):
         raise UserError("this encoder has adapters, which other forms have no place for: a preset keeps them")
-    quantized = [layer.path for layer in model._flatten_layers() if layer.quantization_mode is not None]
+    quantized = [layer.path for layer in compat.layers_of(model) if layer.quantization_mode is not None]
     if quantized:
         raise UserError(f"{quantized[0]} is quantized, which other forms have no place for: write it before `quantize`")
     lora = [weight for weight in model.weights if weight.name.startswith("lora_")]

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from rembed_keras import compat
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.layers.rotary import rotate
 from rembed_keras.modeling.layers.sublayer import Sublayer, pick, project
@@ -29,7 +30,7 @@ class Heads(keras.layers.MultiHeadAttention):
         projections = ((self.query_dense, query), (self.key_dense, value), (self.value_dense, value))
         heads = (project(dense, tokens) for dense, tokens in projections)  # [B, S, D] -> [B, S, H, K]
         if self.attend is None:
-            attended, _ = self._compute_attention(*heads, attention_mask=attention_mask, training=training)
+            attended = compat.attend(self, heads, attention_mask, training)
         else:
             attended = self.attend(*heads, attention_mask)
         return project(self.output_dense, attended)

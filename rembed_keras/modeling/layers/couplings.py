@@ -7,8 +7,8 @@ holds more than the variables that the way adds, and those are dropped after pre
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.tables import LookupTable, make_table
+from rembed_keras.modeling.sizes import check_coupling
 
 
 class Coupled(keras.layers.Layer):
@@ -23,7 +23,7 @@ class Coupled(keras.layers.Layer):
 
     def __init__(self, token_table, embedding_dim, cutoffs=(), dtype=None):
         super().__init__(name="coupled", dtype=dtype)
-        _check_one_width("coupled", token_table, embedding_dim, cutoffs)
+        check_coupling("coupled", token_table.output_dim, embedding_dim, cutoffs)
         self.token_table = token_table
 
     def build(self, features_shape):
@@ -74,9 +74,8 @@ class GradientDisentangled(keras.layers.Layer):
 
     def __init__(self, token_table, embedding_dim, cutoffs=(), dtype=None):
         super().__init__(name="gdes", dtype=dtype)
-        _check_one_width("gdes", token_table, embedding_dim, cutoffs)
-        if not isinstance(token_table, LookupTable):
-            raise UserError("coupling 'gdes' needs an input embedding without cutoffs")
+        input_cutoffs = () if isinstance(token_table, LookupTable) else token_table.starts[1:]
+        check_coupling("gdes", token_table.output_dim, embedding_dim, cutoffs, input_cutoffs)
         self.token_table = token_table
         self.difference = LookupTable(
             token_table.input_dim, embedding_dim, embeddings_initializer="zeros", name="difference", dtype=dtype
@@ -97,13 +96,3 @@ COUPLINGS: dict[str, type[Coupled | Decoupled | GradientDisentangled]] = {
     "decoupled": Decoupled,
     "gdes": GradientDisentangled,
 }
-
-
-def _check_one_width(name, token_table, embedding_dim, cutoffs):
-    if embedding_dim != token_table.output_dim:
-        raise UserError(
-            f"coupling {name!r} shares one table of one width, but output_embedding_dim is {embedding_dim} "
-            f"and input_embedding_dim {token_table.output_dim}"
-        )
-    if cutoffs:
-        raise UserError(f"coupling {name!r} scores with the input's bands: give output_cutoffs to 'decoupled' only")

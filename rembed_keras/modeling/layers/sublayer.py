@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError
 
 PLACES = ("after", "beside")
@@ -110,9 +111,8 @@ def _host(owner, place, layer, *shapes):
         raise UserError(f"{owner.path} has {layer.name!r} already: a model takes a method once, or under another name")
     with keras.name_scope(owner.name, caller=owner):
         layer.build(*shapes)
-    owner._tracker.unlock()  # as Keras's own `enable_lora` adds to a layer that is built
-    setattr(owner, place, [*getattr(owner, place, ()), layer])
-    owner._tracker.lock()
+    with compat.unlocked(owner):
+        setattr(owner, place, [*getattr(owner, place, ()), layer])
 
 
 def host_on(dense, change: ProjectionChange) -> None:

@@ -3,16 +3,20 @@
 The decoder is capacity that exists in pre-training only, and what it saves the encoder from reading pays for it.
 """
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
 from rembed_keras.errors import Count, check_counts
 from rembed_keras.modeling.blocks.stack import block_of, make_blocks
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.embeddings import document_positions, look_up_positions
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
 from rembed_keras.modeling.objectives.pretraining import WordPrediction, chosen, make_head, with_mask_positions
+from rembed_keras.modeling.sizes import Coupling
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -119,14 +123,14 @@ class LateMaskedLM(WordPrediction):
 
     def __init__(
         self,
-        encoder,
-        output_embedding_dim,
-        decoder_layers=2,
-        coupling="decoupled",
-        output_cutoffs=(),
+        encoder: Encoder,
+        output_embedding_dim: Count,
+        decoder_layers: Count = 2,
+        coupling: Coupling = "decoupled",
+        output_cutoffs: Sequence[Count] = (),
         loss_chunk: Count = 512,
         micro_batches: Count = 1,
-        name="late_masked_lm",
+        name: str = "late_masked_lm",
     ):
         check_counts({"decoder_layers": decoder_layers})
         head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)

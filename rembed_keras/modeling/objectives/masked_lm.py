@@ -1,11 +1,15 @@
 """The objective of BERT and RemBERT: words are hidden, the encoder reads what is left, and a head names the words."""
 
+from collections.abc import Sequence
+
 import keras
 
 from rembed_keras.errors import Count
 from rembed_keras.modeling.blocks.stack import layers_of_cut
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.objectives.pretraining import WordPrediction, make_head, with_mask_positions
+from rembed_keras.modeling.sizes import Coupling, Keep
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -47,15 +51,15 @@ class MaskedLM(WordPrediction):
 
     def __init__(
         self,
-        encoder,
-        output_embedding_dim,
-        coupling="decoupled",
-        output_cutoffs=(),
-        kept_layers=None,
-        keep="bottom",
+        encoder: Encoder,
+        output_embedding_dim: Count,
+        coupling: Coupling = "decoupled",
+        output_cutoffs: Sequence[Count] = (),
+        kept_layers: Count | None = None,
+        keep: Keep = "bottom",
         loss_chunk: Count = 512,
         micro_batches: Count = 1,
-        name="masked_lm",
+        name: str = "masked_lm",
     ):
         layers_of_cut(encoder.get_config(), kept_layers, keep)  # before anything is paid for a cut that cannot be made
         head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)

@@ -2,7 +2,7 @@
 
 from rembed_keras.modeling.cost import Config, Entry, table_flops, table_shapes
 from rembed_keras.modeling.encoder_cost import encoder_entries
-from rembed_keras.modeling.sizes import band_sizes
+from rembed_keras.modeling.sizes import band_sizes, check_coupling
 
 
 def masked_lm_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:
@@ -28,8 +28,10 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
         mask_rate: share of the tokens that reach the head.
     """
     vocabulary, hidden, width = encoder["vocabulary_size"], encoder["hidden_dim"], config["output_embedding_dim"]
-    has_own = config.get("coupling", "decoupled") != "coupled"
-    bands = config.get("output_cutoffs", ()) if has_own else encoder.get("input_cutoffs", ())
+    coupling, cutoffs = config.get("coupling", "decoupled"), config.get("output_cutoffs", ())
+    check_coupling(coupling, encoder["input_embedding_dim"], width, cutoffs, encoder.get("input_cutoffs", ()))
+    has_own = coupling != "coupled"
+    bands = cutoffs if has_own else encoder.get("input_cutoffs", ())
     table = table_shapes(vocabulary, width, bands) if has_own else ()
     products = sum(2 * rows * wide for rows, wide in band_sizes(vocabulary, width, bands, factor=4))
     return [

@@ -8,6 +8,8 @@ already. Keras's own gradient accumulation divides by steps instead of predictio
 import keras
 from keras import ops
 
+from rembed_keras import compat
+
 
 def step_in_parts(model: keras.Model, count: int, *args):
     """Keras's `train_step` of a model, a part of the batch at a time.
@@ -70,7 +72,7 @@ def _jax_step(model, count, parts, state):
         (_, (loss, outputs, non_trainable, metrics)), gradients = gradients_of(
             trainable, non_trainable, metrics, x, y, sample_weight, training=True, optimizer_variables=optimizer
         )
-        logs, metrics = model._update_metrics_variables(metrics, loss, x, y, outputs, sample_weight)
+        logs, metrics = compat.update_metrics(model, metrics, loss, x, y, outputs, sample_weight)
         sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)]
         return (sums, non_trainable, metrics), logs
 

@@ -1,9 +1,11 @@
 """An objective in which the encoder finds what a small generator, dropped after pre-training, put in place of words."""
 
+from typing import Literal, TypeAlias, get_args
+
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError, check_counts
+from rembed_keras.errors import Count, Rate, UserError, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.tables import initializer
@@ -18,9 +20,9 @@ from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.replicas import weighted_mean
-from rembed_keras.modeling.sizes import generator_config
+from rembed_keras.modeling.sizes import Coupling, generator_config
 
-SHARING = ("none", "embeddings")
+Sharing: TypeAlias = Literal["none", "embeddings"]
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -84,17 +86,17 @@ class ReplacedTokenDetection(PretrainingModel):
 
     def __init__(
         self,
-        encoder,
-        output_embedding_dim,
-        generator_layers=None,
-        generator_scale=0.25,
-        discriminator_weight=50.0,
-        sharing="embeddings",
-        coupling="decoupled",
-        name="replaced_token_detection",
+        encoder: Encoder,
+        output_embedding_dim: Count,
+        generator_layers: Count | None = None,
+        generator_scale: Rate = 0.25,
+        discriminator_weight: Rate = 50.0,
+        sharing: Sharing = "embeddings",
+        coupling: Coupling = "decoupled",
+        name: str = "replaced_token_detection",
     ):
-        if sharing not in SHARING:
-            raise UserError(f"sharing is {sharing!r}; it can be one of {', '.join(SHARING)}")
+        if sharing not in get_args(Sharing):
+            raise UserError(f"sharing is {sharing!r}; it can be one of {', '.join(get_args(Sharing))}")
         if generator_layers is not None:
             check_counts({"generator_layers": generator_layers})
         config = encoder.get_config()

@@ -10,6 +10,7 @@ import gc
 
 import keras
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.layers.adapters import BottleneckAdapter, hosted_by
 from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on
@@ -37,7 +38,7 @@ def changes_of(encoder, without=()) -> dict:
     {'quantized': {'int8': ['projection']}}
     """
     left = [layer for layer in hosted_by(encoder) if id(layer) in without]
-    left_out = {id(part) for layer in left for part in layer._flatten_layers()}
+    left_out = {id(part) for layer in left for part in compat.layers_of(layer)}
     layers = {name: layer for name, layer in layers_by_name(encoder).items() if id(layer) not in left_out}
     changes = {"hosted": _hosted(encoder, without), "quantized": _by_mode(layers)}
     return {key: value for key, value in changes.items() if value}
@@ -147,7 +148,7 @@ def layers_by_name(model) -> dict[str, keras.layers.Layer]:
     """The layers of a model, by the paths that they have in one that is rebuilt."""
     encoder = getattr(model, "encoder", model)
     names = names_in_blocks(encoder.parts.blocks)
-    for layer in model._flatten_layers(include_self=False):
+    for layer in compat.layers_of(model, include_self=False):
         if layer.path and not isinstance(layer, keras.Model):
             names.setdefault(layer, layer.path)
     return {name: layer for layer, name in names.items()}
@@ -159,7 +160,7 @@ def names_in_blocks(blocks) -> dict[keras.layers.Layer, str]:
     for i, block in enumerate(blocks):
         names[block] = f"block_{i}"
         for sublayer in _pair(block):
-            for layer in sublayer._flatten_layers():
+            for layer in compat.layers_of(sublayer):
                 if layer.path:
                     names.setdefault(layer, f"block_{i}/{sublayer.name}{layer.path.removeprefix(sublayer.path)}")
     return names
@@ -171,11 +172,11 @@ def settle_dtypes(layer) -> None:
     Keras asks such a map for a layer's dtypes, but not where it quantizes the layer or saves it quantized: both fail.
     What has no path, as dropout, takes the dtype of what it is a part of.
     """
-    for part in layer._flatten_layers(recursive=False, include_self=False):
+    for part in compat.layers_of(layer, recursive=False, include_self=False):
         policies = part.dtype_policy
         if isinstance(policies, keras.dtype_policies.DTypePolicyMap) and not isinstance(part, keras.Model):
             above = policies.default_policy if isinstance(layer, keras.Model) else layer.dtype_policy
-            part._dtype_policy = policies[part.path] if part.path else above
+            compat.set_dtype_policy(part, policies[part.path] if part.path else above)
         settle_dtypes(part)
 
 

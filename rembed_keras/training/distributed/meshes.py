@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.training.distributed.processes import Processes, part_of
 
@@ -35,8 +36,6 @@ def workers() -> Processes:
     """
     if not any(os.environ.get(name) for name in COORDINATORS):
         return Processes()
-    from jax._src import distributed  # the store has no public name
-
     try:
         keras.distribution.initialize()
     except (ValueError, TypeError, RuntimeError) as error:
@@ -45,7 +44,7 @@ def workers() -> Processes:
             f"processes cannot be connected ({reason}): set KERAS_DISTRIBUTION_JOB_ADDRESSES to host:port of the "
             "first, KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID, from 0"
         ) from None
-    state = distributed.global_state
+    state = compat.jax_processes()
     store: Any = state.client
 
     def get(key):
@@ -99,8 +98,8 @@ class TableParallel(keras.distribution.ModelParallel):
 
     def get_variable_layout(self, variable):
         """Rows of tables over as many devices as can share them evenly; everything else whole on each."""
-        if getattr(variable, "_layout", None) is not None:
-            return variable._layout
+        if (given := compat.layout_of(variable)) is not None:
+            return given
         axes: list[str] = []
         parts = 1
         if TABLE.search(variable.path):

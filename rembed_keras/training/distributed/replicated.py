@@ -12,6 +12,7 @@ from itertools import islice
 
 import keras
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.training.distributed.processes import Processes, part_of
 
@@ -73,13 +74,12 @@ def tpu():
 def workers() -> Processes:
     """The processes that `multi_worker` connects."""
     import tensorflow as tf
-    from tensorflow.python.eager import context  # the store and the others' health have no public names
 
     resolver = multi_worker().cluster_resolver
     hosts = resolver.cluster_spec().as_dict()
     chiefs = len(hosts.get("chief", ()))
     index = resolver.task_id + (chiefs if resolver.task_type == "worker" else 0)
-    here = context.context()
+    here = compat.tensorflow_processes()
     tasks = [(job, number) for job, addresses in hosts.items() for number in range(len(addresses))]
     others = [task for task in tasks if task != (resolver.task_type, resolver.task_id)]
 

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import keras
 
@@ -20,6 +20,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.distributed import meshes, replicated
 from rembed_keras.training.distributed.processes import Processes
 
+Strategy: TypeAlias = Literal["one_device", "mirrored", "multi_worker", "tpu", "data_parallel", "model_parallel"]
 STRATEGIES: dict[str, tuple[str | None, Callable]] = {  # whose each is, and what opens it
     "one_device": (None, contextlib.nullcontext),
     "mirrored": ("tensorflow", replicated.mirrored),

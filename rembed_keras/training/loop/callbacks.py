@@ -104,7 +104,7 @@ class Recorder(keras.callbacks.Callback):
         self._skipped = int(_number(self.model.optimizer.skipped_steps))
 
     def on_train_batch_end(self, batch, logs=None):
-        if not self.clock.is_due(self.every):
+        if not (self.clock.is_due(self.every) or self.model.stop_training):
             return
         settle(self.model)
         optimizer = self.model.optimizer
@@ -140,6 +140,8 @@ class Recorder(keras.callbacks.Callback):
 class Checkpointer(keras.callbacks.Callback):
     """Saves every so many steps and at the last one, and brings back what `fit` resets at its start.
 
+    The last one may be where a callback of the user's ends the training.
+
     If it is asked to stop it saves too, and lets `fit` end.
 
     Args:
@@ -166,7 +168,7 @@ class Checkpointer(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         must_stop = self.must_stop()
-        if self.clock.is_due(self.every) or must_stop:
+        if self.clock.is_due(self.every) or must_stop or self.model.stop_training:
             settle(self.model)
             self.save(self.clock.step)
         if must_stop:

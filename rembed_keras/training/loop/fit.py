@@ -5,7 +5,7 @@ again takes the steps it would have taken, to the bit.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
@@ -16,6 +16,7 @@ from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
+from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
 
 
@@ -33,6 +34,7 @@ def train(
     keep_checkpoints: int = 2,
     keep_checkpoint_every: int | None = None,
     coordinates: Callable | None = None,
+    callbacks: Sequence[Callable] = (),
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -54,17 +56,19 @@ def train(
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too.
         coordinates: says of a step, from 1, and its batch how to have that batch again; None keeps nothing of a step
             that diverged.
+        callbacks: make the user's callbacks of this training; see `own_callbacks`.
 
     Raises:
         UserError: for checkpoints of another model.
         DivergedError: for a gradient or loss that is no longer a number.
         Interrupted: if it was asked to stop.
     """
-    saves = _Saves(learner, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
+    own = OwnCallbacks(callbacks)
+    saves = _Saves(learner, own, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
     first_step = saves.first_step
     check_folder(placement, folder, first_step)
     saves.load(run, steps)
-    if first_step >= steps:
+    if first_step >= steps or saves.has_ended:
         return
     clock = StepClock(first_step, steps, tokens_per_step)
     progress = ProgressLine(clock, run)
@@ -106,7 +110,7 @@ def train(
                     steps_per_epoch=steps - first_step,
                     shuffle=False,
                     verbose=0,
-                    callbacks=[clock, guard, recorder, checkpointer, *shows],
+                    callbacks=[clock, guard, *own.callbacks, recorder, checkpointer, *shows],
                 )
         finally:
             progress.bar.stop()
@@ -127,14 +131,16 @@ class _Saves:
 
     Attributes:
         first_step: steps that were taken before.
+        has_ended: whether a callback of the user's ended the training there.
     """
 
-    def __init__(self, learner, workdir, folder, keep, keep_every, every):
-        self.learner, self.folder = learner, folder
+    def __init__(self, learner, own, workdir, folder, keep, keep_every, every):
+        self.learner, self.own, self.folder = learner, own, folder
         self.is_chief = workdir.is_chief
         self.policy = (keep, keep_every, every)
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
+        self.has_ended = bool(self.found and self.found.state.get("has_ended"))
 
     def load(self, run, steps):
         """Gives the learner what the newest checkpoint has, if there is one, and says so."""
@@ -146,7 +152,7 @@ class _Saves:
         checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors")
         if self.is_chief:
             checkpoints.tidy(self.folder, found.step, *self.policy)
-            how = "resuming from" if found.step < steps else "done,"
+            how = "resuming from" if found.step < steps and not self.has_ended else "done,"
             print(f"{run}: {how} {found.path}", flush=True)
 
     def resume(self):
@@ -154,12 +160,14 @@ class _Saves:
         if self.found:
             for variable, value in zip(_running(self.learner), self.found.state["running"], strict=True):
                 variable.assign(value)
+            self.own.resume(self.found.state.get("callbacks", []))
 
     def save(self, step):
         """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes."""
         learner = self.learner
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
         state = {"running": running} | restoring.state_of(learner)
+        state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training)}
         owners = restoring.parts_of(learner) | {"optimizer": learner.optimizer.variables}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
         if self.is_chief:

@@ -15,6 +15,7 @@ import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
+from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, Share, UserError
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
 
@@ -23,7 +24,7 @@ UNDECAYED = ("bias", "gamma", "beta")
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class AdamW(keras.optimizers.AdamW):
+class AdamW(compat.DecaysItself, keras.optimizers.AdamW):
     """Adam with decoupled weight decay, none on norms and biases, and clipping by the global norm.
 
     Args:
@@ -99,13 +100,10 @@ class AdamW(keras.optimizers.AdamW):
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates a variable at its own learning rate, its decay included."""
-        rate = ops.cast(learning_rate, variable.dtype) * self._shares[self._get_variable_index(variable)]
-        if self._use_weight_decay(variable):
+        rate = ops.cast(learning_rate, variable.dtype) * self._shares[compat.variable_index(self, variable)]
+        if compat.is_decayed(self, variable):
             self.assign_sub(variable, variable * ops.cast(self.weight_decay, variable.dtype) * rate)
         super().update_step(gradient, variable, rate)
-
-    def _apply_weight_decay(self, variables):
-        pass  # `update_step` does
 
     def assign_add(self, variable, value):
         """Adds to a variable unless the step is skipped; -0.0 changes no number, not even a zero's sign."""

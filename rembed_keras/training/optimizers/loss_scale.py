@@ -11,7 +11,7 @@ Source: Micikevicius et al. 2018, section 3.2.
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import Count, Rate, UserError
 from rembed_keras.training.optimizers.adamw import AdamW
 
 
@@ -32,7 +32,13 @@ class LossScale(keras.optimizers.LossScaleOptimizer):
     1024.0
     """
 
-    def __init__(self, inner_optimizer, initial_scale=2.0**15, dynamic_growth_steps=2000, name="loss_scale"):
+    def __init__(
+        self,
+        inner_optimizer: AdamW,
+        initial_scale: Rate = 2.0**15,
+        dynamic_growth_steps: Count = 2000,
+        name: str = "loss_scale",
+    ):
         super().__init__(inner_optimizer, initial_scale, dynamic_growth_steps, name=name)
 
     def build(self, variables):

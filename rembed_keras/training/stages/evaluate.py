@@ -18,7 +18,7 @@ from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.stages.finetune import folder_of, has_failed
-from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights
+from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights, Start
 
 BATCH_SIZE = 64
 
@@ -30,7 +30,7 @@ def evaluate(
     pretrained: str | None = None,
     sequence_length: Count = 64,
     learning_rates: Sequence[Rate] = (1e-4,),
-    starts: Sequence[str] = STARTS,
+    starts: Sequence[Start] = STARTS,
     seeds: Sequence[Seed] = (0,),
     jit_compile: bool = True,
 ) -> None:

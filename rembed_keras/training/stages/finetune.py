@@ -24,13 +24,13 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
 from rembed_keras.tasks.kinds.task import Task, batches
 from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
 from rembed_keras.training.optimizers.loss_scale import scaled_for
-from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights
+from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights, Start
 
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
 TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
@@ -59,10 +59,11 @@ def finetune(
     methods: Sequence[Method] = (),
     warmup_share: Share = 0.1,
     dropout: Share = 0.1,
-    starts: Sequence[str] = STARTS,
+    starts: Sequence[Start] = STARTS,
     seeds: Sequence[Seed] = (0,),
     log_every: Count = 50,
-    strategy: str = "one_device",
+    callbacks: Sequence[Callable] = (),
+    strategy: Strategy = "one_device",
     jit_compile: bool = True,
 ) -> None:
     """Fine-tunes one model for each start, learning rate and seed; each is resumed, or left alone if it is done.
@@ -86,6 +87,7 @@ def finetune(
         starts: "pretrained" for the pre-trained encoder, "scratch" for one as initialised.
         seeds: of the head's initial weights, of dropout and of the order; one model each.
         log_every: steps between rows of the log.
+        callbacks: make callbacks of Keras's or of your own, without (); see `loop.own_callbacks`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
 
@@ -138,6 +140,7 @@ def finetune(
                 checkpoint_every=max(steps, 1),
                 log_every=log_every,
                 keep_checkpoints=1,
+                callbacks=callbacks,
             )
         except DivergedError as error:
             if workdir.is_chief:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
@@ -11,7 +12,8 @@ from rembed_keras.interop import read_model
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 from rembed_keras.training.loop import checkpoints, restoring
 
-STARTS = ("pretrained", "scratch")
+Start: TypeAlias = Literal["pretrained", "scratch"]
+STARTS: tuple[Start, ...] = get_args(Start)
 
 
 class InitialWeights:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from rembed_keras.data.corpus import prepare as prepare_corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
+from rembed_keras.data.tokenizers.sentence_piece import Normalization
 from rembed_keras.errors import Count, Rate, Share
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -15,7 +16,7 @@ def prepare(
     vocabulary_size: Count = 8000,
     tokenizer: str | None = None,
     byte_fallback: bool = False,
-    normalization: str = "nmt_nfkc",
+    normalization: Normalization = "nmt_nfkc",
     unicode_form: Literal["NFC", "NFKC"] | None = None,
     deduplicate: bool = False,
     near_duplicates: Share | None = None,

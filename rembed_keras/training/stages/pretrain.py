@@ -1,14 +1,15 @@
 """The stage that pays: an encoder and a head that will be dropped learn from text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, Seed, UserError, check_counts
+from rembed_keras.modeling.sizes import check_sequence_length
 from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.loss_scale import scaled_for
@@ -27,7 +28,8 @@ def pretrain(
     log_every: Count = 100,
     keep_checkpoints: Count = 2,
     keep_checkpoint_every: Count | None = None,
-    strategy: str = "one_device",
+    callbacks: Sequence[Callable] = (),
+    strategy: Strategy = "one_device",
     jit_compile: bool = True,
     seed: Seed = 0,
 ) -> None:
@@ -45,6 +47,7 @@ def pretrain(
         log_every: steps between rows of the log.
         keep_checkpoints: how many of the newest checkpoints stay on disk.
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too, for `trace_retrieval`.
+        callbacks: make callbacks of Keras's or of your own, without (); see `loop.own_callbacks`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
         seed: of the initial weights and of dropout; the data has a seed of its own.
@@ -79,6 +82,7 @@ def pretrain(
             log_every=log_every,
             keep_checkpoints=keep_checkpoints,
             keep_checkpoint_every=keep_checkpoint_every,
+            callbacks=callbacks,
             coordinates=lambda step, batch: _coordinates(batches, step, batch),
         )
     except Exception:
@@ -109,8 +113,4 @@ def _check_fit(batches, encoder):
     pieces, rows = batches.corpus.tokenizer.vocabulary_size, config["vocabulary_size"]
     if pieces > rows:
         raise UserError(f"the corpus has {pieces} word pieces and the model vocabulary_size {rows}: they must agree")
-    if batches.sequence_length > config["max_sequence_length"]:
-        raise UserError(
-            f"SEQUENCE_LENGTH is {batches.sequence_length}; the model's max_sequence_length is "
-            f"{config['max_sequence_length']}"
-        )
+    check_sequence_length(batches.sequence_length, config["max_sequence_length"])

@@ -21,7 +21,7 @@ from rembed_keras.analysis.cost.ledger import Ledger
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import is_together
-from rembed_keras.training.distributed.strategies import join
+from rembed_keras.training.distributed.strategies import Strategy, join
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
 WATCHED = (
@@ -60,7 +60,7 @@ def run(
     workdir: str,
     record: RunRecord,
     tasks: Sequence[Task] = (),
-    strategy: str = "one_device",
+    strategy: Strategy = "one_device",
 ) -> None:
     """Runs stages in turn; on a workdir that was interrupted each goes on where it stopped.
 

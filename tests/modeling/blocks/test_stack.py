@@ -121,7 +121,7 @@ def test_a_cut_that_cannot_be_made_is_refused_before_it_is_paid_for(changes, kee
     for model in objectives:
         with pytest.raises(UserError, match=message):
             model.drop_heads(2, keep)
-        with pytest.raises(UserError, match="num_layers is 0; this encoder has 3 to keep from"):
+        with pytest.raises(UserError, match="kept_layers is 0; this encoder has 3 to keep from"):
             model.drop_heads(0)
     if keep == "middle":
         with pytest.raises(UserError, match=message):

@@ -13,11 +13,19 @@ from rembed_keras.config.signatures import is_ours, names_in, signature
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 # what owns variables must be built inside a strategy's scope, by the stage that opens it
-OWNERS = ("rembed_keras.modeling.", "rembed_keras.training.AdamW", "keras.layers.", "keras.optimizers.", "keras_hub.")
+OWNERS = (
+    "rembed_keras.modeling.",
+    "rembed_keras.training.AdamW",
+    "keras.callbacks.",
+    "keras.layers.",
+    "keras.optimizers.",
+    "keras_hub.",
+)
 OWN_NOTHING = ("keras.optimizers.schedules.",)
 # what a recipe may name of others' packages: parts of models and of learning, and nothing that reads or writes files
 OTHERS = re.compile(
     r"keras\.activations\.(?!deserialize$|serialize$|get$)[a-z]\w*"
+    r"|keras\.callbacks\.(EarlyStopping|LambdaCallback|LearningRateScheduler|ReduceLROnPlateau|TerminateOnNaN)"
     r"|keras\.(constraints|initializers|losses|metrics|optimizers|optimizers\.schedules|regularizers)\.[A-Z]\w*"
     r"|keras\.layers\.(?!Lambda$|TFSMLayer$|TorchModuleWrapper$|JaxLayer$|FlaxLayer$)[A-Z]\w*"
     r"|keras_hub\.layers\.[A-Z]\w*"
@@ -88,7 +96,7 @@ class Binding:
 
 
 def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
-    """Judges the names and values of one binding.
+    """Checks the names and values of one binding.
 
     Args:
         binding: the binding.

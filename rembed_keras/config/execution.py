@@ -1,24 +1,21 @@
 """From a checked recipe to a run: gin binds the recipe's text and calls its root, `training.run`."""
 
 import importlib
-import re
 import traceback
 from pathlib import Path
 
 import gin
 
-from rembed_keras.config.accounts import PRETRAIN, account
+from rembed_keras import compat
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.bindings import Reference
+from rembed_keras.config.ledgers import RUN, ledger_of, pretraining, stages
 from rembed_keras.config.parse import override
 from rembed_keras.config.recipe import ROOT, Recipe
+from rembed_keras.config.sharing import made_once
+from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
 
 PREPARE = "rembed_keras.training.prepare"
-UNBOUND = re.compile(  # what gin adds to the TypeError of a call that lacks arguments
-    r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
-    re.DOTALL,
-)
 
 
 def run(recipe: Recipe) -> None:
@@ -27,10 +24,12 @@ def run(recipe: Recipe) -> None:
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
+    ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
     training = _bind(recipe)
     _, _, name = ROOT.rpartition(".")
-    record = training.RunRecord(recipe.text(), gin.operative_config_str, account(recipe))
-    _call(getattr(training, name), record=record)
+    record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)
+    with made_once(recipe):
+        _call(getattr(training, name), record=record)
 
 
 def _bind(recipe):
@@ -64,10 +63,11 @@ def _call(function, **arguments):
     try:
         return gin.get_configurable(function)(**arguments)
     except TypeError as error:
-        missing = UNBOUND.search(str(error))
+        missing = compat.unbound_arguments(error)
         if missing is None:
             raise
-        raise UserError(f"{missing['name']} has no {missing['arguments']}: bind it in the recipe") from error
+        name, lacks = missing
+        raise UserError(f"{name} has no {lacks}: bind it in the recipe") from error
 
 
 def budget(recipe: Recipe):
@@ -77,8 +77,9 @@ def budget(recipe: Recipe):
         UserError: if the recipe pre-trains nothing, and as `training.budget` does.
     """
     stage = _pretraining(recipe)
-    whole = recipe.arguments(Reference("", "training.run", ROOT, False))
-    prepares = [each for each in whole.get("stages") or () if each.target.startswith(PREPARE)]
+    ledger_of(recipe)
+    whole = recipe.arguments(RUN)
+    prepares = [each for each in stages(recipe) if each.target.startswith(PREPARE)]
     own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
     own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
     for name, value in own.items():
@@ -106,7 +107,7 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
 
 
 def _pretraining(recipe):
-    stage = recipe.arguments(PRETRAIN)
+    stage = recipe.arguments(pretraining(recipe))
     if not isinstance(stage.get("mixture"), Reference):
         raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")
     return stage

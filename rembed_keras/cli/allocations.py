@@ -1,0 +1,89 @@
+"""The command that proposes how to allocate a parameter budget."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from rembed_keras.cli.options import WHOLE
+from rembed_keras.errors import UserError
+
+
+class Amount(click.ParamType):
+    """A whole number that may end in k, M or B."""
+
+    name = "number"
+
+    def convert(self, value, param, ctx):
+        """The number."""
+        if isinstance(value, int):
+            return value
+        factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(value[-1:].upper())
+        try:
+            number = round(float(value[:-1]) * factor) if factor else int(value.replace(",", "").replace("_", ""))
+        except (ValueError, OverflowError):
+            number = 0
+        if not 1 <= number <= 10**15:
+            self.fail(f"{value!r} is not a number such as 250000 or 278M", param, ctx)
+        return number
+
+
+class Span(click.ParamType):
+    """Two numbers, LEAST..MOST."""
+
+    name = "least..most"
+
+    def convert(self, value, param, ctx):
+        """The two."""
+        if isinstance(value, tuple):
+            return value
+        least, dots, most = value.partition("..")
+        try:
+            span = float(least), float(most)
+        except ValueError:
+            span = (0.0, 0.0)
+        if not dots or not 0 < span[0] <= span[1]:
+            self.fail(f"{value!r} is not a range such as 25..60", param, ctx)
+        return span
+
+
+@click.command()
+@click.option("--kept", type=Amount(), required=True, help="Maximum parameters of the encoder, for example 278M.")
+@click.option("--vocabulary", type=Amount(), required=True, help="Vocabulary size, V.")
+@click.option("--total", type=Amount(), help="Maximum parameters in pre-training; 1.73 times --kept by default.")
+@click.option("--e-in", metavar="WIDTHS", help="Input embedding widths to choose from, for example 128,256.")
+@click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Range of width over depth.")
+@click.option("--max-latency", type=float, metavar="MS", help="Maximum milliseconds for one text on this machine.")
+@click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
+@click.option(
+    "--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True, help="Block."
+)
+@click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
+@click.option("--out", metavar="FILE", help="Write the best one as a gin recipe.")
+def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
+    """Propose allocations of a parameter budget.
+
+    Depth, width and input embedding (E_in) fit in the kept parameters; the output embedding (E_out), which is dropped
+    after pre-training, in the total.
+    """
+    from rembed_keras.analysis.cost import solver
+    from rembed_keras.modeling import blocks
+
+    try:
+        widths = [int(width) for width in e_in.split(",")] if e_in else solver.INPUT_WIDTHS
+    except ValueError:
+        raise UserError(f"--e-in is {e_in!r}; it must be widths such as 128,256") from None
+    rate = solver.matmul_rate() if max_latency is not None else None
+    found = solver.solve(
+        kept, vocabulary, total, widths, aspect, max_latency, rate, sequence_length, getattr(blocks, block)
+    )
+    from rich.console import Console
+
+    Console().print(solver.table(found[:show]))
+    if out:
+        if Path(out).exists():
+            raise UserError(f"{out} already exists: remove it or choose another file")
+        command = "rembed " + shlex.join(sys.argv[1:])
+        Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
+        click.echo(f"{out}: the first proposal; see rembed inspect {out}")

@@ -1,0 +1,46 @@
+"""Commands about finished runs: their predictions and their scores."""
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN")
+@click.argument("file")
+@click.option("--task", metavar="NAME", help="Which task of the run; its only one by default.")
+@click.option("--text", metavar="NAME", help="The column of the text; the recipe's by default.")
+@click.option("--pair", metavar="NAME", help="The column of the second text; the recipe's by default.")
+@click.option("--out", metavar="FILE", help="Write the predictions there instead of printing them.")
+def predict(run_folder: str, file: str, task: str | None, text: str | None, pair: str | None, out: str | None) -> None:
+    """Predict a FILE of examples with a model that RUN fine-tuned."""
+    from rembed_keras.config.backend import import_framework
+
+    import_framework()
+    from rembed_keras import training
+
+    answerer = training.Answerer(run_folder, task)
+    lines = training.lines_of(answerer.answers(answerer.read(file, text, pair)))
+    if out is None:
+        sys.stdout.writelines(lines)
+        return
+    training.write_lines(Path(out), lines)
+    click.echo(f"{out}: predictions for {file}")
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--against", multiple=True, metavar="RUN", help="A run to compare each of them with; may be repeated.")
+@click.option("--out", metavar="FOLDER", help="Also write Markdown, LaTeX, CSV and a plot.")
+@click.option("--unequal", is_flag=True, help="Compare runs with unequal numbers of kept parameters too.")
+@click.option("--languages", is_flag=True, help="Also show a row for each language.")
+def report(runs: tuple[str, ...], against: tuple[str, ...], out: str | None, unequal: bool, languages: bool) -> None:
+    """Show scores of RUNs and whether they differ significantly."""
+    from rembed_keras.analysis.reports import report as reports
+
+    made = reports.report(runs, against, unequal, languages)
+    made.show()
+    if out:
+        made.write(out)
+        click.echo(f"{out}: report.md, report.tex, report.png and tables as CSV")

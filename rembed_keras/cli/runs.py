@@ -1,0 +1,79 @@
+"""Commands about a recipe: run it, inspect it, time it."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+
+from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
+
+
+@click.command()
+@click.argument("recipe")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@ALLOW_IMPORT
+def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -> None:
+    """Run a RECIPE; if it was interrupted, the same command resumes.
+
+    On SIGTERM, training finishes its step, saves a checkpoint and exits with 75: start the same command again. Ctrl-C
+    saves too and exits with 1. Exit code 2 is a user's mistake, reported in one line.
+    """
+    from rembed_keras import config
+
+    config.run(config.load(recipe, bindings, allow_import))
+
+
+@click.command()
+@click.argument("recipe")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@ALLOW_IMPORT
+def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
+    """Show a RECIPE's ledger, knobs and bindings; builds no model.
+
+    The ledger counts parameters, FLOPs and memory, kept and dropped after pre-training.
+    """
+    from rembed_keras import config
+
+    loaded = config.load(recipe, bindings, allow_import)
+    account = config.ledger_of(loaded)
+    if as_json:
+        shown = {
+            "ledger": account.to_json() if account else None,
+            "knobs": loaded.knobs(),
+            "configuration": loaded.configuration(),
+        }
+        click.echo(json.dumps(shown, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    knobs = Table(title="Knobs: rembed run RECIPE KNOB=VALUE")
+    for column in ("knob", "value", ""):
+        knobs.add_column(column)
+    for name, knob in loaded.knobs().items():
+        knobs.add_row(name, json.dumps(knob["value"]), knob["about"])
+    console.print(knobs)
+    if account:
+        console.print(account.table())
+    click.echo(loaded.text())
+
+
+@click.command()
+@click.argument("recipe")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps to time.")
+@click.option("--out", metavar="FILE", help="Also write the results as JSON.")
+@ALLOW_IMPORT
+def benchmark(recipe, bindings, steps, out, allow_import) -> None:
+    """Time a RECIPE's pre-training steps on this machine."""
+    from rembed_keras import config
+
+    loaded = config.load(recipe, bindings, allow_import)
+    with tempfile.TemporaryDirectory() as folder:
+        config.benchmark(loaded, folder, steps)
+        if out:
+            shutil.copyfile(Path(folder) / "benchmark.json", out)

@@ -1,0 +1,173 @@
+"""The only file that leans on private parts of Keras, keras-hub, TensorFlow, JAX and gin.
+
+An upgrade may change any of them without a word, so each is a small function that says where it was seen, and
+tests/test_compat.py has a canary for each, which fails when the private thing is no longer what it was. Nothing is
+imported here before a function needs it.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def gin_evaluates_by(evaluate: Callable[[list[str], str, Callable[[], Any]], Any]) -> Iterator[None]:
+    """While open, gin asks `evaluate(scopes, selector, call)` for what it takes `@scopes/selector()` to be.
+
+    gin evaluates a reference when it copies the arguments that hold it. Seen in gin-config 0.5.0:
+    `gin.config.ConfigurableReference.__deepcopy__`.
+    """
+    import gin
+
+    reference = gin.config.ConfigurableReference
+    usual = reference.__deepcopy__
+
+    def through(self, memo):
+        if not self.evaluate:
+            return usual(self, memo)
+        return evaluate(self.scopes, self.selector, lambda: usual(self, memo))
+
+    reference.__deepcopy__ = through
+    try:
+        yield
+    finally:
+        reference.__deepcopy__ = usual
+
+
+def unbound_arguments(error: TypeError) -> tuple[str, str] | None:
+    """The configurable that gin could not call and the arguments that it lacks; None if that is not what is wrong.
+
+    gin says it in the text of the error alone. Seen in gin-config 0.5.0: `gin.config._make_gin_wrapper`.
+    """
+    found = re.search(
+        r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
+        str(error),
+        re.DOTALL,
+    )
+    return (found["name"], found["arguments"]) if found else None
+
+
+def layers_of(layer, recursive: bool = True, include_self: bool = True) -> Iterator:
+    """Yields what a layer is made of, each part once and before its own parts.
+
+    Seen in Keras 3.15: `Layer._flatten_layers`.
+    """
+    return layer._flatten_layers(recursive=recursive, include_self=include_self)
+
+
+@contextlib.contextmanager
+def unlocked(layer) -> Iterator[None]:
+    """While open, a layer that is built takes further layers, as Keras's own `enable_lora` has it.
+
+    Seen in Keras 3.15: `Layer._tracker`.
+    """
+    layer._tracker.unlock()
+    try:
+        yield
+    finally:
+        layer._tracker.lock()
+
+
+def set_dtype_policy(layer, policy) -> None:
+    """Gives a layer that is built another policy; its variables stay as they are.
+
+    The public setter would ask a map of policies by the layer's path. Seen in Keras 3.15: `Layer._dtype_policy`.
+    """
+    layer._dtype_policy = policy
+
+
+def attend(layer, heads: Iterable, attention_mask, training):
+    """What a `keras.layers.MultiHeadAttention` makes of heads, [B, S, H, K] of query, key and value: [B, S, H, K].
+
+    Seen in Keras 3.15: `MultiHeadAttention._compute_attention`.
+    """
+    attended, _ = layer._compute_attention(*heads, attention_mask=attention_mask, training=training)
+    return attended
+
+
+def update_metrics(model, metrics_variables, loss, x, y, outputs, sample_weight):
+    """Logs and the next values of the metrics' variables, of a step of JAX's.
+
+    Seen in Keras 3.15, on JAX: `JAXTrainer._update_metrics_variables`.
+    """
+    return model._update_metrics_variables(metrics_variables, loss, x, y, outputs, sample_weight)
+
+
+def strategy_of(model):
+    """The strategy of TensorFlow in whose scope a model was made; None if there was none.
+
+    Seen in Keras 3.15, on TensorFlow: `TensorFlowTrainer._distribute_strategy`.
+    """
+    return model._distribute_strategy
+
+
+class BuildsFromItsReplica:
+    """A mixin before a model's class: Keras builds it of the batch of one replica, not of what a strategy hands out.
+
+    Seen in Keras 3.15: `Trainer._maybe_symbolic_build`, which knows the parts of a batch of this process only.
+    """
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        import keras
+
+        strategy = strategy_of(self) if iterator is not None else None
+        if strategy is not None:
+            _, _, batches = next(iter(iterator))
+            own = strategy.experimental_local_results
+            data_batch = keras.tree.map_structure(lambda column: own(column)[0], next(batches))
+        return super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc] # the model's
+
+
+class DecaysItself:
+    """A mixin before an optimizer's class: its `update_step` decays weights, and Keras does not before it.
+
+    Seen in Keras 3.15: `BaseOptimizer._apply_weight_decay`.
+    """
+
+    def _apply_weight_decay(self, variables):
+        pass
+
+
+def is_decayed(optimizer, variable) -> bool:
+    """Whether an optimizer decays a variable, by `exclude_from_weight_decay`.
+
+    Seen in Keras 3.15: `BaseOptimizer._use_weight_decay`.
+    """
+    return optimizer._use_weight_decay(variable)
+
+
+def variable_index(optimizer, variable) -> int:
+    """The number of a variable among those that an optimizer was built with.
+
+    Seen in Keras 3.15: `BaseOptimizer._get_variable_index`.
+    """
+    return optimizer._get_variable_index(variable)
+
+
+def layout_of(variable):
+    """The layout that a variable was given when it was made; None if none was.
+
+    Seen in Keras 3.15: `Variable._layout`.
+    """
+    return getattr(variable, "_layout", None)
+
+
+def jax_processes():
+    """What JAX knows of the processes that work together: `process_id`, `num_processes` and the `client` of a store.
+
+    Seen in jax 0.10.2: `jax._src.distributed.global_state`; the store has no public name.
+    """
+    from jax._src import distributed
+
+    return distributed.global_state
+
+
+def tensorflow_processes():
+    """TensorFlow's store of keys and values that processes share, which knows too which of them are there.
+
+    Seen in TensorFlow 2.21: `tensorflow.python.eager.context.context`.
+    """
+    from tensorflow.python.eager import context
+
+    return context.context()

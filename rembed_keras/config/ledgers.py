@@ -1,0 +1,130 @@
+"""The ledger of the model that a recipe pre-trains, made of what the recipe says: nothing is imported or built.
+
+What cannot be built is found on the way, by the same functions that the constructors check their arguments with.
+"""
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rembed_keras.analysis.cost.ledger import Ledger, ledger
+from rembed_keras.config.backend import import_framework
+from rembed_keras.config.recipe import ROOT, Recipe
+from rembed_keras.config.signatures import is_ours, static_method
+from rembed_keras.config.statements import Reference
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.sizes import check_sequence_length
+
+PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
+RUN = Reference("", "training.run", ROOT, False)
+PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
+
+
+def ledger_of(recipe: Recipe) -> Ledger | None:
+    """The ledger of the model that a recipe pre-trains; None if it pre-trains none.
+
+    Raises:
+        UserError: if a size of the model is not bound, or the recipe asks for what cannot be built.
+    """
+    for each in stages(recipe):
+        _check_rows(recipe, each)
+    pretrain = pretraining(recipe)
+    stage = recipe.arguments(pretrain)
+    if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
+        return None
+    encoder, model = (_within(pretrain, stage[name]) for name in ("encoder", "model"))
+    mixture = _within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
+    try:
+        return _ledger(recipe, encoder, model, mixture)
+    except KeyError as missing:
+        raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
+    except UserError as error:
+        raise UserError(f"{error}{recipe.places(str(error), (encoder, model, mixture or pretrain))}") from None
+    except (TypeError, ValueError, ArithmeticError):
+        raise UserError(f"a size of {encoder.selector} or {model.selector} is not a number") from None
+
+
+def _ledger(recipe, encoder, model, mixture):
+    sizes = recipe.arguments(encoder)
+    sizes |= {name: _made(recipe, encoder, sizes[name]) for name in PARTS if name in sizes}
+    config = recipe.arguments(model) | {"encoder": sizes}
+    data = recipe.arguments(mixture) if mixture else {}
+    rate = data.get("mask_rate", 0.15)
+    rate = max(rate.values()) if isinstance(rate, dict) else rate
+    made = ledger(config, data.get("sequence_length"), rate, _entries_of(model.target))
+    _check_length(data, sizes)
+    return made
+
+
+def stages(recipe: Recipe) -> Iterator[Reference]:
+    """The stages of a recipe's run."""
+    listed = recipe.arguments(RUN).get("stages")
+    for each in listed if isinstance(listed, list | tuple) else ():
+        stage = recipe.resolve(each)
+        if isinstance(stage, Reference):
+            yield stage
+
+
+def pretraining(recipe: Recipe) -> Reference:
+    """The stage that pre-trains, in the scope that it is listed with."""
+    return next((stage for stage in stages(recipe) if stage.target == PRETRAIN.target), PRETRAIN)
+
+
+def _check_rows(recipe, stage):
+    """Checks that the encoder of a stage takes rows as long as the stage reads."""
+    arguments = recipe.arguments(stage)
+    if isinstance(arguments.get("encoder"), Reference):
+        encoder = _within(stage, arguments["encoder"])
+        try:
+            _check_length(arguments, recipe.arguments(encoder))
+        except UserError as error:
+            raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage, encoder))}") from None
+
+
+def _check_length(data, sizes):
+    length, longest = data.get("sequence_length"), sizes.get("max_sequence_length")
+    if isinstance(length, int) and isinstance(longest, int):
+        check_sequence_length(length, longest)
+
+
+def _within(outer, inner):
+    """A reference in the scope that it is called in: its own, or that of the reference which calls it."""
+    return replace(inner, scope=inner.scope or outer.scope)
+
+
+def _entries_of(objective: str):
+    """The function that gives an objective's ledger entries; of ours it is found without importing a framework.
+
+    Raises:
+        UserError: for an objective that does not say what it costs.
+    """
+    path = static_method(objective, "ledger_entries") if is_ours(objective) else f"{objective}.ledger_entries"
+    entries = _imported(path) if path else None
+    if entries is None:
+        raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
+    return entries
+
+
+def _made(recipe, outer, value):
+    """A part, or a list of them, as an encoder is given it."""
+    value = recipe.resolve(value)
+    if isinstance(value, list | tuple):
+        return [_made(recipe, outer, each) for each in value]
+    if not isinstance(value, Reference):
+        return value
+    part = _within(outer, value)
+    arguments = {name: _made(recipe, part, each) for name, each in recipe.arguments(part).items()}
+    return _imported(part.target)(**arguments)
+
+
+def _imported(path):
+    """What a dotted path leads to; None if there is no such thing."""
+    if not is_ours(path):
+        import_framework()
+    module, _, name = path.rpartition(".")
+    try:
+        owner = importlib.import_module(module)
+    except ImportError:
+        outer, _, inner = module.rpartition(".")
+        owner = getattr(importlib.import_module(outer), inner)
+    return getattr(owner, name, None)

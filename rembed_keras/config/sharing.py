@@ -1,0 +1,87 @@
+"""One object a name: what several stages refer to is made once a run.
+
+gin makes `@task()` anew wherever it stands, and `%TASK` too, so a task that is learnt, scored and submitted would be
+read three times. Here calls among the arguments of stages are made once, and so are calls among the arguments of those;
+two of them are one if what is called and all that it is called with are the same. What Keras has is made anew each time
+all the same: an initializer that two layers share would give both the same numbers.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import gin
+
+from rembed_keras import compat
+from rembed_keras.config.ledgers import RUN, stages
+from rembed_keras.config.recipe import Recipe
+from rembed_keras.config.statements import Macro, Reference, items_of
+
+ANEW = ("keras", "keras_hub")
+
+
+def made_once(recipe: Recipe):
+    """A context in which gin makes what stages of a recipe refer to once; the next one makes it again."""
+    shared: set[Hashable] = set()
+    for stage in (RUN, *stages(recipe)):
+        _note(recipe, stage, stage.scope, shared)
+    made: dict[Hashable, Any] = {}
+
+    def evaluate(scopes: list[str], selector: str, call: Callable[[], Any]):
+        target = _target(recipe, selector)
+        scope = "/".join(scopes or gin.current_scope())
+        call_itself = identity(recipe, Reference(scope, selector, target, True)) if target else None
+        if call_itself not in shared:
+            return call()
+        if call_itself not in made:
+            made[call_itself] = call()
+        return made[call_itself]
+
+    return compat.gin_evaluates_by(evaluate)
+
+
+def identity(recipe: Recipe, value: object, scope: str = "") -> Hashable:
+    """What a value amounts to where it is evaluated: equal for calls of the same thing with the same arguments.
+
+    Args:
+        recipe: whose bindings hold.
+        value: of a recipe.
+        scope: in which it is evaluated, unless it has its own.
+    """
+    if isinstance(value, Macro):
+        return identity(recipe, recipe.macros[value.name].value, value.name)
+    if isinstance(value, Reference) and value.is_call:
+        inner = value.scope or scope
+        bindings = recipe.bindings_of(inner, value.target)  # those of inner scopes come last
+        given = {binding.parameter: identity(recipe, binding.value, inner) for binding in bindings}
+        return value.target, tuple(sorted(given.items(), key=repr))
+    if isinstance(value, dict):
+        return dict, tuple((identity(recipe, key, scope), identity(recipe, each, scope)) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return type(value), tuple(identity(recipe, each, scope) for each in value)
+    return repr(value)
+
+
+def _note(recipe, caller, scope, shared):
+    """Adds the calls among the arguments of a caller, and among the arguments of those."""
+    for binding in recipe.bindings_of(scope, caller.target):
+        for call in _calls(recipe, binding.value, scope):
+            if call.target.split(".")[0] not in ANEW:
+                shared.add(identity(recipe, call))
+                _note(recipe, call, call.scope, shared)
+
+
+def _calls(recipe, value, scope):
+    """Yields the calls in a value, in the scopes that they are made in."""
+    if isinstance(value, Macro):
+        yield from _calls(recipe, recipe.macros[value.name].value, value.name)
+    elif isinstance(value, Reference) and value.is_call:
+        yield replace(value, scope=value.scope or scope)
+    for item in items_of(value):
+        yield from _calls(recipe, item, scope)
+
+
+def _target(recipe, selector):
+    """The dotted path that a selector stands for; None for a macro."""
+    first, dot, rest = selector.partition(".")
+    return recipe.imports[first] + dot + rest if first in recipe.imports else None

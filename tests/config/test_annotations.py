@@ -1,0 +1,120 @@
+"""Every public parameter says what it may be, and a value that is something else is refused when a recipe is read."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.config.signatures import names_in, signature
+from rembed_keras.errors import UserError
+
+ROOT = Path(__file__).parent.parent.parent
+ROOMS = sorted({path.parent for path in (ROOT / "rembed_keras").rglob("__init__.py*")} - {ROOT / "rembed_keras/cli"})
+QUICKSTART, ENCODER = "recipes/quickstart.gin", "modeling.Encoder"
+
+
+def module_of(folder):
+    return ".".join(folder.relative_to(ROOT).parts)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=module_of)
+def test_every_public_parameter_is_annotated(room):
+    module = module_of(room)
+    known = {name: signature(f"{module}.{name}") for name in names_in(module)}
+    bare = {
+        f"{name}({parameter})"
+        for name, each in known.items()
+        for parameter in (each.parameters if each else ())
+        if parameter not in each.annotations
+    }
+    assert not bare
+
+
+def test_the_walk_meets_what_recipes_bind():
+    met = {name for room in ROOMS for name in names_in(module_of(room))}
+    assert met >= {"Encoder", "MaskedLM", "AdamW", "pretrain", "finetune", "Mixture", "Classification", "PreNorm"}
+
+
+WRONG = {
+    f"{ENCODER}.activation=7": "activation is 7; it must be one of gelu, gelu_tanh",
+    f"{ENCODER}.activation=gelo": "activation is 'gelo'; it must be one of gelu, gelu_tanh; did you mean gelu?",
+    f"{ENCODER}.scalar_mix=no": "scalar_mix is 'no'; it must be True or False",
+    f"{ENCODER}.num_heads=2.0": "num_heads is 2.0; it must be a positive whole number",
+    f"{ENCODER}.num_segments=-1": "num_segments is -1; it must be a whole number of at least 0",
+    f"{ENCODER}.dropout=1.5": "dropout is 1.5; it must be a number from 0 to 1",
+    f"{ENCODER}.layer_sharing=some": "layer_sharing is 'some'; it must be one of none, attention, feed_forward, all",
+    f"{ENCODER}.layer_groups=two": "layer_groups is 'two'; it must be a positive whole number or a list, each a whole",
+    f"{ENCODER}.input_cutoffs=100": "input_cutoffs is 100; it must be a list, each a positive whole number",
+    f"{ENCODER}.block=7": "block is 7; it must be a reference, with @",
+    f"{ENCODER}.attention=[7]": "attention is [7]; it must be a reference, with @",
+    f"{ENCODER}.dtype=16": "dtype is 16; it must be a text",
+    f"{ENCODER}.head_dim=wide": "head_dim is 'wide'; it must be a positive whole number or None",
+    "modeling.MaskedLM.kept_layers=half": "kept_layers is 'half'; it must be a positive whole number or None",
+    "modeling.MaskedLM.keep=lowest": "keep is 'lowest'; it must be one of bottom, top, alternate, symmetric",
+    "COUPLING=decopled": "is 'decopled'; it must be one of decoupled, coupled, gdes; did you mean decoupled?",
+    "training.AdamW.clip_norm=much": "clip_norm is 'much'; it must be a number of at least 0 or None",
+    "STRATEGY=miror": "STRATEGY is 'miror'; it must be one of one_device, mirrored, multi_worker, tpu, data_parallel, ",
+    "training.finetune.starts=['scrach']": "starts is ['scrach']; it must be a list, each one of pretrained, scratch",
+    "training.prepare.normalization=nfc": "normalization is 'nfc'; it must be one of ",
+}
+
+
+@pytest.mark.parametrize("binding", WRONG)
+def test_a_value_of_another_kind_is_refused_by_inspect(binding, command_line):
+    code, out, error = command_line("inspect", QUICKSTART, binding)
+    assert (code, out) == (2, "") and WRONG[binding] in error
+    assert error.startswith("rembed: command line: ") and binding.partition("=")[0] in error
+
+
+IMPOSSIBLE = {
+    (f"{ENCODER}.num_heads=3",): r"num_heads is 3; it must divide hidden_dim, \d+ \(.*num_heads: command line",
+    ("COUPLING=coupled", "OUTPUT_EMBEDDING_DIM=7"): (
+        r"coupling 'coupled' shares one table of one width, but output_embedding_dim is 7 and input_embedding_dim "
+        r"\d+ \(COUPLING: command line, OUTPUT_EMBEDDING_DIM: command line, INPUT_EMBEDDING_DIM: .*gin:\d+\)"
+    ),
+    ("SEQUENCE_LENGTH=4096",): r"sequence_length is 4096; .*max_sequence_length is \d+ \(SEQUENCE_LENGTH: command line",
+    ("training.retrieve.sequence_length=4096",): r"training.retrieve: sequence_length is 4096; .*length: command line",
+    ("modeling.MaskedLM.kept_layers=99",): r"kept_layers is 99; .*modeling.MaskedLM.kept_layers: command line",
+    (f"{ENCODER}.scalar_mix=True", "modeling.MaskedLM.kept_layers=1"): r"scalar_mix needs all of its layers.*command",
+    (f"{ENCODER}.dropout=0.1", f"{ENCODER}.rematerialize=True"): r"rematerialize needs dropout 0.*command line",
+    (f"{ENCODER}.block=bret",): r"block is 'bret'; it can be one of PostNorm, PreNorm.*command line",
+    (f"{ENCODER}.input_cutoffs=(9, 3)",): r"cutoffs are \[9, 3\]; they must rise",
+    ("SEQUENCE_LENGTH=64", f"{ENCODER}.max_sequence_length=63"): r"sequence_length is 64; .*max_sequence_length is 63",
+    (f"{ENCODER}.layer_groups=99",): r"layer_groups is 99; it must be from 1 to num_layers",
+}
+
+
+@pytest.mark.parametrize("commands", IMPOSSIBLE, ids="-".join)
+def test_what_cannot_be_built_is_refused_by_inspect_and_before_a_run_imports_anything(commands, command_line, tmp_path):
+    for name in ("inspect", "run"):
+        more = () if name == "inspect" else (f"WORKDIR={tmp_path / 'run'}",)
+        code, out, error = command_line(name, QUICKSTART, *commands, *more)
+        assert (code, out) == (2, "") and re.search(IMPOSSIBLE[commands], error), error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def command_line(command, monkeypatch):
+    """A command from the repository's root in which no framework can be imported."""
+
+    def refuse():
+        raise AssertionError("a framework is imported")
+
+    for module in ("ledgers", "execution"):
+        monkeypatch.setattr(f"rembed_keras.config.{module}.import_framework", refuse)
+    return lambda *arguments: command(*arguments, cwd=ROOT)
+
+
+def test_parameters_of_a_dataclass_are_its_fields():
+    found = signature("rembed_keras.analysis.Ledger")
+    assert "entries" in found.parameters and "entries" in found.annotations
+
+
+def test_a_package_that_shows_a_module_of_its_own_has_no_such_function():
+    assert signature("rembed_keras.cli.corpora") is None  # imported from the package itself
+
+
+def test_a_choice_is_followed_to_the_module_that_names_it():
+    with pytest.raises(UserError, match="one of bottom, top, alternate, symmetric; did you mean bottom"):
+        config.load(QUICKSTART, ["modeling.MaskedLM.keep=botom"])
