@@ -1,4 +1,4 @@
-"""A recipe as data: macros and bindings after all files were read, and what can be told about them.
+"""A recipe as data: macros and bindings after all files were read, and what can be said of them.
 
 gin lets a misspelt macro or scope pass and a binding nobody reads do nothing, so a run may not be what its recipe says.
 Here a recipe is followed from its root, the stages of the run, through every reference and macro: what is not met on

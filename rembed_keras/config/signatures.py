@@ -1,7 +1,7 @@
 """What a name in a recipe stands for, read from the source without importing it.
 
-A misspelt parameter should be told at once, before a framework is loaded and a corpus prepared. So the functions and
-classes of this package are looked up in its source files: through re-exports, to the parameters and their defaults.
+A misspelt parameter should be reported at once, before a framework is loaded and a corpus prepared. So the functions
+and classes of this package are looked up in its source files: through re-exports, to the parameters and their defaults.
 """
 
 import ast

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -157,37 +156,6 @@ COMMANDS = {
     "modeling.Encoder.num_layrs=3": r"no parameter num_layrs; did you mean num_layers\?",
     "3x=1": r"'3x' on the command line is no name of a knob",
 }
-
-
-OUT_OF_RANGE = {
-    "SEED=-1": "SEED is -1; it must be a whole number from 0 to 2**32 - 1",
-    "SEED=4294967296": "SEED is 4294967296; it must be a whole number",
-    "STEPS=0": "STEPS is 0; it must be a positive whole number",
-    "BATCH_SIZE=-3": "BATCH_SIZE is -3; it must be a positive whole number",
-    "SEQUENCE_LENGTH=0": "SEQUENCE_LENGTH is 0; it must be a positive whole number",
-    "CHECKPOINT_EVERY=0": "CHECKPOINT_EVERY is 0; it must be a positive whole number",
-    "LOG_EVERY=-1": "LOG_EVERY is -1; it must be a positive whole number",
-    "WARMUP_STEPS=-1": "WARMUP_STEPS is -1; it must be a whole number of at least 0",
-    "LEARNING_RATE=-0.1": "LEARNING_RATE is -0.1; it must be a number of at least 0",
-    "LEARNING_RATE=1e999": "LEARNING_RATE is inf; it must be a number of at least 0",
-    "WEIGHT_DECAY=-1.0": "WEIGHT_DECAY is -1.0; it must be a number of at least 0",
-    "MASK_RATE=-1.0": "MASK_RATE is -1.0; it must be a number from 0 to 1 or a dict",
-    "ALPHA={0: 0.3, -5: 0.7}": "ALPHA is {0: 0.3, -5: 0.7}; it must be a number from 0 to 1 or a dict",
-    "training.pretrain.keep_checkpoints=-1": "training.pretrain.keep_checkpoints is -1; it must be a positive",
-    "training.pretrain.keep_checkpoint_every=0": "training.pretrain.keep_checkpoint_every is 0; it must be a positive",
-    "modeling.MaskedLM.micro_batches=0": "modeling.MaskedLM.micro_batches is 0; it must be a positive whole number",
-    "modeling.MaskedLM.loss_chunk=-1": "modeling.MaskedLM.loss_chunk is -1; it must be a positive whole number",
-    "training.AdamW.clip_norm=-1": "training.AdamW.clip_norm is -1; it must be a number of at least 0 or None",
-    "training.AdamW.skip_nonfinite=-1": "training.AdamW.skip_nonfinite is -1; it must be a whole number of at least 0",
-    "FINETUNE_EPOCHS=-1": "FINETUNE_EPOCHS is -1; it must be a positive whole number",
-    "FINETUNE_SEEDS=[0, -1]": "FINETUNE_SEEDS is [0, -1]; it must be a list, each a whole number from 0 to 2**32 - 1",
-}
-
-
-@pytest.mark.parametrize("command", OUT_OF_RANGE)
-def test_a_number_out_of_its_range_is_refused_when_the_recipe_is_read(command):
-    with pytest.raises(UserError, match="^command line: " + re.escape(OUT_OF_RANGE[command])):
-        config.load("recipes/quickstart.gin", [command])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
