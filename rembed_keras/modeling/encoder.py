@@ -189,6 +189,9 @@ class Encoder(keras_hub.models.Backbone):
         groups = groups_of_layers(self.num_layers, config["layer_groups"])
         config["layer_groups"] = 1 if config["layer_sharing"] == "none" else [groups[layer] for layer in layers]
         blocks = [self.parts.blocks[layer] for layer in layers]
+        if config["attention"] is not None:  # a pattern over all layers
+            kinds = [described(kind) for kind in attention_of(config)]
+            config["attention"] = [kinds[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
         dtype = dtypes_of_cut(self.dtype_policy, blocks)
         return type(self)(parts=parts, **(config | {"num_layers": num_layers, "dtype": dtype}))

@@ -5,7 +5,7 @@ What is said here of a configuration holds for the model that is built and for i
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import attention, blocks
-from rembed_keras.modeling.choices import chosen
+from rembed_keras.modeling.choices import chosen, described
 from rembed_keras.modeling.cost import Config, Shape
 from rembed_keras.modeling.sizes import groups_of_layers, layers_to_keep
 
@@ -34,7 +34,8 @@ def attention_of(config: Config) -> list:
     kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
     first: dict = {}
     for owner, kind in zip(owners(config, "attention"), kinds, strict=True):
-        if first.setdefault(owner, kind) is not kind:
+        former = first.setdefault(owner, kind)
+        if former is not kind and described(former) != described(kind):
             raise UserError(
                 "layers that share their attention have it of different kinds: align layer_groups with them"
             )
