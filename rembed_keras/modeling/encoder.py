@@ -49,8 +49,8 @@ class Encoder(keras_hub.models.Backbone):
         input_cutoffs: ids at which narrower bands of the token table begin; none by default. See `BandedTable`.
         scalar_mix: whether `sequence_output` is a learned mix of all hidden states instead of the last.
         freeze_input_embedding: whether the token table stays as it is in training.
-        rematerialize: whether pre-training keeps of each block only what comes in, and computes the rest once more for
-            the gradient: less memory for a third more time. Not for replaced-token detection, nor with dropout.
+        rematerialize: whether training, pre-training and fine-tuning alike, keeps of each block only what comes in, and
+            computes the rest once more for the gradient: less memory for a third more time. Not with dropout.
         parts: layers to use instead of new ones, of an encoder of the same widths; both then have the same weights.
             `with_layers` makes cut encoders in this way.
         dtype: dtype or policy of all layers.

@@ -127,5 +127,7 @@ def make_blocks(config: Config, dtype=None, input_is_normed: bool = True, prefix
             made[attends] = block.attention(config, kinds[layer], has_norm, dtype)
         if feeds not in made:
             made[feeds] = block.feed_forward(config, dtype)
-        stack.append(TransformerBlock(made[attends], made[feeds], name=f"{prefix}block_{layer}", dtype=dtype))
+        rematerialize = config.get("rematerialize", False)
+        name = f"{prefix}block_{layer}"
+        stack.append(TransformerBlock(made[attends], made[feeds], rematerialize, name=name, dtype=dtype))
     return stack
