@@ -14,7 +14,12 @@ from rembed_keras.errors import UserError, did_you_mean, shortened
 
 # what owns variables must be built inside a strategy's scope, by the stage that opens it
 OWNERS = ("rembed_keras.modeling.", "rembed_keras.training.AdamW", "keras.layers.", "keras.optimizers.", "keras_hub.")
-OWN_NOTHING = ("keras.optimizers.schedules.", "rembed_keras.modeling.ways.")
+OWN_NOTHING = (
+    "keras.optimizers.schedules.",
+    "rembed_keras.modeling.attention.",
+    "rembed_keras.modeling.blocks.",
+    "rembed_keras.modeling.ways.",
+)
 # what a recipe may name of others' packages: parts of models and of learning, and nothing that reads or writes files
 OTHERS = re.compile(
     r"keras\.activations\.(?!deserialize$|serialize$|get$)[a-z]\w*"

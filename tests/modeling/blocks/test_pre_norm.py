@@ -115,7 +115,13 @@ def test_cutting_keeps_the_first_block():
         encoder.with_layers(2, "top")
 
 
-def test_equals_hugging_faces_modernbert_on_random_weights(peers):
+LOCAL = Local(4, rotary_base=50.0)
+
+
+@pytest.mark.parametrize(
+    ("every", "attention"), [(1, None), (3, [Global(), LOCAL, LOCAL])], ids=["global", "alternating"]
+)
+def test_equals_hugging_faces_modernbert_on_random_weights(peers, every, attention):
     torch, transformers = peers
     torch.manual_seed(0)
     theirs = transformers.ModernBertModel(
@@ -123,10 +129,12 @@ def test_equals_hugging_faces_modernbert_on_random_weights(peers):
             vocab_size=50,
             hidden_size=16,
             intermediate_size=24,
-            num_hidden_layers=3,
+            num_hidden_layers=4,
             num_attention_heads=2,
-            global_attn_every_n_layers=1,
+            global_attn_every_n_layers=every,
             global_rope_theta=10_000.0,
+            local_attention=4,
+            local_rope_theta=50.0,
             initializer_range=0.5,
             pad_token_id=0,
             bos_token_id=2,
@@ -137,7 +145,7 @@ def test_equals_hugging_faces_modernbert_on_random_weights(peers):
             reference_compile=False,
         )
     ).eval()
-    ours = make_encoder(**PRE_NORM, input_embedding_dim=16, num_layers=3)
+    ours = make_encoder(**PRE_NORM, input_embedding_dim=16, num_layers=4, attention=attention)
     values = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
     ours.token_embedding.embeddings.assign(values["embeddings.tok_embeddings.weight"])
     ours.parts.embeddings.norm.gamma.assign(values["embeddings.norm.weight"])
