@@ -1,4 +1,4 @@
-"""What is learned: the encoder that is kept, the heads that are dropped or swapped, and ways to fine-tune."""
+"""What is learned: the encoder that is kept, the heads that are dropped or swapped, and fine-tuning methods."""
 
 import lazy_loader
 

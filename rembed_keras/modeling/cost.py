@@ -1,4 +1,4 @@
-"""What a part of a model costs: the terms in which every part brings its own account to the ledger.
+"""What a part of a model costs: the terms in which every part brings its own entries to the ledger.
 
 Parameters are exact, since an entry lists the shapes of its variables. FLOPs are those of matrix products, a
 multiplication and an addition counting as two. Activations are the numbers that a backward pass needs of the forward

@@ -1,4 +1,4 @@
-"""Arithmetic of sizes that a model and its account both do; needs no framework."""
+"""Arithmetic of sizes that a model and its ledger both do; needs no framework."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ MOST_LAYERS = 10_000
 
 
 def check_sizes(config: Mapping[str, object]) -> None:
-    """Judges the sizes of a model before anything is counted or built by them.
+    """Checks the sizes of a model before anything is counted or built by them.
 
     Args:
         config: arguments of an encoder or of a model that pre-trains one; what is no size is left aside.

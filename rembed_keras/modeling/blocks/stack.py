@@ -1,6 +1,6 @@
 """The stack: which block and which attention each layer has, and which layers share sublayers.
 
-What is said here of a configuration holds for the model that is built and for its account alike.
+What is said here of a configuration holds for the model that is built and for its ledger alike.
 """
 
 from rembed_keras.errors import UserError

@@ -1,4 +1,4 @@
-"""Today's block against the same sums in NumPy and float64, and against Hugging Face's ModernBERT."""
+"""Pre-norm blocks against the same sums in NumPy and float64, and against Hugging Face's ModernBERT."""
 
 import keras
 import numpy as np
