@@ -5,10 +5,10 @@ from .data.corpus import Corpus as Corpus
 from .data.pipeline.mixture import Mixture as Mixture
 from .data.tokenizers.sentence_piece import Tokenizer as Tokenizer
 from .modeling.encoder import Encoder as Encoder
-from .modeling.heads.task_model import Classifier as Classifier
-from .modeling.heads.task_model import Regressor as Regressor
-from .modeling.heads.task_model import SpanExtractor as SpanExtractor
-from .modeling.heads.task_model import Tagger as Tagger
+from .modeling.heads.classification import Classifier as Classifier
+from .modeling.heads.regression import Regressor as Regressor
+from .modeling.heads.spans import SpanExtractor as SpanExtractor
+from .modeling.heads.tagging import Tagger as Tagger
 from .modeling.objectives.late_masked_lm import LateMaskedLM as LateMaskedLM
 from .modeling.objectives.masked_lm import MaskedLM as MaskedLM
 from .modeling.objectives.replaced_tokens import ReplacedTokenDetection as ReplacedTokenDetection

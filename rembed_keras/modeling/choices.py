@@ -1,4 +1,4 @@
-"""Parts that an encoder is told to use: given as a class, an object, or in the words of a configuration.
+"""Parts that an encoder is made of: given as a class, an object, or in the words of a configuration.
 
 Such parts, kinds of blocks and of attention, own no variables: they say what to build and what it costs. Ours import no
 framework until they build; those of others are found as Keras finds registered classes.

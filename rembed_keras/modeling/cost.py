@@ -1,4 +1,4 @@
-"""What a part of a model costs: the terms in which every part brings its own account to the ledger.
+"""What a part of a model costs: the terms in which every part brings its own entries to the ledger.
 
 Parameters are exact, since an entry lists the shapes of its variables. FLOPs are those of matrix products, a
 multiplication and an addition counting as two. Activations are the numbers that a backward pass needs of the forward
@@ -69,18 +69,33 @@ class Entry:
 
 @dataclass(frozen=True)
 class Work:
-    """What a block does with each token.
+    """What a block, or a part of it, does with each token; what two parts do is their sum.
 
     Attributes:
         flops: of a forward pass, per token.
         needed_of_all: the part of them that is needed of every token even where the block's output is wanted of a few
             only: keys and values.
         activations: numbers kept for the backward pass, per token.
+        per_pick: FLOPs besides these of a token whose output is wanted, where that of a few is; by default the rest.
     """
 
     flops: float
     needed_of_all: float
     activations: float
+    per_pick: float | None = None
+
+    @property
+    def of_a_pick(self) -> float:
+        """`per_pick`, or the rest of the FLOPs."""
+        return self.flops - self.needed_of_all if self.per_pick is None else self.per_pick
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(
+            self.flops + other.flops,
+            self.needed_of_all + other.needed_of_all,
+            self.activations + other.activations,
+            self.of_a_pick + other.of_a_pick,
+        )
 
 
 def size_of(shapes: Iterable[Shape]) -> int:

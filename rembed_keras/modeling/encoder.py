@@ -50,8 +50,8 @@ class Encoder(keras_hub.models.Backbone):
         input_cutoffs: ids at which narrower bands of the token table begin; none by default. See `BandedTable`.
         scalar_mix: whether `sequence_output` is a learned mix of all hidden states instead of the last.
         freeze_input_embedding: whether the token table stays as it is in training.
-        rematerialize: whether pre-training keeps of each block only what comes in, and computes the rest once more for
-            the gradient: less memory for a third more time. Not for replaced-token detection, nor with dropout.
+        rematerialize: whether training, pre-training and fine-tuning alike, keeps of each block only what comes in, and
+            computes the rest once more for the gradient: less memory for a third more time. Not with dropout.
         parts: layers to use instead of new ones, of an encoder of the same widths; both then have the same weights.
             `with_layers` makes cut encoders in this way.
         dtype: dtype or policy of all layers.
@@ -190,6 +190,9 @@ class Encoder(keras_hub.models.Backbone):
         groups = groups_of_layers(self.num_layers, config["layer_groups"])
         config["layer_groups"] = 1 if config["layer_sharing"] == "none" else [groups[layer] for layer in layers]
         blocks = [self.parts.blocks[layer] for layer in layers]
+        if config["attention"] is not None:  # a pattern over all layers
+            kinds = [described(kind) for kind in attention_of(config)]
+            config["attention"] = [kinds[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
         dtype = dtypes_of_cut(self.dtype_policy, blocks)
         return type(self)(parts=parts, **(config | {"num_layers": num_layers, "dtype": dtype}))

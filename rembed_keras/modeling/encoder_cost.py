@@ -80,7 +80,7 @@ def layer_works(config: Config, length: float) -> list[Work]:
 
 def spared(work: Work, read: float) -> int:
     """FLOPs per token that a block saves whose output is needed of a share of the tokens only."""
-    return round((1 - read) * (work.flops - work.needed_of_all))
+    return round(work.flops - work.needed_of_all - read * work.of_a_pick) if read < 1 else 0
 
 
 def _top_entries(config, length):

@@ -21,7 +21,6 @@ class Parts:
     norm: keras.layers.Layer | None
     mix: keras.layers.Layer | None
     pooler: keras.layers.Layer
-    rematerialize: bool = False
 
     def embed(self, token_ids, segment_ids, padding_mask, training=None):
         """Embeddings at the width of the blocks, [B, S] -> [B, S, D]."""
@@ -37,10 +36,7 @@ class Parts:
         states = [hidden]
         for block in self.blocks:
             only = at if block is self.blocks[-1] and self.mix is None else None
-            call = _function_of_hidden(block, mask, positions, only, training)
-            if self.rematerialize and training:
-                call = keras.remat(call)
-            states.append(call(states[-1]))  # [B, S, D] -> [B, S, D]
+            states.append(block(states[-1], mask, positions, at=only, training=training))  # [B, S, D] -> [B, S, D]
         if self.norm is not None:
             states[-1] = self.norm(states[-1])
         return states[-1] if self.mix is None else pick(self.mix(states), at), states
@@ -84,10 +80,4 @@ def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
         norm=norm,
         mix=mix,
         pooler=keras.layers.Dense(hidden, activation="tanh", name=f"{prefix}pooler", **dense),
-        rematerialize=config["rematerialize"],
     )
-
-
-def _function_of_hidden(block, mask, positions, at, training):
-    """A block as a plain function of one argument, as Keras's `remat` wants it."""
-    return lambda hidden: block(hidden, mask, positions, at=at, training=training)

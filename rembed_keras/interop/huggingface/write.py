@@ -11,7 +11,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.names import FAMILIES, OUTPUT, OUTPUT_TABLE, is_kernel, to_matrix, torch_names
 from rembed_keras.interop.huggingface.read import groups_of
 from rembed_keras.modeling import MaskedLM
-from rembed_keras.modeling.blocks.stack import block_of
+from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.blocks.stack import attention_of, block_of
 from rembed_keras.modeling.layers.adapters import plain_weights
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
@@ -61,9 +62,10 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer) -> list[str]:
 
 def _kind(config):
     """The family with an encoder's graph."""
-    wanted: dict[str, object] = {"attention": None, "head_dim": None, "input_cutoffs": [], "scalar_mix": False}
+    wanted: dict[str, object] = {"head_dim": None, "input_cutoffs": [], "scalar_mix": False}
     other = [f"{key} {config[key]!r}" for key, value in wanted.items() if config[key] != value]
     block = block_of(config)
+    other += sorted({f"attention {type(kind).__name__}" for kind in attention_of(config) if type(kind) is not Global})
     if "bert" not in block.huggingface_families:
         other.append(f"block {type(block).__name__}")
     if config["num_segments"] < 1:

@@ -5,5 +5,7 @@ a list that is repeated over them. Your own is a class with what `Global` has.
 """
 
 from rembed_keras.modeling.attention.full import Global
+from rembed_keras.modeling.attention.local import Local
+from rembed_keras.modeling.attention.nystrom import Nystrom
 
-__all__ = ["Global"]
+__all__ = ["Global", "Local", "Nystrom"]

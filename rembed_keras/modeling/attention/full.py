@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from rembed_keras.modeling.cost import Config, heads_of
+from rembed_keras.modeling.cost import Config, Work, heads_of
 
 
 class Global:
@@ -12,14 +12,24 @@ class Global:
     Args:
         rotary_base: of rotary positions, in blocks that have them; see `layers.rotary.rotate`.
 
-    A kind of attention has these methods and attributes; `attend` is None where a softmax over the keys that `restrict`
-    leaves is all there is to it, which blocks compute themselves.
+    A kind of attention has these methods and attributes.
+
+    Attributes:
+        attend: None where a softmax over the keys that `restrict` leaves is all there is to it, which blocks compute
+            themselves; or a method of `query` [B, Q, H, K], `key` and `value` [B, S, H, K], `mask` bool [B, Q, S], `at`
+            int [B, P] or None, and `drop`, the dropout of attention probabilities as a function, or None. It returns
+            [B, Q, H, K], or, where `at` says which tokens are wanted, [B, P, H, K]; Q is then P unless
+            `needs_all_queries`.
+        needs_all_queries: whether a token's output depends on other tokens' queries.
+        takes_packed_rows: whether tokens of one document are left alone by others in their row.
 
     >>> Global().work({"num_heads": 2, "hidden_dim": 8}, length=16)
-    (512, 32)
+    Work(flops=512, needed_of_all=0, activations=32, per_pick=None)
     """
 
     attend: Callable[..., Any] | None = None
+    needs_all_queries = False
+    takes_packed_rows = True
 
     def __init__(self, rotary_base: float = 10_000.0):
         self.rotary_base = rotary_base
@@ -36,21 +46,56 @@ class Global:
         """
         return mask
 
-    def work(self, config: Config, length: int) -> tuple[int, int]:
-        """What attending costs, per token: FLOPs of scores and of the sum of values, and activations.
+    def work(self, config: Config, length: float) -> Work:
+        """What attending costs, per token: scores and the sum of values, without the projections.
 
         Args:
             config: an encoder's arguments.
-            length: S, the tokens that are attended to.
+            length: S, the tokens that there are.
         """
         heads, head_dim = heads_of(config)
-        return 4 * length * heads * head_dim, heads * length
+        return Work(flops=4 * length * heads * head_dim, needed_of_all=0, activations=heads * length)
 
     def get_config(self) -> dict:
         """The arguments that it was made with."""
-        return {"rotary_base": self.rotary_base}
+        return dict(vars(self))
 
     @classmethod
     def from_config(cls, config: dict) -> "Global":
         """A kind of such arguments."""
         return cls(**config)
+
+
+def softmax_attention(query, key, value, mask, drop):
+    """Softmax attention over the keys that a mask leaves; leading axes may be more than the batch.
+
+    Args:
+        query: [..., Q, H, K].
+        key: [..., S, H, K].
+        value: [..., S, H, K].
+        mask: bool [..., Q, S]; a query without a key takes the mean of all values.
+        drop: dropout of the probabilities, a function; None for none, and Keras's own attention does it then.
+
+    Returns:
+        [..., Q, H, K].
+    """
+    from keras import ops
+
+    if drop is None:
+        rows = (ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value))
+        attended = ops.dot_product_attention(*rows, mask=ops.reshape(mask, (-1, 1, *ops.shape(mask)[-2:])))
+        return ops.reshape(attended, ops.shape(query))
+    scale = query.shape[-1] ** -0.5
+    scores = ops.einsum("...qhk,...shk->...hqs", query * ops.cast(scale, query.dtype), key)
+    shares = ops.cast(masked_softmax(scores, mask[..., None, :, :]), value.dtype)
+    return ops.einsum("...hqs,...shk->...qhk", drop(shares), value)
+
+
+def masked_softmax(scores, mask):
+    """Softmax over the last axis in float32, of what a bool mask leaves."""
+    from keras import ops
+
+    scores = ops.where(mask, ops.cast(scores, "float32"), -1e30)
+    if scores.shape[-1] == 1:  # of which Keras warns
+        return ops.ones_like(scores)
+    return ops.softmax(scores, axis=-1)

@@ -9,6 +9,8 @@ class TransformerBlock(keras.layers.Layer):
     Args:
         attention: a layer of `hidden`, `mask` and `positions`.
         feed_forward: a layer of `hidden`.
+        rematerialize: whether training keeps only `hidden` of what is computed here, and computes the rest once more
+            for the gradient.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
@@ -25,10 +27,11 @@ class TransformerBlock(keras.layers.Layer):
     True
     """
 
-    def __init__(self, attention, feed_forward, name=None, dtype=None):
+    def __init__(self, attention, feed_forward, rematerialize=False, name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.attention = attention
         self.feed_forward = feed_forward
+        self.rematerialize = rematerialize
 
     def build(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None):
         for sublayer in (self.attention, self.feed_forward):
@@ -39,5 +42,8 @@ class TransformerBlock(keras.layers.Layer):
         return hidden_shape if at_shape is None else (*at_shape, hidden_shape[-1])
 
     def call(self, hidden, mask, positions=None, at=None, training=None):
-        attended = self.attention(hidden, mask, positions, at=at, training=training)
-        return self.feed_forward(attended, training=training)
+        def apply(hidden):  # of one argument, as Keras's `remat` wants it
+            attended = self.attention(hidden, mask, positions, at=at, training=training)
+            return self.feed_forward(attended, training=training)
+
+        return keras.remat(apply)(hidden) if self.rematerialize and training else apply(hidden)

@@ -66,13 +66,15 @@ class PostNorm:
 
     def work(self, config: Config, kind, length: int) -> Work:
         """What the block does with each token, S tokens being attended to."""
-        hidden, wide, inner = config["hidden_dim"], config["intermediate_dim"], inner_dim(config)
-        flops, activations = kind.work(config, length)
-        return Work(
-            flops=8 * hidden * inner + flops + 4 * hidden * wide,
-            needed_of_all=4 * hidden * inner,
-            activations=4 * hidden + 4 * inner + activations + 2 * wide,
-        )
+        hidden, wide = config["hidden_dim"], config["intermediate_dim"]
+        feed_forward = Work(flops=4 * hidden * wide, needed_of_all=0, activations=2 * hidden + 2 * wide)
+        return self.projection_work(config, kind) + kind.work(config, length) + feed_forward
+
+    def projection_work(self, config: Config, kind) -> Work:
+        """Queries, keys, values, and the heads' outputs put together."""
+        hidden, inner = config["hidden_dim"], inner_dim(config)
+        needed_of_all = (6 if kind.needs_all_queries else 4) * hidden * inner
+        return Work(flops=8 * hidden * inner, needed_of_all=needed_of_all, activations=2 * hidden + 4 * inner)
 
     def get_config(self) -> dict:
         """The arguments that it was made with."""

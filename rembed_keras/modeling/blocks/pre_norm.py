@@ -7,7 +7,7 @@ positions and no longest text but the one that fits memory.
 from types import MappingProxyType
 
 from rembed_keras.modeling.blocks.post_norm import PostNorm
-from rembed_keras.modeling.cost import Config, Shape, Work, heads_of, inner_dim
+from rembed_keras.modeling.cost import Config, Shape, Work, heads_of
 
 
 class PreNorm(PostNorm):
@@ -61,10 +61,6 @@ class PreNorm(PostNorm):
 
     def work(self, config: Config, kind, length: int) -> Work:
         """What the block does with each token, S tokens being attended to."""
-        hidden, wide, inner = config["hidden_dim"], config["intermediate_dim"], inner_dim(config)
-        flops, activations = kind.work(config, length)
-        return Work(
-            flops=8 * hidden * inner + flops + 6 * hidden * wide,
-            needed_of_all=4 * hidden * inner,
-            activations=4 * hidden + 4 * inner + activations + 4 * wide,
-        )
+        hidden, wide = config["hidden_dim"], config["intermediate_dim"]
+        feed_forward = Work(flops=6 * hidden * wide, needed_of_all=0, activations=2 * hidden + 4 * wide)
+        return self.projection_work(config, kind) + kind.work(config, length) + feed_forward

@@ -1,13 +1,13 @@
 """The stack: which block and which attention each layer has, and which layers share sublayers.
 
-What is said here of a configuration holds for the model that is built and for its account alike.
+What is said here of a configuration holds for the model that is built and for its ledger alike.
 """
 
 from typing import get_args
 
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling import attention, blocks
-from rembed_keras.modeling.choices import chosen
+from rembed_keras.modeling.choices import chosen, described
 from rembed_keras.modeling.cost import Config, Shape
 from rembed_keras.modeling.sizes import Activation, LayerSharing, check_sizes, groups_of_layers, layers_to_keep
 
@@ -61,7 +61,8 @@ def attention_of(config: Config) -> list:
     kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
     first: dict = {}
     for owner, kind in zip(owners(config, "attention"), kinds, strict=True):
-        if first.setdefault(owner, kind) is not kind:
+        former = first.setdefault(owner, kind)
+        if former is not kind and described(former) != described(kind):
             raise UserError(
                 "layers that share their attention have it of different kinds: align layer_groups with them"
             )
@@ -153,5 +154,7 @@ def make_blocks(config: Config, dtype=None, input_is_normed: bool = True, prefix
             made[attends] = block.attention(config, kinds[layer], has_norm, dtype)
         if feeds not in made:
             made[feeds] = block.feed_forward(config, dtype)
-        stack.append(TransformerBlock(made[attends], made[feeds], name=f"{prefix}block_{layer}", dtype=dtype))
+        rematerialize = config.get("rematerialize", False)
+        name = f"{prefix}block_{layer}"
+        stack.append(TransformerBlock(made[attends], made[feeds], rematerialize, name=name, dtype=dtype))
     return stack

@@ -1,5 +1,7 @@
 """Attention sublayers: BERT's, with the norm last, and the one with the norm first and rotary positions."""
 
+from functools import partial
+
 import keras
 from keras import ops
 
@@ -17,7 +19,7 @@ class Heads(keras.layers.MultiHeadAttention):
         num_heads: H.
         head_dim: K, width of a head.
         dropout: rate on attention probabilities.
-        attend: what attends in the place of Keras's softmax; None for that.
+        attend: what attends in the place of Keras's softmax, see `attention.Global`; None for that.
         name: the layer's name.
         dtype: dtype or policy of the layer.
     """
@@ -26,13 +28,14 @@ class Heads(keras.layers.MultiHeadAttention):
         super().__init__(num_heads, head_dim, dropout=dropout, kernel_initializer=initializer(), name=name, dtype=dtype)
         self.attend = attend
 
-    def call(self, query, value, attention_mask, training=None):
+    def call(self, query, value, attention_mask, at=None, training=None):
         projections = ((self.query_dense, query), (self.key_dense, value), (self.value_dense, value))
         heads = (project(dense, tokens) for dense, tokens in projections)  # [B, S, D] -> [B, S, H, K]
         if self.attend is None:
             attended = compat.attend(self, heads, attention_mask, training)
         else:
-            attended = self.attend(*heads, attention_mask)
+            drop = partial(self._dropout_layer, training=training) if self.dropout and training else None
+            attended = self.attend(*heads, attention_mask, at, drop)
         return project(self.output_dense, attended)
 
 
@@ -77,9 +80,11 @@ class SelfAttention(Sublayer):
         }
 
     def call(self, hidden, mask, positions=None, at=None, training=None):
-        query, mask = pick(hidden, at), pick(self.kind.restrict(mask, positions), at)
-        attended = self.heads(query, hidden, attention_mask=mask, training=training)  # [B, S, D]
-        return self.norm(query + self.adapted(self.dropout(attended, training=training), query))
+        early = None if self.kind.needs_all_queries else at
+        query, mask = pick(hidden, early), pick(self.kind.restrict(mask, positions), early)
+        attended = self.heads(query, hidden, attention_mask=mask, at=at, training=training)  # [B, S, D]
+        read = pick(hidden, at)
+        return self.norm(read + self.adapted(self.dropout(attended, training=training), read))
 
 
 class RotaryAttention(Sublayer):
@@ -150,15 +155,17 @@ class RotaryAttention(Sublayer):
 
     def call(self, hidden, mask, positions=None, at=None, training=None):
         normed = hidden if self.norm is None else self.norm(hidden)
+        early = None if self.kind.needs_all_queries else at
         read = pick(normed, at)
-        query = project(self.query, read)  # [B, S, D] -> [B, S, H, K]
-        query = rotate(query, pick(positions, at), self.kind.rotary_base)
+        query = project(self.query, pick(normed, early))  # [B, S, D] -> [B, S, H, K]
+        query = rotate(query, pick(positions, early), self.kind.rotary_base)
         key = rotate(project(self.key, normed), positions, self.kind.rotary_base)
-        attended = self._attend(query, key, project(self.value, normed), pick(self.kind.restrict(mask, positions), at))
+        mask = pick(self.kind.restrict(mask, positions), early)
+        attended = self._attend(query, key, project(self.value, normed), mask, at)
         merged = self.dropout(project(self.merge, attended), training=training)  # [B, S, H, K] -> [B, S, D]
         return pick(hidden, at) + self.adapted(merged, read)
 
-    def _attend(self, query, key, value, mask):
+    def _attend(self, query, key, value, mask, at):
         if self.kind.attend is not None:
-            return self.kind.attend(query, key, value, mask)
+            return self.kind.attend(query, key, value, mask, at, drop=None)
         return ops.dot_product_attention(query, key, value, mask=mask[:, None])

@@ -1,4 +1,4 @@
-"""Ids that a table has no row for, told in a sentence before they are looked up.
+"""Ids that a table has no row for, refused in a sentence before they are looked up.
 
 JAX finds no numbers for them and goes on, TensorFlow names an index or, in a program of XLA's, takes another row.
 """

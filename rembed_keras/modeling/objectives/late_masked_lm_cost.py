@@ -18,7 +18,8 @@ def late_masked_lm_entries(config: Config, sequence_length: int, mask_rate: floa
 
 def decoder_config(encoder: Config, num_layers: int) -> dict:
     """Arguments of a decoder: the encoder's, with so many layers that share nothing."""
-    return {**encoder, "num_layers": num_layers, "layer_sharing": "none", "layer_groups": 1}
+    plain = {"layer_sharing": "none", "layer_groups": 1, "rematerialize": False}
+    return {**encoder, "num_layers": num_layers, **plain}
 
 
 def _decoder_entry(config, length, mask_rate):

@@ -6,20 +6,20 @@ device or many work on it.
 """
 
 import keras
-import keras_hub
 from keras import ops
 
 from rembed_keras.errors import check_counts
 from rembed_keras.modeling.encoder import Encoder
-from rembed_keras.modeling.heads.task_model import MaskedLMHead
+from rembed_keras.modeling.encoder_task import EncoderTask
+from rembed_keras.modeling.objectives.masked_lm_head import MaskedLMHead
 from rembed_keras.modeling.objectives.micro_batches import step_in_parts
 from rembed_keras.modeling.objectives.running_means import MeanByGroup, MeanOfNumbers, numbers
-from rembed_keras.modeling.replicas import OnReplicas, sum_over_replicas, weighted_mean
-from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again, settle_dtypes
+from rembed_keras.modeling.replicas import sum_over_replicas, weighted_mean
+from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again
 from rembed_keras.modeling.saving.configuration import made
 
 
-class PretrainingModel(OnReplicas, keras_hub.models.Task):
+class PretrainingModel(EncoderTask):
     """An encoder, whatever is dropped after pre-training, and their loss: what all objectives have in common.
 
     A subclass brings the loss and its metrics.
@@ -32,35 +32,12 @@ class PretrainingModel(OnReplicas, keras_hub.models.Task):
         name: the model's name.
     """
 
-    backbone_cls = Encoder
-
-    # keras-hub's loops would first send every batch through a preprocessor; there is none
-    fit, evaluate, predict = keras.Model.fit, keras.Model.evaluate, keras.Model.predict
-    train_on_batch, test_on_batch = (
-        keras.Model.train_on_batch,
-        keras.Model.test_on_batch,
-    )
-    predict_on_batch = keras.Model.predict_on_batch
-
     def __init__(self, encoder, inputs, outputs, arguments, name):
-        self.backbone = encoder
-        self.preprocessor = None
-        super().__init__(inputs=inputs, outputs=outputs, name=name, compile=False)
-        settle_dtypes(self)
+        super().__init__(encoder, inputs, outputs, name)
         self._arguments = arguments
         self.loss_mean = MeanOfNumbers(name="loss")
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.loss_by_group = None
-
-    @classmethod
-    def from_preset(cls, preset: str, load_weights: bool = True) -> keras.Model:
-        """As keras-hub's, which fails at a mixed policy's name unless a dtype is given; the encoder keeps its own."""
-        return super().from_preset(preset, load_weights, dtype=keras.config.dtype_policy())
-
-    @property
-    def encoder(self) -> Encoder:
-        """What is kept."""
-        return self.backbone
 
     def drop_heads(self, num_layers: int | None = None, keep: str | None = None) -> Encoder:
         """The encoder without the head: the part to fine-tune.

@@ -7,6 +7,7 @@ import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, Seed, UserError, check_counts
+from rembed_keras.modeling.blocks.stack import attention_of
 from rembed_keras.modeling.sizes import check_sequence_length
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
@@ -110,6 +111,9 @@ def _coordinates(batches, step, batch):
 
 def _check_fit(batches, encoder):
     config = encoder.get_config()
+    alone = [type(kind).__name__ for kind in attention_of(config) if not kind.takes_packed_rows]
+    if alone:
+        raise UserError(f"attention.{alone[0]} needs one document a row, and rows of a corpus are packed with several")
     pieces, rows = batches.corpus.tokenizer.vocabulary_size, config["vocabulary_size"]
     if pieces > rows:
         raise UserError(f"the corpus has {pieces} word pieces and the model vocabulary_size {rows}: they must agree")

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rembed_keras.analysis import ledger
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.attention import Global, Local, Nystrom
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 
 # how many parameters there are is no matter of the backend: the run on JAX tries some of the shapes again
@@ -119,6 +120,14 @@ def test_the_published_model():
     assert account.bytes["kept"] == 4 * 575_920_384
 
 
+ATTENTIONS = [  # of 20 tokens: in blocks that fill the row or not, and last, where some queries are picked
+    (MaskedLM, {"block": PreNorm, "attention": [Local(8), Global(), Local(6)]}),
+    (LateMaskedLM, {"attention": [Global(), Local(6)], "max_sequence_length": 20}),
+    (MaskedLM, {"attention": [Nystrom(4, iterations=3), Global(), Nystrom(3)]}),
+    (LateMaskedLM, {"block": PreNorm, "attention": [Nystrom(6), Nystrom(19)]}),
+]
+
+
 def count_products(jaxpr):
     """FLOPs of all matrix products of a traced program."""
     flops = 0
@@ -152,6 +161,7 @@ def count_products(jaxpr):
         (LateMaskedLM, {"block": PreNorm, "scalar_mix": True}, {"output_embedding_dim": 10, "decoder_layers": 1}),
         (ReplacedTokenDetection, {}, {"output_embedding_dim": 10}),
         (ReplacedTokenDetection, {"input_cutoffs": (20, 40)}, {"output_embedding_dim": 16, "coupling": "coupled"}),
+        *((make, changes, {"output_embedding_dim": 10}) for make, changes in ATTENTIONS),
     ],
 )
 def test_flops_are_those_of_the_traced_program(make, changes, arguments):
@@ -187,6 +197,7 @@ def test_flops_are_those_of_the_traced_program(make, changes, arguments):
         (LateMaskedLM, {}, {"decoder_layers": 2}),
         (LateMaskedLM, {"block": PreNorm, "scalar_mix": True, "layer_sharing": "all"}, {"decoder_layers": 1}),
         (ReplacedTokenDetection, {"input_cutoffs": (40,)}, {"generator_layers": 1}),
+        *((make, changes, {}) for make, changes in ATTENTIONS),
     ],
 )
 def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
@@ -200,6 +211,7 @@ def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
         "targets": positions,
         "target_weights": positions.astype("float32"),
         "target_shares": positions.astype("float32"),
+        "loss_scales": np.ones(1, "float32"),
     }
     variables = model.trainable_variables
 
@@ -217,12 +229,14 @@ def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
 
 
 @pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX shows what a backward pass holds, in the run on JAX")
-@pytest.mark.parametrize("block", [PostNorm, PreNorm])
-def test_activations_are_what_a_backward_pass_holds(block):
+@pytest.mark.parametrize(
+    ("block", "kind"), [(PostNorm, Global()), (PreNorm, Global()), (PreNorm, Local(16)), (PreNorm, Nystrom(8))]
+)
+def test_activations_are_what_a_backward_pass_holds(block, kind):
     import jax
 
     rows, length, predictions = 4, 64, 10
-    model = MaskedLM(Encoder(1000, 3, 4, 64, 256, 32, block=block, max_sequence_length=length), 96)
+    model = MaskedLM(Encoder(1000, 3, 4, 64, 256, 32, block=block, attention=kind, max_sequence_length=length), 96)
     ids = np.ones((rows, length), "int32")
     x = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids, "mask_positions": ids[:, :predictions]}
     frozen = [variable.value for variable in model.non_trainable_variables]

@@ -10,6 +10,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.read import read_huggingface
+from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PreNorm
 from tests.interop.models import random_model
 
@@ -136,6 +137,7 @@ def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what,
         ({"block": PreNorm}, None, "block PreNorm"),
         ({"scalar_mix": True, "head_dim": 4}, None, "head_dim 4 and scalar_mix True"),
         ({"layer_sharing": "attention"}, None, "layer_sharing 'attention'"),
+        ({"attention": [Global(), Local(4)]}, None, "with attention Local"),
         ({}, {"output_embedding_dim": 20, "output_cutoffs": (9,)}, "output_cutoffs"),
         ({"input_embedding_dim": 16, "always_project": False}, {"output_embedding_dim": 20}, "width is 20"),
     ],

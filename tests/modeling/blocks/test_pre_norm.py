@@ -1,4 +1,4 @@
-"""Today's block against the same sums in NumPy and float64, and against Hugging Face's ModernBERT."""
+"""Pre-norm blocks against the same sums in NumPy and float64, and against Hugging Face's ModernBERT."""
 
 import keras
 import numpy as np
@@ -6,6 +6,7 @@ import pytest
 from keras_hub.layers import RotaryEmbedding
 
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.layers.rotary import rotate
 from tests.forward import forward
@@ -28,6 +29,7 @@ def turn(x, base=10_000.0):
 
 
 def encode(encoder, token_ids):
+    """All hidden states of one document, its attention `Global` or `Local`."""
     w = reference.weights_of(encoder)
     x = scale_norm(w["embeddings/token/embeddings"][token_ids], w["embeddings/norm/gamma"])
     if "projection/kernel" in w:
@@ -40,7 +42,11 @@ def encode(encoder, token_ids):
         query, key, value = (
             np.einsum("sd,dhk->shk", normed, w[f"{name}/{part}/kernel"]) for part in ("query", "key", "value")
         )
-        scores = np.einsum("qhk,shk->hqs", turn(query), turn(key)) / np.sqrt(query.shape[-1])
+        base = block.attention.kind.rotary_base
+        scores = np.einsum("qhk,shk->hqs", turn(query, base), turn(key, base)) / np.sqrt(query.shape[-1])
+        reach = getattr(block.attention.kind, "window", 2 * len(x)) // 2
+        index = np.arange(len(x))
+        scores[:, np.abs(index[:, None] - index) > reach] = -np.inf
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         attended = np.einsum("hqs,shk->qhk", shares / shares.sum(-1, keepdims=True), value)
         x = x + np.einsum("qhk,hkd->qd", attended, w[f"{name}/merge/kernel"])
@@ -55,6 +61,15 @@ def encode(encoder, token_ids):
 @pytest.mark.parametrize("width", [6, 16])
 def test_equals_the_reference_in_float64(width):
     encoder = make_encoder(**PRE_NORM, input_embedding_dim=width, num_layers=3)
+    outputs = forward(encoder, make_inputs([[FIRST]], 7))["hidden_states"]
+    for ours, theirs in zip(outputs, encode(encoder, np.array(FIRST[0])), strict=True):
+        np.testing.assert_allclose(ours[0], theirs, atol=5e-5)
+
+
+@pytest.mark.parametrize("window", [2, 4, 5, 12])
+def test_alternating_local_attention_equals_the_reference_in_float64(window):
+    pattern = [Global(rotary_base=160.0), Local(window, rotary_base=10.0), Local(window, rotary_base=10.0)]
+    encoder = make_encoder(**PRE_NORM, num_layers=4, attention=pattern)
     outputs = forward(encoder, make_inputs([[FIRST]], 7))["hidden_states"]
     for ours, theirs in zip(outputs, encode(encoder, np.array(FIRST[0])), strict=True):
         np.testing.assert_allclose(ours[0], theirs, atol=5e-5)
@@ -100,7 +115,13 @@ def test_cutting_keeps_the_first_block():
         encoder.with_layers(2, "top")
 
 
-def test_equals_hugging_faces_modernbert_on_random_weights(peers):
+LOCAL = Local(4, rotary_base=50.0)
+
+
+@pytest.mark.parametrize(
+    ("every", "attention"), [(1, None), (3, [Global(), LOCAL, LOCAL])], ids=["global", "alternating"]
+)
+def test_equals_hugging_faces_modernbert_on_random_weights(peers, every, attention):
     torch, transformers = peers
     torch.manual_seed(0)
     theirs = transformers.ModernBertModel(
@@ -108,10 +129,12 @@ def test_equals_hugging_faces_modernbert_on_random_weights(peers):
             vocab_size=50,
             hidden_size=16,
             intermediate_size=24,
-            num_hidden_layers=3,
+            num_hidden_layers=4,
             num_attention_heads=2,
-            global_attn_every_n_layers=1,
+            global_attn_every_n_layers=every,
             global_rope_theta=10_000.0,
+            local_attention=4,
+            local_rope_theta=50.0,
             initializer_range=0.5,
             pad_token_id=0,
             bos_token_id=2,
@@ -122,7 +145,7 @@ def test_equals_hugging_faces_modernbert_on_random_weights(peers):
             reference_compile=False,
         )
     ).eval()
-    ours = make_encoder(**PRE_NORM, input_embedding_dim=16, num_layers=3)
+    ours = make_encoder(**PRE_NORM, input_embedding_dim=16, num_layers=4, attention=attention)
     values = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
     ours.token_embedding.embeddings.assign(values["embeddings.tok_embeddings.weight"])
     ours.parts.embeddings.norm.gamma.assign(values["embeddings.norm.weight"])

@@ -1,8 +1,10 @@
 import keras
+import keras_hub
 import numpy as np
 import pytest
 
-from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Adapters, Blocks, Classifier, Encoder, Lora, Regressor, SpanExtractor, Tagger, tune
 from tests.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
@@ -49,3 +51,93 @@ def test_padded_tags_count_nothing():
 def test_number_of_outputs_is_checked():
     with pytest.raises(ValueError, match="classifier: the number of outputs is 0"):
         Classifier(make_encoder(), 0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda encoder: Classifier(encoder, 3),
+        lambda encoder: Tagger(backbone=encoder, num_tags=5),
+        lambda encoder: SpanExtractor(backbone=encoder),
+        lambda encoder: Regressor(backbone=encoder, dropout=0.2),
+    ],
+)
+def test_presets_hold_the_head_and_the_encoder(make, tmp_path):
+    model = make(make_encoder())
+    assert isinstance(model, keras_hub.models.Task) and model.backbone is model.encoder
+    model.head.set_weights([np.random.default_rng(0).normal(size=weight.shape) for weight in model.head.weights])
+    model.save_to_preset(str(tmp_path / "preset"))
+    again = type(model).from_preset(str(tmp_path / "preset"))
+    assert again.get_config() == model.get_config()
+    np.testing.assert_array_equal(forward(again, INPUTS), forward(model, INPUTS))
+    encoder = Encoder.from_preset(str(tmp_path / "preset"))
+    ours, theirs = (forward(each, INPUTS)["sequence_output"] for each in (encoder, model.encoder))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("methods", [[Adapters(3)], [Lora(2)], [Blocks([-1])]], ids=["adapters", "lora", "blocks"])
+def test_presets_hold_what_fine_tuning_added(methods, tmp_path):
+    model = Classifier(make_encoder(), 3)
+    tune(model, methods)
+    rng = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape))
+    model.save_to_preset(str(tmp_path / "preset"))
+    again = Classifier.from_preset(str(tmp_path / "preset"))
+    trained, expected = (sorted(variable.path for variable in each.trainable_variables) for each in (again, model))
+    assert trained == expected
+    np.testing.assert_allclose(forward(again, INPUTS), forward(model, INPUTS), atol=1e-5)
+
+
+def test_a_head_is_put_on_an_encoders_preset(tmp_path):
+    encoder = make_encoder()
+    encoder.save_to_preset(str(tmp_path / "preset"))
+    model = Classifier.from_preset(str(tmp_path / "preset"), num_classes=3, dropout=0.3)
+    assert (model.num_classes, model.get_config()["dropout"]) == (3, 0.3)
+    ours, theirs = (forward(each, INPUTS)["sequence_output"] for each in (model.encoder, encoder))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_one_encoder_is_given():
+    for arguments in ({}, {"encoder": make_encoder(), "backbone": make_encoder()}):
+        with pytest.raises(UserError, match="classifier needs an encoder, as encoder= or"):
+            Classifier(num_classes=3, **arguments)
+
+
+def test_rematerialized_blocks_take_the_same_step_in_fine_tuning():
+    steps = []
+    for rematerialize in (False, True):
+        keras.utils.set_random_seed(4)
+        model = Classifier(make_encoder(rematerialize=rematerialize), 3, dropout=0.0)
+        before = [weight.numpy() for weight in model.weights]
+        model.compile(keras.optimizers.SGD(0.5))
+        model.train_on_batch(INPUTS, np.array([0, 2, 0, 2]))
+        steps.append([weight.numpy() - old for weight, old in zip(model.weights, before, strict=True)])
+    assert max(np.abs(change).max() for change in steps[0]) > 1e-3
+    for plain, again in zip(*steps, strict=True):
+        np.testing.assert_allclose(again, plain, atol=1e-6)
+
+
+@pytest.mark.parametrize("rematerialize", [False, True])
+def test_rematerialized_blocks_are_computed_again_in_fine_tuning(rematerialize):
+    model = Classifier(make_encoder(rematerialize=rematerialize), 3, dropout=0.0)
+    if keras.config.backend() == "jax":
+        import jax
+
+        def loss(values):
+            with keras.StatelessScope([*zip(model.trainable_variables, values, strict=True)]):
+                return model(INPUTS, training=True).sum()
+
+        program = str(jax.make_jaxpr(jax.grad(loss))([variable.value for variable in model.trainable_variables]))
+        assert program.count("remat") >= model.encoder.num_layers if rematerialize else "remat" not in program
+        return
+    import tensorflow as tf
+
+    calls = []
+    attention = model.encoder.parts.blocks[0].attention
+    called = attention.call
+    attention.call = lambda *args, **kwargs: calls.append(None) or called(*args, **kwargs)
+    with tf.GradientTape() as tape:
+        scores = tf.reduce_sum(model(INPUTS, training=True))
+    tape.gradient(scores, model.trainable_variables)
+    assert len(calls) == 1 + rematerialize

@@ -109,7 +109,7 @@ def test_rematerialised_blocks_are_computed_again(rematerialize):
 
     model = make_model(rematerialize=rematerialize)
     x, y, weights = make_batch()
-    x |= {"targets": y, "target_weights": weights, "target_shares": weights / 4}
+    x |= {"targets": y, "target_weights": weights, "target_shares": weights / 4, "loss_scales": weights[:, 0]}
     variables = model.trainable_variables
 
     def loss(values):

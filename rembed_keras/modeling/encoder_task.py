@@ -1,0 +1,49 @@
+"""A keras-hub `Task` whose backbone is an encoder: what pre-training models and task models have in common."""
+
+import keras
+import keras_hub
+
+from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.replicas import OnReplicas
+from rembed_keras.modeling.saving.changes import settle_dtypes
+
+
+class EncoderTask(OnReplicas, keras_hub.models.Task):
+    """A model around an encoder, with presets: `save_to_preset` and `from_preset`.
+
+    Args:
+        encoder: an `Encoder`.
+        inputs: the model's symbolic inputs, a dict.
+        outputs: its symbolic outputs.
+        name: the model's name.
+    """
+
+    backbone_cls = Encoder
+
+    # keras-hub's loops would first send every batch through a preprocessor; there is none
+    fit, evaluate, predict = keras.Model.fit, keras.Model.evaluate, keras.Model.predict
+    train_on_batch, test_on_batch = keras.Model.train_on_batch, keras.Model.test_on_batch
+    predict_on_batch = keras.Model.predict_on_batch
+
+    def __init__(self, encoder, inputs, outputs, name):
+        self.backbone = encoder
+        self.preprocessor = None
+        super().__init__(inputs=inputs, outputs=outputs, name=name, compile=False)
+        settle_dtypes(self)
+
+    @classmethod
+    def from_preset(cls, preset: str, load_weights: bool = True, **arguments) -> keras.Model:
+        """As keras-hub's, which fails at a mixed policy's name unless a dtype is given; the encoder keeps its own.
+
+        Args:
+            preset: a folder that `save_to_preset` wrote; an encoder's own will do for a task model, whose head is then
+                new.
+            load_weights: whether to load them, or to leave new ones.
+            arguments: of the model, for example `num_classes`; those of the preset by default.
+        """
+        return super().from_preset(preset, load_weights, dtype=keras.config.dtype_policy(), **arguments)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder, which keras-hub calls the backbone."""
+        return self.backbone

@@ -1,0 +1,37 @@
+"""Regression: one number for a text, or a pair of texts."""
+
+import keras
+from keras import ops
+
+from rembed_keras.errors import Share
+from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.heads.task_model import TaskModel
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Regressor(TaskModel):
+    """Scores a text, or a pair of texts, with one number: output [B].
+
+    Args:
+        encoder: an `Encoder`.
+        dropout: rate before the head, while training.
+        name: the model's name.
+        backbone: what keras-hub calls the encoder; one of the two is given.
+
+    Inputs as the encoder's. Trained on numbers [B] with mean squared error.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder | None = None,
+        dropout: Share = 0.1,
+        name: str = "regressor",
+        backbone: Encoder | None = None,
+    ):
+        super().__init__(encoder, 1, dropout, name, backbone)
+
+    def arrange(self, scores, inputs):
+        return scores[:, 0]  # [B, 1] -> [B]
+
+    def losses_of(self, y, y_pred):
+        return ops.square(ops.cast(y, y_pred.dtype) - y_pred)

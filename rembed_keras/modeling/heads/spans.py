@@ -1,0 +1,32 @@
+"""Extractive question answering: a span of the text."""
+
+import keras
+from keras import ops
+
+from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.heads.task_model import TaskModel
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class SpanExtractor(TaskModel):
+    """Finds an answer in a text: logits [B, 2, S] of its first and its last token.
+
+    Args:
+        encoder: an `Encoder`.
+        name: the model's name.
+        backbone: what keras-hub calls the encoder; one of the two is given.
+
+    Inputs as the encoder's; padding can't be chosen. Trained on positions int [B, 2] with cross-entropy.
+    """
+
+    reads = "sequence_output"
+
+    def __init__(self, encoder: Encoder | None = None, name: str = "span_extractor", backbone: Encoder | None = None):
+        super().__init__(encoder, 2, 0.0, name, backbone)
+
+    def arrange(self, scores, inputs):
+        padding = ops.cast(ops.logical_not(inputs["padding_mask"]), scores.dtype)[:, None, :]  # [B, 1, S]
+        return ops.transpose(scores, (0, 2, 1)) - 1e9 * padding  # [B, S, 2] -> [B, 2, S]
+
+    def get_config(self):
+        return {key: value for key, value in super().get_config().items() if key != "dropout"}
