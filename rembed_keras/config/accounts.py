@@ -24,7 +24,8 @@ def account(recipe: Recipe) -> Ledger | None:
         return None
     encoder = recipe.arguments(stage["encoder"])
     encoder |= {name: _made(recipe, encoder[name]) for name in PARTS if name in encoder}
-    config = recipe.arguments(stage["model"]) | {"encoder": encoder}
+    config = {name: _described(recipe, value) for name, value in recipe.arguments(stage["model"]).items()}
+    config["encoder"] = encoder
     data = recipe.arguments(stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else {}
     try:
         rate = data.get("mask_rate", 0.15)
@@ -36,6 +37,15 @@ def account(recipe: Recipe) -> Ledger | None:
         raise
     except (TypeError, ValueError, ArithmeticError):
         raise UserError(f"a size of {stage['encoder'].selector} or {stage['model'].selector} is no number") from None
+
+
+def _described(recipe, value):
+    """An argument of an objective, with objectives among it as configurations that bring their ledger entries."""
+    if isinstance(value, list | tuple):
+        return [_described(recipe, each) for each in value]
+    if not isinstance(value, Reference):
+        return value
+    return {"config": recipe.arguments(value), "ledger_entries": _entries_of(value.target)}
 
 
 def _entries_of(objective: str):

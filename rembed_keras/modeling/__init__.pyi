@@ -6,6 +6,7 @@ from .heads.task_model import Tagger as Tagger
 from .objectives.late_masked_lm import LateMaskedLM as LateMaskedLM
 from .objectives.masked_lm import MaskedLM as MaskedLM
 from .objectives.replaced_tokens import ReplacedTokenDetection as ReplacedTokenDetection
+from .objectives.sum import Sum as Sum
 from .tuning import tune as tune
 from .tuning import tuned as tuned
 from .ways import Adapters as Adapters

@@ -13,7 +13,7 @@ from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
 from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.replicas import OnReplicas, weighted_mean
+from rembed_keras.modeling.replicas import OnReplicas, layers_loss, num_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.tuning import tune
@@ -139,10 +139,10 @@ class TaskModel(OnReplicas, keras.Model):
         return ops.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Mean loss of the weighted predictions of all replicas."""
+        """Mean loss of the weighted predictions of all replicas, and what layers add to it."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        return weighted_mean(self.losses_of(y, y_pred), sample_weight)
+        return weighted_mean(self.losses_of(y, y_pred), sample_weight) + layers_loss(self) / num_replicas()
 
     def get_config(self):
         ways = [keras.saving.serialize_keras_object(way) for way in self.ways]

@@ -12,7 +12,7 @@ from rembed_keras.modeling.layers.embeddings import document_positions, look_up_
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
-from rembed_keras.modeling.objectives.pretraining import WordPrediction, chosen, make_head, with_mask_positions
+from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction, chosen, make_head, with_mask_positions
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -89,7 +89,7 @@ class LateMasking(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class LateMaskedLM(WordPrediction):
+class LateMaskedLM(MaskedTokenPrediction):
     """Masked-language-model pre-training in which [MASK] enters late, so that many tokens can be hidden cheaply.
 
     Args:

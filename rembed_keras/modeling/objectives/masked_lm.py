@@ -5,11 +5,11 @@ import keras
 from rembed_keras.errors import Count
 from rembed_keras.modeling.blocks.stack import layers_of_cut
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
-from rembed_keras.modeling.objectives.pretraining import WordPrediction, make_head, with_mask_positions
+from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction, make_head, with_mask_positions
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class MaskedLM(WordPrediction):
+class MaskedLM(MaskedTokenPrediction):
     """Masked-language-model pre-training of an encoder, with an output embedding of any width.
 
     Args:

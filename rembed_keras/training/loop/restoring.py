@@ -11,6 +11,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.objectives import PretrainingModel
 from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.modeling.saving.configuration import class_of, made
 from rembed_keras.modeling.saving.filling import blank
@@ -47,8 +48,8 @@ def _made(found, config, kind):
     """What a part of a checkpoint's configuration describes, no larger than the files beside it."""
     try:
         sizes = config["config"]
-        whole = sizes if "output_embedding_dim" in sizes else sizes.get("encoder", sizes)
         entries = getattr(class_of(config.get("class_name")), "ledger_entries", None)
+        whole = sizes if entries is not None else sizes.get("encoder", sizes)
         if ledger(whole, entries=entries).total > sum(file.stat().st_size for file in found.path.glob("*.safetensors")):
             raise UserError("it tells of a larger model than its files hold")
         return made(config, kind)
@@ -105,6 +106,9 @@ def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:
 
 def parts_of(model) -> dict[str, list]:
     """A model's weights by the file that they are saved in: its encoder's are kept, the others are a head's."""
+    if isinstance(model, PretrainingModel):
+        model.fold()
+        return {"encoder": model.encoder.weights, "head": model.droppable_variables}
     kept = {id(weight) for weight in model.encoder.weights}
     head = [weight for weight in model.weights if id(weight) not in kept]
     return {"encoder": model.encoder.weights, "head": head}
