@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.heads.vocabulary_loss import score_words, vocabulary_losses
+from rembed_keras.modeling.heads.vocabulary_loss import score_tokens, vocabulary_losses
 from rembed_keras.modeling.layers.couplings import COUPLINGS
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, make_table
@@ -151,7 +151,7 @@ class OutputEmbedding(keras.layers.Layer):
         return keras.KerasTensor((*features.shape[:-1], self.vocabulary_size), dtype="float32")
 
     def call(self, features):
-        return score_words(self.coupling.scoring(features), self.bias)  # [..., E_out] -> [..., V]
+        return score_tokens(self.coupling.scoring(features), self.bias)  # [..., E_out] -> [..., V]
 
     def losses(self, features, targets, weights, chunk_size, training=None, scale=1.0):
         """Losses of features [..., E_out] for words int [...], of which no more than a chunk's logits exist at a time.

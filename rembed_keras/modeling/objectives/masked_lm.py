@@ -1,4 +1,4 @@
-"""The objective of BERT and RemBERT: words are hidden, the encoder reads what is left, and a head names the words."""
+"""The objective of BERT and RemBERT: tokens are masked, and a head predicts them."""
 
 import keras
 
@@ -27,7 +27,7 @@ class MaskedLM(MaskedTokenPrediction):
         name: the model's name.
 
     Inputs as the encoder's and `mask_positions` int [B, P]; `predict` gives logits [B, P, V]. `fit` takes `y` int
-    [B, P], the hidden tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction. The loss is the
+    [B, P], the masked tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction. The loss is the
     model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
 
     Raises:
@@ -57,7 +57,7 @@ class MaskedLM(MaskedTokenPrediction):
         micro_batches: Count = 1,
         name="masked_lm",
     ):
-        layers_of_cut(encoder.get_config(), kept_layers, keep)  # before anything is paid for a cut that cannot be made
+        layers_of_cut(encoder.get_config(), kept_layers, keep)  # before anything is built for a cut that cannot be made
         head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
         arguments = {
             "output_embedding_dim": output_embedding_dim,

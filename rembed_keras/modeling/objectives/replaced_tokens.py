@@ -72,7 +72,7 @@ class DisentangledEmbedding(keras.layers.Layer):
         zeros = {"embeddings_initializer": "zeros", "dtype": self.variable_dtype}
         self.difference = LookupTable(token.input_dim, token.output_dim, name="difference", **zeros)
         if not is_blank():
-            shared.embeddings.assign(token.embeddings)
+            shared.embeddings.assign(ops.copy(token.embeddings))  # JAX would have both hold one array
 
     def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
         self.difference.build()

@@ -108,7 +108,7 @@ def test_losses_of_layers_are_added_once_and_logged(micro_batches):
     model = with_penalty(MaskedLM, micro_batches=micro_batches)
     plain = MaskedLM(make_encoder(num_layers=1), 20)
     for variable, value in zip(plain.weights, model.weights, strict=True):
-        variable.assign(value)
+        variable.assign(value.numpy())
     expected = penalty_of(model, x)
     for each in (plain, model):
         each.compile(keras.optimizers.SGD(0.1), **QUICK)
@@ -137,7 +137,7 @@ def test_losses_of_layers_move_what_they_are_of():
     x, y, weights = make_batch()
     plain, model = MaskedLM(make_encoder(num_layers=1), 20), with_penalty(MaskedLM)
     for variable, value in zip(model.weights, plain.weights, strict=True):
-        variable.assign(value)
+        variable.assign(value.numpy())
     kernel = model.encoder.parts.projection.kernel
     start, rng = kernel.numpy(), np.random.default_rng(0)
     directions, slopes = rng.normal(0, 1, (3, *start.shape)), []

@@ -73,11 +73,11 @@ def test_a_step_is_the_weighted_sum_of_the_objectives_steps():
 def test_weights_change_at_their_steps():
     model = make_sum([1.0, {0: 0.0, 2: 3.0}])
     model.compile(optimizer="sgd", jit_compile=keras.config.backend() == "jax")
-    told = []
+    seen = []
     for _ in range(4):
-        told.append(model.train_on_batch(*make_batch(), return_dict=True)["replaced_token_detection/weight"])
+        seen.append(model.train_on_batch(*make_batch(), return_dict=True)["replaced_token_detection/weight"])
         model.reset_metrics()
-    np.testing.assert_allclose(told, [0, 0, 3, 3])
+    np.testing.assert_allclose(seen, [0, 0, 3, 3])
     assert model.test_on_batch(*make_batch(), return_dict=True)["replaced_token_detection/weight"] == 3
 
 
@@ -116,15 +116,15 @@ def test_it_comes_back_and_drops_its_heads(tmp_path):
 
 def test_the_ledger_counts_the_encoder_once():
     model = make_sum(objectives=(masked, detection, lambda encoder: LateMaskedLM(encoder, 20, 1, name="late")))
-    account = ledger(model)
-    assert account.kept == model.drop_heads().count_params()
-    assert account.total == model.count_params() - sum("seed" in weight.path for weight in model.weights) * 2
+    costs = ledger(model)
+    assert costs.kept == model.drop_heads().count_params()
+    assert costs.total == model.count_params() - sum("seed" in weight.path for weight in model.weights) * 2
     trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
-    assert account.optimizer_bytes["total"] == 2 * 4 * trained
-    assert len({entry.name for entry in account.entries}) == len(account.entries)
+    assert costs.optimizer_bytes["total"] == 2 * 4 * trained
+    assert len({entry.name for entry in costs.entries}) == len(costs.entries)
     singles = [ledger(each) for each in model.objectives]
     for columns in ("flops", "training_flops", "activation_bytes"):
-        assert getattr(account, columns)["total"] == sum(getattr(single, columns)["total"] for single in singles)
+        assert getattr(costs, columns)["total"] == sum(getattr(single, columns)["total"] for single in singles)
 
 
 @pytest.mark.parametrize(
