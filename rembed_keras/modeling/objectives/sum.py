@@ -39,7 +39,7 @@ class Sum(PretrainingModel):
         UserError: for no objectives, two of one name, weights that are not one for each, or an objective that cannot
             share its encoder or cuts it, or has micro-batches of its own.
 
-    >>> from rembed_keras.modeling import MaskedLM, ReplacedTokenDetection
+    >>> from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
     >>> encoder = Encoder(100, num_layers=2, num_heads=4, hidden_dim=16, intermediate_dim=16, input_embedding_dim=4)
     >>> both = [lambda each: MaskedLM(each, 8), lambda each: ReplacedTokenDetection(each, 8, generator_layers=1)]
     >>> model = Sum(encoder, both, weights=[1.0, {0: 0.1, 1000: 1.0}])
