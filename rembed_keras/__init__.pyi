@@ -12,5 +12,6 @@ from .modeling.heads.tagging import Tagger as Tagger
 from .modeling.objectives.late_masked_lm import LateMaskedLM as LateMaskedLM
 from .modeling.objectives.masked_lm import MaskedLM as MaskedLM
 from .modeling.objectives.replaced_tokens import ReplacedTokenDetection as ReplacedTokenDetection
+from .modeling.objectives.sum import Sum as Sum
 from .training.optimizers.adamw import AdamW as AdamW
 from .training.optimizers.adamw import WarmupLinearDecay as WarmupLinearDecay

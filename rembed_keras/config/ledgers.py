@@ -47,7 +47,8 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
 def _ledger(recipe, encoder, model, mixture):
     sizes = recipe.arguments(encoder)
     sizes |= {name: _made(recipe, encoder, sizes[name]) for name in PARTS if name in sizes}
-    config = recipe.arguments(model) | {"encoder": sizes}
+    config = {name: _described(recipe, model, value) for name, value in recipe.arguments(model).items()}
+    config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
     rate = data.get("mask_rate", 0.15)
     rate = max(rate.values()) if isinstance(rate, dict) else rate
@@ -103,6 +104,16 @@ def _entries_of(objective: str):
     if entries is None:
         raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
     return entries
+
+
+def _described(recipe, outer, value):
+    """An argument of an objective, with objectives among it as configurations that bring their ledger entries."""
+    if isinstance(value, list | tuple):
+        return [_described(recipe, outer, each) for each in value]
+    if not isinstance(value, Reference):
+        return value
+    part = _within(outer, value)
+    return {"config": recipe.arguments(part), "ledger_entries": _entries_of(part.target)}
 
 
 def _made(recipe, outer, value):

@@ -6,3 +6,4 @@ from .heads.tagging import Tagger as Tagger
 from .objectives.late_masked_lm import LateMaskedLM as LateMaskedLM
 from .objectives.masked_lm import MaskedLM as MaskedLM
 from .objectives.replaced_tokens import ReplacedTokenDetection as ReplacedTokenDetection
+from .objectives.sum import Sum as Sum

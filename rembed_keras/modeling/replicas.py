@@ -66,6 +66,36 @@ def weighted_mean(values, weights=None):
     return ops.divide_no_nan(ops.sum(values * weights), sum_over_replicas(ops.sum(weights)))
 
 
+def shares(weights):
+    """Weights, of any shape, as shares of the sum of those of all replicas; zeros where that is 0.
+
+    >>> ops.convert_to_numpy(shares(np.array([1.0, 3.0], "float32"))).tolist()
+    [0.25, 0.75]
+    """
+    return ops.divide_no_nan(weights, sum_over_replicas(ops.sum(weights)))
+
+
+def layers_loss(model: keras.Model):
+    """What a model's layers added to the loss when it was last called, and its regularizers add: a float32 scalar.
+
+    A layer's loss is taken to be a mean over rows, as Keras's activity regularizers are. So a replica's share of it, or
+    a micro-batch's, is that of its rows, and a regularizer of weights, which each of them computes, counts once.
+    """
+    return sum((ops.cast(ops.sum(loss), "float32") for loss in model.losses), start=ops.zeros((), "float32"))
+
+
+def may_add_losses(layer: keras.layers.Layer) -> bool:
+    """Whether a layer may have a loss of its own: it has a regularizer, or is neither Keras's nor ours.
+
+    >>> may_add_losses(keras.layers.Dense(2)), may_add_losses(keras.layers.Dense(2, activity_regularizer="l2"))
+    (False, True)
+    """
+    if type(layer).__module__.split(".")[0] not in ("keras", "rembed_keras"):  # whose `call` may use `add_loss`
+        return True
+    weights = [weight for weight in layer.weights if weight.regularizer is not None]
+    return layer.activity_regularizer is not None or bool(weights)
+
+
 class OnReplicas(compat.BuildsFromItsReplica):
     """Mends what Keras's `fit` does under strategies of TensorFlow; a mixin that stands before the model's class.
 

@@ -10,7 +10,7 @@ from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.replicas import weighted_mean
+from rembed_keras.modeling.replicas import layers_loss, num_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again
 from rembed_keras.modeling.saving.configuration import made
 
@@ -69,10 +69,10 @@ class TaskModel(EncoderTask):
         return ops.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Mean loss of the weighted predictions of all replicas."""
+        """Mean loss of the weighted predictions of all replicas, and what layers add to it."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        return weighted_mean(self.losses_of(y, y_pred), sample_weight)
+        return weighted_mean(self.losses_of(y, y_pred), sample_weight) + layers_loss(self) / num_replicas()
 
     def adapt(self, methods) -> None:
         """Applies fine-tuning methods, each of which says what of the encoder is trained; see `adaptation.tune`."""

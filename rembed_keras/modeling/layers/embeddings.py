@@ -10,10 +10,10 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.heads.vocabulary_loss import score_tokens, vocabulary_losses
 from rembed_keras.modeling.layers.couplings import COUPLINGS
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, make_table
-from rembed_keras.modeling.objectives.vocabulary_loss import score_words, vocabulary_losses
 
 
 def document_positions(padding_mask):
@@ -106,7 +106,10 @@ class InputEmbedding(keras.layers.Layer):
 
     def call(self, token_ids, segment_ids, padding_mask, training=None):
         check_rows(token_ids, self.token.input_dim, BEYOND["token"])
-        embedded = self.token(token_ids)  # [B, S] -> [B, S, E_in]
+        return self.finish(self.token(token_ids), segment_ids, padding_mask, training=training)
+
+    def finish(self, embedded, segment_ids, padding_mask, training=None):
+        """What it makes of the rows of tokens [B, S, E_in]: segments and positions are added, and all is normalised."""
         if self.segment is not None:
             check_rows(segment_ids, self.segment.input_dim, BEYOND["segment"])
             embedded = embedded + self.segment(segment_ids)
@@ -148,7 +151,7 @@ class OutputEmbedding(keras.layers.Layer):
         return keras.KerasTensor((*features.shape[:-1], self.vocabulary_size), dtype="float32")
 
     def call(self, features):
-        return score_words(self.coupling.scoring(features), self.bias)  # [..., E_out] -> [..., V]
+        return score_tokens(self.coupling.scoring(features), self.bias)  # [..., E_out] -> [..., V]
 
     def losses(self, features, targets, weights, chunk_size, training=None, scale=1.0):
         """Losses of features [..., E_out] for words int [...], of which no more than a chunk's logits exist at a time.

@@ -1,6 +1,6 @@
-"""An objective in which [MASK] enters late: the encoder reads what is not hidden, and a small decoder fills the gaps.
+"""An objective in which [MASK] enters late: the encoder reads the other tokens, a small decoder predicts.
 
-The decoder is capacity that exists in pre-training only, and what it saves the encoder from reading pays for it.
+The decoder is capacity that exists in pre-training only, and the tokens that the encoder is spared pay for it.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from rembed_keras.modeling.layers.embeddings import document_positions, look_up_
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
-from rembed_keras.modeling.objectives.pretraining import WordPrediction, chosen, make_head, with_mask_positions
+from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction, chosen, make_head, with_mask_positions
 from rembed_keras.modeling.sizes import Coupling
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class LateMasking(keras.layers.Layer):
-    """Encodes what is not hidden, then lets a decoder see the gaps.
+    """Encodes the tokens that are not masked, then lets a decoder see all positions.
 
     The encoder's rows are shorter by P tokens, which is what it saves. In a row with empty slots as many of the last
     tokens are left out and come in late as well, so that all rows are of one length.
@@ -33,7 +33,7 @@ class LateMasking(keras.layers.Layer):
         dtype: dtype or policy of the layer.
 
     Call arguments: `token_ids`, `segment_ids`, `padding_mask` int [B, S] and `mask_positions` int [B, P]. Returns
-    [B, S, D], or, with `only_hidden`, what the hidden tokens have of it, [B, P, D].
+    [B, S, D], or, with `only_masked`, those of the masked tokens alone, [B, P, D].
     """
 
     def __init__(self, encoder, decoder_layers, name=None, dtype=None):
@@ -60,26 +60,26 @@ class LateMasking(keras.layers.Layer):
                 part.build(shape)
 
     def compute_output_spec(
-        self, token_ids, segment_ids, padding_mask, mask_positions, only_hidden=False, training=None
+        self, token_ids, segment_ids, padding_mask, mask_positions, only_masked=False, training=None
     ):
         return keras.KerasTensor(
-            (*(mask_positions if only_hidden else token_ids).shape, self.hidden_dim), dtype=self.compute_dtype
+            (*(mask_positions if only_masked else token_ids).shape, self.hidden_dim), dtype=self.compute_dtype
         )
 
-    def call(self, token_ids, segment_ids, padding_mask, mask_positions, only_hidden=False, training=None):
+    def call(self, token_ids, segment_ids, padding_mask, mask_positions, only_masked=False, training=None):
         length = ops.shape(token_ids)[1]
         positions = document_positions(padding_mask)  # [B, S]
-        hidden = ops.sum(chosen(mask_positions, length), axis=1) > 0  # [B, S]
+        is_masked = ops.sum(chosen(mask_positions, length), axis=1) > 0  # [B, S]
         index = ops.cumsum(ops.ones_like(token_ids), axis=1) - 1
-        seen = ops.argsort(ops.cast(hidden, "int32") * length + index, axis=1)  # what is not hidden, in order, first
+        seen = ops.argsort(ops.cast(is_masked, "int32") * length + index, axis=1)  # in order, those not masked first
         seen = seen[:, : length - ops.shape(mask_positions)[1]]  # [B, S] -> [B, S - P]
         parts = self.encoder.parts
         embedded = parts.embed(token_ids, segment_ids, padding_mask, training=training)  # [B, S, D]
         embedded = pick(embedded, seen)  # [B, S, D] -> [B, S - P, D]
         documents, places = (pick(ids, seen) for ids in (padding_mask, positions))
         encoded, _ = parts.transform(embedded, documents, places, training=training)
-        rank = ops.cumsum(ops.cast(ops.logical_not(hidden), "int32"), axis=1) - 1  # place of a token in `seen`
-        is_late = ops.logical_or(hidden, rank >= ops.shape(seen)[1])
+        rank = ops.cumsum(ops.cast(ops.logical_not(is_masked), "int32"), axis=1) - 1  # place of a token in `seen`
+        is_late = ops.logical_or(is_masked, rank >= ops.shape(seen)[1])
         rank = ops.clip(rank, 0, ops.shape(seen)[1] - 1)
         filled = pick(encoded, rank)  # [B, S - P, D] -> [B, S, D]
         filled = ops.where(is_late[:, :, None], ops.cast(self.gap, filled.dtype), filled)
@@ -87,25 +87,25 @@ class LateMasking(keras.layers.Layer):
             filled = filled + look_up_positions(self.position, padding_mask)
         mask = attention_mask(padding_mask)
         for block in self.blocks:
-            at = mask_positions if only_hidden and block is self.blocks[-1] else None
+            at = mask_positions if only_masked and block is self.blocks[-1] else None
             filled = block(filled, mask, positions, at=at, training=training)
         return filled if self.norm is None else self.norm(filled)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class LateMaskedLM(WordPrediction):
-    """Masked-language-model pre-training in which [MASK] enters late, so that many tokens can be hidden cheaply.
+class LateMaskedLM(MaskedTokenPrediction):
+    """Masked-language-model pre-training in which [MASK] enters late, so that many tokens can be masked cheaply.
 
     Args:
-        encoder: an `Encoder`; what is kept. It never sees a hidden token nor anything in its place.
+        encoder: an `Encoder`; what is kept. It never sees a masked token nor anything in its place.
         output_embedding_dim: E_out; dropped after pre-training.
-        decoder_layers: blocks that see the gaps; dropped too.
+        decoder_layers: blocks that see the masked positions; dropped too.
         coupling: as in `MaskedLM`.
         output_cutoffs: as in `MaskedLM`.
         loss_chunk, micro_batches: as in `MaskedLM`.
         name: the model's name.
 
-    Inputs, outputs, loss and logs as `MaskedLM`'s. What stands at hidden positions in `token_ids` is not read.
+    Inputs, outputs, loss and logs as `MaskedLM`'s. What stands at masked positions in `token_ids` is not read.
 
     Raises:
         ValueError: for an unknown coupling, widths that a coupling cannot share, or no layers.
@@ -146,4 +146,4 @@ class LateMaskedLM(WordPrediction):
         self.masking = masking
 
     def hidden_at_predictions(self, inputs, training=None):
-        return self.masking(**{key: inputs[key] for key in self.input}, only_hidden=True, training=training)
+        return self.masking(**{key: inputs[key] for key in self.input}, only_masked=True, training=training)

@@ -1,4 +1,4 @@
-"""What masked language modelling costs in which [MASK] enters late: an encoder that reads less, and a decoder."""
+"""What masked language modeling costs in which [MASK] enters late: an encoder that reads less, and a decoder."""
 
 from rembed_keras.modeling.blocks.stack import block_of, sublayer_shapes
 from rembed_keras.modeling.cost import Config, Entry, Shape
@@ -26,7 +26,7 @@ def _decoder_entry(config, length, mask_rate):
     hidden, block = config["hidden_dim"], block_of(config)
     works = layer_works(config, length)
     blocks = sublayer_shapes(config, input_is_normed=False).values()
-    outside: list[Shape] = [(hidden,)]  # what stands in the gaps
+    outside: list[Shape] = [(hidden,)]  # what stands at masked positions
     if block.has_position_table:
         outside.append((config.get("max_sequence_length", 512), hidden))
     if block.norms_first:

@@ -1,4 +1,4 @@
-"""The objective of BERT and RemBERT: words are hidden, the encoder reads what is left, and a head names the words."""
+"""The objective of BERT and RemBERT: tokens are masked, and a head predicts them."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from rembed_keras.errors import Count
 from rembed_keras.modeling.blocks.stack import layers_of_cut
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
-from rembed_keras.modeling.objectives.pretraining import WordPrediction, make_head, with_mask_positions
+from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction, make_head, with_mask_positions
 from rembed_keras.modeling.sizes import Coupling, Keep
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class MaskedLM(WordPrediction):
+class MaskedLM(MaskedTokenPrediction):
     """Masked-language-model pre-training of an encoder, with an output embedding of any width.
 
     Args:
@@ -31,7 +31,7 @@ class MaskedLM(WordPrediction):
         name: the model's name.
 
     Inputs as the encoder's and `mask_positions` int [B, P]; `predict` gives logits [B, P, V]. `fit` takes `y` int
-    [B, P], the hidden tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction. The loss is the
+    [B, P], the masked tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction. The loss is the
     model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
 
     Raises:
@@ -61,7 +61,7 @@ class MaskedLM(WordPrediction):
         micro_batches: Count = 1,
         name: str = "masked_lm",
     ):
-        layers_of_cut(encoder.get_config(), kept_layers, keep)  # before anything is paid for a cut that cannot be made
+        layers_of_cut(encoder.get_config(), kept_layers, keep)  # before anything is built for a cut that cannot be made
         head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
         arguments = {
             "output_embedding_dim": output_embedding_dim,

@@ -1,4 +1,4 @@
-"""What masked language modelling costs: the encoder, and a head that is dropped."""
+"""What masked language modeling costs: the encoder, and a head that is dropped."""
 
 from rembed_keras.modeling.cost import Config, Entry, table_flops, table_shapes
 from rembed_keras.modeling.encoder_cost import encoder_entries

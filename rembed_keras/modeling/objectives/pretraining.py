@@ -2,19 +2,22 @@
 
 The loss is a mean over *predictions*: every masked token counts the same, wherever it stands and whichever replica
 sees it, and padding counts nothing. Both the sum and the count are global, so a batch gives one loss whether one
-device or many work on it.
+device or many work on it, and whether it is taken whole or in micro-batches.
 """
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 from keras import ops
 
-from rembed_keras.errors import check_counts
+from rembed_keras.errors import UserError, check_counts
+from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.encoder_task import EncoderTask
-from rembed_keras.modeling.objectives.masked_lm_head import MaskedLMHead
-from rembed_keras.modeling.objectives.micro_batches import step_in_parts
+from rembed_keras.modeling.micro_batches import optimizer_at, step_in_parts
 from rembed_keras.modeling.objectives.running_means import MeanByGroup, MeanOfNumbers, numbers
-from rembed_keras.modeling.replicas import sum_over_replicas, weighted_mean
+from rembed_keras.modeling.replicas import layers_loss, may_add_losses, num_replicas, shares
 from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again
 from rembed_keras.modeling.saving.configuration import made
 
@@ -22,7 +25,22 @@ from rembed_keras.modeling.saving.configuration import made
 class PretrainingModel(EncoderTask):
     """An encoder, whatever is dropped after pre-training, and their loss: what all objectives have in common.
 
-    A subclass brings the loss and its metrics.
+    An objective is a subclass, ours or your own. It brings:
+
+    * `loss_of(x, y, y_pred, sample_weight)`: this replica's and micro-batch's share of the loss of the whole batch.
+    * `shares_of(x, y, sample_weight)`: what each prediction counts in that loss, of the batch before it is cut.
+    * `update_metrics(x, y, y_pred, sample_weight)`: its running means, which are logged by their names; and
+      `loss_result()`, what they make of the loss.
+    * `ledger_entries(config, sequence_length, mask_rate)`, a static method: what it costs, see `modeling.cost`.
+    * `nats_of(logs)`: the nats per masked token among its logs, which pre-training reports at its end.
+    * `trained(variables)`: which variables the loss can move; all but the pooler's by default.
+    * `droppable_variables`: what is dropped after pre-training; all that is not the encoder's by default.
+    * `folded_variables` and `fold()`: the encoder's variables that are computed from what is trained, before a model is
+      saved or its heads are dropped; none by default.
+
+    `drop_heads`, micro-batches, replicas, losses that layers add, metrics that a user compiles, presets and checkpoints
+    then work. Losses that layers add, such as activity regularizers, are taken to be means over rows; where a layer may
+    add one, logs have their mean per step as `layer_losses`, which is part of `loss`.
 
     Args:
         encoder: an `Encoder`; what is kept.
@@ -30,14 +48,27 @@ class PretrainingModel(EncoderTask):
         outputs: its symbolic outputs.
         arguments: what the model is made with besides the encoder, for `get_config`.
         name: the model's name.
+        micro_batches: how many parts of a batch are trained on one after the other before the optimizer steps.
     """
 
-    def __init__(self, encoder, inputs, outputs, arguments, name):
+    ledger_entries: Callable[[Config, int, float], list[Entry]]
+    takes_metrics = True  # that a user compiles, of logits
+
+    def __init__(self, encoder, inputs, outputs, arguments, name, micro_batches=1):
+        check_counts({"micro_batches": micro_batches})
         super().__init__(encoder, inputs, outputs, name)
-        self._arguments = arguments
+        self._arguments = arguments | {"micro_batches": micro_batches}
+        self.micro_batches = micro_batches
+        self.computes_metrics = False  # that a user compiled, which need logits
         self.loss_mean = MeanOfNumbers(name="loss")
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.loss_by_group = None
+        self.layer_losses = None
+
+    def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
+        """As keras-hub's, of the folded encoder."""
+        self.fold()
+        super().save_to_preset(preset_dir, max_shard_size)
 
     def drop_heads(self, num_layers: int | None = None, keep: str | None = None) -> Encoder:
         """The encoder without the head: the part to fine-tune.
@@ -52,10 +83,29 @@ class PretrainingModel(EncoderTask):
         Raises:
             ValueError: for a cut that cannot be made; see `layers_of_cut`.
         """
+        self.fold()
         num_layers = self._arguments.get("kept_layers") if num_layers is None else num_layers
         if num_layers is None:
             return self.encoder
         return self.encoder.with_layers(num_layers, keep or self._arguments.get("keep", "bottom"))
+
+    @property
+    def droppable_variables(self) -> list:
+        """The weights that are dropped after pre-training."""
+        kept = {id(weight) for weight in self.encoder.weights}
+        return [weight for weight in self.weights if id(weight) not in kept]
+
+    @property
+    def folded_variables(self) -> list:
+        """The encoder's variables that `fold` computes and no step trains."""
+        return []
+
+    def fold(self) -> None:
+        """Computes the `folded_variables` from what training moved."""
+
+    def nats_of(self, logs: Mapping[str, float]) -> float | None:
+        """The nats per masked token that logs have; None for an objective that predicts no masked tokens."""
+        return logs["loss"] - logs.get("layer_losses", 0.0)
 
     def track_groups(self, groups) -> None:
         """Also logs the loss of each group of rows, as `loss/<group>`; rows say theirs in `language_ids` int [B]."""
@@ -64,19 +114,139 @@ class PretrainingModel(EncoderTask):
     @property
     def trainable_variables(self):
         """All trainable variables that the loss can move."""
-        return self.movable(super().trainable_variables)
+        return self.trained(super().trainable_variables)
 
     @property
     def trainable_weights(self):
         """As `trainable_variables`."""
-        return self.movable(super().trainable_weights)
+        return self.trained(super().trainable_weights)
 
-    def movable(self, variables: list) -> list:
-        """Those of `variables` that the loss can move: not the pooler's, which nothing here reads."""
-        return self.encoder.without_pooler(variables)
+    def trained(self, variables: list) -> list:
+        """Those of `variables` that the loss can move: not the pooler's, which no objective reads."""
+        folded = {id(variable) for variable in self.folded_variables}
+        return [each for each in self.encoder.without_pooler(variables) if id(each) not in folded]
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: None = None,
+        loss_weights: None = None,
+        metrics: list | None = None,
+        weighted_metrics: list | None = None,
+        run_eagerly: bool = False,
+        steps_per_execution: int = 1,
+        jit_compile: bool | str = "auto",
+        auto_scale_loss: bool = True,
+    ) -> None:
+        """Keras's, with the model's own loss.
+
+        Args:
+            optimizer: as in Keras.
+            loss: must be left out.
+            loss_weights: must be left out.
+            metrics: of logits [B, P, V] and ids [B, P], empty slots included; logs say the model's own `loss` and
+                `accuracy` under these names. They cost the logits of a whole micro-batch, P x V float32 numbers a row,
+                and one product more; without them only a chunk of the logits exists at a time.
+            weighted_metrics: the same, weighted by `sample_weight`, which leaves empty slots out.
+            run_eagerly: as in Keras.
+            steps_per_execution: as in Keras.
+            jit_compile: as in Keras.
+            auto_scale_loss: as in Keras.
+
+        Raises:
+            UserError: for a loss, or metrics of a model that takes none.
+        """
+        if loss is not None or loss_weights is not None:
+            raise UserError(f"{type(self).__name__} brings its own loss: leave loss and loss_weights out of compile")
+        if (metrics or weighted_metrics) and not self.takes_metrics:
+            raise UserError(f"{type(self).__name__} has metrics of its own: leave them out of compile")
+        if self.layer_losses is None and any(map(may_add_losses, self._flatten_layers(include_self=False))):
+            self.layer_losses = MeanOfNumbers(name="layer_losses")
+        self.computes_metrics = bool(metrics or weighted_metrics)
+        super().compile(
+            optimizer=optimizer,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            run_eagerly=run_eagerly,
+            steps_per_execution=steps_per_execution,
+            jit_compile=jit_compile,
+            auto_scale_loss=auto_scale_loss,
+        )
+
+    def compile_from_config(self, config: dict) -> None:
+        """As Keras's, which leaves models aside that have a `compile` of their own."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
 
     def call(self, inputs, training=None, mask=None):
         return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
+
+    def train_step(self, *args):
+        """Keras's, of a batch that has what the loss needs of all of it; JAX hands over its state first."""
+        *state, batch = args
+        with optimizer_at(self.optimizer, *state):
+            args = (*state, self._completed(batch, self.step_numbers(training=True)))
+        if self.micro_batches > 1:
+            return self.told(step_in_parts(self, self.micro_batches, *args))
+        return super().train_step(*args)
+
+    def test_step(self, *args):
+        """As `train_step`."""
+        *state, batch = args
+        return super().test_step(*state, self._completed(batch, self.step_numbers(training=False)))
+
+    def step_numbers(self, training: bool) -> dict:
+        """Numbers that the loss needs of a step.
+
+        Here what the optimizer multiplies the loss by, and the share that a micro-batch has in the batch.
+        """
+        one = ops.ones(())
+        if not training:
+            return {"loss_scales": one, "micro_batch_shares": one}
+        return {"loss_scales": self.optimizer.scale_loss(one), "micro_batch_shares": one / self.micro_batches}
+
+    def _completed(self, batch, step_numbers):
+        """A batch whose inputs hold the shares of its predictions, and the step's numbers for each row."""
+        tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in batch)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
+        rows = {name: number * ops.ones(ops.shape(y)[:1]) for name, number in step_numbers.items()}  # [B] each
+        return x | self.shares_of(x, y, sample_weight) | rows, y, sample_weight
+
+    def _with_shares(self, x, y, sample_weight):
+        """The inputs of a step; of a batch that is in none, such as one that Keras builds metrics with, completed."""
+        is_complete = "loss_scales" in x
+        return x if is_complete else self._completed((x, y, sample_weight), self.step_numbers(training=False))[0]
+
+    def shares_of(self, x, y, sample_weight) -> dict:
+        """Inputs that the loss needs of a whole batch before it is cut into micro-batches, each [B, ...].
+
+        Here what predictions weigh and their shares in the loss of all replicas: "target_weights" and "target_shares",
+        float32 [B, P], of ids `y` [B, P].
+        """
+        weights = ops.ones(ops.shape(y), "float32") if sample_weight is None else ops.cast(sample_weight, "float32")
+        return {"target_weights": weights, "target_shares": shares(weights)}
+
+    def loss_of(self, x, y, y_pred, sample_weight):
+        """The objective's loss, a scalar: the share that this part of the batch has in that of the whole."""
+        raise NotImplementedError
+
+    def update_metrics(self, x, y, y_pred, sample_weight) -> None:
+        """Adds a batch to the running means."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The objective's loss and what layers add to it, over all replicas."""
+        x = self._with_shares(x, y, sample_weight)
+        loss = self.loss_of(x, y, y_pred, sample_weight)
+        added = layers_loss(self)
+        if self.layer_losses is not None:
+            self.layer_losses.update_state(added, ops.ones(()))
+        return loss + added * ops.max(x["micro_batch_shares"]) / num_replicas()
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        self.update_metrics(self._with_shares(x, y, sample_weight), y, y_pred, sample_weight)
+        if self.computes_metrics:
+            super().compute_metrics(x, y, y_pred["logits"] if isinstance(y_pred, dict) else y_pred, sample_weight)
+        return self.get_metrics_result()
 
     def track(self, losses, hits, weights, language_ids):
         """Adds losses and hits, weighted, all [B, N], of rows in languages int [B] to the metrics."""
@@ -84,13 +254,16 @@ class PretrainingModel(EncoderTask):
         self.loss_mean.update_state(losses, weights)
         self.accuracy.update_state(hits, weights)
         if self.loss_by_group is not None:
-            rows = ops.sum(weights, axis=1)
-            by_row = ops.divide_no_nan(ops.sum(losses * weights, axis=1), rows)
-            self.loss_by_group.update_state(by_row, language_ids, rows)
+            self.loss_by_group.update_rows(losses, language_ids, weights)
 
     def get_metrics_result(self):
         # Keras's own tracker of the loss averages over rows; ours, over predictions, takes its place
-        return super().get_metrics_result() | {"loss": self.loss_mean.result()}
+        added = 0.0 if self.layer_losses is None else self.layer_losses.result()
+        return super().get_metrics_result() | {"loss": self.loss_result() + added}
+
+    def loss_result(self):
+        """The running mean of `loss_of`, over predictions."""
+        return self.loss_mean.result()
 
     def get_config(self):
         return {"name": self.name} | self._arguments | config_with_encoder(self)
@@ -103,142 +276,6 @@ class PretrainingModel(EncoderTask):
         return model
 
 
-class WordPrediction(PretrainingModel):
-    """What objectives have in common whose loss is that of the hidden words; their outputs are logits [B, P, V].
-
-    `fit` and `evaluate` never make these outputs: they hand the words to the model, which then gives losses instead, a
-    chunk of predictions at a time; see `vocabulary_losses`.
-
-    Args:
-        encoder: an `Encoder`; what is kept.
-        head: a `MaskedLMHead`.
-        inputs: the model's symbolic inputs, with `mask_positions`.
-        hidden: the hidden states [B, S, D], symbolic, that the head picks from.
-        loss_chunk: how many predictions are scored at a time in training.
-        micro_batches: how many parts of a batch are trained on one after the other before the optimizer steps.
-        arguments: what the model is made with besides, for `get_config`.
-        name: the model's name.
-    """
-
-    def __init__(self, encoder, head, inputs, hidden, loss_chunk, micro_batches, arguments, name):
-        counts = {"loss_chunk": loss_chunk, "micro_batches": micro_batches}
-        check_counts(counts)
-        logits = head(hidden, inputs["mask_positions"])
-        super().__init__(encoder, inputs, logits, arguments | counts, name)
-        self.head = head
-        self.loss_chunk = loss_chunk
-        self.micro_batches = micro_batches
-
-    def hidden_at_predictions(self, inputs, training=None):
-        """Hidden states [B, P, D] that the head sees, of the predicted tokens alone."""
-        raise NotImplementedError
-
-    def train_step(self, *args):
-        """Keras's, with the words in the inputs; JAX hands over its state first."""
-        args = (*args[:-1], _with_targets(args[-1], self._loss_scale(*args[:-1])))
-        if self.micro_batches > 1:
-            return self.told(step_in_parts(self, self.micro_batches, *args))
-        return super().train_step(*args)
-
-    def _loss_scale(self, *state):
-        """What the optimizer multiplies the loss by, of JAX's state if there is one; 1 where it does not."""
-        if not state:
-            return self.optimizer.scale_loss(ops.ones(()))
-        ((_, _, values, _),) = state
-        with keras.StatelessScope(state_mapping=list(zip(self.optimizer.variables, values, strict=True))):
-            return self.optimizer.scale_loss(ops.ones(()))
-
-    def test_step(self, *args):
-        """As `train_step`."""
-        return super().test_step(*args[:-1], _with_targets(args[-1], 1.0))
-
-    def call(self, inputs, training=None, mask=None):
-        if "targets" not in inputs:
-            return super().call(inputs, training=training, mask=mask)
-        features = self.head.features(self.hidden_at_predictions(inputs, training))  # [B, P, E_out]
-        words, scale = (inputs["targets"], inputs["target_shares"]), ops.max(inputs.get("loss_scales", 1.0))
-        loss, losses, hits = self.head.output_embedding.losses(features, *words, self.loss_chunk, training, scale)
-        return {"loss": loss, "losses": losses, "hits": hits}
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Cross-entropy in nats, averaged over the real predictions of all replicas.
-
-        `y_pred` is what the model gave: losses if it was told the words, and logits [B, P, V] if not.
-        """
-        if isinstance(y_pred, dict):
-            return y_pred["loss"]
-        return weighted_mean(*losses_and_weights(y, y_pred, sample_weight))
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        self.track(y_pred["losses"], y_pred["hits"], x["target_weights"], x.get("language_ids"))
-        return self.get_metrics_result()
-
-
-def _with_targets(data, loss_scale):
-    """A batch whose inputs hold the words too, their weights, and the share of each in the loss of all replicas.
-
-    What the loss is going to be multiplied by is among them, for each row, as a part of the batch needs it too.
-    """
-    tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in data)
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
-    weights = ops.ones(ops.shape(y), "float32") if sample_weight is None else ops.cast(sample_weight, "float32")
-    shares = ops.divide_no_nan(weights, sum_over_replicas(ops.sum(weights)))
-    scales = loss_scale * ops.ones_like(weights[:, 0])  # [B]
-    told = {"targets": y, "target_weights": weights, "target_shares": shares, "loss_scales": scales}
-    return x | told, y, sample_weight
-
-
 def encoder_of(model) -> Encoder:
     """The encoder of a model that pre-trains one; an `Encoder` itself."""
     return model.encoder if isinstance(model, PretrainingModel) else model
-
-
-def make_head(encoder, output_embedding_dim, coupling, output_cutoffs) -> MaskedLMHead:
-    """A head with an encoder's activation and epsilon, coupled to its token table.
-
-    Raises:
-        ValueError: for an unknown coupling, or widths that a coupling cannot share.
-    """
-    width = output_embedding_dim
-    check_counts({"output_embedding_dim": width})
-    config = encoder.get_config()
-    return MaskedLMHead(
-        encoder.token_embedding,
-        width,
-        coupling,
-        output_cutoffs,
-        activation=config["activation"],
-        layer_norm_epsilon=config["layer_norm_epsilon"],
-        name="head",
-        dtype=encoder.dtype_policy,
-    )
-
-
-def with_mask_positions(inputs: dict) -> dict:
-    """An encoder's symbolic inputs, and the positions [B, P] that are predicted."""
-    return inputs | {"mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
-
-
-def losses_and_weights(y, logits, sample_weight):
-    """Cross-entropies in nats [B, P] of logits [B, P, V] for ids [B, P], and their weights, ones by default."""
-    losses = ops.sparse_categorical_crossentropy(y, logits, from_logits=True)  # [B, P, V] -> [B, P]
-    weights = ops.ones_like(losses) if sample_weight is None else ops.cast(sample_weight, losses.dtype)
-    return losses, weights
-
-
-def chosen(mask_positions, length):
-    """Which token each slot is for.
-
-    Args:
-        mask_positions: int [B, P], rising, empty slots last and 0.
-        length: S.
-
-    Returns:
-        float32 [B, P, S], one 1 a slot; none in an empty slot. A slot for token 0 is the first.
-
-    >>> ops.convert_to_numpy(chosen(np.array([[0, 2, 0]]), 4)).tolist()
-    [[[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]]
-    """
-    is_first = ops.cumsum(ops.ones_like(mask_positions, dtype="int32"), axis=1) == 1
-    is_real = ops.logical_or(mask_positions > 0, is_first)
-    return ops.one_hot(mask_positions, length, dtype="float32") * ops.cast(is_real, "float32")[:, :, None]

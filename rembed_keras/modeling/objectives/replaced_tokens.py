@@ -1,5 +1,6 @@
-"""An objective in which the encoder finds what a small generator, dropped after pre-training, put in place of words."""
+"""An objective in which the encoder detects which tokens a small generator, dropped after pre-training, replaced."""
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias, get_args
 
 import keras
@@ -8,32 +9,29 @@ from keras import ops
 from rembed_keras.errors import Count, Rate, UserError, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.activation import activation_function
-from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.objectives.pretraining import (
-    PretrainingModel,
-    chosen,
-    losses_and_weights,
-    make_head,
-    with_mask_positions,
-)
+from rembed_keras.modeling.layers.rows import BEYOND, check_rows
+from rembed_keras.modeling.layers.tables import LookupTable, initializer
+from rembed_keras.modeling.objectives.masked_tokens import chosen, cross_entropies, make_head, with_mask_positions
+from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token_entries
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.parts import Parts, make_parts
-from rembed_keras.modeling.replicas import weighted_mean
+from rembed_keras.modeling.replicas import shares
+from rembed_keras.modeling.saving.filling import is_blank
 from rembed_keras.modeling.sizes import Coupling, generator_config
 
-Sharing: TypeAlias = Literal["none", "embeddings"]
+Sharing: TypeAlias = Literal["none", "embeddings", "gdes"]
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Replace(keras.layers.Layer):
-    """Draws a word for each gap from the logits of a generator, and puts it there.
+    """Draws a token for each masked position from the logits of a generator, and puts it there.
 
     Args:
         name: the layer's name.
 
     Call arguments: `token_ids` int [B, S], `mask_positions` int [B, P], `logits` [B, P, V]. Returns the ids with
-    replacements, int32 [B, S], and the words drawn, int32 [B, P]. No gradient flows back.
+    replacements, int32 [B, S], and the tokens drawn, int32 [B, P]. No gradient flows back.
     """
 
     def __init__(self, name=None):
@@ -52,9 +50,53 @@ class Replace(keras.layers.Layer):
         return ops.where(ops.sum(slots, axis=1) > 0, replaced, token_ids), drawn
 
 
+class DisentangledEmbedding(keras.layers.Layer):
+    """An encoder's input embedding that reads tokens of another's table, without its gradient, plus a difference.
+
+    The other's table begins as the encoder's and the difference as zeros, so that nothing changes at first.
+
+    Args:
+        embeddings: the encoder's `InputEmbedding`, whose positions, segments and norm are used.
+        shared: the token table of the other, of the same shape.
+        name: the layer's name.
+        dtype: dtype or policy of the layer.
+
+    Call arguments as `InputEmbedding`'s. Returns [B, S, E_in].
+    """
+
+    def __init__(self, embeddings, shared, name=None, dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        token = embeddings.token
+        if not isinstance(token, LookupTable) or token.quantization_mode is not None:
+            raise UserError("sharing 'gdes' needs an input embedding without cutoffs that is not quantized")
+        if not token.trainable:
+            raise UserError("sharing 'gdes' trains the input embedding: leave freeze_input_embedding out")
+        self.embeddings, self.token, self.shared = embeddings, token, shared
+        zeros = {"embeddings_initializer": "zeros", "dtype": self.variable_dtype}
+        self.difference = LookupTable(token.input_dim, token.output_dim, name="difference", **zeros)
+        if not is_blank():
+            shared.embeddings.assign(ops.copy(token.embeddings))  # JAX would have both hold one array
+
+    def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
+        self.difference.build()
+
+    def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
+        return (*token_ids_shape, self.token.output_dim)
+
+    def call(self, token_ids, segment_ids, padding_mask, training=None):
+        check_rows(token_ids, self.token.input_dim, BEYOND["token"])
+        rows = ops.take(self.shared.embeddings, ops.cast(token_ids, "int32"), axis=0)  # [B, S] -> [B, S, E_in]
+        rows = ops.cast(ops.stop_gradient(rows) + self.difference(token_ids), self.compute_dtype)
+        return self.embeddings.finish(rows, segment_ids, padding_mask, training=training)
+
+    def table(self):
+        """What it reads of all tokens, [V, E_in]."""
+        return self.shared.embeddings + self.difference.embeddings
+
+
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class ReplacedTokenDetection(PretrainingModel):
-    """A small generator fills gaps, and the encoder tells of every token whether it was replaced.
+    """A small generator replaces masked tokens, and the encoder detects of every token whether it was replaced.
 
     Args:
         encoder: an `Encoder`; what is kept.
@@ -62,9 +104,12 @@ class ReplacedTokenDetection(PretrainingModel):
         generator_layers: blocks of the generator; as many as the encoder's by default.
         generator_scale: its heads, and with them its widths, as a share of the encoder's.
         discriminator_weight: of the detection loss against the generator's.
-        sharing: "embeddings": the generator reads the encoder's token, position and segment tables and teaches them
-            too; "none": it has its own.
+        sharing: "embeddings": the generator reads the encoder's token, position and segment tables and trains them
+            too; "none": it has its own; "gdes": it has its own, and the encoder reads the sum of the generator's token
+            table, without its gradient, and of a table of differences, which detection alone trains. The encoder's
+            table then has the sum whenever the model is saved or its heads are dropped; see `fold`.
         coupling: of the generator's output table to the tables that the generator reads; see `MaskedLM`.
+        micro_batches: as in `MaskedLM`.
         name: the model's name.
 
     Inputs and targets as `MaskedLM`'s; outputs a dict of `logits` [B, P, V], `drawn` int [B, P] and `detection`
@@ -72,9 +117,10 @@ class ReplacedTokenDetection(PretrainingModel):
     nats a prediction, and `detection_loss`, in nats a token; and `accuracy` of detection.
 
     Raises:
-        ValueError: for an unknown sharing or coupling, or widths that a coupling cannot share.
+        ValueError: for an unknown sharing or coupling, widths that a coupling cannot share, or "gdes" with a token
+            table in bands or a frozen one.
 
-    Source: Clark et al. 2020 (ELECTRA), sections 2 and 3.2.
+    Source: Clark et al. 2020 (ELECTRA), sections 2 and 3.2; He et al. 2021 (DeBERTaV3), section 3.2, for "gdes".
 
     >>> encoder = Encoder(100, num_layers=2, num_heads=4, hidden_dim=16, intermediate_dim=16, input_embedding_dim=4)
     >>> model = ReplacedTokenDetection(encoder, output_embedding_dim=32, generator_layers=1)
@@ -93,22 +139,26 @@ class ReplacedTokenDetection(PretrainingModel):
         discriminator_weight: Rate = 50.0,
         sharing: Sharing = "embeddings",
         coupling: Coupling = "decoupled",
+        micro_batches: Count = 1,
         name: str = "replaced_token_detection",
     ):
         if sharing not in get_args(Sharing):
             raise UserError(f"sharing is {sharing!r}; it can be one of {', '.join(get_args(Sharing))}")
         if generator_layers is not None:
             check_counts({"generator_layers": generator_layers})
-        config = encoder.get_config()
-        self.generator = _make_generator(encoder, generator_layers, generator_scale, sharing)
+        config = generator_config(encoder.arguments, generator_layers, generator_scale)
+        self.generator, self.reader = SHARING[sharing](encoder, config)
         head = make_head(self.generator, output_embedding_dim, coupling, ())
         inputs = with_mask_positions(encoder.input)
         logits = head(self.generator(encoder.input)["sequence_output"], inputs["mask_positions"])
         replaced, drawn = Replace(name="replace")(inputs["token_ids"], inputs["mask_positions"], logits)
-        hidden = encoder(encoder.input | {"token_ids": replaced})["sequence_output"]
+        hidden = self.reader(encoder.input | {"token_ids": replaced})["sequence_output"]
         dense = {"kernel_initializer": initializer(), "dtype": encoder.dtype_policy}
         features = keras.layers.Dense(
-            config["hidden_dim"], activation=activation_function(config["activation"]), name="detector", **dense
+            encoder.arguments["hidden_dim"],
+            activation=activation_function(config["activation"]),
+            name="detector",
+            **dense,
         )(hidden)
         detection = keras.layers.Dense(1, kernel_initializer=initializer(), name="detection", dtype="float32")(features)
         outputs = {"logits": logits, "drawn": drawn, "detection": detection[:, :, 0]}
@@ -120,47 +170,81 @@ class ReplacedTokenDetection(PretrainingModel):
             "sharing": sharing,
             "coupling": coupling,
         }
-        super().__init__(encoder, inputs, outputs, arguments, name)
+        super().__init__(encoder, inputs, outputs, arguments, name, micro_batches)
         self.head = head
         self.generator_loss = MeanOfNumbers(name="generator_loss")
         self.detection_loss = MeanOfNumbers(name="detection_loss")
 
-    def movable(self, variables: list) -> list:
+    def trained(self, variables: list) -> list:
         """Those of `variables` that the loss can move: neither pooler's."""
-        return self.generator.without_pooler(super().movable(variables))
+        return self.generator.without_pooler(super().trained(variables))
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    @property
+    def folded_variables(self) -> list:
+        """The encoder's token table if another takes its place in training."""
+        return [] if self.reader is self.encoder else [self.encoder.token_embedding.embeddings]
+
+    def fold(self) -> None:
+        """Gives the encoder's token table what detection reads in its place, to the bit."""
+        for table in self.folded_variables:
+            table.assign(self.reader.parts.embeddings.table())
+
+    def nats_of(self, logs: Mapping[str, float]) -> float | None:
+        """The generator's."""
+        return logs["generator_loss"]
+
+    def shares_of(self, x, y, sample_weight):
+        is_real = ops.cast(ops.cast(x["padding_mask"], "bool"), "float32")  # a document's number may be over 1
+        return super().shares_of(x, y, sample_weight) | {"token_weights": is_real, "token_shares": shares(is_real)}
+
+    def loss_of(self, x, y, y_pred, sample_weight):
         """The generator's cross-entropy and the weighted detection loss, over all replicas."""
-        generated = weighted_mean(*losses_and_weights(y, y_pred["logits"], sample_weight))
-        detected, _, weights = self._detection(x, y, y_pred)
-        return generated + self._arguments["discriminator_weight"] * weighted_mean(detected, weights)
+        generated = ops.sum(cross_entropies(y, y_pred["logits"]) * x["target_shares"])
+        detected, _ = self._detection(x, y, y_pred)
+        return generated + self._arguments["discriminator_weight"] * ops.sum(detected * x["token_shares"])
 
     def _detection(self, x, y, y_pred):
-        """Detection losses, whether detection is right, and weights, each [B, S]."""
+        """Detection losses and whether detection is right, each [B, S]."""
         differs = ops.cast(ops.not_equal(y_pred["drawn"], ops.cast(y, "int32")), "float32")  # [B, P]
         slots = chosen(x["mask_positions"], ops.shape(x["token_ids"])[1])  # [B, P, S]
         truth = ops.sum(slots * differs[:, :, None], axis=1)  # [B, P, S] -> [B, S]
         score = y_pred["detection"]
         losses = ops.softplus(score) - truth * score
-        counts = ops.cast(ops.cast(x["padding_mask"], "bool"), "float32")  # a document's number may be over 1
-        return losses, ops.cast((score > 0) == (truth > 0), "float32"), counts
+        return losses, ops.cast((score > 0) == (truth > 0), "float32")
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        generated, slots = losses_and_weights(y, y_pred["logits"], sample_weight)
-        losses, hits, weights = self._detection(x, y, y_pred)
-        self.generator_loss.update_state(generated, slots)
-        self.detection_loss.update_state(losses, weights)
-        self.track(losses, hits, weights, x.get("language_ids"))
-        return self.get_metrics_result()
+    def update_metrics(self, x, y, y_pred, sample_weight):
+        losses, hits = self._detection(x, y, y_pred)
+        self.generator_loss.update_state(cross_entropies(y, y_pred["logits"]), x["target_weights"])
+        self.detection_loss.update_state(losses, x["token_weights"])
+        self.track(losses, hits, x["token_weights"], x.get("language_ids"))
 
-    def get_metrics_result(self):
+    def loss_result(self):
         detection = self._arguments["discriminator_weight"] * self.detection_loss.result()
-        return super().get_metrics_result() | {"loss": self.generator_loss.result() + detection}
+        return self.generator_loss.result() + detection
 
 
-def _make_generator(encoder, num_layers, scale, sharing):
-    config = generator_config(encoder.arguments, num_layers, scale)
-    parts = make_parts(config, encoder.dtype_policy, prefix="generator_")
-    if sharing == "embeddings":
-        parts = Parts(**(vars(parts) | {"embeddings": encoder.parts.embeddings}))
-    return Encoder(**config, parts=parts, dtype=encoder.dtype_policy, name="generator")
+def _apart(encoder, config):
+    """A generator with tables of its own, and the encoder as detection reads it."""
+    policy = encoder.dtype_policy
+    return Encoder(**config, parts=make_parts(config, policy, "generator_"), dtype=policy, name="generator"), encoder
+
+
+def _with_embeddings(encoder, config):
+    """As `_apart`, of one set of tables."""
+    policy = encoder.dtype_policy
+    parts = Parts(**(vars(make_parts(config, policy, "generator_")) | {"embeddings": encoder.parts.embeddings}))
+    return Encoder(**config, parts=parts, dtype=policy, name="generator"), encoder
+
+
+def _disentangled(encoder, config):
+    """As `_apart`, of an encoder whose token table is the generator's, without its gradient, and a difference."""
+    generator, _ = _apart(encoder, config)
+    embeddings = DisentangledEmbedding(
+        encoder.parts.embeddings, generator.token_embedding, name="disentangled", dtype=encoder.dtype_policy
+    )
+    parts = Parts(**(vars(encoder.parts) | {"embeddings": embeddings}))
+    arguments = encoder.arguments | {"name": "reader", "dtype": encoder.dtype_policy}
+    return generator, Encoder(parts=parts, **arguments)
+
+
+SHARING = {"none": _apart, "embeddings": _with_embeddings, "gdes": _disentangled}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from rembed_keras.modeling.cost import Config, Entry
-from rembed_keras.modeling.encoder_cost import embedding_entries, encoder_entries
+from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
 from rembed_keras.modeling.sizes import generator_config
 
@@ -12,17 +12,36 @@ def replaced_token_entries(config: Config, sequence_length: int, mask_rate: floa
     """The ledger's entries of a `ReplacedTokenDetection`; arguments as of `masked_lm_entries`."""
     encoder = config["encoder"]
     generator = generator_config(encoder, config.get("generator_layers"), config.get("generator_scale", 0.25))
-    entries = encoder_entries(generator, sequence_length)
-    if config.get("sharing", "embeddings") == "embeddings":  # read once more, but counted as the encoder's
-        shared = {entry.name for entry in embedding_entries(generator)} - {"projection"}
-        entries = [replace(entry, shapes=()) if entry.name in shared else entry for entry in entries]
-        entries = [entry for entry in entries if entry.shapes or entry.flops or entry.activations]
+    kept, entries = encoder_entries(encoder, sequence_length), encoder_entries(generator, sequence_length)
+    kept, entries = SHARED[config.get("sharing", "embeddings")](kept, entries)
     entries += head_entries(config, generator, mask_rate)
     hidden = encoder["hidden_dim"]
     detector = ((hidden, hidden), (hidden,), (hidden, 1), (1,))
     flops = 2 * hidden * hidden + 2 * hidden
     return [
-        *encoder_entries(encoder, sequence_length),
+        *kept,
         *(replace(entry, name=f"generator: {entry.name}", is_kept=False, in_paper=0) for entry in entries),
         Entry("detector", detector, flops, is_kept=False, in_paper=0, activations=3 * hidden),
     ]
+
+
+def _none(kept, entries):
+    """Entries of an encoder and of its generator that share nothing."""
+    return kept, entries
+
+
+def _embeddings(kept, entries):
+    """As `_none`, of one set of tables, which the generator reads once more: the parameters are the encoder's."""
+    shared = {"input embedding", "positions, segments, norm"}
+    entries = [replace(entry, shapes=()) if entry.name in shared else entry for entry in entries]
+    return kept, [entry for entry in entries if entry.shapes or entry.flops or entry.activations]
+
+
+def _gdes(kept, entries):
+    """As `_none`, with a table of differences that is trained in place of the encoder's table."""
+    table, *others = kept
+    difference = replace(table, name="difference of the input embeddings")  # prefixed as what the generator brings
+    return [replace(table, is_trained=False), *others], [*entries, difference]
+
+
+SHARED = {"none": _none, "embeddings": _embeddings, "gdes": _gdes}

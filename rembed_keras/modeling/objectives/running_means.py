@@ -1,6 +1,6 @@
-"""What a log tells of the steps since its last row: means, of all predictions and of those of each group.
+"""What a log reports of the steps since its last row: means, of all predictions and of those of each group.
 
-A prediction whose loss is no number is left out, so that a step that the optimizer skips does not spoil what is said of
+A prediction whose loss is not finite is left out, so that a step that the optimizer skips does not spoil the means of
 the others.
 """
 
@@ -61,6 +61,11 @@ class MeanByGroup(keras.metrics.Metric):
         weight = ops.cast(sample_weight, "float32")
         self.total.assign_add(ops.segment_sum(values * weight, group_ids, num_segments=size))
         self.count.assign_add(ops.segment_sum(weight, group_ids, num_segments=size))
+
+    def update_rows(self, values, group_ids, sample_weight):
+        """Adds values [B, N] with weights [B, N] of rows in groups int [B]."""
+        rows = ops.sum(sample_weight, axis=1)
+        self.update_state(ops.divide_no_nan(ops.sum(values * sample_weight, axis=1), rows), group_ids, rows)
 
     def result(self):
         means = self.total / self.count

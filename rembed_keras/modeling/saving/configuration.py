@@ -6,6 +6,7 @@ have a learning rate by one of Keras's schedules, so a configuration may name th
 """
 
 import importlib
+from collections.abc import Mapping
 from typing import TypeVar
 
 import keras
@@ -101,6 +102,12 @@ def class_of(name: object):
     for public in PUBLIC:
         getattr(importlib.import_module(public), name, None)
     return keras.saving.get_registered_object(f"{OURS}{name}")
+
+
+def class_named(config: Mapping) -> type | None:
+    """The class that a part of a configuration names: one that is registered, by anybody, or ours; None if none is."""
+    registered = config.get("registered_name")
+    return keras.saving.get_registered_object(registered or "") or class_of(config.get("class_name"))
 
 
 def _plain(config):

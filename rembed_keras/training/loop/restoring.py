@@ -13,6 +13,7 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.objectives import PretrainingModel
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.modeling.saving.configuration import class_of, made
@@ -76,8 +77,8 @@ def _made(found, config, kind, source=None):
     """What a part of a checkpoint's configuration describes, no larger than its files and those it started from."""
     try:
         sizes = config["config"]
-        whole = sizes if "output_embedding_dim" in sizes else sizes.get("encoder", sizes)
         entries = getattr(class_of(config.get("class_name")), "ledger_entries", None)
+        whole = sizes if entries is not None else sizes.get("encoder", sizes)
         files = [file for folder in (found.path, source) if folder for file in folder.glob("*")]
         weights = [file for file in files if file.suffix in WEIGHTS and file.is_file()]
         if ledger(whole, entries=entries).total > sum(file.stat().st_size for file in weights):
@@ -142,6 +143,9 @@ def parts_of(model, is_whole: bool | None = None) -> dict[str, list]:
         is_whole: whether all of the encoder's are in the file, and not only those that fine-tuning trained or added; by
             default, unless the model says where the others are.
     """
+    if isinstance(model, PretrainingModel):
+        model.fold()
+        return {"encoder": model.encoder.weights, "head": model.droppable_variables}
     kept = {id(weight) for weight in model.encoder.weights}
     head = [weight for weight in model.weights if id(weight) not in kept]
     is_whole = getattr(model, "start", None) is None if is_whole is None else is_whole

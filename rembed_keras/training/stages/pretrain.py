@@ -93,13 +93,13 @@ def pretrain(
     if not workdir.is_chief:
         return
     last = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None][-1]
-    entropy = batches.unigram_entropy
-    loss = last.get("generator_loss", last["loss"])  # where the loss is that of more than predictions
-    print(
-        f"pretrain: the loss ended at {loss:.2f} nats a prediction; knowing the frequencies of word pieces alone costs "
-        f"{entropy:.2f}, {entropy - loss:.2f} more",
-        flush=True,
-    )
+    nats, entropy = learner.nats_of(last), batches.unigram_entropy
+    if nats is not None:
+        print(
+            f"pretrain: the loss ended at {nats:.2f} nats per masked token; the unigram entropy is {entropy:.2f}, "
+            f"{entropy - nats:.2f} more",
+            flush=True,
+        )
 
 
 def _coordinates(batches, step, batch):

@@ -207,12 +207,7 @@ def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
     model = make(Encoder(**(SMALL | {"max_sequence_length": length} | changes)), 10, **arguments)
     ids, positions = np.ones((1, length), "int32"), np.arange(1, 1 + predictions, dtype="int32")[None]
     x = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids, "mask_positions": positions}
-    x |= {
-        "targets": positions,
-        "target_weights": positions.astype("float32"),
-        "target_shares": positions.astype("float32"),
-        "loss_scales": np.ones(1, "float32"),
-    }
+    x, _, _ = model._completed((x, positions, None), model.step_numbers(training=False))  # as a step does
     variables = model.trainable_variables
 
     def loss(values):

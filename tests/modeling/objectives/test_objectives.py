@@ -12,7 +12,7 @@ from tests.modeling import reference
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
 
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}  # which of the two ways is
+QUICK = EAGER if keras.config.backend() == "tensorflow" else {}  # the quicker of the two
 
 
 def shake(model):
@@ -31,7 +31,7 @@ def make_late(**changes):
     return shake(LateMaskedLM(make_encoder(**changes), 20, decoder_layers=2))
 
 
-def test_the_decoder_sees_gaps_and_the_encoder_what_is_around_them():
+def test_the_decoder_sees_masked_positions_and_the_encoder_the_others():
     model = make_late()
     x = make_inputs([[FIRST]], 7) | {"mask_positions": np.array([[1, 4]], "int32")}
     w = reference.weights_of(model)
@@ -55,7 +55,7 @@ def test_the_decoder_sees_gaps_and_the_encoder_what_is_around_them():
 
 
 @pytest.mark.parametrize("block", [PostNorm, PreNorm])
-def test_what_stands_at_hidden_positions_is_not_read(block):
+def test_what_stands_at_masked_positions_is_not_read(block):
     model = make_late(block=block)
     x = make_inputs([[FIRST, SECOND], [SECOND]], 12) | {"mask_positions": np.array([[1, 5, 8], [2, 0, 0]], "int32")}
     logits = forward(model, x)
@@ -155,7 +155,7 @@ def test_the_loss_is_the_generators_and_what_the_encoder_takes_for_replaced():
     assert np.isclose(logs["accuracy"], ((chance > 0.5) == (truth > 0))[is_real].mean())
 
 
-def test_words_are_drawn_from_the_generators_softmax_and_put_in_the_gaps():
+def test_tokens_are_drawn_from_the_generators_softmax_and_put_at_masked_positions():
     logits = np.log(np.tile([0.5, 0.3, 0.2, 1e-9], (400, 5, 1))).astype("float32")
     tokens = np.full((400, 9), 7, "int32")
     positions = np.tile([0, 2, 5, 8, 0], (400, 1)).astype("int32")

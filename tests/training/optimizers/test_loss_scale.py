@@ -12,7 +12,7 @@ from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training import AdamW, pretrain
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.loss_scale import LossScale, scaled_for
-from tests.modeling.objectives.test_micro_batches import make_batch
+from tests.modeling.test_micro_batches import make_batch
 from tests.training.loop.test_fit import files_of, log
 
 NO_DROPOUT = 1e-9  # with any, Keras has no attention of JAX's, which is not to be had in float16 on a CPU

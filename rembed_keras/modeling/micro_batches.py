@@ -5,6 +5,8 @@ clock, dropout and what replicas exchange are those of one batch. Losses must be
 already. Keras's own gradient accumulation divides by steps instead of predictions, and fails under a strategy.
 """
 
+import contextlib
+
 import keras
 from keras import ops
 
@@ -28,6 +30,14 @@ def step_in_parts(model: keras.Model, count: int, *args):
     if keras.config.backend() == "jax":
         return _jax_step(model, count, parts, *args[:-1])
     return _tensorflow_step(model, count, parts)
+
+
+def optimizer_at(optimizer: keras.optimizers.Optimizer, *state):
+    """A context in which an optimizer's variables are those of the state that JAX hands to a step, if there is one."""
+    if not state:
+        return contextlib.nullcontext()
+    ((_, _, values, _),) = state
+    return keras.StatelessScope(state_mapping=list(zip(optimizer.variables, values, strict=True)))
 
 
 def _split(tensor, count):

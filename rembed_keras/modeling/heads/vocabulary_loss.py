@@ -1,6 +1,6 @@
 """The cross-entropy of predictions over a large vocabulary, without the scores of all of them at once.
 
-A prediction's scores are as many numbers as there are words, so those of a batch can take more memory than the model.
+A prediction has a score for each token of the vocabulary, so those of a batch can take more memory than the model.
 Here a chunk of predictions is scored at a time, and its gradient is taken at once, while its scores are there: nothing
 is kept of them, and nothing is scored twice. The softmax is in float32 whatever the dtype of features and table.
 Source: Hsu et al. 2024 (Liger Kernel), section 3.2, for the gradient in the forward pass.
@@ -11,13 +11,13 @@ from keras import ops
 
 
 def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=True, scale=1.0):
-    """Cross-entropies in nats, and whether the best word was the right one.
+    """Cross-entropies in nats, and whether the highest score was the label's.
 
     Args:
         pairs: what to score with, as `LookupTable.scoring` gives it: pairs of features [N, E] and rows [V, E], one a
             band of the vocabulary.
         bias: [V].
-        targets: int [N], the right words.
+        targets: int [N], the labels.
         weights: float [N], what each loss counts.
         chunk_size: how many predictions are scored at a time, at most.
         differentiable: whether gradients are taken along; without, less is computed and nothing can be learned.
@@ -26,7 +26,7 @@ def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=
 
     Returns:
         The weighted sum of the losses, a float32 scalar, through which gradients flow to features, rows and bias; the
-        losses, float32 [N]; and hits, float32 [N], 1 where no word scores higher than the target. The last two are
+        losses, float32 [N]; and hits, float32 [N], 1 where no token scores higher than the target. The last two are
         for looking at: no gradient flows through them.
 
     >>> features, rows = np.eye(2, 3, dtype="float32"), np.eye(5, 3, dtype="float32")
@@ -102,7 +102,7 @@ def _part(values, start, size):
 
 def _score(features, rows, bias, targets, weights, scale, with_gradients):
     """Weighted sum of losses, losses [C] and hits [C] of a chunk; scaled gradients by features, rows and bias."""
-    logits = score_words(zip(features, rows, strict=True), bias)  # C times [E] -> [C, V]
+    logits = score_tokens(zip(features, rows, strict=True), bias)  # C times [E] -> [C, V]
     right = ops.take_along_axis(logits, targets[:, None], axis=1)  # [C, V] -> [C, 1]
     highest = ops.max(logits, axis=1, keepdims=True)
     powers = ops.exp(logits - highest)
@@ -123,7 +123,7 @@ def _score(features, rows, bias, targets, weights, scale, with_gradients):
     return [*values, *by_features, *by_rows, ops.sum(slope, axis=0)]
 
 
-def score_words(pairs, bias):
+def score_tokens(pairs, bias):
     """Logits [..., V] in float32 of pairs of features [..., E] and rows [V, E], a band at a time."""
     scores = [ops.cast(ops.matmul(part, ops.transpose(rows)), "float32") for part, rows in pairs]
     return ops.concatenate(scores, axis=-1) + ops.cast(bias, "float32")

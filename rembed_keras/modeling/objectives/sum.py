@@ -1,0 +1,203 @@
+"""Several objectives on one encoder, trained at once: their losses are added, with weights that may change by step.
+
+Each objective keeps its own head, loss and logs, and none knows of the others: they are models side by side that read
+the same inputs, so whatever one does to save memory it does in a sum too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+from keras import ops
+
+from rembed_keras.errors import Count, CountOrZero, Rate, UserError, is_within, shortened
+from rembed_keras.modeling.objectives.masked_tokens import with_mask_positions
+from rembed_keras.modeling.objectives.pretraining import PretrainingModel
+from rembed_keras.modeling.objectives.sum_cost import sum_entries
+from rembed_keras.modeling.saving.configuration import class_named
+
+OURS = ("encoder", "quantized")  # what the configuration of a sum says once for all of its objectives
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Sum(PretrainingModel):
+    """Trains several objectives on one encoder at once.
+
+    Args:
+        encoder: an `Encoder`; what is kept.
+        objectives: what makes each objective of an encoder: classes, functions, or configurations as `get_config` gives
+            them.
+        weights: of each loss: a number, or numbers by the step from which they hold, the first from 0; 1 by default. In
+            evaluation the last of them holds.
+        micro_batches: as in `MaskedLM`.
+        name: the model's name.
+
+    Inputs and targets as `MaskedLM`'s; outputs a dict of the objectives' outputs, by their names. Logs have `loss`, the
+    weighted sum; `accuracy`, the first objective's; and of each objective `<name>/weight` and its own logs, as
+    `<name>/loss`.
+
+    Raises:
+        UserError: for no objectives, two of one name, weights that are not one for each, or an objective that cannot
+            share its encoder or cuts it, or has micro-batches of its own.
+
+    >>> from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
+    >>> encoder = Encoder(100, num_layers=2, num_heads=4, hidden_dim=16, intermediate_dim=16, input_embedding_dim=4)
+    >>> both = [lambda each: MaskedLM(each, 8), lambda each: ReplacedTokenDetection(each, 8, generator_layers=1)]
+    >>> model = Sum(encoder, both, weights=[1.0, {0: 0.1, 1000: 1.0}])
+    >>> [objective.name for objective in model.objectives], model.drop_heads() is encoder
+    (['masked_lm', 'replaced_token_detection'], True)
+    """
+
+    ledger_entries = staticmethod(sum_entries)
+    takes_metrics = False  # there are several outputs
+
+    def __init__(
+        self,
+        encoder,
+        objectives: Sequence[Callable | Mapping],
+        weights: Sequence[Rate | Mapping[CountOrZero, Rate]] | None = None,
+        micro_batches: Count = 1,
+        name="sum",
+    ):
+        given = [1.0] * len(objectives) if weights is None else [*weights]
+        if not objectives or len(given) != len(objectives):
+            raise UserError(f"Sum has {len(objectives)} objectives and {len(given)} weights: it needs one for each")
+        self.schedules = [_by_step(weight) for weight in given]
+        self.objectives = []
+        for i, objective in enumerate(objectives):
+            with keras.name_scope(f"objective_{i}"):  # files of checkpoints tell their variables apart by path
+                self.objectives.append(_made(objective, encoder))
+        _check(self.objectives, encoder)
+        inputs = with_mask_positions(encoder.input)
+        outputs = {each.name: each({key: inputs[key] for key in each.input}) for each in self.objectives}
+        arguments = {
+            "objectives": [_config_of(each) for each in self.objectives],
+            "weights": [_as_json(weight) for weight in given],
+        }
+        super().__init__(encoder, inputs, outputs, arguments, name, micro_batches)
+        self.weight_means = [keras.metrics.Mean(name=f"{each.name}/weight") for each in self.objectives]
+
+    @property
+    def metrics(self):
+        """Keras leaves those of models in a model aside."""
+        return [*super().metrics, *(metric for each in self.objectives for metric in each.metrics)]
+
+    def trained(self, variables: list) -> list:
+        """Those of `variables` that the loss of any objective can move."""
+        moved = {id(variable) for each in self.objectives for variable in each.trainable_variables}
+        return [variable for variable in variables if id(variable) in moved]
+
+    def nats_of(self, logs: Mapping[str, float]) -> float | None:
+        """The first objective's that has them."""
+        for each in self.objectives:
+            own = {key.removeprefix(f"{each.name}/"): logs[key] for key in logs if key.startswith(f"{each.name}/")}
+            if (nats := each.nats_of(own)) is not None:
+                return nats
+        return None
+
+    def track_groups(self, groups) -> None:
+        for each in self.objectives:
+            each.track_groups(groups)
+
+    def call(self, inputs, training=None, mask=None):
+        return {each.name: each(inputs, training=training) for each in self.objectives}
+
+    def step_numbers(self, training: bool) -> dict:
+        """As others', and the weight of each objective."""
+        step = self.optimizer.iterations if training else None
+        weights = {each.name: _at(rates, step) for each, rates in zip(self.objectives, self.schedules, strict=True)}
+        return super().step_numbers(training) | {f"{name}/weight": weight for name, weight in weights.items()}
+
+    def shares_of(self, x, y, sample_weight):
+        own = (each.shares_of(x, y, sample_weight) for each in self.objectives)
+        return {name: tensor for tensors in own for name, tensor in tensors.items()}
+
+    def loss_of(self, x, y, y_pred, sample_weight):
+        """The weighted sum of the objectives' losses."""
+        loss = ops.zeros((), "float32")
+        for each in self.objectives:
+            weight = ops.max(x[f"{each.name}/weight"])
+            loss = loss + weight * each.loss_of(x, y, y_pred[each.name], sample_weight)
+        return loss
+
+    def update_metrics(self, x, y, y_pred, sample_weight):
+        for each, mean in zip(self.objectives, self.weight_means, strict=True):
+            each.update_metrics(x, y, y_pred[each.name], sample_weight)
+            mean.update_state(ops.max(x[f"{each.name}/weight"]))
+
+    def get_metrics_result(self):
+        own = {f"{each.name}/{key}": log for each in self.objectives for key, log in each.get_metrics_result().items()}
+        first = own[f"{self.objectives[0].name}/accuracy"]
+        return super().get_metrics_result() | own | {"accuracy": first}
+
+    def loss_result(self):
+        return sum(
+            mean.result() * each.loss_result() for each, mean in zip(self.objectives, self.weight_means, strict=True)
+        )
+
+
+def _class_of(config):
+    name, kind = config.get("class_name"), class_named(config)
+    if not (isinstance(kind, type) and issubclass(kind, PretrainingModel)):
+        raise UserError(f"a configuration of Sum names {shortened(name)}, which is no objective")
+    return kind
+
+
+def _made(objective, encoder):
+    if isinstance(objective, Mapping):
+        return _class_of(objective)(encoder, **objective["config"])
+    return objective(encoder)
+
+
+def _check(objectives, encoder):
+    """Refuses objectives that cannot be trained together."""
+    for each in objectives:
+        if not isinstance(each, PretrainingModel) or isinstance(each, Sum) or each.encoder is not encoder:
+            raise UserError(f"Sum was given {type(each).__name__} as an objective, which is none of its encoder")
+        config = each.get_config()
+        if each.folded_variables:
+            raise UserError(f"{each.name} does not train the encoder's own table, which others of a Sum read")
+        if config.get("kept_layers") is not None or config["micro_batches"] > 1:
+            raise UserError(f"{each.name} has kept_layers or micro_batches of its own: leave them out in a Sum")
+    names = [each.name for each in objectives]
+    if len({*names}) < len(names):
+        raise UserError(f"the objectives of Sum are called {', '.join(names)}: give each a name of its own")
+
+
+def _config_of(objective):
+    """An objective as a configuration says it, without what it shares."""
+    kind = type(objective)
+    return {
+        "module": kind.__module__,
+        "class_name": kind.__name__,
+        "config": {key: value for key, value in objective.get_config().items() if key not in OURS},
+        "registered_name": keras.saving.get_registered_name(kind),
+    }
+
+
+def _by_step(weight):
+    """A weight as [(step, number), ...], rising.
+
+    Raises:
+        UserError: for what is no weight.
+    """
+    pairs = weight.items() if isinstance(weight, Mapping) else [(0, weight)]
+    pairs = sorted((int(step) if isinstance(step, str) and step.isdigit() else step, rate) for step, rate in pairs)
+    are_good = all(is_within(step, "CountOrZero") and is_within(rate, "Rate") for step, rate in pairs)
+    if not are_good or not pairs or pairs[0][0] != 0:
+        raise UserError(
+            f"a weight of Sum is {shortened(weight)}; it must be at least 0, or such numbers by step from 0"
+        )
+    return pairs
+
+
+def _as_json(weight):
+    """A weight as a configuration says it: JSON's keys are text."""
+    return {str(step): rate for step, rate in weight.items()} if isinstance(weight, Mapping) else weight
+
+
+def _at(pairs, step):
+    """The weight at a step, a scalar; the last where there is no step."""
+    weight = ops.cast(pairs[-1][1] if step is None else pairs[0][1], "float32")
+    for start, rate in pairs[1:] if step is not None else ():
+        weight = ops.where(step >= start, ops.cast(rate, "float32"), weight)
+    return weight

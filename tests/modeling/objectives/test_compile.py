@@ -1,0 +1,180 @@
+"""What a user compiles a pre-training model with, and what layers add to its loss."""
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
+from tests.forward import EAGER, forward
+from tests.modeling import reference
+from tests.modeling.objectives.test_objectives import QUICK, make_detection
+from tests.modeling.objectives.test_pretraining import expected_losses, make_batch, make_model
+from tests.modeling.test_encoder import make_encoder
+
+JIT = {"jit_compile": keras.config.backend() == "jax"}
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_metrics_that_a_user_compiles_are_computed(micro_batches):
+    model = MaskedLM(make_encoder(), 20, micro_batches=micro_batches)
+    x, y, weights = make_batch()
+    top = keras.metrics.SparseTopKCategoricalAccuracy(k=20, name="top")
+    nats = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="nats")
+    model.compile("sgd", metrics=["accuracy", top], weighted_metrics=[nats], **JIT)
+    logits = forward(model, x)
+    logs = model.train_on_batch(x, y, weights, return_dict=True)
+    ranks = (logits > np.take_along_axis(logits, y[..., None], -1)).sum(-1)
+    assert np.isclose(logs["top"], (ranks < 20).mean())
+    expected = sum(reference.cross_entropy(logits[row], y[row]) @ weights[row] for row in range(2)) / weights.sum()
+    assert np.isclose(logs["nats"], expected, rtol=1e-5) and np.isclose(logs["loss"], expected, rtol=1e-5)
+    assert np.isclose(logs["accuracy"], ((ranks == 0) * weights).sum() / weights.sum())
+    again = model.test_on_batch(x, y, weights, return_dict=True)
+    assert again.keys() == logs.keys()
+
+
+def test_metrics_change_no_step():
+    steps = []
+    for metrics in (None, ["accuracy"]):
+        model = make_model()
+        model.compile(keras.optimizers.SGD(0.5), metrics=metrics, **QUICK)
+        model.train_on_batch(*make_batch())
+        steps.append([weight.numpy() for weight in model.weights])
+    for plain, measured in zip(*steps, strict=True):
+        np.testing.assert_array_equal(measured, plain)
+
+
+def test_detection_measures_the_generators_logits():
+    model = make_detection()
+    top = keras.metrics.SparseTopKCategoricalAccuracy(k=20, name="top")
+    model.compile("sgd", weighted_metrics=[top], **QUICK)
+    x, y, weights = make_batch()
+    logits = forward(model, x)["logits"]
+    ranks = (logits > np.take_along_axis(logits, y[..., None], -1)).sum(-1)
+    logs = model.test_on_batch(x, y, weights, return_dict=True)
+    assert np.isclose(logs["top"], ((ranks < 20) * weights).sum() / weights.sum())
+
+
+@pytest.mark.parametrize("arguments", [{"loss": "mse"}, {"loss_weights": [2.0]}])
+@pytest.mark.parametrize("make", [MaskedLM, LateMaskedLM, ReplacedTokenDetection])
+def test_another_loss_is_refused(make, arguments):
+    model = make(make_encoder(num_layers=1), 20)
+    with pytest.raises(UserError, match=f"^{make.__name__} brings its own loss: leave loss and loss_weights out"):
+        model.compile("sgd", **arguments)
+
+
+def test_a_compiled_model_is_saved_and_loaded_compiled(tmp_path):
+    model = make_model()
+    model.compile(keras.optimizers.SGD(0.1), weighted_metrics=["accuracy"], **QUICK)
+    model.train_on_batch(*make_batch())
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert again.computes_metrics and int(again.optimizer.iterations) == 1
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Penalty(keras.layers.Dense):
+    """A stranger's layer, which adds a loss."""
+
+    def call(self, inputs, **arguments):
+        outputs = super().call(inputs, **arguments)
+        self.add_loss(keras.ops.mean(keras.ops.square(outputs)))
+        return outputs
+
+
+def with_penalty(make, strength=0.3, **arguments):
+    """A model whose projection has regularizers, of what it makes and of its kernel."""
+    encoder = make_encoder(num_layers=1)
+    model = make(encoder, 20, **arguments)
+    encoder.parts.projection.activity_regularizer = keras.regularizers.L2(strength)
+    encoder.parts.projection.kernel.regularizer = keras.regularizers.L2(strength)
+    return model
+
+
+def penalty_of(model, x, strength=0.3):
+    """The losses that `with_penalty` adds, in float64: an activity's is a mean over rows."""
+    weights = reference.weights_of(model.encoder)
+    parts = model.encoder.parts
+    embedded = np.asarray(
+        parts.embeddings(*(x[key] for key in ("token_ids", "segment_ids", "padding_mask"))), "float64"
+    )
+    projected = embedded @ weights["projection/kernel"] + weights["projection/bias"]
+    return strength * (np.square(projected).sum() / len(projected) + np.square(weights["projection/kernel"]).sum())
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_losses_of_layers_are_added_once_and_logged(micro_batches):
+    x, y, weights = make_batch()
+    model = with_penalty(MaskedLM, micro_batches=micro_batches)
+    plain = MaskedLM(make_encoder(num_layers=1), 20)
+    for variable, value in zip(plain.weights, model.weights, strict=True):
+        variable.assign(value.numpy())
+    expected = penalty_of(model, x)
+    for each in (plain, model):
+        each.compile(keras.optimizers.SGD(0.1), **QUICK)
+    nats = plain.test_on_batch(x, y, weights, return_dict=True)["loss"]
+    for step in (model.test_on_batch, model.train_on_batch):
+        logs = step(x, y, weights, return_dict=True)
+        model.reset_metrics()
+        assert np.isclose(logs["layer_losses"], expected, rtol=1e-5)
+        assert np.isclose(logs["loss"], nats + expected, rtol=1e-5)
+        assert np.isclose(model.nats_of(logs), nats, rtol=1e-4)
+
+
+def test_micro_batches_take_the_step_of_the_whole_with_losses_of_layers():
+    steps = []
+    for micro_batches in (1, 2):
+        model = with_penalty(MaskedLM, micro_batches=micro_batches)
+        model.compile(keras.optimizers.SGD(0.01), **QUICK)
+        model.train_on_batch(*make_batch())
+        steps.append([weight.numpy() for weight in model.weights])
+    for whole, parts in zip(*steps, strict=True):
+        np.testing.assert_allclose(parts, whole, atol=2e-5)
+
+
+def test_losses_of_layers_move_what_they_are_of():
+    """Against finite differences of the penalty in float64."""
+    x, y, weights = make_batch()
+    plain, model = MaskedLM(make_encoder(num_layers=1), 20), with_penalty(MaskedLM)
+    for variable, value in zip(model.weights, plain.weights, strict=True):
+        variable.assign(value.numpy())
+    kernel = model.encoder.parts.projection.kernel
+    start, rng = kernel.numpy(), np.random.default_rng(0)
+    directions, slopes = rng.normal(0, 1, (3, *start.shape)), []
+    for direction in directions:
+        values = []
+        for sign in (1, -1):
+            kernel.assign(start + sign * 1e-3 * direction)
+            values.append(penalty_of(model, x))
+        slopes.append((values[0] - values[1]) / 2e-3)
+    kernel.assign(start)
+    for each in (plain, model):
+        each.compile(keras.optimizers.SGD(1e-3), **QUICK)
+        each.train_on_batch(x, y, weights)
+    moved = (plain.encoder.parts.projection.kernel.numpy() - kernel.numpy()) / 1e-3
+    np.testing.assert_allclose((moved * directions).sum((1, 2)), slopes, rtol=1e-2)
+
+
+def test_a_strangers_layer_adds_its_loss_to_pre_training_and_to_tasks():
+    encoder = Encoder(50, 1, 2, 16, 24, 6, max_sequence_length=12)
+    encoder.parts.projection.__class__ = Penalty
+    model, task = MaskedLM(encoder, 20), Classifier(encoder, 2, dropout=0.0)
+    x, y, weights = make_batch()
+    model.compile("sgd", **QUICK)
+    logs = model.test_on_batch(x, y, weights, return_dict=True)
+    assert logs["layer_losses"] > 0
+    inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
+    labels = np.array([0, 1])
+    logits = forward(task, inputs)
+    (added,) = task.losses
+    nats = reference.cross_entropy(np.asarray(logits, "float64"), labels).mean()
+    assert np.isclose(float(task.compute_loss(inputs, labels, logits)), nats + float(added), rtol=1e-5)
+
+
+def test_a_model_without_losses_of_layers_has_no_such_log():
+    model = make_model()
+    model.compile("sgd", **EAGER)
+    x, y, weights = make_batch()
+    logs = model.test_on_batch(x, y, weights, return_dict=True)
+    assert "layer_losses" not in logs
+    assert np.isclose(logs["loss"], (expected_losses(model, x, y) * weights).sum() / 4, atol=1e-5)

@@ -1,0 +1,157 @@
+"""Gradient-disentangled embedding sharing: detection moves the difference, and the generator's loss its table."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
+from rembed_keras.training.loop import checkpoints, restoring
+from rembed_keras.training.optimizers.adamw import AdamW
+from tests.forward import forward
+from tests.modeling import reference
+from tests.modeling.objectives.test_objectives import QUICK, make_detection
+from tests.modeling.objectives.test_pretraining import make_batch
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder
+
+
+@pytest.fixture
+def model(monkeypatch):
+    """A model whose generator draws the likeliest token."""
+    monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+    return make_detection(sharing="gdes", num_layers=1)
+
+
+def tables(model):
+    embeddings = model.reader.parts.embeddings
+    return embeddings.shared.embeddings, embeddings.difference.embeddings
+
+
+def step_of(model, rate):
+    before = {weight.path: weight.numpy() for weight in model.weights}
+    model.compile(optimizer=keras.optimizers.SGD(rate), **QUICK)
+    model.train_on_batch(*make_batch())
+    return {weight.path: (before[weight.path] - weight.numpy()) / rate for weight in model.weights}
+
+
+def detection_loss(model, table):
+    """In NumPy and float64, of an encoder that reads this table, 50 times as in the loss."""
+    x, y, _ = make_batch()
+    outputs = forward(model, x)
+    w, nats = reference.weights_of(model), []
+    for row, (document, length) in enumerate(((FIRST, 7), (SECOND, 4))):
+        ids = np.array(document[0])[:length]
+        slots = [slot for slot in range(3) if slot == 0 or x["mask_positions"][row, slot]]
+        truth = np.zeros(length)
+        for slot in slots:
+            place = x["mask_positions"][row, slot]
+            ids[place] = outputs["drawn"][row, slot]
+            truth[place] = outputs["drawn"][row, slot] != y[row, slot]
+        states, _ = encode(model.encoder, table, ids, np.array(document[1])[:length])
+        features = reference.gelu(states[-1] @ w["detector/kernel"] + w["detector/bias"])
+        score = (features @ w["detection/kernel"] + w["detection/bias"])[:, 0]
+        nats.append(np.log1p(np.exp(-np.abs(score))) + np.maximum(score, 0) - truth * score)
+    return 50 * np.concatenate(nats).mean()
+
+
+def encode(encoder, table, ids, segments):
+    """`reference.encode` with a table in float64, which no variable could hold."""
+    original = reference.weights_of
+    try:
+        reference.weights_of = lambda model: original(model) | {"embeddings/token/embeddings": table}
+        return reference.encode(encoder, ids, segments)
+    finally:
+        reference.weights_of = original
+
+
+def test_detections_gradient_reaches_the_difference_only(model):
+    shared, difference = tables(model)
+    table = shared.numpy().astype("float64") + difference.numpy()
+    rng = np.random.default_rng(0)
+    expected, directions = [], rng.normal(0, 1, (4, *table.shape))
+    for direction in directions:
+        ends = [detection_loss(model, table + sign * 1e-5 * direction) for sign in (1, -1)]
+        expected.append((ends[0] - ends[1]) / 2e-5)
+    generator = MaskedLM(model.generator, 20)  # the generator's loss alone
+    for variable, value in zip(generator.droppable_variables, model.head.weights, strict=True):
+        variable.assign(value.numpy())
+    alone = step_of(generator, 1e-2)[shared.path]
+    model = make_detection(sharing="gdes", num_layers=1)  # as it was before
+    shared, difference = tables(model)
+    gradients = step_of(model, 1e-2)
+    np.testing.assert_allclose((gradients[difference.path] * directions).sum((1, 2)), expected, rtol=2e-3)
+    np.testing.assert_allclose(gradients[shared.path], alone, atol=2e-4)
+    assert not gradients[model.encoder.token_embedding.embeddings.path].any()
+
+
+def test_dropping_the_heads_folds_to_the_bit(model):
+    x, y, weights = make_batch()
+    model.compile(optimizer=AdamW(1e-2), **QUICK)
+    model.train_on_batch(x, y, weights)
+    inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
+    before = forward(model.reader, inputs)["sequence_output"]
+    assert not np.array_equal(forward(model.encoder, inputs)["sequence_output"], before)
+    assert model.drop_heads() is model.encoder
+    np.testing.assert_array_equal(forward(model.encoder, inputs)["sequence_output"], before)
+
+
+@pytest.mark.parametrize("form", ["preset", "checkpoint"])
+def test_what_is_saved_is_folded_and_comes_back_to_the_bit(model, form, tmp_path):
+    x, y, weights = make_batch()
+    model.compile(optimizer=AdamW(1e-2), **QUICK)
+    model.train_on_batch(x, y, weights)
+    if form == "preset":
+        model.save_to_preset(str(tmp_path / "preset"))
+        again = ReplacedTokenDetection.from_preset(str(tmp_path / "preset"))
+        kept = Encoder.from_preset(str(tmp_path / "preset"))
+    else:
+        state = {"model": keras.saving.serialize_keras_object(model)}
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+        checkpoints.save(tmp_path / "checkpoints", 1, parts, json.loads(json.dumps(state)))
+        found = checkpoints.latest(tmp_path / "checkpoints")
+        again, kept = restoring.restore(found), restoring.kept_encoder(found)
+        restoring.load_kept(kept, found)
+    for ours, theirs in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=theirs.path)
+    inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
+    expected = forward(model.reader, inputs)["sequence_output"]
+    np.testing.assert_array_equal(forward(kept, inputs)["sequence_output"], expected)
+
+
+def test_it_begins_as_the_encoder_that_it_was_given():
+    encoder = make_encoder(num_layers=1, num_heads=4)
+    x, _, _ = make_batch()
+    inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
+    before = forward(encoder, inputs)["sequence_output"]
+    model = ReplacedTokenDetection(encoder, 20, generator_layers=1, sharing="gdes")
+    np.testing.assert_array_equal(forward(model.reader, inputs)["sequence_output"], before)
+    np.testing.assert_array_equal(forward(model.drop_heads(), inputs)["sequence_output"], before)
+    assert np.abs(step_of(model, 1e-2)[tables(model)[1].path]).max() > 0
+
+
+def test_the_ledger_counts_the_difference(model):
+    costs, table = ledger(model), model.encoder.token_embedding.count_params()
+    assert costs.kept == model.drop_heads().count_params()
+    assert costs.total == model.count_params() - sum("seed" in weight.path for weight in model.weights) * 2
+    trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
+    assert costs.optimizer_bytes["total"] == 2 * 4 * trained
+    assert costs.total == ledger(make_detection(sharing="none", num_layers=1)).total + table
+
+
+@pytest.mark.parametrize("changes", [{"input_cutoffs": (20,)}, {"freeze_input_embedding": True}])
+def test_tables_that_cannot_be_shared_so_are_refused(changes):
+    with pytest.raises(UserError, match="sharing 'gdes'"):
+        ReplacedTokenDetection(make_encoder(num_heads=4, **changes), 20, sharing="gdes")
+
+
+def test_micro_batches_take_the_step_of_the_whole(model):
+    config = model.get_config()
+    parts = ReplacedTokenDetection.from_config(json.loads(json.dumps(config | {"micro_batches": 2})))
+    for ours, theirs in zip(parts.weights, model.weights, strict=True):
+        ours.assign(theirs.numpy())
+    whole, steps = step_of(model, 1e-2), step_of(parts, 1e-2)
+    for path, expected in whole.items():
+        np.testing.assert_allclose(steps[path], expected, atol=2e-3, rtol=1e-3, err_msg=path)
