@@ -13,4 +13,4 @@ from .modeling.objectives.late_masked_lm import LateMaskedLM as LateMaskedLM
 from .modeling.objectives.masked_lm import MaskedLM as MaskedLM
 from .modeling.objectives.replaced_tokens import ReplacedTokenDetection as ReplacedTokenDetection
 from .training.optimizers.adamw import AdamW as AdamW
-from .training.optimizers.adamw import WarmupLinearDecay as WarmupLinearDecay
+from .training.optimizers.schedules import WarmupLinearDecay as WarmupLinearDecay

@@ -1,6 +1,7 @@
 """The account of the model that a recipe pre-trains, made of what the recipe says: nothing is imported or built."""
 
 import importlib
+from functools import partial
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.config.backend import import_framework
@@ -8,6 +9,7 @@ from rembed_keras.config.bindings import Reference
 from rembed_keras.config.recipe import Recipe
 from rembed_keras.config.signatures import is_ours, static_method
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.cost import adam_slots
 
 PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
@@ -29,7 +31,8 @@ def account(recipe: Recipe) -> Ledger | None:
     try:
         rate = data.get("mask_rate", 0.15)
         rate = max(rate.values()) if isinstance(rate, dict) else rate
-        return ledger(config, data.get("sequence_length"), rate, _entries_of(stage["model"].target))
+        entries = _entries_of(stage["model"].target)
+        return ledger(config, data.get("sequence_length"), rate, entries, _slots_of(recipe, stage.get("optimizer")))
     except KeyError as missing:
         raise UserError(f"{stage['encoder'].selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError:
@@ -49,6 +52,30 @@ def _entries_of(objective: str):
     if entries is None:
         raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
     return entries
+
+
+def _slots_of(recipe, optimizer):
+    """The function that counts what an optimizer remembers; where it does not say, it is made and built to be counted.
+
+    Raises:
+        UserError: when it is called, for an optimizer that cannot be made or wrapped.
+    """
+    if not isinstance(optimizer, Reference):
+        return adam_slots
+    path = static_method(optimizer.target, "ledger_slots") if is_ours(optimizer.target) else None
+    if path:
+        return _imported(path)
+    import_framework()
+    from rembed_keras.training.optimizers.slots import count_slots
+
+    def make():
+        try:
+            return _made(recipe, optimizer)
+        except (TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"no optimizer can be made by {optimizer.selector}: {reason}") from None
+
+    return partial(count_slots, make)
 
 
 def _made(recipe, value):

@@ -144,8 +144,8 @@ OUT_OF_RANGE = {
     "training.pretrain.keep_checkpoint_every=0": "training.pretrain.keep_checkpoint_every is 0; it must be a positive",
     "modeling.MaskedLM.micro_batches=0": "modeling.MaskedLM.micro_batches is 0; it must be a positive whole number",
     "modeling.MaskedLM.loss_chunk=-1": "modeling.MaskedLM.loss_chunk is -1; it must be a positive whole number",
-    "training.AdamW.clip_norm=-1": "training.AdamW.clip_norm is -1; it must be a number of at least 0 or None",
-    "training.AdamW.skip_nonfinite=-1": "training.AdamW.skip_nonfinite is -1; it must be a whole number of at least 0",
+    "training.pretrain.clip_norm=-1": "training.pretrain.clip_norm is -1; it must be a number of at least 0 or None",
+    "training.pretrain.skip_nonfinite=-1": "training.pretrain.skip_nonfinite is -1; it must be a whole number of at least 0",
     "FINETUNE_EPOCHS=-1": "FINETUNE_EPOCHS is -1; it must be a positive whole number",
     "FINETUNE_SEEDS=[0, -1]": "FINETUNE_SEEDS is [0, -1]; it must be a list, each a whole number from 0 to 2**32 - 1",
 }

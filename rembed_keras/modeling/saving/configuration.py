@@ -1,8 +1,8 @@
 """Models made anew from a configuration that stood in a file, which may be anybody's.
 
 Keras makes of a configuration whatever class it names: layers that run code, load other files or import modules among
-them, and functions by name. A model of ours is made of classes of ours and of Keras's dtypes, and its optimizer may
-have a learning rate by one of Keras's schedules, so a configuration may name these alone.
+them, and functions by name. A model of ours is made of classes of ours and of Keras's dtypes, and its optimizer and
+learning rate may be Keras's, so a configuration may name these alone.
 """
 
 import importlib
@@ -22,6 +22,22 @@ PLAIN = {
         "Int4DTypePolicy",
         "QuantizedDTypePolicy",
         "QuantizedFloat8DTypePolicy",
+    ),
+    "keras.optimizers": (
+        "Adadelta",
+        "Adafactor",
+        "Adagrad",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "Ftrl",
+        "Lamb",
+        "Lion",
+        "Muon",
+        "Nadam",
+        "RMSprop",
+        "SGD",
+        "ScheduleFreeAdamW",
     ),
     "keras.optimizers.schedules": (
         "CosineDecay",
@@ -63,7 +79,7 @@ def check_names(config: object) -> None:
     """Judges what a configuration names.
 
     Raises:
-        UserError: for a class that is none of ours and no dtype or schedule of Keras's, or a function.
+        UserError: for a class that is none of ours and no dtype, optimizer or schedule of Keras's, or a function.
 
     >>> check_names({"class_name": "Lambda", "module": "keras.layers", "config": {}, "registered_name": None})
     Traceback (most recent call last):

@@ -11,6 +11,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import Count, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
+from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
 from rembed_keras.modeling.tuning import learning_rate_multipliers, tune, tuned
 from rembed_keras.modeling.ways import Way
 from rembed_keras.tasks.kinds.task import Task, batches
@@ -28,8 +29,8 @@ from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
-from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
-from rembed_keras.training.optimizers.loss_scale import scaled_for
+from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
+from rembed_keras.training.optimizers.training_optimizer import wrapped
 from rembed_keras.training.stages.origin import STARTS, Origin
 
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
@@ -57,6 +58,8 @@ def finetune(
     epochs: Count = 3,
     learning_rates: Sequence[Rate] = (1e-4,),
     ways: Sequence[Way] = (),
+    clip_norm: Rate | None = 1.0,
+    skip_nonfinite: CountOrZero = 0,
     warmup_share: Share = 0.1,
     dropout: Share = 0.1,
     starts: Sequence[str] = STARTS,
@@ -71,7 +74,7 @@ def finetune(
 
     Args:
         workdir: the run's folder.
-        optimizer: makes the optimizer of a learning rate.
+        optimizer: makes the optimizer of a learning rate, any of Keras's; `TrainingOptimizer` is put around it.
         task: what to learn.
         encoder: makes the `Encoder`; None to make what `pretrained` holds.
         pretrained: the folder of another run, a preset or a Hugging Face model to start from; by default the run's own
@@ -81,6 +84,8 @@ def finetune(
         epochs: passes over the training data.
         learning_rates: the highest; it rises from 0 and falls to 0 linearly. `evaluate` chooses among several.
         ways: what trains, or is added and trains, for example `modeling.Lora()`; everything by default.
+        clip_norm: the largest global norm of a gradient; None does not clip.
+        skip_nonfinite: how many steps with a non-finite gradient are skipped before training has diverged.
         warmup_share: share of the steps that it rises.
         dropout: rate before the head.
         starts: "pretrained" for the pre-trained encoder, "scratch" for one as initialised.
@@ -109,7 +114,9 @@ def finetune(
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
-    learners = _Learners(task, origin, optimizer, ways, dropout, placement, (round(warmup_share * steps), steps))
+    wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
+    schedule = partial(WarmupLinearDecay, warmup_steps=round(warmup_share * steps), total_steps=steps)
+    learners = _Learners(task, origin, optimizer, wrap, ways, dropout, placement, schedule)
     for rate, start, seed in itertools.product(learning_rates, starts, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
@@ -187,8 +194,8 @@ def has_failed(folder: Path) -> bool:
 class _Learners:
     """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
 
-    def __init__(self, task, origin, optimizer, ways, dropout, placement, schedule):
-        self.task, self.origin, self.optimizer, self.ways = task, origin, optimizer, ways
+    def __init__(self, task, origin, optimizer, wrap, ways, dropout, placement, schedule):
+        self.task, self.origin, self.optimizer, self.wrap, self.ways = task, origin, optimizer, wrap, ways
         self.dropout, self.placement, self.schedule = dropout, placement, schedule
         self._learner: Any = None
         self._rate: float | None = None
@@ -212,10 +219,10 @@ class _Learners:
         self.origin.start(fresh.encoder, start)
         with self.placement.scope():  # a way may add layers
             tune(fresh, self.ways)
-            shares = learning_rate_multipliers(fresh, self.ways)
-            optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
+            multipliers = learning_rate_multipliers(fresh, self.ways)
+            optimizer = self.optimizer(learning_rate=self.schedule(rate))
             fresh.compile(
-                optimizer=scaled_for(fresh, optimizer),
+                optimizer=self.wrap(fresh, optimizer, multipliers=multipliers),
                 weighted_metrics=list(self.task.learns),
                 jit_compile=self.placement.jit_compile,
             )
