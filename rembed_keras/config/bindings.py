@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rembed_keras.config.signatures import is_ours, names_in, signature
+from rembed_keras.config.signatures import bases, is_ours, names_in, signature
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
-# what owns variables must be built inside a strategy's scope, by the stage that opens it
-OWNERS = ("rembed_keras.modeling.", "rembed_keras.training.AdamW", "keras.layers.", "keras.optimizers.", "keras_hub.")
+# what owns variables must be built inside a strategy's scope, by the stage that opens it: rooms of this package and of
+# Keras that do, and every class of ours that has one of theirs among its bases
+OWNERS = ("rembed_keras.modeling.", "keras.layers.", "keras.models.", "keras.optimizers.", "keras_hub.")
 OWN_NOTHING = ("keras.optimizers.schedules.", "rembed_keras.modeling.ways.")
 # what a recipe may name of others' packages: parts of models and of learning, and nothing that reads or writes files
 OTHERS = re.compile(
@@ -103,7 +104,7 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
         if isinstance(value, bytes | complex) or value is ... or (isinstance(value, str) and not _is_text(value)):
             raise UserError(f"{binding.place}: {binding.key} is {shortened(value)}, which is no number and no text")
     for reference in _references_in(binding.value):
-        if reference.is_call and reference.target.startswith(OWNERS) and not reference.target.startswith(OWN_NOTHING):
+        if reference.is_call and _owns_variables(reference.target):
             raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
     for target, selector in _targets(binding):
         if not is_ours(target):
@@ -120,6 +121,10 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
         if target == binding.target and binding.parameter and binding.parameter not in known.parameters:
             meant = did_you_mean(binding.parameter, known.parameters)
             raise UserError(f"{binding.place}: {selector} has no parameter {binding.parameter}{meant}")
+
+
+def _owns_variables(target):
+    return any(each.startswith(OWNERS) and not each.startswith(OWN_NOTHING) for each in (target, *bases(target)))
 
 
 def _targets(binding):

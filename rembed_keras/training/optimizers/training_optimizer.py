@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import keras
+import numpy as np
 from keras import ops
 
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts, shortened
@@ -94,7 +95,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         self._update = inner_optimizer.update_step
         inner_optimizer.update_step = self._update_step
         inner_optimizer._apply_weight_decay = lambda variables: None  # `_update_step` does
-        for method, neutral in (("assign_add", -0.0), ("assign_sub", 0.0)):  # which change not even a zero's sign
+        # what changes not even a zero's sign; arrays, since TensorFlow keeps one tensor for the numbers 0.0 and -0.0
+        for method, neutral in (("assign_add", np.array(-0.0, "float32")), ("assign_sub", np.array(0.0, "float32"))):
             setattr(inner_optimizer, method, partial(self._change, getattr(inner_optimizer, method), neutral))
         inner_optimizer.assign = partial(self._assign, inner_optimizer.assign)
 
@@ -199,13 +201,14 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
     def named_variables(self) -> dict[str, keras.Variable]:
         """The optimizer's variables by names that are the same in every process.
 
-        Their paths are not: Keras numbers optimizers without a name as a process makes them, and Adafactor calls slots
-        of several variables alike.
+        Their paths are not: Keras numbers optimizers and variables without a name as a process makes them, and Adafactor
+        calls slots of several variables alike.
         """
         inner = self.inner_optimizer
         named: dict[str, keras.Variable] = {}
         for variable in self.variables:
-            name = f"{type(inner).__name__.lower()}/{variable.path.rpartition('/')[2]}"
+            _, is_scoped, own = variable.path.rpartition("/")
+            name = f"{type(inner).__name__.lower()}/{own if is_scoped else 'variable'}"
             again = sum(other == name or other.startswith(f"{name}#") for other in named)
             named[f"{name}#{again}" if again else name] = variable
         return named

@@ -135,7 +135,9 @@ def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path, requ
     learn(tmp_path / "stopped", corpus, OPTIMIZERS[name], 4)
     rows = log(tmp_path / "whole")
     assert rows == log(tmp_path / "stopped") and all(row["grad_norm"] > 0 for row in rows)
-    assert files_of(tmp_path / "whole", 4) == files_of(tmp_path / "stopped", 4)
+    ours, theirs = (files_of(tmp_path / run, 4) for run in ("whole", "stopped"))
+    for part in ("encoder", "head", "optimizer"):  # Keras numbers optimizers that it names in one process
+        assert ours[f"{part}.safetensors"] == theirs[f"{part}.safetensors"]
 
 
 @pytest.mark.slow
