@@ -84,8 +84,8 @@ def bases(path: str) -> Iterator[str]:
     found = _definition(path) if is_ours(path) else None
     if found is None or not isinstance(found[1], ast.ClassDef):
         return
-    module, node = found
-    for base in node.bases:
+    module = found[0]
+    for base in found[1].bases:
         name = ast.unparse(base)
         origin = _definition(f"{module}.{name}")
         target = f"{origin[0]}.{origin[1].name}" if origin else _imported_name(module, name)

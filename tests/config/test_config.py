@@ -98,8 +98,14 @@ MISSPELT = {
     "dead together": ("A = 3\ntraining.AdamW.beta_1 = %A", r"nothing uses A"),
     "a circle": ("A = %B\nB = %A\ntraining.pretrain.seed = %A", r"macro A is defined by itself"),
     "a call": ("training.pretrain.optimizer = @training.AdamW()", r":16: bind @training\.AdamW without \(\)"),
-    "a call of another optimizer": ("training.pretrain.optimizer = @training.GaLore()", r"bind @training\.GaLore without"),
-    "a call of Keras's": ("import keras\nA = @keras.optimizers.Lion()\ntraining.pretrain.optimizer = %A", r"Lion without"),
+    "a call of another optimizer": (
+        "training.pretrain.optimizer = @training.GaLore()",
+        r"bind @training\.GaLore without",
+    ),
+    "a call of Keras's": (
+        "import keras\nA = @keras.optimizers.Lion()\ntraining.pretrain.optimizer = %A",
+        r"Lion without",
+    ),
     "a call in a macro": ("A = [@modeling.Encoder()]\ntraining.pretrain.seed = %A", r"bind @modeling\.Encoder without"),
     "not gin": ("training.pretrain.seed = = 3", r"recipe\.gin:16 is not gin"),
     "a file": ('include "prat.gin"', r"includes prat\.gin, which is not there"),
@@ -147,7 +153,7 @@ OUT_OF_RANGE = {
     "modeling.MaskedLM.micro_batches=0": "modeling.MaskedLM.micro_batches is 0; it must be a positive whole number",
     "modeling.MaskedLM.loss_chunk=-1": "modeling.MaskedLM.loss_chunk is -1; it must be a positive whole number",
     "training.pretrain.clip_norm=-1": "training.pretrain.clip_norm is -1; it must be a number of at least 0 or None",
-    "training.pretrain.skip_nonfinite=-1": "training.pretrain.skip_nonfinite is -1; it must be a whole number of at least 0",
+    "training.pretrain.skip_nonfinite=-1": "training.pretrain.skip_nonfinite is -1; it must be a whole number of at",
     "FINETUNE_EPOCHS=-1": "FINETUNE_EPOCHS is -1; it must be a positive whole number",
     "FINETUNE_SEEDS=[0, -1]": "FINETUNE_SEEDS is [0, -1]; it must be a list, each a whole number from 0 to 2**32 - 1",
 }

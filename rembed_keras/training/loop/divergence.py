@@ -1,7 +1,7 @@
 """Training that went wrong: which step it was, and all that is needed to take that step again.
 
-The optimizer knows the first step whose gradient was no number and keeps everything as it was before it (see
-`optimizers.TrainingOptimizer`), so looking is left to moments when the device is waited for anyway. What is saved then is a
+The optimizer knows the first step whose gradient was not finite and keeps everything as it was before it (see
+`TrainingOptimizer`), so looking is left to moments when the device is waited for anyway. What is saved then is a
 checkpoint of the moment before that step and the step's batch.
 """
 

@@ -59,10 +59,8 @@ class GaLore(keras.optimizers.Optimizer):
         self._matrices, self._bases, self._moments = [], [], []
         for variable in variables:
             matrix, prefix = matrix_shape(variable), variable.path.replace("/", "_")
-            is_projected = matrix is not None and min(matrix) > self.rank
-            shape = tuple(variable.shape)
-            basis = None
-            if is_projected:
+            shape, basis = tuple(variable.shape), None
+            if matrix is not None and min(matrix) > self.rank:
                 shape = (max(matrix), self.rank)
                 basis = self.add_variable((min(matrix), self.rank), dtype=variable.dtype, name=f"{prefix}_basis")
             self._matrices.append(matrix)
@@ -70,7 +68,7 @@ class GaLore(keras.optimizers.Optimizer):
             self._moments.append(
                 [
                     self.add_variable(shape, dtype=variable.dtype, name=f"{prefix}_{name}")
-                    if is_projected
+                    if basis is not None
                     else self.add_variable_from_reference(variable, name)
                     for name in ("momentum", "velocity")
                 ]

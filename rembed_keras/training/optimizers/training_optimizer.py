@@ -201,8 +201,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
     def named_variables(self) -> dict[str, keras.Variable]:
         """The optimizer's variables by names that are the same in every process.
 
-        Their paths are not: Keras numbers optimizers and variables without a name as a process makes them, and Adafactor
-        calls slots of several variables alike.
+        Their paths are not: Keras numbers optimizers and variables without a name as a process makes them, and
+        Adafactor calls slots of several variables alike.
         """
         inner = self.inner_optimizer
         named: dict[str, keras.Variable] = {}
@@ -253,7 +253,10 @@ def wrapped(
 
     Args:
         model: a model of ours, with an `encoder`.
-        optimizer: the optimizer; other arguments are those of `TrainingOptimizer`.
+        optimizer: the optimizer.
+        clip_norm: as of `TrainingOptimizer`.
+        skip_nonfinite: as of `TrainingOptimizer`.
+        multipliers: as of `TrainingOptimizer`.
 
     Raises:
         UserError: for float16 on JAX without an accelerator, where attention cannot be computed in it.

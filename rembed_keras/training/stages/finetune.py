@@ -98,8 +98,8 @@ def finetune(
         UserError: for a start that is unknown, no pre-trained encoder to start from, or another task of the same name,
             one with other examples or settings.
     """
-    counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size, "FINETUNE_EPOCHS": epochs}
-    check_counts(counts | {"log_every": log_every})
+    counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size}
+    check_counts(counts | {"FINETUNE_EPOCHS": epochs, "log_every": log_every})
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     origin = Origin(workdir.path, encoder, pretrained)
@@ -115,8 +115,7 @@ def finetune(
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
     wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
-    schedule = partial(WarmupLinearDecay, warmup_steps=round(warmup_share * steps), total_steps=steps)
-    learners = _Learners(task, origin, optimizer, wrap, ways, dropout, placement, schedule)
+    learners = _Learners(task, origin, optimizer, wrap, ways, dropout, placement, (round(warmup_share * steps), steps))
     for rate, start, seed in itertools.product(learning_rates, starts, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
@@ -220,7 +219,7 @@ class _Learners:
         with self.placement.scope():  # a way may add layers
             tune(fresh, self.ways)
             multipliers = learning_rate_multipliers(fresh, self.ways)
-            optimizer = self.optimizer(learning_rate=self.schedule(rate))
+            optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule))
             fresh.compile(
                 optimizer=self.wrap(fresh, optimizer, multipliers=multipliers),
                 weighted_metrics=list(self.task.learns),

@@ -76,5 +76,5 @@ def test_each_step_is_galore_torchs(case):
 
 
 def test_a_rank_is_a_number():
-    with pytest.raises(UserError, match="GaLore.rank is 0; it must be a positive whole number"):
+    with pytest.raises(UserError, match=r"GaLore\.rank is 0; it must be a positive whole number"):
         GaLore(rank=0)

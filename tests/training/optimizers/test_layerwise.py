@@ -88,7 +88,8 @@ def test_the_layers_of_a_model_learn_at_their_own_rates(jit_compile):
     tune(model, ways)
     shares = learning_rate_multipliers(model, ways)
     model.compile(
-        TrainingOptimizer(AdamW(1e-3, weight_decay=0.0, epsilon=1e-12), None, multipliers=shares), jit_compile=jit_compile
+        TrainingOptimizer(AdamW(1e-3, weight_decay=0.0, epsilon=1e-12), None, multipliers=shares),
+        jit_compile=jit_compile,
     )
     before = {weight.path: np.array(weight.numpy()) for weight in model.weights}
     model.train_on_batch(INPUTS, LABELS)

@@ -92,5 +92,5 @@ def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_a
 
 @pytest.mark.parametrize("value", [-1, 1.5, True])
 def test_how_many_steps_may_be_skipped_is_a_number(value):
-    with pytest.raises(UserError, match="skip_nonfinite is .*; it must be a whole number of at least 0"):
+    with pytest.raises(UserError, match=r"skip_nonfinite is .*; it must be a whole number of at least 0"):
         TrainingOptimizer(AdamW(), skip_nonfinite=value)
