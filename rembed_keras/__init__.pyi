@@ -14,4 +14,4 @@ from .modeling.objectives.masked_lm import MaskedLM as MaskedLM
 from .modeling.objectives.replaced_tokens import ReplacedTokenDetection as ReplacedTokenDetection
 from .modeling.objectives.sum import Sum as Sum
 from .training.optimizers.adamw import AdamW as AdamW
-from .training.optimizers.adamw import WarmupLinearDecay as WarmupLinearDecay
+from .training.optimizers.schedules import WarmupLinearDecay as WarmupLinearDecay

@@ -119,14 +119,21 @@ class BuildsFromItsReplica:
         return super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc] # the model's
 
 
-class DecaysItself:
-    """A mixin before an optimizer's class: its `update_step` decays weights, and Keras does not before it.
+def decays_itself(optimizer) -> None:
+    """Keeps Keras from decaying weights before an optimizer's `update_step`, which does it.
 
     Seen in Keras 3.15: `BaseOptimizer._apply_weight_decay`.
     """
+    optimizer._apply_weight_decay = lambda variables: None
 
-    def _apply_weight_decay(self, variables):
-        pass
+
+def forget_variables(optimizer) -> None:
+    """Takes from a wrapping optimizer its own clock and learning rate, which are the inner optimizer's.
+
+    Seen in Keras 3.15: `BaseOptimizer._variables` and `_untrack_variable`.
+    """
+    for unused in optimizer._variables[:]:
+        optimizer._untrack_variable(unused)
 
 
 def is_decayed(optimizer, variable) -> bool:

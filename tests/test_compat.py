@@ -196,13 +196,21 @@ def test_fit_builds_a_model_of_the_batch_of_a_replica(mirrored):
 
 
 def test_keras_decays_weights_in_a_method_of_its_own():
-    class Own(compat.DecaysItself, keras.optimizers.SGD):
-        pass
-
-    for kind, expected in ((keras.optimizers.SGD, 0.5), (Own, 1.0)):
+    for is_left, expected in ((False, 0.5), (True, 1.0)):
+        optimizer = keras.optimizers.SGD(0.1, weight_decay=5.0)
+        if is_left:
+            compat.decays_itself(optimizer)
         variable = keras.Variable(np.ones(2, "float32"))
-        kind(0.1, weight_decay=5.0).apply([np.zeros(2, "float32")], [variable])
+        optimizer.apply([np.zeros(2, "float32")], [variable])
         np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), expected)
+
+
+def test_a_wrapping_optimizer_has_a_clock_of_its_own_until_it_is_taken():
+    wrapper = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
+    compat.forget_variables(wrapper)
+    assert {variable.path for variable in wrapper.variables} == {
+        variable.path for variable in wrapper.inner_optimizer.variables
+    }
 
 
 def test_an_optimizer_knows_its_variables():

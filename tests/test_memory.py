@@ -197,7 +197,7 @@ STEPS = """
 import keras
 from rembed_keras.data import Corpus, Mixture
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.training import AdamW
+from rembed_keras.training import AdamW, TrainingOptimizer
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
@@ -206,7 +206,7 @@ steps = int(sys.argv[3])
 mixture = Mixture(Corpus(sys.argv[2]), batch_size=2, sequence_length=8)
 learner = MaskedLM(Encoder(900, 1, 1, 8, 8, 4, max_sequence_length=8), 4)
 learner.track_groups(mixture.languages)
-learner.compile(optimizer=AdamW(), jit_compile=False)
+learner.compile(optimizer=TrainingOptimizer(AdamW()), jit_compile=False)
 learner.optimizer.build(learner.trainable_variables)
 seen = []
 

@@ -6,6 +6,7 @@ import numpy as np
 from benchmarks.shapes import CLIP_NORM, WEIGHT_DECAY, Shape
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
 from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 
 
 def training(shape: Shape, variant: str):
@@ -77,7 +78,8 @@ def _inputs(ids):
 
 def _step(model, shape, variant, arrange):
     model.compile(
-        AdamW(shape.learning_rate, weight_decay=WEIGHT_DECAY, clip_norm=CLIP_NORM), jit_compile=_is_compiled(variant)
+        TrainingOptimizer(AdamW(shape.learning_rate, weight_decay=WEIGHT_DECAY), CLIP_NORM),
+        jit_compile=_is_compiled(variant),
     )
     if keras.config.backend() == "jax":
         return lambda batch: float(model.train_on_batch(*arrange(batch), return_dict=True)["loss"])

@@ -6,6 +6,7 @@ What cannot be built is found on the way, by the same functions that the constru
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.config.backend import import_framework
@@ -13,6 +14,7 @@ from rembed_keras.config.recipe import ROOT, Recipe
 from rembed_keras.config.signatures import is_ours, static_method
 from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.cost import adam_slots
 from rembed_keras.modeling.sizes import check_sequence_length
 
 PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
@@ -35,7 +37,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     encoder, model = (_within(pretrain, stage[name]) for name in ("encoder", "model"))
     mixture = _within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
     try:
-        return _ledger(recipe, encoder, model, mixture)
+        return _ledger(recipe, encoder, model, mixture, _slots_of(recipe, pretrain, stage.get("optimizer")))
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError as error:
@@ -44,7 +46,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         raise UserError(f"a size of {encoder.selector} or {model.selector} is not a number") from None
 
 
-def _ledger(recipe, encoder, model, mixture):
+def _ledger(recipe, encoder, model, mixture, slots):
     sizes = recipe.arguments(encoder)
     sizes |= {name: _made(recipe, encoder, sizes[name]) for name in PARTS if name in sizes}
     config = {name: _described(recipe, model, value) for name, value in recipe.arguments(model).items()}
@@ -52,7 +54,7 @@ def _ledger(recipe, encoder, model, mixture):
     data = recipe.arguments(mixture) if mixture else {}
     rate = data.get("mask_rate", 0.15)
     rate = max(rate.values()) if isinstance(rate, dict) else rate
-    made = ledger(config, data.get("sequence_length"), rate, _entries_of(model.target))
+    made = ledger(config, data.get("sequence_length"), rate, _entries_of(model.target), slots)
     _check_length(data, sizes)
     return made
 
@@ -104,6 +106,30 @@ def _entries_of(objective: str):
     if entries is None:
         raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
     return entries
+
+
+def _slots_of(recipe, outer, optimizer):
+    """The function that counts what an optimizer remembers; where it does not say, it is made and built to be counted.
+
+    Raises:
+        UserError: when it is called, for an optimizer that cannot be made or wrapped.
+    """
+    if not isinstance(optimizer, Reference):
+        return adam_slots
+    path = static_method(optimizer.target, "ledger_slots") if is_ours(optimizer.target) else None
+    if path:
+        return _imported(path)
+    import_framework()
+    from rembed_keras.training.optimizers.slots import count_slots
+
+    def make():
+        try:
+            return _made(recipe, outer, optimizer)
+        except (TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"no optimizer can be made by {optimizer.selector}: {reason}") from None
+
+    return partial(count_slots, make)
 
 
 def _described(recipe, outer, value):

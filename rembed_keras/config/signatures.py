@@ -79,6 +79,35 @@ def static_method(path: str, name: str) -> str | None:
     return next((method for base in bases if (method := static_method(f"{module}.{base}", name))), None)
 
 
+def bases(path: str) -> Iterator[str]:
+    """The dotted paths of what a class of this package is derived from, those of other packages too.
+
+    >>> list(bases("rembed_keras.training.Muon"))
+    ['keras.optimizers.Muon']
+    """
+    found = _definition(path) if is_ours(path) else None
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return
+    module = found[0]
+    for base in found[1].bases:
+        name = ast.unparse(base)
+        origin = _definition(f"{module}.{name}")
+        target = f"{origin[0]}.{origin[1].name}" if origin else _imported_name(module, name)
+        yield target
+        yield from bases(target)
+
+
+def _imported_name(module: str, name: str) -> str:
+    """The dotted path of a name that a module imports from another package."""
+    first, dot, rest = name.partition(".")
+    for node in _parse(module).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == first:
+                    return f"{_source(module, node)}.{alias.name}{dot}{rest}"
+    return name
+
+
 def _definition(path: str) -> tuple[str, ast.FunctionDef | ast.ClassDef] | None:
     """The module and the definition of a function or class that a dotted path leads to, through imports."""
     module, _, name = path.rpartition(".")

@@ -9,15 +9,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rembed_keras.config.signatures import is_ours, names_in, signature
+from rembed_keras.config.signatures import bases, is_ours, names_in, signature
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
-# what owns variables must be built inside a strategy's scope, by the stage that opens it
+# what owns variables must be built inside a strategy's scope, by the stage that opens it: rooms of this package and of
+# Keras that do, and every class of ours that has one of theirs among its bases
 OWNERS = (
     "rembed_keras.modeling.",
-    "rembed_keras.training.AdamW",
     "keras.callbacks.",
     "keras.layers.",
+    "keras.models.",
     "keras.optimizers.",
     "keras_hub.",
 )
@@ -126,8 +127,12 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
             meant = did_you_mean(binding.parameter, known.parameters)
             raise UserError(f"{binding.place}: {selector} has no parameter {binding.parameter}{meant}")
     for reference in _references_in(binding.value):
-        if reference.is_call and reference.target.startswith(OWNERS) and not reference.target.startswith(OWN_NOTHING):
+        if reference.is_call and _owns_variables(reference.target):
             raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
+
+
+def _owns_variables(target):
+    return any(each.startswith(OWNERS) and not each.startswith(OWN_NOTHING) for each in (target, *bases(target)))
 
 
 def _targets(binding):

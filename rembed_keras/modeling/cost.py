@@ -98,6 +98,14 @@ class Work:
         )
 
 
+def adam_slots(entries: Iterable[Entry]) -> list[int]:
+    """Numbers that Adam remembers of each entry's variables: two of each parameter that is trained.
+
+    An optimizer says so, or otherwise, in a static method `ledger_slots`; one without it is built to be counted.
+    """
+    return [2 * entry.trained_parameters for entry in entries]
+
+
 def size_of(shapes: Iterable[Shape]) -> int:
     """Number of parameters in variables of such shapes."""
     return sum(math.prod(shape) for shape in shapes)

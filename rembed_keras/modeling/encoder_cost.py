@@ -59,7 +59,7 @@ def embedding_entries(config: Config) -> list[Entry]:
             is_trained=not config.get("freeze_input_embedding"),
         ),
         Entry(
-            "positions, segments, norm",
+            "position, segment embeddings; norm",
             (*((count, width) for count in rows if count), (width,), *bias),
             0,
             activations=2 * width,

@@ -1,8 +1,10 @@
 from .loop.divergence import replay as replay
 from .loop.restoring import model_of_run as model_of_run
 from .optimizers.adamw import AdamW as AdamW
-from .optimizers.adamw import WarmupLinearDecay as WarmupLinearDecay
-from .optimizers.loss_scale import LossScale as LossScale
+from .optimizers.galore import GaLore as GaLore
+from .optimizers.muon import Muon as Muon
+from .optimizers.schedules import WarmupLinearDecay as WarmupLinearDecay
+from .optimizers.training_optimizer import TrainingOptimizer as TrainingOptimizer
 from .stages.benchmark import benchmark as benchmark
 from .stages.budget import Budget as Budget
 from .stages.budget import budget as budget

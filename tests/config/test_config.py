@@ -118,6 +118,14 @@ MISSPELT = {
     "dead together": ("A = 3\ntraining.AdamW.beta_1 = %A", r"nothing uses A"),
     "a circle": ("A = %B\nB = %A\ntraining.pretrain.seed = %A", r"macro A is defined by itself"),
     "a call": ("training.pretrain.optimizer = @training.AdamW()", r":17: bind @training\.AdamW without \(\)"),
+    "a call of another optimizer": (
+        "training.pretrain.optimizer = @training.GaLore()",
+        r"bind @training\.GaLore without",
+    ),
+    "a call of Keras's": (
+        "import keras\nA = @keras.optimizers.Lion()\ntraining.pretrain.optimizer = %A",
+        r"Lion without",
+    ),
     "a call in a macro": ("A = [@modeling.Encoder()]\ntraining.pretrain.seed = %A", r"bind @modeling\.Encoder without"),
     "not gin": ("training.pretrain.seed = = 3", r"recipe\.gin:17 is not gin"),
     "a file": ('include "prat.gin"', r"includes prat\.gin, which is not there"),

@@ -13,7 +13,7 @@ import pytest
 
 from rembed_keras.interop import read_model
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
-from rembed_keras.training import Answerer, lines_of
+from rembed_keras.training import AdamW, Answerer, TrainingOptimizer, WarmupLinearDecay, lines_of
 from rembed_keras.training.loop import checkpoints, restoring
 
 FORMER = Path(__file__).parent.parent / "golden" / "format_0_1"
@@ -59,6 +59,16 @@ def test_a_runs_checkpoint_loads(former):
     found = checkpoints.latest(FORMER / "run" / "checkpoints")
     assert_close(restoring.restore(found)(inputs), expected["run"])
     assert restoring.kept_encoder(found).num_layers == 1
+
+
+def test_the_optimizer_of_a_former_run_goes_on():
+    found = checkpoints.latest(FORMER / "run" / "checkpoints")
+    optimizer, arrays = TrainingOptimizer(AdamW(WarmupLinearDecay(1e-2, 1, 9))), found.arrays("optimizer")
+    optimizer.build(restoring.restore(found).trainable_variables)
+    named = optimizer.named_variables()
+    assert named.keys() == arrays.keys()
+    checkpoints.assign_named(named, arrays, found.path)
+    assert int(keras.ops.convert_to_numpy(optimizer.iterations.value)) == 3
 
 
 def test_a_fine_tuned_model_loads_with_its_adapters_and_lora(former, tmp_path):

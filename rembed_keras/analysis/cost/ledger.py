@@ -6,19 +6,18 @@ pooler, the head's transform and bias, a projection between equal widths); both 
 2021, tables 1 to 6.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling.blocks.stack import check_encoder
-from rembed_keras.modeling.cost import Config, Entry
+from rembed_keras.modeling.cost import Config, Entry, adam_slots
 from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.sizes import check_sizes
 
 BYTES = 4  # of a float32 number
-SLOTS = 2  # numbers that AdamW remembers of each parameter
 MASK_RATE = 0.15
 MASKED_LM_ARGUMENTS = (
     "encoder",
@@ -42,10 +41,12 @@ class Ledger:
     Attributes:
         entries: the lines.
         sequence_length: S, at which FLOPs were counted.
+        slots: numbers that the optimizer remembers of each line's variables.
     """
 
     entries: tuple[Entry, ...]
     sequence_length: int
+    slots: tuple[int, ...]
 
     def _sum(self, field, is_kept=None) -> int:
         return sum(getattr(entry, field) for entry in self.entries if is_kept in (None, entry.is_kept))
@@ -100,8 +101,11 @@ class Ledger:
 
     @property
     def optimizer_bytes(self) -> dict[str, int]:
-        """Bytes of AdamW's two slots in float32: "kept", "dropped" and "total"."""
-        return self._columns("trained_parameters", SLOTS * BYTES)
+        """Bytes of the optimizer's slots in float32: "kept", "dropped" and "total"."""
+        pairs = [*zip(self.entries, self.slots, strict=True)]
+        kept = BYTES * sum(slots for entry, slots in pairs if entry.is_kept)
+        total = BYTES * sum(self.slots)
+        return {"kept": kept, "dropped": total - kept, "total": total}
 
     @property
     def activation_bytes(self) -> dict[str, int]:
@@ -146,7 +150,7 @@ class Ledger:
             "forward FLOPs per token": self.flops,
             "training FLOPs per token": self.training_flops,
             "bytes in float32": self.bytes,
-            "bytes of AdamW's slots": self.optimizer_bytes,
+            "bytes of the optimizer's slots": self.optimizer_bytes,
             "activation bytes per token": self.activation_bytes,
         }
         for name, columns in rows.items():
@@ -159,6 +163,7 @@ def ledger(
     sequence_length: int | None = None,
     mask_rate: float = MASK_RATE,
     entries: Callable[[Config, int, float], list[Entry]] | None = None,
+    slots: Callable[[Sequence[Entry]], list[int]] = adam_slots,
 ) -> Ledger:
     """Accounts for a model.
 
@@ -169,6 +174,7 @@ def ledger(
             to attend to S tokens, so rows that are packed with short documents are counted too dear, as is done there.
         mask_rate: share of the tokens that reach the head, at its highest where it changes.
         entries: of a configuration, the `ledger_entries` of its objective; `MaskedLM`'s by default.
+        slots: numbers that an optimizer remembers of each entry's variables; Adam's by default.
 
     Returns:
         The account.
@@ -196,11 +202,13 @@ def ledger(
     check_encoder(encoder)
     length = sequence_length or encoder.get("max_sequence_length", 512)
     if "encoder" not in config:
-        return Ledger(tuple(encoder_entries(encoder, length)), length)
-    if entries is None:
-        _check_masked_lm(config)
-        entries = masked_lm_entries
-    return Ledger(tuple(entries(config | {"encoder": encoder}, length, mask_rate)), length)
+        lines = encoder_entries(encoder, length)
+    else:
+        if entries is None:
+            _check_masked_lm(config)
+            entries = masked_lm_entries
+        lines = entries(config | {"encoder": encoder}, length, mask_rate)
+    return Ledger(tuple(lines), length, tuple(slots(lines)))
 
 
 def _check_masked_lm(config):

@@ -9,9 +9,11 @@ from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
 def late_masked_lm_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:
     """The ledger's entries of a `LateMaskedLM`; arguments as of `masked_lm_entries`."""
     encoder = config["encoder"]
+    decoder = decoder_config(encoder, config.get("decoder_layers", 2))
     return [
         *encoder_entries(encoder, sequence_length, seen=1 - mask_rate),  # of which the decoder reads all
-        _decoder_entry(decoder_config(encoder, config.get("decoder_layers", 2)), sequence_length, mask_rate),
+        _decoder_entry(decoder, sequence_length, mask_rate),
+        *_position_entries(decoder),
         *head_entries(config, encoder, mask_rate),
     ]
 
@@ -27,8 +29,6 @@ def _decoder_entry(config, length, mask_rate):
     works = layer_works(config, length)
     blocks = sublayer_shapes(config, input_is_normed=False).values()
     outside: list[Shape] = [(hidden,)]  # what stands at masked positions
-    if block.has_position_table:
-        outside.append((config.get("max_sequence_length", 512), hidden))
     if block.norms_first:
         outside.append((hidden,))  # the last norm
     return Entry(
@@ -40,3 +40,10 @@ def _decoder_entry(config, length, mask_rate):
         activations=round(sum(work.activations for work in works)),
         spared=spared(works[-1], mask_rate),
     )
+
+
+def _position_entries(config):
+    if not block_of(config).has_position_table:
+        return []
+    table = (config.get("max_sequence_length", 512), config["hidden_dim"])
+    return [Entry("decoder: position embedding", (table,), is_kept=False, in_paper=0)]

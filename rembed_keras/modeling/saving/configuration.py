@@ -1,8 +1,8 @@
 """Models made anew from a configuration that stood in a file, which may be anybody's.
 
 Keras makes of a configuration whatever class it names: layers that run code, load other files or import modules among
-them, and functions by name. A model of ours is made of classes of ours and of Keras's dtypes, and its optimizer may
-have a learning rate by one of Keras's schedules, so a configuration may name these alone.
+them, and functions by name. A model of ours is made of classes of ours and of Keras's dtypes, and its optimizer and
+learning rate may be Keras's, so a configuration may name these alone.
 """
 
 import importlib
@@ -25,6 +25,22 @@ PLAIN = {
         "QuantizedDTypePolicy",
         "QuantizedFloat8DTypePolicy",
     ),
+    "keras.optimizers": (
+        "Adadelta",
+        "Adafactor",
+        "Adagrad",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "Ftrl",
+        "Lamb",
+        "Lion",
+        "Muon",
+        "Nadam",
+        "RMSprop",
+        "SGD",
+        "ScheduleFreeAdamW",
+    ),
     "keras.optimizers.schedules": (
         "CosineDecay",
         "CosineDecayRestarts",
@@ -34,6 +50,18 @@ PLAIN = {
         "PolynomialDecay",
     ),
 }  # classes of Keras's, by module, that hold numbers and names alone
+
+# packages whose classes are not a user's own
+FRAMEWORKS = (
+    "keras",
+    "keras_hub",
+    "keras_nlp",
+    "rembed_keras",
+    "tensorflow",
+    "tensorflow_text",
+    "tf_keras",
+    "official",
+)
 
 Kind = TypeVar("Kind")
 
@@ -65,7 +93,7 @@ def check_names(config: object) -> None:
     """Checks what a configuration names.
 
     Raises:
-        UserError: for a class that is none of ours and no dtype or schedule of Keras's, or a function.
+        UserError: for a class that is neither ours nor the user's own, and no dtype, optimizer or schedule of Keras's, or a function.
 
     >>> check_names({"class_name": "Lambda", "module": "keras.layers", "config": {}, "registered_name": None})
     Traceback (most recent call last):
@@ -86,10 +114,22 @@ def _check_class(config):
     if isinstance(registered, str) and registered.startswith(OURS):
         if registered == f"{OURS}{name}" and class_of(name) is not None:
             return
-    elif any(module == known and name in names for known, names in PLAIN.items()) and registered in (None, name):
+    elif _is_of_users_own(registered) or (
+        any(module == known and name in names for known, names in PLAIN.items()) and registered in (None, name)
+    ):
         return
     shown = f"{shortened(registered or name)} of {shortened(module)}"
     raise UserError(f"a configuration names {shown}, which no model of ours is made of")
+
+
+def _is_of_users_own(registered) -> bool:
+    """Whether a class is registered that the user's own program, or a package that a recipe may import, brought along.
+
+    A file brings no code: what it names must be registered by then. What frameworks register is not taken, since they
+    have classes that read files or run code.
+    """
+    found = keras.saving.get_registered_object(registered) if isinstance(registered, str) else None
+    return isinstance(found, type) and found.__module__.split(".")[0] not in FRAMEWORKS
 
 
 def class_of(name: object):

@@ -189,14 +189,24 @@ def assign_arrays(variables, arrays: Mapping[str, Rows], source: Path) -> None:
     Raises:
         UserError: naming the first variable that is missing or has another shape; nothing was changed then.
     """
-    for variable in variables:
-        if variable.path not in arrays:
-            raise UserError(f"{source} has no {variable.path}: it is of another model")
-        found, wanted = tuple(arrays[variable.path].shape), tuple(variable.shape)
+    assign_named({variable.path: variable for variable in variables}, arrays, source)
+
+
+def assign_named(
+    variables: Mapping[str, keras.Variable], arrays: Mapping[str, Rows], source: Path, owner: str = "model"
+) -> None:
+    """Gives variables the values of a file as `assign_arrays` does, by names instead of paths.
+
+    `owner` is what the variables belong to, for messages.
+    """
+    for name, variable in variables.items():
+        if name not in arrays:
+            raise UserError(f"{source} has no {name}: it is of another {owner}")
+        found, wanted = tuple(arrays[name].shape), tuple(variable.shape)
         if found != wanted:
-            raise UserError(f"{source}: {variable.path} has shape {found}, the recipe's {wanted}")
-    for variable in variables:
-        fill(variable, arrays[variable.path])
+            raise UserError(f"{source}: {name} has shape {found}, the recipe's {wanted}")
+    for name, variable in variables.items():
+        fill(variable, arrays[name])
 
 
 def assign_in_order(variables, values: list[tuple[str, Rows]], source: Path) -> None:

@@ -1,7 +1,7 @@
 """Training that went wrong: which step it was, and all that is needed to take that step again.
 
-The optimizer knows the first step whose gradient was no number and keeps everything as it was before it (see
-`optimizers.AdamW`), so looking is left to moments when the device is waited for anyway. What is saved then is a
+The optimizer knows the first step whose gradient was not finite and keeps everything as it was before it (see
+`TrainingOptimizer`), so looking is left to moments when the device is waited for anyway. What is saved then is a
 checkpoint of the moment before that step and the step's batch.
 """
 
@@ -17,6 +17,7 @@ from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import StepClock, settle
 from rembed_keras.training.loop.workdir import write_atomically
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 
 
 class DivergenceGuard(keras.callbacks.Callback):
@@ -50,7 +51,7 @@ class DivergenceGuard(keras.callbacks.Callback):
         skipped = f" after {optimizer.skip_nonfinite} that were skipped" if optimizer.skip_nonfinite else ""
         raise DivergedError(
             f"the gradient of {self.run} is no number at step {step}{skipped}: lower the learning rate, or have "
-            f"AdamW.skip_nonfinite skip such steps{self.keep(step)}"
+            f"the stage's skip_nonfinite skip such steps{self.keep(step)}"
         )
 
 
@@ -93,11 +94,12 @@ def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], 
     Returns:
         What to tell of it, beginning with "; ".
     """
-    optimizer = checkpoints.read_arrays(learner.optimizer.variables)
+    named = learner.optimizer.named_variables()
+    optimizer = {name: checkpoints.read(variable) for name, variable in named.items()}
     fresh = {"iteration": step - 1, "diverged_step": 0, "skipped_steps": learner.optimizer.skip_nonfinite}
-    for variable in learner.optimizer.variables:
+    for name, variable in named.items():
         if variable.name in fresh:
-            optimizer[variable.path] = np.full_like(optimizer[variable.path], fresh[variable.name])
+            optimizer[name] = np.full_like(optimizer[name], fresh[variable.name])
     owners = restoring.parts_of(learner)
     parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()} | {"optimizer": optimizer}
     state = restoring.state_of(learner) | {
@@ -134,10 +136,10 @@ def replay(folder: str | Path) -> dict[str, float]:
     if found is None or not (folder / "batch.npz").exists():
         raise UserError(f"{folder} is no whole folder of a step that diverged")
     learner = restoring.restore(found)
-    optimizer = made(found.state.get("optimizer"), keras.optimizers.Optimizer)
+    optimizer = made(found.state.get("optimizer"), TrainingOptimizer)
     learner.compile(optimizer=optimizer, jit_compile=False)
     optimizer.build(learner.trainable_variables)
-    checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), folder / "optimizer.safetensors")
+    checkpoints.assign_named(optimizer.named_variables(), found.arrays("optimizer"), folder / "optimizer.safetensors")
     for variable, value in zip(seeds_of(learner), found.state["seeds"], strict=True):
         variable.assign(value)
     with np.load(folder / "batch.npz", allow_pickle=False) as arrays:

@@ -41,7 +41,7 @@ def train(
     On SIGTERM or SIGINT the step is finished and saved.
 
     Args:
-        learner: a model of ours, which has an `encoder`, compiled with an optimizer of `training.optimizers` that
+        learner: a model of ours, which has an `encoder`, compiled with a `TrainingOptimizer` that
             was built in the strategy's scope.
         data: gives the global batches of steps `first` up to `last`, a `grain.IterDataset`.
         placement: where the learner was built.
@@ -149,7 +149,8 @@ class _Saves:
         found, optimizer = self.found, self.learner.optimizer
         _check_dtype(found, keras.saving.serialize_keras_object(self.learner))
         restoring.load_parts(self.learner, found)
-        checkpoints.assign_arrays(optimizer.variables, found.arrays("optimizer"), found.path / "optimizer.safetensors")
+        source = found.path / "optimizer.safetensors"
+        checkpoints.assign_named(optimizer.named_variables(), found.arrays("optimizer"), source, "optimizer")
         if self.is_chief:
             checkpoints.tidy(self.folder, found.step, *self.policy)
             how = "resuming from" if found.step < steps and not self.has_ended else "done,"
@@ -168,8 +169,9 @@ class _Saves:
         running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
         state = {"running": running} | restoring.state_of(learner)
         state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training)}
-        owners = restoring.parts_of(learner) | {"optimizer": learner.optimizer.variables}
-        parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()}
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(learner).items()}
+        named = learner.optimizer.named_variables()
+        parts["optimizer"] = {name: checkpoints.read(variable) for name, variable in named.items()}
         if self.is_chief:
             checkpoints.save(self.folder, step, parts, state, *self.policy)
 

@@ -11,6 +11,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,15 +22,15 @@ from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import Count, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
+from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
 from rembed_keras.tasks.kinds.task import Task, batches
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
-from rembed_keras.training.optimizers.adamw import WarmupLinearDecay
-from rembed_keras.training.optimizers.loss_scale import scaled_for
+from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
+from rembed_keras.training.optimizers.training_optimizer import wrapped
 from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights, Start
 
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
@@ -57,6 +58,8 @@ def finetune(
     epochs: Count = 3,
     learning_rates: Sequence[Rate] = (1e-4,),
     methods: Sequence[Method] = (),
+    clip_norm: Rate | None = 1.0,
+    skip_nonfinite: CountOrZero = 0,
     warmup_share: Share = 0.1,
     dropout: Share = 0.1,
     starts: Sequence[Start] = STARTS,
@@ -72,7 +75,7 @@ def finetune(
 
     Args:
         workdir: the run's folder.
-        optimizer: makes the optimizer of a learning rate.
+        optimizer: makes the optimizer of a learning rate, any of Keras's; `TrainingOptimizer` is put around it.
         task: what to learn.
         encoder: makes the `Encoder`; None to make what `pretrained` holds.
         pretrained: the folder of another run, a preset or a Hugging Face model to start from; by default the run's own
@@ -82,6 +85,8 @@ def finetune(
         epochs: passes over the training data.
         learning_rates: the highest; it rises from 0 and falls to 0 linearly. `evaluate` chooses among several.
         methods: what trains, or is added and trains, for example `adaptation.Lora()`; everything by default.
+        clip_norm: the largest global norm of a gradient; None does not clip.
+        skip_nonfinite: how many steps with a non-finite gradient are skipped before training has diverged.
         warmup_share: share of the steps that it rises.
         dropout: rate before the head.
         starts: "pretrained" for the pre-trained encoder, "scratch" for one as initialised.
@@ -95,8 +100,8 @@ def finetune(
         UserError: for a start that is unknown, no pre-trained encoder to start from, or another task of the same name,
             one with other examples or settings.
     """
-    counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size, "FINETUNE_EPOCHS": epochs}
-    check_counts(counts | {"log_every": log_every})
+    counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size}
+    check_counts(counts | {"FINETUNE_EPOCHS": epochs, "log_every": log_every})
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     initial = InitialWeights(workdir.path, encoder, pretrained)
@@ -115,7 +120,9 @@ def finetune(
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
-    learners = _Learners(task, initial, optimizer, methods, dropout, placement, (round(warmup_share * steps), steps))
+    wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
+    schedule = round(warmup_share * steps), steps
+    learners = _Learners(task, initial, optimizer, wrap, methods, dropout, placement, schedule)
     for rate, start, seed in itertools.product(learning_rates, starts, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
@@ -195,8 +202,8 @@ def has_failed(folder: Path) -> bool:
 class _Learners:
     """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
 
-    def __init__(self, task, initial, optimizer, methods, dropout, placement, schedule):
-        self.task, self.initial, self.optimizer, self.methods = task, initial, optimizer, methods
+    def __init__(self, task, initial, optimizer, wrap, methods, dropout, placement, schedule):
+        self.task, self.initial, self.optimizer, self.wrap, self.methods = task, initial, optimizer, wrap, methods
         self.dropout, self.placement, self.schedule = dropout, placement, schedule
         self._learner: Any = None
         self._rate: float | None = None
@@ -225,10 +232,10 @@ class _Learners:
         with self.placement.scope():  # a method may add layers
             tune(fresh, methods)
             fresh.start = started if starting.is_partial(fresh, task_variables(fresh)) else None
-            shares = learning_rate_multipliers(fresh, methods)
-            optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule), multipliers=shares)
+            multipliers = learning_rate_multipliers(fresh, methods)
+            optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule))
             fresh.compile(
-                optimizer=scaled_for(fresh, optimizer),
+                optimizer=self.wrap(fresh, optimizer, multipliers=multipliers),
                 weighted_metrics=list(self.task.training_metrics),
                 jit_compile=self.placement.jit_compile,
             )

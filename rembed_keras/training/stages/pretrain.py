@@ -6,14 +6,14 @@ import keras
 import numpy as np
 
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.errors import Count, Seed, UserError, check_counts
+from rembed_keras.errors import Count, CountOrZero, Rate, Seed, UserError, check_counts
 from rembed_keras.modeling.blocks.stack import attention_of
 from rembed_keras.modeling.sizes import check_sequence_length
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
-from rembed_keras.training.optimizers.loss_scale import scaled_for
+from rembed_keras.training.optimizers.training_optimizer import wrapped
 
 
 @together
@@ -25,6 +25,8 @@ def pretrain(
     mixture: Callable,
     steps: Count,
     corpus: str | None = None,
+    clip_norm: Rate | None = 1.0,
+    skip_nonfinite: CountOrZero = 0,
     checkpoint_every: Count = 1000,
     log_every: Count = 100,
     keep_checkpoints: Count = 2,
@@ -40,10 +42,12 @@ def pretrain(
         workdir: the run's folder; checkpoints and the log go there.
         encoder: makes the `Encoder`.
         model: makes the pre-training model of an encoder, for example `MaskedLM`.
-        optimizer: makes the optimizer.
+        optimizer: makes the optimizer, any of Keras's; `TrainingOptimizer` is put around it.
         mixture: makes the `Mixture` of a `Corpus`.
         steps: steps of the whole run.
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
+        clip_norm: the largest global norm of a gradient; None does not clip.
+        skip_nonfinite: how many steps with a non-finite gradient are skipped before training has diverged.
         checkpoint_every: steps between checkpoints.
         log_every: steps between rows of the log.
         keep_checkpoints: how many of the newest checkpoints stay on disk.
@@ -66,7 +70,8 @@ def pretrain(
     with placement.scope():
         learner = model(encoder())
         learner.track_groups(batches.languages)
-        learner.compile(optimizer=scaled_for(learner, optimizer()), jit_compile=placement.jit_compile)
+        trained_by = wrapped(learner, optimizer(), clip_norm, skip_nonfinite)
+        learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)
         learner.optimizer.build(learner.trainable_variables)
     _check_fit(batches, learner.encoder)
     try:

@@ -9,6 +9,7 @@ from rembed_keras.training.distributed import meshes
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.modeling.test_encoder import make_encoder
 
 pytestmark = pytest.mark.skipif(keras.config.backend() != "jax", reason="meshes are JAX's")
@@ -19,7 +20,7 @@ def make_model(strategy):
     placement = place(strategy, batch_size=4)
     with placement.scope():
         model = MaskedLM(make_encoder(), 20)
-        model.compile(optimizer=AdamW(1e-2))
+        model.compile(optimizer=TrainingOptimizer(AdamW(1e-2)))
         model.optimizer.build(model.trainable_variables)
     return placement, model
 

@@ -21,6 +21,7 @@ from rembed_keras.training.distributed.strategies import join, place
 from rembed_keras.training.loop.callbacks import settle
 from rembed_keras.training.loop.fit import check_folder
 from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 
@@ -38,7 +39,7 @@ def train(placement, steps=3, micro_batches=1):
     with placement.scope():
         model = MaskedLM(make_encoder(num_layers=1), 20, micro_batches=micro_batches)
         model.track_groups(["de", "en"])
-        model.compile(optimizer=AdamW(1e-2, clip_norm=0.5), jit_compile=placement.jit_compile)
+        model.compile(optimizer=TrainingOptimizer(AdamW(1e-2), clip_norm=0.5), jit_compile=placement.jit_compile)
         rng = np.random.default_rng(3)  # each backend draws its own initial weights
         for weight in model.weights:
             weight.assign(rng.normal(0, 0.3, weight.shape))
@@ -92,7 +93,7 @@ def test_replicas_skip_a_step_together():
     placement = place("mirrored", batch_size=4)
     with placement.scope():
         model = MaskedLM(make_encoder(num_layers=1), 20)
-        model.compile(optimizer=AdamW(1e-2, skip_nonfinite=3), jit_compile=placement.jit_compile)
+        model.compile(optimizer=TrainingOptimizer(AdamW(1e-2), skip_nonfinite=3), jit_compile=placement.jit_compile)
     x, y, weights = make_batch()
     broken = weights.copy()
     broken[0, 0] = np.inf  # in the rows of one replica

@@ -7,7 +7,9 @@ from rembed_keras.adaptation.tuning import learning_rate_multipliers, tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier
 from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.optimizers.adamw import AdamW, WarmupLinearDecay
+from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 NAMES = ("kernel", "bias", "gamma", "table")
@@ -22,10 +24,10 @@ def make_values():
     return [rng.normal(size=shape) for shape in shapes], [rng.normal(size=shape) for shape in shapes]
 
 
-def step(gradients, values, names=NAMES, steps=3, **arguments):
+def step(gradients, values, names=NAMES, steps=3, clip_norm=1.0, multipliers=None, **arguments):
     """Values after some steps of AdamW."""
     variables = [keras.Variable(value, name=name) for value, name in zip(values, names, strict=True)]
-    optimizer = AdamW(**arguments)
+    optimizer = TrainingOptimizer(AdamW(**arguments), clip_norm, multipliers=multipliers)
     optimizer.build(variables)
     for _ in range(steps):
         optimizer.apply([keras.ops.convert_to_tensor(gradient, "float32") for gradient in gradients], variables)
@@ -86,7 +88,8 @@ def test_the_layers_of_a_model_learn_at_their_own_rates(jit_compile):
     tune(model, methods)
     shares = learning_rate_multipliers(model, methods)
     model.compile(
-        AdamW(1e-3, weight_decay=0.0, epsilon=1e-12, clip_norm=None, multipliers=shares), jit_compile=jit_compile
+        TrainingOptimizer(AdamW(1e-3, weight_decay=0.0, epsilon=1e-12), None, multipliers=shares),
+        jit_compile=jit_compile,
     )
     before = {weight.path: np.array(weight.numpy()) for weight in model.weights}
     model.train_on_batch(INPUTS, LABELS)
@@ -110,7 +113,8 @@ def test_two_replicas_take_the_step_of_one_device():
             for weight in model.weights:
                 weight.assign(rng.normal(0, 0.3, weight.shape))
             shares = learning_rate_multipliers(model, methods)
-            model.compile(AdamW(1e-2, weight_decay=0.1, clip_norm=0.5, multipliers=shares), jit_compile=False)
+            inner = AdamW(1e-2, weight_decay=0.1)
+            model.compile(TrainingOptimizer(inner, 0.5, multipliers=shares), jit_compile=False)
             model.optimizer.build(model.trainable_variables)
         for _ in range(3):
             model.train_on_batch(INPUTS, LABELS)
@@ -120,11 +124,11 @@ def test_two_replicas_take_the_step_of_one_device():
 
 
 def test_the_optimizer_comes_back_with_its_multipliers():
-    optimizer = AdamW(learning_rate=WarmupLinearDecay(1e-3, 10, 100), multipliers=SHARES)
+    optimizer = TrainingOptimizer(AdamW(learning_rate=WarmupLinearDecay(1e-3, 10, 100)), multipliers=SHARES)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
     assert again.get_config() == optimizer.get_config()
     assert again.multipliers == SHARES
-    assert AdamW().get_config()["multipliers"] == {}
+    assert TrainingOptimizer(AdamW()).get_config()["multipliers"] == {}
 
 
 def test_multipliers_of_what_is_not_trained_are_a_mistake():
@@ -133,4 +137,4 @@ def test_multipliers_of_what_is_not_trained_are_a_mistake():
     shares = learning_rate_multipliers(model, [LayerwiseDecay(0.5)])
     tune(model, [Lora(2)])
     with pytest.raises(UserError, match=r"there is a multiplier of block_0/attention/heads/.*, which is not trained"):
-        AdamW(multipliers=shares).build(model.trainable_variables)
+        TrainingOptimizer(AdamW(), multipliers=shares).build(model.trainable_variables)

@@ -11,7 +11,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training import AdamW, pretrain
 from rembed_keras.training.loop.workdir import Workdir
-from rembed_keras.training.optimizers.loss_scale import LossScale, scaled_for
+from rembed_keras.training.optimizers.training_optimizer import SCALE, TrainingOptimizer, wrapped
 from tests.modeling.test_micro_batches import make_batch
 from tests.training.loop.test_fit import files_of, log
 
@@ -57,7 +57,8 @@ def number(variable):
 
 def test_an_overflow_costs_a_step_and_half_the_scale_and_divergence_is_what_is_left_at_1():
     variables = [keras.Variable(np.ones(3, "float32"), name="kernel")]
-    optimizer = LossScale(AdamW(0.1, weight_decay=0.2, skip_nonfinite=1), initial_scale=4.0, dynamic_growth_steps=2)
+    inner = AdamW(0.1, weight_decay=0.2)
+    optimizer = TrainingOptimizer(inner, skip_nonfinite=1, initial_scale=4.0, dynamic_growth_steps=2)
     optimizer.build(variables)
     told = []
 
@@ -82,14 +83,14 @@ def test_an_overflow_costs_a_step_and_half_the_scale_and_divergence_is_what_is_l
         [10, 2, 9, 1, False],
     ]
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
-    assert again.get_config() == optimizer.get_config() and isinstance(again, LossScale)
+    assert again.get_config() == optimizer.get_config() and again.initial_scale == 4.0
 
 
 def test_the_norm_and_the_step_are_those_without_a_scale():
     steps = []
-    for wrap, factor in ((LossScale, 2.0**15), (lambda optimizer: optimizer, 1.0)):
+    for scale, factor in ((SCALE, SCALE), (None, 1.0)):
         variables = [keras.Variable(np.linspace(-1, 1, 5, dtype="float32"), name="kernel")]
-        optimizer = wrap(AdamW(0.1, clip_norm=0.5))
+        optimizer = TrainingOptimizer(AdamW(0.1), clip_norm=0.5, initial_scale=scale)
         optimizer.build(variables)
         optimizer.apply([keras.ops.convert_to_tensor(np.arange(5, dtype="float32") * factor)])
         steps.append([number(optimizer.gradient_norm), *read(variables)[0]])
@@ -158,7 +159,7 @@ def test_replicas_scale_as_one(mirrored):
     for scope in (mirrored.scope, contextlib.nullcontext):
         with scope():
             model = make_model("mixed_float16")
-            model.compile(LossScale(AdamW(1e-3), initial_scale=2.0**22), jit_compile=False)
+            model.compile(TrainingOptimizer(AdamW(1e-3), initial_scale=2.0**22), jit_compile=False)
             model.optimizer.build(model.trainable_variables)
         rng = np.random.default_rng(3)
         for weight in model.weights:
@@ -175,4 +176,4 @@ def test_replicas_scale_as_one(mirrored):
 @pytest.mark.skipif(not ON_JAX, reason="TensorFlow has attention in float16 on a CPU")
 def test_float16_where_there_is_none_is_refused():
     with pytest.raises(UserError, match=r"JAX has no attention in float16 on a CPU: .* mixed_bfloat16"):
-        scaled_for(make_model("mixed_float16"), AdamW(1e-3))
+        wrapped(make_model("mixed_float16"), AdamW(1e-3))

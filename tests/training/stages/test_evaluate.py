@@ -40,8 +40,8 @@ def workdir(corpus, tmp_path):
     made.close()
 
 
-def optimizer(learning_rate, multipliers):
-    return AdamW(learning_rate, multipliers=multipliers)
+def optimizer(learning_rate):
+    return AdamW(learning_rate)
 
 
 def test_a_part_called_dev_is_not_answered_as_the_development_data(corpus, workdir):

@@ -68,8 +68,8 @@ def make_encoder():
     return Encoder(900, 1, 2, 24, 32, 12, max_sequence_length=32, dropout=0.0)
 
 
-def optimizer(learning_rate, multipliers):
-    return AdamW(learning_rate, multipliers=multipliers)
+def optimizer(learning_rate):
+    return AdamW(learning_rate)
 
 
 def learn(workdir, task, **changes):

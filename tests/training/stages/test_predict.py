@@ -38,7 +38,7 @@ def workdir(corpus, tmp_path):
 def learn(workdir, task):
     settings = {"encoder": partial(Encoder, 900, 1, 2, 8, 16, 4, max_sequence_length=32), "starts": ("scratch",)}
     settings |= {"jit_compile": False, "sequence_length": 24, "seeds": (0,)}
-    finetune(workdir, lambda learning_rate, multipliers: AdamW(learning_rate), task, batch_size=4, epochs=2, **settings)
+    finetune(workdir, AdamW, task, batch_size=4, epochs=2, **settings)
     evaluate(workdir, task, **settings)
 
 

@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.training.optimizers.adamw import AdamW, WarmupLinearDecay
+from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 
 
 def reference_step(value, gradients, rate, decay, clip_norm, steps):
@@ -29,7 +31,7 @@ def test_steps_equal_a_reference_in_float64(clip_norm):
     values = [rng.normal(size=(3, 2)), rng.normal(size=(2,)), rng.normal(size=(2,))]
     gradients = [rng.normal(size=value.shape) for value in values]
     variables = [keras.Variable(v, name=n) for v, n in zip(values, ("kernel", "bias", "gamma"), strict=True)]
-    optimizer = AdamW(learning_rate=0.1, weight_decay=0.2, clip_norm=clip_norm)
+    optimizer = TrainingOptimizer(AdamW(learning_rate=0.1, weight_decay=0.2), clip_norm=clip_norm)
     for _ in range(3):
         optimizer.apply([keras.ops.convert_to_tensor(g, "float32") for g in gradients], variables)
     expected = reference_step(values, gradients, 0.1, (0.2, 0.0, 0.0), clip_norm, 3)
@@ -40,7 +42,7 @@ def test_steps_equal_a_reference_in_float64(clip_norm):
 
 
 def test_the_optimizer_comes_back_from_its_config():
-    optimizer = AdamW(learning_rate=WarmupLinearDecay(1e-3, 10, 100), clip_norm=0.7)
+    optimizer = TrainingOptimizer(AdamW(learning_rate=WarmupLinearDecay(1e-3, 10, 100)), clip_norm=0.7)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
     assert again.get_config() == optimizer.get_config()
     assert again.clip_norm == 0.7
@@ -55,7 +57,7 @@ def test_warm_up_may_be_absent_or_longer_than_the_run():
 
 def test_clipping_at_nothing_is_a_mistake():
     with pytest.raises(ValueError, match="clip_norm is 0"):
-        AdamW(clip_norm=0)
+        TrainingOptimizer(AdamW(), clip_norm=0)
 
 
 def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_all():
@@ -63,7 +65,7 @@ def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_a
     gradient = [keras.ops.convert_to_tensor(np.full(value.shape, 0.1, "float32")) for value in values]
     bad = [keras.ops.convert_to_tensor(np.array([0.1, np.inf, 0.1], "float32")), gradient[1]]
     variables = [keras.Variable(value, name=name) for value, name in zip(values, ("kernel", "bias"), strict=True)]
-    optimizer = AdamW(learning_rate=0.1, weight_decay=0.2, skip_nonfinite=1)
+    optimizer = TrainingOptimizer(AdamW(learning_rate=0.1, weight_decay=0.2), skip_nonfinite=1)
 
     def state():
         own = [variable for variable in optimizer.variables if variable.path.endswith(("momentum", "velocity"))]
@@ -90,5 +92,5 @@ def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_a
 
 @pytest.mark.parametrize("value", [-1, 1.5, True])
 def test_how_many_steps_may_be_skipped_is_a_number(value):
-    with pytest.raises(UserError, match="it must be a number of steps, 0 for none"):
-        AdamW(skip_nonfinite=value)
+    with pytest.raises(UserError, match=r"skip_nonfinite is .*; it must be a whole number of at least 0"):
+        TrainingOptimizer(AdamW(), skip_nonfinite=value)

@@ -1,0 +1,74 @@
+"""What an optimizer remembers of a model that is not built: the optimizer is asked, and no memory is taken.
+
+Every Keras optimizer makes its slots by `add_variable`, given the variables that it will train. Here it is given
+variables that hold one number and say that they have another shape, and makes slots of one number whose shapes are
+noted.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+
+import keras
+import numpy as np
+
+from rembed_keras.modeling.cost import Entry
+from rembed_keras.training.optimizers.training_optimizer import check_inner
+
+
+def count_slots(make: Callable[[], keras.optimizers.Optimizer], entries: Iterable[Entry]) -> list[int]:
+    """Numbers that an optimizer remembers of each entry's variables.
+
+    Args:
+        make: makes the optimizer.
+        entries: of a ledger.
+
+    Raises:
+        UserError: for an optimizer that cannot be wrapped.
+
+    >>> count_slots(keras.optimizers.Lion, [Entry("projection", ((4, 8), (8,)))])
+    [40]
+    """
+    return [_count(make(), entry) for entry in entries]
+
+
+def _count(optimizer, entry):
+    """Numbers that a new optimizer remembers of an entry's variables."""
+    check_inner(optimizer)
+    own = {id(variable) for variable in optimizer.variables}  # a clock and a rate
+    shapes, add = {}, optimizer.add_variable
+
+    def add_small(shape, *args, **kwargs):
+        variable = add((1,) * len(shape), *args, **kwargs)
+        shapes[id(variable)] = shape
+        return variable
+
+    optimizer.add_variable = add_small
+    optimizer.build(_variables_of(entry))
+    slots = [variable for variable in optimizer.variables if id(variable) not in own]
+    return sum(math.prod(shapes.get(id(variable), variable.shape)) for variable in slots)
+
+
+def _variables_of(entry):
+    """The trained variables of an entry; one whose shape ends the shape before it is the bias of that kernel."""
+    shapes = entry.trained_shapes
+    return [
+        _Shaped(shape, "bias" if before[1:] == shape else "kernel", f"{entry.name}/{index}")
+        for index, (before, shape) in enumerate(zip(((), *shapes), shapes, strict=False))
+    ]
+
+
+class _Shaped(keras.Variable):
+    """A variable of one number that says that it has a shape, and a path."""
+
+    def __init__(self, shape, name, path):
+        self._said = None
+        super().__init__(np.zeros((1,) * len(shape), "float32"), name=name)
+        self._said = shape, path
+
+    @property
+    def shape(self):
+        return super().shape if self._said is None else self._said[0]
+
+    @property
+    def path(self):
+        return super().path if self._said is None else self._said[1]

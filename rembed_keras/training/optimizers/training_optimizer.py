@@ -1,0 +1,291 @@
+"""What encoders are trained with, whatever the update is: one wrapper around any Keras optimizer.
+
+Keras brings the update; what surrounds it is settled here, once. The gradient is clipped by its norm *after* it was
+summed over replicas: a batch has one gradient, and clipping parts of it by themselves is another algorithm. The norm is
+kept, because its curve is the first thing one looks at when a run goes wrong. A non-finite gradient changes nothing:
+without a look from outside, which would cost every step a wait for the device, weights and slots stay what they were
+before it until somebody looks. Norms and biases are not decayed, and layers may have learning rates of their own.
+
+In float16 the loss is multiplied before gradients are taken, and gradients are divided after: the smallest number of
+float16 is 6e-8, and much of the gradient of a mean over thousands of predictions is below it. The scale is doubled
+after many steps that went well and halved at one whose gradient overflowed. Keras's own optimizer for this leaves such
+a step out of the clock, so that learning rate and data fall apart, and halves for ever where training has diverged.
+Source: Devlin et al. 2019, appendix A.2; Chung et al. 2021, table 14; Micikevicius et al. 2018, section 3.2.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+import keras
+import numpy as np
+from keras import ops
+
+from rembed_keras import compat
+from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts, shortened
+from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
+
+BLOCK = 2**22  # numbers of a gradient whose squares exist at a time
+UNDECAYED = ("bias", "gamma", "beta")
+SCALE = 2.0**15  # of a loss in float16, at first
+REPLACED = {
+    "clipnorm": "clip by the global norm with clip_norm",
+    "clipvalue": "clip by the global norm with clip_norm",
+    "global_clipnorm": "it would clip the gradient of each replica: set clip_norm",
+    "gradient_accumulation_steps": "split batches with the objective's micro_batches",
+    "loss_scale_factor": "the loss is scaled by itself in float16",
+    "use_ema": "averages of weights are not kept",
+}  # settings of Keras's optimizers, and what to do instead
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
+    """Any Keras optimizer, with clipping by the global norm, steps that may be skipped, and rates by layer.
+
+    Args:
+        inner_optimizer: a `keras.optimizers.Optimizer`. It changes variables by `assign`, `assign_add` and `assign_sub`
+            of its own in `update_step`, as Keras asks of optimizers, and has its slots from `add_variable`.
+        clip_norm: the largest global norm of a gradient; None does not clip.
+        skip_nonfinite: how many steps of the run are skipped because their gradient's norm is not finite; training
+            diverged at the next such step.
+        multipliers: what the learning rates of some variables are multiplied by, their decay too, by the variables'
+            paths; see `modeling.tuning.learning_rate_multipliers`.
+        initial_scale: what the loss is multiplied by at first, a power of 2; None does not scale.
+        dynamic_growth_steps: steps without an overflow after which that is doubled.
+        name: the optimizer's name; the inner optimizer's by default.
+
+    After a step `gradient_norm` holds the norm before clipping and without the scale, `skipped_steps` how many steps
+    had none that is finite, and `diverged_step` the step at which they became too many, 0 if they have not. A skipped
+    step leaves weights and slots to the bit, under several replicas on each of them; `iterations` counts it, so that
+    the learning rate and the data keep step. Where the loss is scaled it halves the scale, down to 1, and is among
+    `skipped_steps` only at 1. Once training diverged no step changes weights or slots.
+
+    Raises:
+        UserError: for an optimizer with settings that belong here, or one that is none.
+
+    >>> TrainingOptimizer(keras.optimizers.Lion(1e-4), clip_norm=1.0).inner_optimizer.name
+    'lion'
+    """
+
+    def __init__(
+        self,
+        inner_optimizer: keras.optimizers.Optimizer,
+        clip_norm: Rate | None = 1.0,
+        skip_nonfinite: CountOrZero = 0,
+        multipliers: Mapping[str, float] | None = None,
+        initial_scale: Rate | None = None,
+        dynamic_growth_steps: Count = 2000,
+        name: str | None = None,
+    ):
+        check_inner(inner_optimizer)
+        if clip_norm is not None and clip_norm <= 0:
+            raise UserError(f"clip_norm is {clip_norm!r}; it must be positive, or None for no clipping")
+        check_counts({"skip_nonfinite": skip_nonfinite}, "CountOrZero")
+        super().__init__(inner_optimizer, initial_scale, dynamic_growth_steps, name=name or inner_optimizer.name)
+        compat.forget_variables(self)
+        self.clip_norm = clip_norm
+        self.skip_nonfinite = skip_nonfinite
+        self.multipliers = dict(multipliers or {})
+        self.gradient_norm = self._scalar("gradient_norm")
+        self.skipped_steps = self._scalar("skipped_steps", "int32")
+        self.diverged_step = self._scalar("diverged_step", "int32")
+        if initial_scale is not None:
+            self.dynamic_scale = self._scalar("dynamic_scale", initializer=keras.initializers.Constant(initial_scale))
+            self.step_counter = self._scalar("step_counter", "int32")
+        self._update = inner_optimizer.update_step
+        inner_optimizer.update_step = self._update_step
+        compat.decays_itself(inner_optimizer)  # by `_update_step`
+        # what changes not even a zero's sign; arrays, since TensorFlow keeps one tensor for the numbers 0.0 and -0.0
+        for method, neutral in (("assign_add", np.array(-0.0, "float32")), ("assign_sub", np.array(0.0, "float32"))):
+            setattr(inner_optimizer, method, partial(self._change, getattr(inner_optimizer, method), neutral))
+        inner_optimizer.assign = partial(self._assign, inner_optimizer.assign)
+
+    def _scalar(self, name, dtype="float32", initializer="zeros"):
+        # Keras's own have no aggregation, and cannot be assigned on replicas
+        return self.add_variable((), initializer, dtype, aggregation="only_first_replica", name=name)
+
+    def build(self, variables):
+        """Makes the slots of variables.
+
+        Raises:
+            UserError: for a multiplier of none of them.
+        """
+        if self.built:
+            return
+        paths = [variable.path for variable in variables]
+        unknown = self.multipliers.keys() - {*paths}
+        if unknown:
+            raise UserError(f"there is a multiplier of {min(unknown)}, which is not trained")
+        self.inner_optimizer.build(variables)
+        self._rates = [
+            (self.multipliers.get(path, 1.0), self._decay_of(variable))
+            for path, variable in zip(paths, variables, strict=True)
+        ]
+        keras.optimizers.Optimizer.build(self, variables)
+
+    def _decay_of(self, variable):
+        inner = self.inner_optimizer
+        is_decayed = compat.is_decayed(inner, variable) and not any(word in variable.name for word in UNDECAYED)
+        return inner.weight_decay if is_decayed else None
+
+    def stateless_apply(self, optimizer_variables, grads, trainable_variables):
+        """`apply` on values instead of variables, as JAX has it."""
+        return keras.optimizers.Optimizer.stateless_apply(self, optimizer_variables, grads, trainable_variables)
+
+    def apply(self, grads, trainable_variables=None):
+        """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
+        if not self.built:
+            self.build(list(trainable_variables))
+        if self.initial_scale is not None:
+            before = ops.convert_to_tensor(self.dynamic_scale)
+            grads = [None if grad is None else ops.cast(grad, "float32") / before for grad in grads]
+        present = iter(sum_over_replicas([grad for grad in grads if grad is not None]))
+        grads = [None if grad is None else next(present) for grad in grads]
+        norm = ops.sqrt(sum(_sum_of_squares(grad) for grad in grads if grad is not None))
+        self._note(norm)
+        # Keras sums over replicas once more, and every replica holds the sum already
+        scale = 1.0 / num_replicas()
+        if self.clip_norm is not None:
+            scale = scale * ops.minimum(1.0, self.clip_norm / (norm + 1e-6))
+        grads = [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
+        self.inner_optimizer.apply(grads, trainable_variables)
+
+    def _note(self, norm):
+        """Keeps a step's norm, counts the step if it is not finite, and sets the scale of the next step's loss."""
+        is_finite = ops.isfinite(norm)
+        counts = ops.logical_not(is_finite)
+        if self.initial_scale is not None:  # where it is more than 1 it may be all that is wrong
+            scale, steps = (ops.convert_to_tensor(each) for each in (self.dynamic_scale, self.step_counter))
+            counts = ops.logical_and(counts, scale <= 1.0)
+            grows = steps + 1 >= self.dynamic_growth_steps
+            grown = ops.where(grows, 2.0 * scale, scale)
+            self.dynamic_scale.assign(ops.where(is_finite, grown, ops.maximum(1.0, 0.5 * scale)))
+            self.step_counter.assign(ops.where(ops.logical_and(is_finite, ops.logical_not(grows)), steps + 1, 0))
+        self.gradient_norm.assign(norm)
+        skipped = self.skipped_steps + ops.cast(counts, "int32")
+        diverged = ops.convert_to_tensor(self.diverged_step)
+        diverges = ops.logical_and(ops.equal(diverged, 0), skipped > self.skip_nonfinite)
+        self.skipped_steps.assign(skipped)
+        self.diverged_step.assign(ops.where(diverges, ops.cast(self.iterations + 1, "int32"), diverged))
+
+    def _update_step(self, gradient, variable, learning_rate):
+        """The inner optimizer's update of a variable at the variable's own learning rate, its decay included."""
+        multiplier, decay = self._rates[compat.variable_index(self.inner_optimizer, variable)]
+        rate = ops.cast(learning_rate, variable.dtype) * multiplier
+        if decay is not None:
+            self.inner_optimizer.assign_sub(variable, variable * ops.cast(decay, variable.dtype) * rate)
+        self._update(gradient, variable, rate)
+
+    def _is_taken(self):
+        return ops.logical_and(ops.isfinite(self.gradient_norm), ops.equal(self.diverged_step, 0))
+
+    def _change(self, change, neutral, variable, value):
+        """Adds to a variable, or subtracts, unless the step is skipped."""
+        value = ops.convert_to_tensor(value, variable.dtype)
+        change(variable, ops.where(self._is_taken(), value, ops.cast(neutral, value.dtype)))
+
+    def _assign(self, assign, variable, value):
+        """Assigns to a variable unless the step is skipped."""
+        value = ops.convert_to_tensor(value, variable.dtype)
+        assign(variable, ops.where(self._is_taken(), value, ops.convert_to_tensor(variable)))
+
+    def scale_loss(self, loss):
+        """What gradients are taken of."""
+        return loss if self.initial_scale is None else ops.multiply(loss, self.dynamic_scale)
+
+    @property
+    def loss_scale(self):
+        """What the loss is multiplied by; None if it is not scaled."""
+        return None if self.initial_scale is None else self.dynamic_scale
+
+    def named_variables(self) -> dict[str, keras.Variable]:
+        """The optimizer's variables by names that are the same in every process.
+
+        Their paths are not: Keras numbers optimizers and variables without a name as a process makes them, and
+        Adafactor calls slots of several variables alike.
+        """
+        inner = self.inner_optimizer
+        named: dict[str, keras.Variable] = {}
+        for variable in self.variables:
+            _, is_scoped, own = variable.path.rpartition("/")
+            name = f"{type(inner).__name__.lower()}/{own if is_scoped else 'variable'}"
+            again = sum(other == name or other.startswith(f"{name}#") for other in named)
+            named[f"{name}#{again}" if again else name] = variable
+        return named
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "clip_norm": self.clip_norm,
+            "skip_nonfinite": self.skip_nonfinite,
+            "multipliers": dict(self.multipliers),
+        }
+
+
+def check_inner(optimizer: object) -> None:
+    """Refuses what cannot be wrapped.
+
+    Raises:
+        UserError: for what is no Keras optimizer, one that applies gradients in a way of its own, or one with settings
+            that belong to the wrapper.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise UserError(f"{shortened(optimizer)} is no optimizer: bind a class such as @keras.optimizers.AdamW")
+    kind = type(optimizer).__name__
+    if type(optimizer).apply is not keras.optimizers.Optimizer.apply:
+        raise UserError(f"{kind} applies gradients in a way of its own: bind the optimizer that it is made of")
+    for setting, remedy in REPLACED.items():
+        if getattr(optimizer, setting, None):
+            raise UserError(f"{kind}.{setting} is {getattr(optimizer, setting)!r}: {remedy}")
+    decay = optimizer.weight_decay
+    if getattr(optimizer, "adam_weight_decay", decay) != decay:
+        raise UserError(f"{kind} has two decays, {decay} and {optimizer.adam_weight_decay}: bind both alike")
+
+
+def wrapped(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    clip_norm: Rate | None = 1.0,
+    skip_nonfinite: CountOrZero = 0,
+    multipliers: Mapping[str, float] | None = None,
+) -> TrainingOptimizer:
+    """An optimizer as a stage trains a model with it: it scales the loss where layers compute in float16.
+
+    Args:
+        model: a model of ours, with an `encoder`.
+        optimizer: the optimizer.
+        clip_norm: as of `TrainingOptimizer`.
+        skip_nonfinite: as of `TrainingOptimizer`.
+        multipliers: as of `TrainingOptimizer`.
+
+    Raises:
+        UserError: for float16 on JAX without an accelerator, where attention cannot be computed in it.
+    """
+    scale = SCALE if model.encoder.compute_dtype == "float16" else None
+    if scale and keras.config.backend() == "jax":
+        import jax
+
+        if jax.default_backend() == "cpu":
+            raise UserError("JAX has no attention in float16 on a CPU: let the encoder's dtype be mixed_bfloat16")
+    return TrainingOptimizer(optimizer, clip_norm, skip_nonfinite, multipliers, scale)
+
+
+def _sum_of_squares(gradient):
+    """Sum of the squares of a gradient, in float32.
+
+    XLA on CPU writes the squares down before it sums them; of a large table that is as much memory again, so they are
+    taken a few rows at a time. On JAX a table may be spread over devices, and its rows stay where they are.
+    """
+    is_known = len(gradient.shape) > 0 and None not in tuple(gradient.shape)  # as that of every table is
+    rows = max(1, BLOCK // math.prod(gradient.shape[1:])) if is_known else 1
+    blocks = gradient.shape[0] // rows if is_known else 0
+    if blocks < 2 or keras.config.backend() != "tensorflow":
+        return ops.sum(ops.square(ops.cast(gradient, "float32")))
+    rest = [0] * (len(gradient.shape) - 1)
+
+    def add(block, total):
+        part = ops.slice(gradient, [block * rows, *rest], (rows, *gradient.shape[1:]))
+        return total + ops.sum(ops.square(ops.cast(part, "float32")))
+
+    total = ops.fori_loop(0, blocks, add, ops.zeros((), "float32"))
+    return total + ops.sum(ops.square(ops.cast(gradient[blocks * rows :], "float32")))

@@ -1,0 +1,203 @@
+"""Any Keras optimizer trains: its run ends, is resumed to the same bits, and a step that is skipped changes nothing."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+from tests.modeling.objectives.test_micro_batches import make_batch
+
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.saving.configuration import made
+from rembed_keras.training import AdamW, GaLore, Muon, TrainingOptimizer, pretrain
+from rembed_keras.training.loop.workdir import Workdir
+from tests.training.loop.test_fit import files_of, log
+
+RATE = 1e-2
+OPTIMIZERS = {
+    "AdamW": lambda: AdamW(RATE),
+    "Lion": lambda: keras.optimizers.Lion(RATE, weight_decay=0.1),
+    "Muon": lambda: Muon(RATE),
+    "Keras's Muon": lambda: keras.optimizers.Muon(RATE),
+    "Adafactor": lambda: keras.optimizers.Adafactor(RATE),
+    "SGD": lambda: keras.optimizers.SGD(RATE, momentum=0.9, nesterov=True),
+    "ScheduleFreeAdamW": lambda: keras.optimizers.ScheduleFreeAdamW(RATE, warmup_steps=2, weight_decay=0.1),
+    "Nadam": lambda: keras.optimizers.Nadam(RATE),
+    "GaLore": lambda: GaLore(RATE, rank=3, update_proj_gap=2),
+}
+NAMES = ("table/embeddings", "heads/kernel", "dense/kernel", "dense/bias", "norm/gamma")
+SHAPES = ((9, 4), (6, 2, 3), (6, 5), (5,), (5,))
+
+
+def values_of(variables):
+    return [np.asarray(keras.ops.convert_to_numpy(variable.value)).copy() for variable in variables]
+
+
+def number(variable):
+    return float(keras.ops.convert_to_numpy(variable.value))
+
+
+def make_variables():
+    rng = np.random.default_rng(1)
+    variables = [
+        keras.Variable(rng.normal(size=shape).astype("float32"), name=name.split("/")[1])
+        for name, shape in zip(NAMES, SHAPES, strict=True)
+    ]
+    zero = values_of(variables[:1])[0]
+    zero[0, 0] = -0.0
+    variables[0].assign(zero)
+    return variables
+
+
+def gradients(seed):
+    rng = np.random.default_rng(seed)
+    return [keras.ops.convert_to_tensor(rng.normal(size=shape).astype("float32")) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_skipped_step_changes_no_bit(name):
+    variables = make_variables()
+    optimizer = TrainingOptimizer(OPTIMIZERS[name](), skip_nonfinite=2)
+    optimizer.build(variables)
+    counts = {id(optimizer.iterations), id(optimizer.gradient_norm), id(optimizer.skipped_steps)}
+    held = [*variables, *(each for each in optimizer.variables if id(each) not in counts)]
+    assert len(held) >= 2 * len(variables)
+    bad = gradients(2)
+    bad[1] = bad[1] * np.float32(np.nan)
+    before = values_of(held)
+    optimizer.apply(bad)  # the very first
+    assert [each.tobytes() for each in values_of(held)] == [each.tobytes() for each in before]
+    optimizer.apply(gradients(3))
+    moved = values_of(held)
+    assert all((now != then).any() for now, then in zip(moved[: len(variables)], before, strict=False))
+    optimizer.apply(bad)
+    assert [each.tobytes() for each in values_of(held)] == [each.tobytes() for each in moved]
+    assert (number(optimizer.skipped_steps), number(optimizer.iterations)) == (2, 3)
+    optimizer.apply(gradients(4))
+    assert all(np.isfinite(value).all() for value in values_of(held))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_is_the_optimizers_own_on_clipped_gradients(name):
+    """Against Keras's own `apply` on gradients that NumPy clipped, where nothing is decayed."""
+    ours, theirs = make_variables(), make_variables()
+    wrapped, alone = TrainingOptimizer(OPTIMIZERS[name](), clip_norm=0.5), OPTIMIZERS[name]()
+    for optimizer in (wrapped.inner_optimizer, alone):
+        optimizer.weight_decay = optimizer.adam_weight_decay = None
+    for seed in range(3):
+        arrays = [keras.ops.convert_to_numpy(each) for each in gradients(seed)]
+        norm = np.sqrt(sum((array.astype("float64") ** 2).sum() for array in arrays))
+        wrapped.apply(gradients(seed), ours)
+        alone.apply([keras.ops.convert_to_tensor((each * (0.5 / norm)).astype("float32")) for each in arrays], theirs)
+        np.testing.assert_allclose(number(wrapped.gradient_norm), norm, rtol=1e-6)
+    for one, other in zip(values_of(ours), values_of(theirs), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+def test_decay_leaves_norms_and_biases():
+    variables = make_variables()
+    before = values_of(variables)
+    optimizer = TrainingOptimizer(keras.optimizers.Lion(0.1, weight_decay=0.2), clip_norm=None)
+    optimizer.apply([keras.ops.zeros(shape) for shape in SHAPES], variables)
+    for then, now, decay in zip(before, values_of(variables), (0.2, 0.2, 0.2, 0.0, 0.0), strict=True):
+        np.testing.assert_allclose(now, then * (1 - 0.1 * decay), rtol=1e-6)
+
+
+def learn(folder, corpus, make, steps):
+    workdir = Workdir(folder)
+    try:
+        pretrain(
+            workdir,
+            lambda: Encoder(900, 1, 2, 8, 16, 8, max_sequence_length=16, dropout=0.2),
+            lambda encoder: MaskedLM(encoder, 8),
+            make,
+            lambda of: Mixture(of, batch_size=4, sequence_length=16, seed=3),
+            corpus=str(corpus.path),
+            steps=steps,
+            log_every=2,
+            checkpoint_every=2,
+            jit_compile=False,
+        )
+    finally:
+        workdir.close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path, request):
+    if keras.config.backend() == "tensorflow":
+        request.getfixturevalue("without_graphs")
+    learn(tmp_path / "whole", corpus, OPTIMIZERS[name], 4)
+    learn(tmp_path / "stopped", corpus, OPTIMIZERS[name], 2)
+    learn(tmp_path / "stopped", corpus, OPTIMIZERS[name], 4)
+    rows = log(tmp_path / "whole")
+    assert rows == log(tmp_path / "stopped") and all(row["grad_norm"] > 0 for row in rows)
+    ours, theirs = (files_of(tmp_path / run, 4) for run in ("whole", "stopped"))
+    for part in ("encoder", "head", "optimizer"):  # Keras numbers optimizers that it names in one process
+        assert ours[f"{part}.safetensors"] == theirs[f"{part}.safetensors"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
+def test_a_run_is_not_resumed_with_another_optimizer(corpus, tmp_path):
+    learn(tmp_path, corpus, OPTIMIZERS["AdamW"], 2)
+    with pytest.raises(UserError, match=r"optimizer\.safetensors has no lion/.*: it is of another optimizer"):
+        learn(tmp_path, corpus, OPTIMIZERS["Lion"], 4)
+
+
+def fit_steps(scope, name, jit_compile):
+    """Weights after three steps of `fit`."""
+    with scope():
+        keras.utils.set_random_seed(5)
+        model = MaskedLM(Encoder(60, 1, 2, 8, 16, 6, max_sequence_length=16, dropout=0.0), 10)
+        inner = OPTIMIZERS[name]()
+        model.compile(TrainingOptimizer(inner, clip_norm=0.5), jit_compile=jit_compile)
+        model.optimizer.build(model.trainable_variables)
+    x, y, weights = make_batch(4)
+    model.fit(x, y, sample_weight=weights, batch_size=4, epochs=3, shuffle=False, verbose=0)
+    return {weight.path: keras.ops.convert_to_numpy(weight.value).copy() for weight in model.weights}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Lion", "Muon", "GaLore", "Adafactor", "ScheduleFreeAdamW"])
+def test_replicas_take_the_steps_of_one_device(name, mirrored):
+    ours = fit_steps(mirrored.scope, name, jit_compile=False)
+    theirs = fit_steps(contextlib.nullcontext, name, jit_compile=False)
+    for path, value in ours.items():
+        if not path.endswith("key/bias"):  # which moves no attention, so that its gradient is noise
+            assert (np.abs(value - theirs[path]) > 2e-4).mean() < 0.01, path  # a sign may turn
+
+
+REFUSED = {
+    "clipping of its own": (lambda: keras.optimizers.SGD(0.1, global_clipnorm=1.0), "SGD.global_clipnorm is 1.0: it"),
+    "accumulation": (
+        lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
+        "SGD.gradient_accumulation_steps is 2: split batches with the objective's micro_batches",
+    ),
+    "averages": (lambda: keras.optimizers.SGD(0.1, use_ema=True), "SGD.use_ema is True: averages of weights"),
+    "a wrapper": (
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)),
+        "LossScaleOptimizer applies gradients in a way of its own",
+    ),
+    "two decays": (lambda: keras.optimizers.Muon(0.1, weight_decay=0.1), "Muon has two decays, 0.1 and 0.004"),
+    "no optimizer": (lambda: 3, "3 is no optimizer"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_wrapped_is_refused_in_one_line(what):
+    make, message = REFUSED[what]
+    with pytest.raises(UserError, match=message) as caught:
+        TrainingOptimizer(make())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_comes_back_from_its_config(name):
+    optimizer = TrainingOptimizer(OPTIMIZERS[name](), clip_norm=0.7, skip_nonfinite=3)
+    again = made(keras.saving.serialize_keras_object(optimizer), TrainingOptimizer)
+    assert again.get_config() == optimizer.get_config()
+    assert type(again.inner_optimizer) is type(optimizer.inner_optimizer)

@@ -1,0 +1,55 @@
+"""What the ledger says that an optimizer remembers, held against the slots of the optimizer of a real model."""
+
+import numpy as np
+import pytest
+
+from rembed_keras import ledger
+from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
+from rembed_keras.training import AdamW
+from rembed_keras.training.optimizers.slots import count_slots
+from tests.training.optimizers.test_any_optimizer import OPTIMIZERS
+
+MODELS = {
+    "post-norm": (MaskedLM, PostNorm, {"kept_layers": 1}),
+    "pre-norm": (MaskedLM, PreNorm, {"coupling": "coupled", "output_embedding_dim": 6}),
+    "late": (LateMaskedLM, PostNorm, {}),
+    "detection": (ReplacedTokenDetection, PostNorm, {}),
+}
+
+
+def make_model(name):
+    objective, block, arguments = MODELS[name]
+    encoder = Encoder(60, 2, 2, 12, 16, 6, max_sequence_length=16, block=block)
+    return objective(encoder, **({"output_embedding_dim": 10} | arguments))
+
+
+def slots_of(make, variables):
+    """Numbers that an optimizer really holds of variables, besides a clock and a rate."""
+    optimizer = make()
+    optimizer.build(variables)
+    own = {"iteration", "learning_rate"}
+    return sum(int(np.prod(each.shape)) for each in optimizer.variables if each.name not in own)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"Nadam"}))  # which has a number of its own too
+def test_slots_are_counted_as_the_optimizer_makes_them(name, model):
+    made = make_model(model)
+    counted = ledger(made, slots=lambda entries: count_slots(OPTIMIZERS[name], entries)).optimizer_bytes
+    assert counted["total"] == 4 * slots_of(OPTIMIZERS[name], made.trainable_variables)
+    kept = {weight.path for weight in made.encoder.weights}
+    if "kept_layers" not in MODELS[model][2]:
+        variables = [each for each in made.trainable_variables if each.path in kept]
+        assert counted["kept"] == 4 * slots_of(OPTIMIZERS[name], variables)
+
+
+def test_what_adamw_says_of_itself_is_what_is_counted():
+    entries = ledger(make_model("post-norm")).entries
+    assert AdamW.ledger_slots(entries) == count_slots(AdamW, entries)
+
+
+def test_counting_takes_no_memory():
+    sizes = {"vocabulary_size": 10**9, "num_layers": 2, "num_heads": 2, "hidden_dim": 4096, "intermediate_dim": 2**20}
+    counted = ledger(sizes | {"input_embedding_dim": 4096}, slots=lambda lines: count_slots(OPTIMIZERS["Lion"], lines))
+    assert counted.optimizer_bytes["total"] > 4 * 10**9 * 4096
