@@ -56,11 +56,11 @@ FRAMEWORKS = (
     "keras",
     "keras_hub",
     "keras_nlp",
+    "official",
     "rembed_keras",
     "tensorflow",
     "tensorflow_text",
     "tf_keras",
-    "official",
 )
 
 Kind = TypeVar("Kind")
@@ -93,7 +93,8 @@ def check_names(config: object) -> None:
     """Checks what a configuration names.
 
     Raises:
-        UserError: for a class that is neither ours nor the user's own, and no dtype, optimizer or schedule of Keras's, or a function.
+        UserError: for a class that is neither ours nor the user's own, and no dtype, optimizer or schedule of Keras's;
+            or for a function.
 
     >>> check_names({"class_name": "Lambda", "module": "keras.layers", "config": {}, "registered_name": None})
     Traceback (most recent call last):
@@ -114,9 +115,9 @@ def _check_class(config):
     if isinstance(registered, str) and registered.startswith(OURS):
         if registered == f"{OURS}{name}" and class_of(name) is not None:
             return
-    elif _is_of_users_own(registered) or (
-        any(module == known and name in names for known, names in PLAIN.items()) and registered in (None, name)
-    ):
+    elif _is_of_users_own(registered):
+        return
+    if registered in (None, name) and any(module == known and name in names for known, names in PLAIN.items()):
         return
     shown = f"{shortened(registered or name)} of {shortened(module)}"
     raise UserError(f"a configuration names {shown}, which no model of ours is made of")

@@ -111,8 +111,10 @@ def finetune(
         print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(initial.fresh()).to_json(), indent=1))
-    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "warmup_share": warmup_share}
-    settings |= {
+    settings = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "warmup_share": warmup_share,
         "dropout": dropout,
         "methods": [type(method).__name__ for method in methods],
         "examples_sha256": _sha256(encoded),
