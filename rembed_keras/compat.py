@@ -86,6 +86,14 @@ def attend(layer, heads: Iterable, attention_mask, training):
     return attended
 
 
+def attention_dropout(layer):
+    """The layer by which a `keras.layers.MultiHeadAttention` drops attention probabilities.
+
+    Seen in Keras 3.15: `MultiHeadAttention._dropout_layer`.
+    """
+    return layer._dropout_layer
+
+
 def update_metrics(model, metrics_variables, loss, x, y, outputs, sample_weight):
     """Logs and the next values of the metrics' variables, of a step of JAX's.
 

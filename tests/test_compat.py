@@ -195,6 +195,13 @@ def test_fit_builds_a_model_of_the_batch_of_a_replica(mirrored):
     assert shapes[0] == (4, 3)
 
 
+def test_keras_attention_has_a_layer_that_drops_probabilities():
+    attention = keras.layers.MultiHeadAttention(2, 4, dropout=0.25)
+    attention.build((1, 3, 8), (1, 3, 8))
+    assert isinstance(compat.attention_dropout(attention), keras.layers.Dropout)
+    assert compat.attention_dropout(attention).rate == 0.25
+
+
 def test_keras_decays_weights_in_a_method_of_its_own():
     for is_left, expected in ((False, 0.5), (True, 1.0)):
         optimizer = keras.optimizers.SGD(0.1, weight_decay=5.0)

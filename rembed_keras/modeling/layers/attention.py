@@ -34,7 +34,7 @@ class Heads(keras.layers.MultiHeadAttention):
         if self.attend is None:
             attended = compat.attend(self, heads, attention_mask, training)
         else:
-            drop = partial(self._dropout_layer, training=training) if self.dropout and training else None
+            drop = partial(compat.attention_dropout(self), training=training) if self.dropout and training else None
             attended = self.attend(*heads, attention_mask, at, drop)
         return project(self.output_dense, attended)
 

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder import Encoder
@@ -160,7 +161,7 @@ class PretrainingModel(EncoderTask):
             raise UserError(f"{type(self).__name__} brings its own loss: leave loss and loss_weights out of compile")
         if (metrics or weighted_metrics) and not self.takes_metrics:
             raise UserError(f"{type(self).__name__} has metrics of its own: leave them out of compile")
-        if self.layer_losses is None and any(map(may_add_losses, self._flatten_layers(include_self=False))):
+        if self.layer_losses is None and any(map(may_add_losses, compat.layers_of(self, include_self=False))):
             self.layer_losses = MeanOfNumbers(name="layer_losses")
         self.computes_metrics = bool(metrics or weighted_metrics)
         super().compile(
