@@ -16,9 +16,10 @@ from rembed_keras.tasks import (
     question_files,
     tagged_files,
 )
-from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of, predict
+from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.stages import predict
 
 pytestmark = [
     pytest.mark.usefixtures("without_graphs"),
