@@ -77,16 +77,16 @@ def parts(tmp_path, monkeypatch):
 
 
 def test_a_strangers_parts_are_counted_as_they_say(parts):
-    ours = config.account(config.load("recipes/quickstart.gin"))
-    block = config.account(parts("modeling.Encoder.block = @strange_parts.Parallel"))
+    ours = config.ledger_of(config.load("recipes/quickstart.gin"))
+    block = config.ledger_of(parts("modeling.Encoder.block = @strange_parts.Parallel"))
     assert block.kept == ours.kept + 2 * 128  # one vector more in each of two blocks
-    attention = config.account(parts("modeling.Encoder.attention = [@strange_parts.Cheap()]"))
+    attention = config.ledger_of(parts("modeling.Encoder.attention = [@strange_parts.Cheap()]"))
     assert attention.kept == ours.kept
     assert attention.flops["kept"] == ours.flops["kept"] - 2 * 4 * 64 * 128  # scores and sums of values, S 64, D 128
     objective = ["training.pretrain.model = @strange_parts.Objective"]
     objective += ["strange_parts.Objective.output_embedding_dim = %OUTPUT_EMBEDDING_DIM"]
     objective += ["strange_parts.Objective.coupling = %COUPLING"]
-    assert config.account(_without_masked_lm(parts, objective)).dropped == ours.dropped + 7
+    assert config.ledger_of(_without_masked_lm(parts, objective)).dropped == ours.dropped + 7
 
 
 def _without_masked_lm(parts, bindings):
@@ -102,7 +102,7 @@ def test_an_objective_that_does_not_say_what_it_costs_is_refused(parts):
     bindings = ["training.pretrain.model = @strange_parts.Silent"]
     bindings += ["strange_parts.Silent.output_embedding_dim = %OUTPUT_EMBEDDING_DIM"]
     with pytest.raises(UserError, match=r"strange_parts\.Silent does not say what it costs: give it ledger_entries"):
-        config.account(_without_masked_lm(parts, bindings))
+        config.ledger_of(_without_masked_lm(parts, bindings))
 
 
 def test_another_objectives_arguments_are_not_counted_as_masked_lm():
@@ -125,7 +125,7 @@ def test_a_block_may_be_given_as_a_class_an_object_or_in_former_words():
 
 def test_a_recipe_is_counted_without_a_framework():
     code = (
-        "import sys; from rembed_keras import config; config.account(config.load('recipes/options/pre_norm.gin'));"
+        "import sys; from rembed_keras import config; config.ledger_of(config.load('recipes/options/pre_norm.gin'));"
         "print([module for module in ('keras', 'tensorflow', 'jax', 'numpy') if module in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from rembed_keras import compat
-from rembed_keras.errors import UserError, check_counts
+from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.encoder_task import EncoderTask
@@ -55,7 +55,15 @@ class PretrainingModel(EncoderTask):
     ledger_entries: Callable[[Config, int, float], list[Entry]]
     takes_metrics = True  # that a user compiles, of logits
 
-    def __init__(self, encoder, inputs, outputs, arguments, name, micro_batches=1):
+    def __init__(
+        self,
+        encoder: Encoder,
+        inputs: Mapping[str, keras.KerasTensor],
+        outputs: Any,
+        arguments: dict[str, Any],
+        name: str,
+        micro_batches: Count = 1,
+    ):
         check_counts({"micro_batches": micro_batches})
         super().__init__(encoder, inputs, outputs, name)
         self._arguments = arguments | {"micro_batches": micro_batches}
@@ -63,8 +71,8 @@ class PretrainingModel(EncoderTask):
         self.computes_metrics = False  # that a user compiled, which need logits
         self.loss_mean = MeanOfNumbers(name="loss")
         self.accuracy = keras.metrics.Mean(name="accuracy")
-        self.loss_by_group = None
-        self.layer_losses = None
+        self.loss_by_group: MeanByGroup | None = None
+        self.layer_losses: MeanOfNumbers | None = None
 
     def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
         """As keras-hub's, of the folded encoder."""

@@ -32,7 +32,7 @@ def _none(kept, entries):
 
 def _embeddings(kept, entries):
     """As `_none`, of one set of tables, which the generator reads once more: the parameters are the encoder's."""
-    shared = {"input embedding", "positions, segments, norm"}
+    shared = {"input embedding", "position, segment embeddings; norm"}
     entries = [replace(entry, shapes=()) if entry.name in shared else entry for entry in entries]
     return kept, [entry for entry in entries if entry.shapes or entry.flops or entry.activations]
 

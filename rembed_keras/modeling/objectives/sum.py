@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, is_within, shortened
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.objectives.masked_tokens import with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.sum_cost import sum_entries
@@ -52,11 +53,11 @@ class Sum(PretrainingModel):
 
     def __init__(
         self,
-        encoder,
+        encoder: Encoder,
         objectives: Sequence[Callable | Mapping],
         weights: Sequence[Rate | Mapping[CountOrZero, Rate]] | None = None,
         micro_batches: Count = 1,
-        name="sum",
+        name: str = "sum",
     ):
         given = [1.0] * len(objectives) if weights is None else [*weights]
         if not objectives or len(given) != len(objectives):

@@ -3,8 +3,9 @@ import keras_hub
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation import Adapters, Blocks, Lora, tune
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Adapters, Blocks, Classifier, Encoder, Lora, Regressor, SpanExtractor, Tagger, tune
+from rembed_keras.modeling import Classifier, Encoder, Regressor, SpanExtractor, Tagger
 from tests.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 

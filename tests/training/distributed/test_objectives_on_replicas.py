@@ -7,6 +7,7 @@ import pytest
 from rembed_keras.modeling import MaskedLM, ReplacedTokenDetection, Sum
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.modeling.test_encoder import make_encoder
 from tests.training.distributed.test_strategies_of_a_step import make_batch
 
@@ -38,7 +39,7 @@ def train(make, strategy, micro_batches):
         rng = np.random.default_rng(3)
         for weight in model.weights:
             weight.assign(rng.normal(0, 0.3, weight.shape))
-        model.compile(optimizer=AdamW(1e-2, clip_norm=0.5), jit_compile=False)
+        model.compile(optimizer=TrainingOptimizer(AdamW(1e-2), clip_norm=0.5), jit_compile=False)
         batches = placement.feed([make_batch()] * 2)
         logs = model.fit(batches, steps_per_epoch=2, shuffle=False, verbose=0).history
     model.fold()

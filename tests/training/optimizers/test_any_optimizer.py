@@ -5,7 +5,6 @@ import contextlib
 import keras
 import numpy as np
 import pytest
-from tests.modeling.objectives.test_micro_batches import make_batch
 
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
@@ -13,6 +12,7 @@ from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.training import AdamW, GaLore, Muon, TrainingOptimizer, pretrain
 from rembed_keras.training.loop.workdir import Workdir
+from tests.modeling.test_micro_batches import make_batch
 from tests.training.loop.test_fit import files_of, log
 
 RATE = 1e-2

@@ -191,7 +191,7 @@ def test_settings_that_make_no_sense_are_named(workdir):
     with pytest.raises(UserError, match="part is 'train'"):
         Classification("x", splits(labelled), part="train")
     hidden = Splits(labelled(4), {}, {"en": [Labelled("0", "save")]})
-    with pytest.raises(UserError, match="has no test examples of en"):
+    with pytest.raises(UserError, match="has no labeled test examples of en"):
         Classification("x", hidden)
     strange = Splits(labelled(4), {}, {"en": [Labelled("7", "save", None, "maybe")]})
     with pytest.raises(UserError, match="test of en, example 7: label 'maybe' is not in the training data"):

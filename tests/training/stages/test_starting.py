@@ -47,8 +47,8 @@ def workdir(corpus, tmp_path):
     made.close()
 
 
-def optimizer(learning_rate, multipliers):
-    return AdamW(learning_rate, multipliers=multipliers)
+def optimizer(learning_rate):
+    return AdamW(learning_rate)
 
 
 def classify(name="topics"):
