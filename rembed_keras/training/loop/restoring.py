@@ -50,7 +50,7 @@ def _made(found, config, kind):
         whole = sizes if "output_embedding_dim" in sizes else sizes.get("encoder", sizes)
         entries = getattr(class_of(config.get("class_name")), "ledger_entries", None)
         if ledger(whole, entries=entries).total > sum(file.stat().st_size for file in found.path.glob("*.safetensors")):
-            raise UserError("it tells of a larger model than its files hold")
+            raise UserError("it describes a larger model than its files hold")
         return made(config, kind)
     except UserError as error:
         raise UserError(f"checkpoint {found.path}: {error}") from None

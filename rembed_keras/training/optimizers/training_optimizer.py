@@ -62,8 +62,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
     Raises:
         UserError: for an optimizer with settings that belong here, or one that is none.
 
-    >>> TrainingOptimizer(keras.optimizers.Lion(1e-4), clip_norm=1.0).inner_optimizer.name
-    'lion'
+    >>> TrainingOptimizer(keras.optimizers.Lion(1e-4), clip_norm=0.5).clip_norm
+    0.5
     """
 
     def __init__(
