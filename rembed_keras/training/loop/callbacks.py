@@ -1,7 +1,7 @@
 """What happens between steps: the log, the progress line, the checkpoint.
 
 Keras thinks in epochs; pre-training thinks in steps. One `fit` covers all steps of a stage, and these callbacks keep
-the step clock: every so many steps the running means become a row of the log and start afresh, so a row tells of its
+the step clock: every so many steps the running means become a row of the log and start afresh, so a row is of its
 own interval only and does not depend on when the process was started.
 """
 
@@ -26,7 +26,7 @@ from rembed_keras.training.loop.workdir import Board, MetricsLog, NoBoard
 
 
 class StepClock(keras.callbacks.Callback):
-    """Counts global steps and tells the time: steps done, tokens per second, seconds left.
+    """Counts global steps and the time: steps done, tokens per second, seconds left.
 
     Args:
         first_step: steps that were done before this process.
@@ -51,7 +51,7 @@ class StepClock(keras.callbacks.Callback):
         return self.step % every == 0 or self.step == self.last_step
 
     def tokens_per_second(self) -> float:
-        """Tokens per second since the last call, compilation left out; NaN before there is anything to tell."""
+        """Tokens per second since the last call, compilation left out; NaN before there is a pace."""
         now, (then, step) = time.monotonic(), self._marks[-1]
         if self.step == step:
             return math.nan
@@ -80,10 +80,10 @@ class Recorder(keras.callbacks.Callback):
 
     Where the loss is scaled, for float16, a row has the scale, and no norm of a gradient that overflowed by it.
     Where steps may be skipped a row counts those of the run. Pre-training leaves a skipped step's losses out of its
-    means; what is no number all the same, as fine-tuning's loss of an interval with a skipped step, is null.
+    means; what is non-finite all the same, as fine-tuning's loss of an interval with a skipped step, is null.
 
     Raises:
-        DivergedError: when the loss is no longer a number though no step was skipped, naming the step.
+        DivergedError: when the loss is not finite though no step was skipped, naming the step.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class Recorder(keras.callbacks.Callback):
             skipped, self._skipped = self._skipped, int(_number(optimizer.skipped_steps))
             row["skipped_steps"] = self._skipped
             if self._skipped > skipped:
-                told = [key for key in (*means, "grad_norm") if row.get(key) is not None]
-                row |= {key: None for key in told if not math.isfinite(row[key])}
+                given = [key for key in (*means, "grad_norm") if row.get(key) is not None]
+                row |= {key: None for key in given if not math.isfinite(row[key])}
         if optimizer.loss_scale is not None:
             row["loss_scale"] = _number(optimizer.loss_scale)
             row["grad_norm"] = row["grad_norm"] if math.isfinite(row["grad_norm"]) else None
@@ -206,7 +206,7 @@ class ProgressLine(keras.callbacks.Callback):
         self.bar.stop()
 
     def show(self, row: dict) -> None:
-        """Tells a row of the log."""
+        """Shows a row of the log."""
         left = self.clock.seconds_left()
         loss = "?" if row["loss"] is None else f"{row['loss']:.3f}"
         rate = f"loss {loss} · {row['tokens_per_second']:,.0f} tokens/s · {_clock_face(left)} left"
@@ -224,7 +224,7 @@ class _Rate(ProgressColumn):
 
 
 def settle(model) -> None:
-    """Makes a model's variables tell the present step: on JAX `fit` keeps them aside meanwhile."""
+    """Makes a model's variables hold the present step: on JAX `fit` keeps them aside meanwhile."""
     if keras.config.backend() == "jax":
         model.jax_state_sync()
 

@@ -27,7 +27,7 @@ class DivergenceGuard(keras.callbacks.Callback):
         clock: the step clock, which runs before this callback.
         run: the run's name in the log.
         every: steps between looks.
-        keep: called with the step that diverged, to save what it takes to repeat it; returns what to tell of it.
+        keep: called with the step that diverged, to save what it takes to repeat it; returns what to say of it.
 
     Raises:
         DivergedError: naming the step.
@@ -50,7 +50,7 @@ class DivergenceGuard(keras.callbacks.Callback):
             return
         skipped = f" after {optimizer.skip_nonfinite} that were skipped" if optimizer.skip_nonfinite else ""
         raise DivergedError(
-            f"the gradient of {self.run} is no number at step {step}{skipped}: lower the learning rate, or have "
+            f"the gradient of {self.run} is not finite at step {step}{skipped}: lower the learning rate, or have "
             f"the stage's skip_nonfinite skip such steps{self.keep(step)}"
         )
 
@@ -92,7 +92,7 @@ def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], 
         coordinates: how to have that batch again from the data.
 
     Returns:
-        What to tell of it, beginning with "; ".
+        What to say of it, beginning with "; ".
     """
     named = learner.optimizer.named_variables()
     optimizer = {name: checkpoints.read(variable) for name, variable in named.items()}

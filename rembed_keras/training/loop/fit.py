@@ -60,7 +60,7 @@ def train(
 
     Raises:
         UserError: for checkpoints of another model.
-        DivergedError: for a gradient or loss that is no longer a number.
+        DivergedError: for a non-finite gradient or loss.
         Interrupted: if it was asked to stop.
     """
     own = OwnCallbacks(callbacks)

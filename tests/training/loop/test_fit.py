@@ -133,7 +133,7 @@ def test_a_step_that_diverges_is_kept_and_can_be_taken_again(corpus, tmp_path):
         learn(folder, corpus, bad=(8,), log_every=10, checkpoint_every=7)
     kept = folder / "diverged/pretrain/step-00000007"
     line = str(caught.value)
-    assert line.startswith("the gradient of pretrain is no number at step 8: lower the learning rate")
+    assert line.startswith("the gradient of pretrain is not finite at step 8: lower the learning rate")
     assert "its batch is seed 3, step 7, rows {'de': " in line and f"replay('{kept}')" in line
     assert log(folder) == []
     # what was before the step is what the checkpoint of that moment, written before, says
