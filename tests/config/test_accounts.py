@@ -17,7 +17,7 @@ import dataclasses
 
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.blocks import PostNorm
-from rembed_keras.modeling.cost import Entry
+from rembed_keras.modeling.cost import Entry, Work
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 
 
@@ -28,7 +28,7 @@ class Parallel(PostNorm):
 
 class Cheap(Global):
     def work(self, config, length):
-        return 0, 0
+        return Work(0, 0, 0)
 
 
 class Objective:
