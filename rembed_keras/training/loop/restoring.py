@@ -16,7 +16,7 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.objectives import PretrainingModel
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 from rembed_keras.modeling.saving.changes import changes_of
-from rembed_keras.modeling.saving.configuration import class_of, made
+from rembed_keras.modeling.saving.configuration import class_named, made
 from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.training.loop import checkpoints, starting
 
@@ -77,7 +77,7 @@ def _made(found, config, kind, source=None):
     """What a part of a checkpoint's configuration describes, no larger than its files and those it started from."""
     try:
         sizes = config["config"]
-        entries = getattr(class_of(config.get("class_name")), "ledger_entries", None)
+        entries = getattr(class_named(config), "ledger_entries", None)
         whole = sizes if entries is not None else sizes.get("encoder", sizes)
         files = [file for folder in (found.path, source) if folder for file in folder.glob("*")]
         weights = [file for file in files if file.suffix in WEIGHTS and file.is_file()]

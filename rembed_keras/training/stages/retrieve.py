@@ -67,7 +67,7 @@ def trace_retrieval(
     sequence_length: Count = 64,
     seed: Seed = 0,
 ) -> None:
-    """Scores every checkpoint that is kept, and draws `retrieval.png`: translations found against tokens read.
+    """Scores every checkpoint that is kept, and draws `retrieval.png`: bitext retrieval against tokens read.
 
     Args:
         workdir: the run's folder; see `pretrain`'s `keep_checkpoint_every`.
@@ -99,7 +99,7 @@ def trace_retrieval(
         workdir.path / "retrieval.png",
         curves,
         x="million tokens read in pre-training",
-        y="translations found, in % (P@1, languages read)",
+        y="bitext retrieval, precision@1 in % (languages read)",
     )
     print(f"retrieval against tokens: {workdir.path / 'retrieval.png'}", flush=True)
 
