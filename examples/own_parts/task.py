@@ -1,0 +1,57 @@
+"""A task of a kind of its own: several labels a text, as "sound|video", each true or false."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.tasks.kinds.encoding import encode_pairs
+from rembed_keras.tasks.kinds.task import Task
+
+
+@keras.saving.register_keras_serializable(package="own_parts")
+class MultiLabelClassifier(TaskModel):
+    """An encoder with a logit for each label [B, labels]; binary cross-entropy."""
+
+    def __init__(self, encoder, num_labels: int, dropout: float = 0.1, name: str = "multi_label"):
+        super().__init__(encoder, num_labels, dropout, name)
+        self.num_labels = num_labels
+
+    def get_config(self):
+        return super().get_config() | {"num_labels": self.num_labels}
+
+    def losses_of(self, y, y_pred):
+        return ops.mean(ops.binary_crossentropy(y, y_pred, from_logits=True), axis=-1)  # [B, labels] -> [B]
+
+
+class MultiLabel(Task):
+    """Labels of a text or a pair, scored by their F1 over all examples."""
+
+    training_metrics = ()
+
+    def __init__(self, name, splits, train_language="en", part="test"):
+        super().__init__(name, splits, {"f1": _f1}, train_language, part)
+        self.labels = sorted({label for example in splits.train for label in example.label.split("|")})
+
+    def gold(self, example):
+        return None if example.label is None else sorted(example.label.split("|"))
+
+    def make_model(self, encoder, dropout):
+        return MultiLabelClassifier(encoder, len(self.labels), dropout)
+
+    def encode(self, examples, tokenizer, sequence_length, num_segments=2):
+        known = all(example.label is not None for example in examples)
+        rows = [[label in self.gold(example) for label in self.labels] for example in examples] if known else None
+        targets = None if rows is None else np.array(rows, np.float32)
+        return encode_pairs(examples, tokenizer, sequence_length, targets, num_segments)
+
+    def answers(self, examples, encoded, outputs):
+        return [[label for label, logit in zip(self.labels, row, strict=True) if logit > 0] for row in outputs]
+
+    def baselines(self):
+        return {"all labels": lambda examples: [self.labels] * len(examples)}
+
+
+def _f1(gold, answers):
+    right = sum(len({*truth} & {*guess}) for truth, guess in zip(gold, answers, strict=True))
+    return 2 * right / max(1, sum(map(len, gold)) + sum(map(len, answers)))

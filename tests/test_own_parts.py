@@ -1,0 +1,147 @@
+"""A package outside ours with a part for each extension point: run, killed, resumed, counted, its models read back."""
+
+import ast
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rembed_keras.training.loop import checkpoints, restoring
+from tests.conftest import write_tiny_task
+from tests.forks import command, finish, start, stop
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "examples" / "own_parts"
+RECIPE = "own_parts/recipe.gin"
+STEPS = 21
+SIZES = ["VOCABULARY_SIZE=900", f"STEPS={STEPS}", "CHECKPOINT_EVERY=2", "LOG_EVERY=1", "BATCH_SIZE=8"]
+SIZES += ["SEQUENCE_LENGTH=32", "training.pretrain.jit_compile=False", "training.finetune.jit_compile=False"]
+SIZES += ["OUTPUT_EMBEDDING_DIM=16", "modeling.Encoder.hidden_dim=16", "modeling.Encoder.intermediate_dim=32"]
+SIZES += ["tasks.labelled_folder.train_size=8", "training.finetune.batch_size=4"]
+
+
+def given(folder):
+    folders = [f"training.prepare.text_dir={folder / 'text'}", f"tasks.labelled_folder.folder={folder / 'task'}"]
+    return ["--allow-import", "own_parts", *SIZES, *folders]
+
+
+def main(folder):
+    from rembed_keras.config.backend import import_framework
+
+    import_framework()
+    from rembed_keras import interop, training
+
+    for module in (interop, training):  # once for all forks
+        assert [getattr(module, name) for name in dir(module)]
+    os.chdir(PACKAGE.parent)
+    output, killed, resumed = (folder / f"{name}.txt" for name in ("whole", "killed", "resumed"))
+    whole = command("run", RECIPE, *given(folder), f"WORKDIR={folder / 'whole'}")
+    assert finish(start(whole, output)) == 0, output.read_text()
+    job = command("run", RECIPE, *given(folder), f"WORKDIR={folder / 'hurt'}")
+    codes = [stop(start(job, killed), lambda: any((folder / "hurt/checkpoints").glob("step-*")))]
+    codes.append(stop(start(job, resumed), printed(resumed, "finetune"), signal.SIGTERM))
+    codes.append(finish(start(job, resumed)))
+    print(json.dumps({"codes": codes, "output": killed.read_text() + resumed.read_text()}))
+
+
+def printed(output, words):
+    """A moment: when a process has printed some words."""
+    return lambda: output.exists() and words in output.read_text(errors="replace")
+
+
+@pytest.fixture(scope="module")
+def runs(text_dir, tmp_path_factory):
+    """A folder with the run `whole`, and `hurt`, which was killed and resumed; and what the latter printed."""
+    folder = tmp_path_factory.mktemp("own_parts")
+    shutil.copytree(text_dir, folder / "text")
+    write_tiny_task(folder / "task")
+    environment = os.environ | {
+        "KERAS_BACKEND": "tensorflow",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(PACKAGE.parent)]),
+    }
+    words = [sys.executable, "-m", __spec__.name, str(folder)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return folder, json.loads(done.stdout.splitlines()[-1])
+
+
+def bytes_below(folder):
+    files = [file for place in ("checkpoints", "finetuned") for file in (folder / place).rglob("*")]
+    return {file.relative_to(folder): file.read_bytes() for file in files if file.is_file()}
+
+
+def rows_of(folder):
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+
+
+def test_a_run_of_own_parts_that_was_killed_and_resumed_ends_in_the_same_bits(runs):
+    folder, report = runs
+    assert report["codes"][0] == -signal.SIGKILL and report["codes"][-1] == 0, report["output"]
+    assert "resuming from" in report["output"]
+    assert rows_of(folder / "hurt") == rows_of(folder / "whole")
+    assert bytes_below(folder / "hurt") == bytes_below(folder / "whole")
+    assert (folder / "hurt/scores.json").read_text() == (folder / "whole/scores.json").read_text()
+
+
+def test_each_part_does_its_own(runs):
+    folder, _ = runs
+    row = rows_of(folder / "whole")[0]
+    assert row["loss"] == pytest.approx(row["masked_lm/loss"] + 0.1 * row["languages/loss"], rel=1e-5)
+    (callback,) = checkpoints.latest(folder / "whole/checkpoints").state["callbacks"]
+    assert callback["class"] == "StopAtPlateau" and callback["state"]["best"] > 0
+    metrics = {score["metric"] for score in json.loads((folder / "whole/scores.json").read_text())}
+    assert metrics == {"f1"}
+
+
+def test_the_ledger_counts_own_parts_as_keras_does(runs):
+    folder, _ = runs
+    counted = json.loads((folder / "whole/ledger.json").read_text())
+    from own_parts import attention, block, objective, optimizer
+    from rembed_keras import Encoder, MaskedLM
+    from rembed_keras.modeling.objectives import Sum
+
+    sizes = {"vocabulary_size": 900, "num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+    pattern = [attention.OneWay(), attention.OneWay(is_forward=True)]
+    encoder = Encoder(
+        **sizes, input_embedding_dim=64, max_sequence_length=128, block=block.LayerScale, attention=pattern
+    )
+    made = [lambda each: MaskedLM(each, 16), lambda each: objective.LanguageIdentification(each, 25)]
+    model = Sum(encoder, made)
+    assert counted["kept"] == encoder.count_params()
+    assert counted["total"] == model.count_params()
+    inner = optimizer.SignMomentum()
+    inner.build(model.trainable_variables)
+    slots = sum(math.prod(mean.shape) for mean in inner.means)
+    assert counted["optimizer_bytes"]["total"] == 4 * slots
+
+
+def test_models_of_own_parts_are_read_back(runs):
+    from own_parts import attention, block, method, objective, task  # noqa: F401 - registered so
+
+    folder, _ = runs
+    pretrained = restoring.restore(checkpoints.latest(folder / "whole/checkpoints"))
+    assert [type(each).__name__ for each in pretrained.objectives] == ["MaskedLM", "LanguageIdentification"]
+    (place,) = (folder / "whole/finetuned/topics").glob("pretrained-*")
+    tuned = restoring.restore(checkpoints.latest(place))
+    assert type(tuned).__name__ == "MultiLabelClassifier" and repr(tuned.methods[0]).startswith("Gains(")
+
+
+def test_each_part_is_one_file_of_under_60_lines():
+    files = [path for path in PACKAGE.glob("*.py") if path.name != "__init__.py"]
+    assert len(files) >= 7
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") < 60, path
+        assert ast.get_docstring(ast.parse(text)), path
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
