@@ -32,8 +32,9 @@ training.run.stages = [@training.prepare, @training.pretrain]
 
 
 @pytest.fixture
-def project(tmp_path, text_dir):
+def project(tmp_path, text_dir, corpus):
     (tmp_path / "recipe.gin").write_text(PRETRAIN)
+    (tmp_path / "prepared").symlink_to(corpus.path)
     (tmp_path / "bare.gin").write_text(
         "from __gin__ import dynamic_registration\nfrom rembed_keras import training\ntraining.run.stages = []\n"
     )
@@ -63,7 +64,11 @@ MISTAKES = {
     "too long rows": (["run", "recipe.gin", "SEQUENCE_LENGTH=256"], "the model's max_sequence_length is 128"),
     "a small model": (
         ["run", "recipe.gin", "modeling.Encoder.vocabulary_size=50"],
-        "the corpus has 900 word pieces and the model vocabulary_size 50",
+        "the corpus has 900 word pieces; the model's vocabulary_size is 50",
+    ),
+    "a small model for a corpus": (
+        ["run", "recipe.gin", "training.pretrain.corpus=prepared", "modeling.Encoder.vocabulary_size=50"],
+        "the corpus has 900 word pieces; the model's vocabulary_size is 50",
     ),
     "a file in the way": (
         ["run", "recipe.gin", "WORKDIR=recipe.gin"],

@@ -105,13 +105,14 @@ class Recipe:
         Returns:
             For example " (NUM_HEADS: command line)"; empty if none of them is bound.
         """
-        given = {
-            binding.parameter: self._given(binding)
+        given = [
+            (binding.parameter, self._given(binding))
             for reference in references
             for binding in self.bindings_of(reference.scope, reference.target)
-        }
-        named = [given[word] for word in dict.fromkeys(re.findall(r"\w+", message)) if word in given]
-        return f" ({', '.join(f'{each.key}: {each.place}' for each in named)})" if named else ""
+        ]
+        words = dict.fromkeys(re.findall(r"\w+", message))
+        named = dict.fromkeys(f"{each.key}: {each.place}" for word in words for name, each in given if name == word)
+        return f" ({', '.join(named)})" if named else ""
 
     def bindings_of(self, scope: str, target: str) -> Iterator[Binding]:
         """Yields the bindings that apply when a target is called in a scope; those of inner scopes come last."""

@@ -95,6 +95,16 @@ def check_sequence_length(sequence_length: int, max_sequence_length: int) -> Non
         )
 
 
+def check_pieces(pieces: int, vocabulary_size: int) -> None:
+    """Checks that a model has an embedding for each word piece of a corpus.
+
+    Raises:
+        UserError: for more word pieces than rows of the model's tables.
+    """
+    if pieces > vocabulary_size:
+        raise UserError(f"the corpus has {pieces} word pieces; the model's vocabulary_size is {vocabulary_size}")
+
+
 def band_sizes(vocabulary_size: int, embedding_dim: int, cutoffs: Sequence[int], factor: int) -> list[tuple[int, int]]:
     """Rows and widths of the bands of a table.
 

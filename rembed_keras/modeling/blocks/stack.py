@@ -69,6 +69,18 @@ def attention_of(config: Config) -> list:
     return kinds
 
 
+def check_packed_rows(config: Config) -> None:
+    """Checks that an encoder takes rows of several documents, as those of a corpus are.
+
+    Raises:
+        UserError: for an attention in which the documents of a row are not left alone by one another.
+    """
+    for kind in attention_of(config):
+        if not kind.takes_packed_rows:
+            name = type(kind).__name__
+            raise UserError(f"attention {name} needs one document a row, and rows of a corpus are packed with several")
+
+
 def is_shared(config: Config, sublayer: str) -> bool:
     """Whether the layers of a group share their "attention" or their "feed_forward"."""
     return config.get("layer_sharing", "none") in (sublayer, "all")
