@@ -1,5 +1,6 @@
 """The command line: users' mistakes give one line and exit code 2, and leave nothing behind."""
 
+import json
 import os
 import re
 import subprocess
@@ -47,6 +48,17 @@ def test_prepare_makes_a_corpus(project, command):
     assert code == 0, err
     assert re.fullmatch(r"corpus: [\d,]+ tokens in 3 languages, vocabulary of 900, in \d+ s\n", out)
     assert (project / "corpus/manifest.json").exists()
+
+
+def test_what_went_with_a_replaced_optimizer_is_said_on_stderr(project, command):
+    recipe = project / "recipe.gin"
+    code, out, err = command(
+        "inspect", recipe, "--json", "training.pretrain.optimizer=@keras.optimizers.SGD", cwd=project
+    )
+    assert code == 0 and json.loads(out)["configuration"]["training.pretrain.optimizer"] == "@keras.optimizers.SGD"
+    (line,) = [line for line in err.splitlines() if "training.pretrain.optimizer" in line]
+    assert line.startswith("training.pretrain.optimizer is @keras.optimizers.SGD (command line); without use: ")
+    assert {"LEARNING_RATE", "training.AdamW.learning_rate"} <= set(line.partition("use: ")[2].split(", "))
 
 
 # arguments of `rembed`, and the message on stderr

@@ -167,7 +167,10 @@ def _made(recipe, outer, value):
         return value
     part = _within(outer, value)
     arguments = {name: _made(recipe, part, each) for name, each in recipe.arguments(part).items()}
-    return _imported(part.target)(**arguments)
+    kind = _imported(part.target)
+    if kind is None:
+        raise UserError(f"there is no {part.selector}")
+    return kind(**arguments)
 
 
 def _imported(path):
