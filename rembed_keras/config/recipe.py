@@ -132,6 +132,7 @@ class Recipe:
         for binding in (*self.macros.values(), *self.bindings.values()):
             check_binding(binding, self.trusted)
         uses = Uses(self.history, ROOT)
+        bound: dict
         for bound in (self.macros, self.bindings):
             unused = {key: binding for key, binding in bound.items() if not uses.is_used(binding)}
             for key, binding in unused.items():
