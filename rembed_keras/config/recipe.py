@@ -9,6 +9,7 @@ recipe is checked in a moment.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rembed_keras.config.annotations import check_value
 from rembed_keras.config.signatures import signature
@@ -132,20 +133,24 @@ class Recipe:
         for binding in (*self.macros.values(), *self.bindings.values()):
             check_binding(binding, self.trusted)
         uses = Uses(self.history, ROOT)
-        bound: dict
-        for bound in (self.macros, self.bindings):
-            unused = {key: binding for key, binding in bound.items() if not uses.is_used(binding)}
-            for key, binding in unused.items():
-                replacement = uses.replacement(binding)
-                if replacement is None:
-                    used = [each.key for each in bound.values() if uses.is_used(each)]
-                    raise UserError(f"{binding.place}: nothing uses {binding.key}{did_you_mean(binding.key, used)}")
-                if not uses.went(binding):
-                    now = f"{replacement.key} is {shortened(replacement.value)} ({replacement.place})"
-                    raise UserError(f"{binding.place}: nothing uses {binding.key}: {now}")
-                self.dropped.append((bound.pop(key), replacement))
+        self._drop_unused(self.macros, uses)
+        self._drop_unused(self.bindings, uses)
         for binding in self.bindings.values():
             check_value(binding, self._given(binding), self.resolve)
+
+    def _drop_unused(self, bound: dict[Any, Binding], uses: Uses) -> None:
+        """Drops what went with values that later files replace; refuses what else nothing uses."""
+        for key, binding in [*bound.items()]:
+            if uses.is_used(binding):
+                continue
+            replacement = uses.replacement(binding)
+            if replacement is None:
+                used = [each.key for each in bound.values() if uses.is_used(each)]
+                raise UserError(f"{binding.place}: nothing uses {binding.key}{did_you_mean(binding.key, used)}")
+            if not uses.went(binding):
+                now = f"{replacement.key} is {shortened(replacement.value)} ({replacement.place})"
+                raise UserError(f"{binding.place}: nothing uses {binding.key}: {now}")
+            self.dropped.append((bound.pop(key), replacement))
 
 
 def _by_key(binding):

@@ -8,7 +8,7 @@ of a module that one of their modules has imported.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 from rembed_keras.config.signatures import bases, is_ours, names_in, signature
 from rembed_keras.errors import UserError, did_you_mean, shortened
@@ -33,6 +33,7 @@ OTHERS = re.compile(
     r"|keras_hub\.layers\.[A-Z]\w*"
 )
 
+Value = TypeVar("Value")
 Key: TypeAlias = tuple[str, str, str]  # of what is bound: scope, target and parameter
 
 
@@ -188,8 +189,8 @@ def items_of(value):
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def in_macro(macro: Macro, value: object) -> object:
+def in_macro(macro: Macro, value: Value) -> Value:
     """What a macro stands for; what it calls gin calls in a scope of the macro's name, whatever scope uses it."""
     if isinstance(value, Reference) and value.is_call and not value.scope:
-        return replace(value, scope=macro.name)
+        return cast("Value", replace(value, scope=macro.name))
     return value

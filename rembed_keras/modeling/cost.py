@@ -32,6 +32,8 @@ class Entry:
         activations: numbers kept for the backward pass, per token of input.
         spared: FLOPs of a forward pass, per token of input, that pre-training does not need: those of the pooler, and
             of the last block for tokens that are not predicted.
+        frozen: FLOPs of a backward pass, per token of input, that pre-training does not need since what they would move
+            is frozen.
 
     >>> Entry("head", ((4, 8), (8,)), flops=64, is_kept=False).parameters
     40
@@ -45,6 +47,7 @@ class Entry:
     is_trained: bool = True
     activations: int = 0
     spared: int = 0
+    frozen: int = 0
 
     @property
     def parameters(self) -> int:

@@ -92,7 +92,8 @@ class Ledger:
         What `rematerialize` computes once more to save memory counts once.
         """
         every, spared = self._columns("flops", 1 + BACKWARD), self._columns("spared", 1 + BACKWARD)
-        return {name: every[name] - spared[name] for name in every}
+        frozen = self._columns("frozen")
+        return {name: every[name] - spared[name] - frozen[name] for name in every}
 
     @property
     def bytes(self) -> dict[str, int]:
