@@ -97,6 +97,18 @@ def bases(path: str) -> Iterator[str]:
         yield from bases(target)
 
 
+def is_class_of_ours(path: str) -> bool:
+    """Whether a dotted path leads to a class of this package, of which another is no instance by what it can do alone.
+
+    >>> is_class_of_ours("rembed_keras.tasks.kinds.task.Task"), is_class_of_ours("rembed_keras.modeling.choices.Part")
+    (True, False)
+    """
+    found = _definition(path) if is_ours(path) else None
+    return (
+        found is not None and isinstance(found[1], ast.ClassDef) and "Protocol" not in map(ast.unparse, found[1].bases)
+    )
+
+
 def _imported_name(module: str, name: str) -> str:
     """The dotted path of a name that a module imports from another package."""
     first, dot, rest = name.partition(".")
@@ -150,6 +162,7 @@ class _Expansion(ast.NodeTransformer):
         while (source := _imported_from(module, name)) is not None:
             module, _, name = source.rpartition(".")
         stands_for = _assigned(module, name)
+        node.path = f"{module}.{name}"  # for whoever wants to know more of the class
         return node if stands_for is None else expanded(stands_for, module)
 
 

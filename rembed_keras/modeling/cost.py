@@ -116,13 +116,13 @@ def size_of(shapes: Iterable[Shape]) -> int:
 
 def table_shapes(vocabulary_size: int, width: int, cutoffs: Sequence[int] = ()) -> tuple[Shape, ...]:
     """Shapes of a token table, with those of the projections of its bands; see `BandedTable`."""
-    bands = band_sizes(vocabulary_size, width, cutoffs, factor=4)
+    bands = band_sizes(vocabulary_size, width, cutoffs)
     return (*bands, *((narrow, width) for _, narrow in bands[1:]))
 
 
 def table_flops(vocabulary_size: int, width: int, cutoffs: Sequence[int] = ()) -> int:
     """FLOPs per token of the projections of a token table's bands."""
-    return sum(2 * narrow * width for _, narrow in band_sizes(vocabulary_size, width, cutoffs, factor=4)[1:])
+    return sum(2 * narrow * width for _, narrow in band_sizes(vocabulary_size, width, cutoffs)[1:])
 
 
 def inner_dim(config: Config) -> int:

@@ -9,7 +9,14 @@ from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling import attention, blocks
 from rembed_keras.modeling.choices import chosen, described
 from rembed_keras.modeling.cost import Config, Shape
-from rembed_keras.modeling.sizes import Activation, LayerSharing, check_sizes, groups_of_layers, layers_to_keep
+from rembed_keras.modeling.sizes import (
+    Activation,
+    LayerSharing,
+    band_sizes,
+    check_sizes,
+    groups_of_layers,
+    layers_to_keep,
+)
 
 WORDS = {"activation": get_args(Activation), "layer_sharing": get_args(LayerSharing)}
 FORMER_BLOCKS = {"bert": blocks.PostNorm, "modern": blocks.PreNorm}  # as checkpoints and presets of version 0.1 say it
@@ -33,6 +40,8 @@ def check_encoder(config: Config) -> None:
     if config.get("head_dim") is None and hidden % heads:
         raise UserError(f"num_heads is {heads}; it must divide hidden_dim, {hidden}")
     groups(config)
+    if cutoffs := config.get("input_cutoffs"):
+        band_sizes(config["vocabulary_size"], config["input_embedding_dim"], cutoffs, name="input_cutoffs")
     if config.get("rematerialize") and config.get("dropout"):
         raise UserError("rematerialize needs dropout 0: the second computation would draw another mask")
     for key, choices in WORDS.items():
