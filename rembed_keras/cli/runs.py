@@ -38,10 +38,10 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
     from rembed_keras import config
 
     loaded = _load(recipe, bindings, allow_import)
-    account = config.ledger_of(loaded)
+    ledger = config.ledger_of(loaded)
     if as_json:
         shown = {
-            "ledger": account.to_json() if account else None,
+            "ledger": ledger.to_json() if ledger else None,
             "knobs": loaded.knobs(),
             "configuration": loaded.configuration(),
         }
@@ -57,8 +57,8 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
     for name, knob in loaded.knobs().items():
         knobs.add_row(name, json.dumps(knob["value"]), knob["about"])
     console.print(knobs)
-    if account:
-        console.print(account.table())
+    if ledger:
+        console.print(ledger.table())
     click.echo(loaded.text())
 
 

@@ -1,6 +1,6 @@
 """The ledger of the model that a recipe pre-trains, made of what the recipe says: nothing is imported or built.
 
-What cannot be built is found on the way, by the same functions that the constructors check their arguments with.
+What cannot be built is found meanwhile, by the same functions that the constructors check their arguments with.
 """
 
 import importlib

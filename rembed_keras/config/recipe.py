@@ -1,8 +1,8 @@
 """A recipe as data: macros and bindings after all files were read, and what can be said of them.
 
 gin lets a misspelt macro or scope pass and a binding nobody reads do nothing, so a run may not be what its recipe says.
-Here a recipe is followed from its root, the stages of the run, through every reference and macro: what is not met on
-the way is an error that names the place and what may have been meant. Nothing is imported or built for that, so a
+Here a recipe is followed from its root, the stages of the run, through every reference and macro: what is not met
+is an error that names the place and what may have been meant. Nothing is imported or built for that, so a
 recipe is checked in a moment.
 """
 

@@ -69,12 +69,8 @@ def static_method(path: str, name: str) -> str | None:
         if isinstance(member, ast.Assign) and isinstance(member.value, ast.Call):
             names = [target.id for target in member.targets if isinstance(target, ast.Name)]
             (argument,) = member.value.args or (None,)
-            if (
-                names == [name]
-                and isinstance(argument, ast.Name)
-                and (origin := _definition(f"{module}.{argument.id}"))
-            ):
-                return f"{origin[0]}.{origin[1].name}"
+            if names == [name] and isinstance(argument, ast.Name) and (given := _definition(f"{module}.{argument.id}")):
+                return f"{given[0]}.{given[1].name}"
     bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
     return next((method for base in bases if (method := static_method(f"{module}.{base}", name))), None)
 
@@ -91,8 +87,8 @@ def bases(path: str) -> Iterator[str]:
     module = found[0]
     for base in found[1].bases:
         name = ast.unparse(base)
-        origin = _definition(f"{module}.{name}")
-        target = f"{origin[0]}.{origin[1].name}" if origin else _imported_name(module, name)
+        definition = _definition(f"{module}.{name}")
+        target = f"{definition[0]}.{definition[1].name}" if definition else _imported_name(module, name)
         yield target
         yield from bases(target)
 

@@ -124,7 +124,7 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
     """
     for value in _literals_in(binding.value):
         if isinstance(value, bytes | complex) or value is ... or (isinstance(value, str) and not _is_text(value)):
-            raise UserError(f"{binding.place}: {binding.key} is {shortened(value)}, which is no number and no text")
+            raise UserError(f"{binding.place}: {binding.key} is {shortened(value)}, which is neither a number nor text")
     for target, selector in targets_of(binding):
         if not is_ours(target):
             if target.split(".")[0] not in trusted and not OTHERS.fullmatch(target):

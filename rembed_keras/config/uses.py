@@ -4,7 +4,7 @@ A recipe that includes AdamW's file, and then another optimizer's or names one o
 bindings that nothing uses: of AdamW's rates, and of knobs for them. They went with the value that they were bound for.
 So the bindings of a recipe are followed from the stages of its run, through every reference and macro, and through the
 values that were bound earlier too. What only an earlier value used is dropped with it, if it was bound before the value
-was replaced, and in another file: what stands in the same file, or in a later one, somebody has written in vain.
+was replaced, and in another file: what stands in the same file, or in a later one, is a mistake.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ NEVER = -1  # instead of the number of a replacement
 
 
 class Uses:
-    """What is met on the way from the root of a run.
+    """What a run meets from its root.
 
     Args:
         history: all bindings and macros in the order in which they were read, later ones having won.
@@ -35,7 +35,7 @@ class Uses:
         for number, binding in reversed([*enumerate(history)]):
             self._versions[binding.bound].append((binding, later.get(binding.bound, NEVER)))
             later[binding.bound] = number
-        self._met: dict[Key, set[int]] = defaultdict(set)  # the last replacement on each way to a binding
+        self._met: dict[Key, set[int]] = defaultdict(set)  # the last replacement on each path to a binding
         self._followed: set[tuple[str, str, int]] = set()
         self._follow(root, "", NEVER)
 
