@@ -102,6 +102,27 @@ def update_metrics(model, metrics_variables, loss, x, y, outputs, sample_weight)
     return model._update_metrics_variables(metrics_variables, loss, x, y, outputs, sample_weight)
 
 
+def taking_losses(layer, function):
+    """What a function of a layer's sublayers gives, and the losses that they added, which are taken from them.
+
+    Seen in Keras 3.15: `Layer._losses`, `Layer._loss_ids` and `keras.src.backend.get_stateless_scope`.
+    """
+    from keras.src import backend
+
+    if (scope := backend.get_stateless_scope()) is None:
+        lists = [each._losses for each in layers_of(layer)]
+    else:
+        lists = [scope.losses]
+    counts = [len(losses) for losses in lists]
+    outcome = function()
+    added = [loss for losses, count in zip(lists, counts, strict=True) for loss in losses[count:]]
+    for losses, count in zip(lists, counts, strict=True):
+        del losses[count:]
+    for each in layers_of(layer):
+        each._loss_ids.difference_update(map(id, added))
+    return outcome, added
+
+
 def strategy_of(model):
     """The strategy of TensorFlow in whose scope a model was made; None if there was none.
 

@@ -1,5 +1,6 @@
 """The command line: users' mistakes give one line and exit code 2, and leave nothing behind."""
 
+import json
 import os
 import re
 import subprocess
@@ -32,8 +33,9 @@ training.run.stages = [@training.prepare, @training.pretrain]
 
 
 @pytest.fixture
-def project(tmp_path, text_dir):
+def project(tmp_path, text_dir, corpus):
     (tmp_path / "recipe.gin").write_text(PRETRAIN)
+    (tmp_path / "prepared").symlink_to(corpus.path)
     (tmp_path / "bare.gin").write_text(
         "from __gin__ import dynamic_registration\nfrom rembed_keras import training\ntraining.run.stages = []\n"
     )
@@ -46,6 +48,17 @@ def test_prepare_makes_a_corpus(project, command):
     assert code == 0, err
     assert re.fullmatch(r"corpus: [\d,]+ tokens in 3 languages, vocabulary of 900, in \d+ s\n", out)
     assert (project / "corpus/manifest.json").exists()
+
+
+def test_what_went_with_a_replaced_optimizer_is_said_on_stderr(project, command):
+    recipe = project / "recipe.gin"
+    code, out, err = command(
+        "inspect", recipe, "--json", "training.pretrain.optimizer=@keras.optimizers.SGD", cwd=project
+    )
+    assert code == 0 and json.loads(out)["configuration"]["training.pretrain.optimizer"] == "@keras.optimizers.SGD"
+    (line,) = [line for line in err.splitlines() if "training.pretrain.optimizer" in line]
+    assert line.startswith("training.pretrain.optimizer is @keras.optimizers.SGD (command line); without use: ")
+    assert {"LEARNING_RATE", "training.AdamW.learning_rate"} <= set(line.partition("use: ")[2].split(", "))
 
 
 # arguments of `rembed`, and the message on stderr
@@ -63,7 +76,11 @@ MISTAKES = {
     "too long rows": (["run", "recipe.gin", "SEQUENCE_LENGTH=256"], "the model's max_sequence_length is 128"),
     "a small model": (
         ["run", "recipe.gin", "modeling.Encoder.vocabulary_size=50"],
-        "the corpus has 900 word pieces and the model vocabulary_size 50",
+        "the corpus has 900 word pieces; the model's vocabulary_size is 50",
+    ),
+    "a small model for a corpus": (
+        ["run", "recipe.gin", "training.pretrain.corpus=prepared", "modeling.Encoder.vocabulary_size=50"],
+        "the corpus has 900 word pieces; the model's vocabulary_size is 50",
     ),
     "a file in the way": (
         ["run", "recipe.gin", "WORKDIR=recipe.gin"],

@@ -4,6 +4,7 @@ One that fails after an upgrade says which function of `rembed_keras.compat` to 
 """
 
 import ast
+import contextlib
 import inspect
 from pathlib import Path
 
@@ -119,6 +120,28 @@ def test_layers_are_made_of_layers():
     names = [layer.name for layer in compat.layers_of(model)]
     assert names.index("outer") < names.index("middle") < names.index("inner") and len(names) == 3
     assert [layer.name for layer in compat.layers_of(model, recursive=False, include_self=False)] == ["middle"]
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_losses_of_layers_are_kept_where_the_scope_has_them(stateless):
+    class Adds(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = keras.layers.Dense(1, activity_regularizer="l2")
+
+        def call(self, inputs):
+            (outputs, losses) = compat.taking_losses(self, lambda: self.inner(inputs))
+            assert len(losses) == 1 and not self.inner.losses
+            self.add_loss(losses)
+            return outputs
+
+    layer, inputs = Adds(), np.ones((2, 3), "float32")
+    layer(inputs)
+    scope = keras.StatelessScope(collect_losses=True) if stateless else contextlib.nullcontext()
+    with scope:
+        for _ in range(2):
+            layer(inputs)
+            assert len(layer.losses) == 1
 
 
 def test_a_layer_that_is_built_is_locked():

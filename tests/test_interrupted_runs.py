@@ -45,6 +45,17 @@ training.pretrain.corpus = "corpus"
 training.pretrain.jit_compile = False
 training.run.stages = [@training.pretrain]
 """
+# several objectives, one with a weight that changes by step, in micro-batches
+SUM = """\
+from __gin__ import dynamic_registration
+from rembed_keras.modeling import objectives
+include "tiny.gin"
+include "gin/objectives/masked_lm_and_replaced_tokens.gin"
+GENERATOR_LAYERS = 1
+GENERATOR_SCALE = 0.5
+OBJECTIVE_WEIGHTS = [1.0, {0: 0.1, 7: 2.0, 15: 0.5}]
+objectives.Sum.micro_batches = 2
+"""
 
 
 def rows_of(folder):
@@ -116,6 +127,18 @@ def runs():
     return {"codes": codes}
 
 
+def objectives():
+    """A kill between checkpoints of a run of several objectives at once."""
+    draw, output = random.Random(SEED), Path("sum.txt")
+    assert finish(start(command("run", "sum.gin", "WORKDIR=whole_sum"), output)) == 0, output.read_text()
+    job, hurt = command("run", "sum.gin", "WORKDIR=hurt_sum"), Path("hurt_sum")
+    life = Path("life_sum.txt")
+    code = stop(start(job, life), then(logged(life, 2), draw, 0.2), signal.SIGKILL)  # step 5 has a checkpoint then
+    assert finish(start(job, output)) == 0, output.read_text()
+    end_as(Path("whole_sum"), hurt)
+    return {"code": code, "rows": rows_of(hurt)}
+
+
 def damage():
     """Runs with a damaged checkpoint, shard or tokenizer, and with a full disk."""
     output, hurt = Path("damaged.txt"), Path("hurt")
@@ -178,7 +201,8 @@ def main(folder):
         assert [getattr(module, name) for name in dir(module)]
     os.chdir(folder)
     Path("tiny.gin").write_text(RECIPE)
-    print(json.dumps({"runs": runs(), "damage": damage(), "exports": exports()}))
+    Path("sum.gin").write_text(SUM)
+    print(json.dumps({"runs": runs(), "objectives": objectives(), "damage": damage(), "exports": exports()}))
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +220,12 @@ def report(corpus, tmp_path_factory):
 def test_a_run_that_is_killed_stopped_and_started_twice_ends_in_the_same_bits(report):
     codes = report["runs"]["codes"]
     assert codes.count(-signal.SIGKILL) >= 2 and codes.count(75) == 1
+
+
+def test_a_run_of_several_objectives_that_is_killed_ends_in_the_same_bits(report):
+    assert report["objectives"]["code"] == -signal.SIGKILL
+    weights = [row["replaced_token_detection/weight"] for row in report["objectives"]["rows"]]
+    assert weights[0] == pytest.approx(0.1) and weights[-1] == pytest.approx(0.5)
 
 
 def test_damage_is_named_and_the_last_good_checkpoint_is_used(report):

@@ -3,13 +3,15 @@
 Each is a `ProjectionChange`: it says how a projection's outputs change, and what matrix and bias come to the same.
 """
 
+from typing import Literal, TypeAlias, get_args
+
 import keras
 from keras import ops
 
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.layers.sublayer import ProjectionChange
 
-VARIANTS = (1, 2, 4)
+Variant: TypeAlias = Literal[1, 2, 4]
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -81,15 +83,15 @@ class Rotations(ProjectionChange):
 
     def __init__(
         self,
-        variant: Count = 1,
+        variant: Variant = 1,
         group_size: Count | None = None,
         name: str = "road",
         trainable: bool = True,
         dtype: str | keras.DTypePolicy | None = None,
     ):
         super().__init__(name=name, trainable=trainable, dtype=dtype)
-        if variant not in VARIANTS:
-            raise UserError(f"RoAd's variant is {variant!r}; it can be one of {', '.join(map(str, VARIANTS))}")
+        if variant not in get_args(Variant):
+            raise UserError(f"RoAd's variant is {variant!r}; it can be one of {', '.join(map(str, get_args(Variant)))}")
         check_counts({"RoAd's group_size": 2 if group_size is None else group_size})
         self.variant, self.group_size = variant, group_size
 

@@ -1,4 +1,4 @@
-"""What an encoder costs and where: accounts that need no model to be built."""
+"""What an encoder costs and where: ledgers that need no model to be built."""
 
 import lazy_loader
 

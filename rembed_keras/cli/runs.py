@@ -22,7 +22,7 @@ def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -
     """
     from rembed_keras import config
 
-    config.run(config.load(recipe, bindings, allow_import))
+    config.run(_load(recipe, bindings, allow_import))
 
 
 @click.command()
@@ -37,11 +37,11 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
     """
     from rembed_keras import config
 
-    loaded = config.load(recipe, bindings, allow_import)
-    account = config.ledger_of(loaded)
+    loaded = _load(recipe, bindings, allow_import)
+    ledger = config.ledger_of(loaded)
     if as_json:
         shown = {
-            "ledger": account.to_json() if account else None,
+            "ledger": ledger.to_json() if ledger else None,
             "knobs": loaded.knobs(),
             "configuration": loaded.configuration(),
         }
@@ -57,8 +57,8 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
     for name, knob in loaded.knobs().items():
         knobs.add_row(name, json.dumps(knob["value"]), knob["about"])
     console.print(knobs)
-    if account:
-        console.print(account.table())
+    if ledger:
+        console.print(ledger.table())
     click.echo(loaded.text())
 
 
@@ -72,8 +72,19 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
     """Time a RECIPE's pre-training steps on this machine."""
     from rembed_keras import config
 
-    loaded = config.load(recipe, bindings, allow_import)
+    loaded = _load(recipe, bindings, allow_import)
     with tempfile.TemporaryDirectory() as folder:
         config.benchmark(loaded, folder, steps)
         if out:
             shutil.copyfile(Path(folder) / "benchmark.json", out)
+
+
+def _load(recipe, bindings, allow_import):
+    """Reads a recipe, and says what of it went with what a later file or the command line replaced."""
+    from rembed_keras import config
+
+    loaded = config.load(recipe, bindings, allow_import)
+    for replacement in {by.bound: by for _, by in loaded.dropped}.values():
+        names = ", ".join(binding.key for binding, by in loaded.dropped if by is replacement)
+        click.echo(f"{replacement.key} is {replacement.value!r} ({replacement.place}); without use: {names}", err=True)
+    return loaded

@@ -7,7 +7,7 @@ values are held against annotations when a recipe is read. What an annotation le
 import ast
 from collections.abc import Callable
 
-from rembed_keras.config.signatures import expanded, signature
+from rembed_keras.config.signatures import bases, expanded, is_class_of_ours, is_ours, signature
 from rembed_keras.config.statements import Binding, Macro, Reference
 from rembed_keras.errors import RANGES, UserError, did_you_mean, is_within, shortened
 
@@ -44,8 +44,19 @@ def check_value(binding: Binding, given: Binding, resolve: Callable[[object], ob
         return
     kinds = dict.fromkeys(_word(kind) for kind in _kinds(annotation))
     value = resolve(given.value)
-    meant = did_you_mean(value, _choices_in(annotation)) if isinstance(value, str) else ""
+    meant = did_you_mean(value, map(str, _choices_in(annotation))) if isinstance(value, str) else ""
     raise UserError(f"{given.place}: {given.key} is {shortened(value)}; it must be {' or '.join(kinds)}{meant}")
+
+
+def _is_made(call, kind):
+    """Whether a call gives what a type asks for, as far as the source says: classes say what they make."""
+    name, path = _name(kind), getattr(kind, "path", "")
+    is_class = call.target.rpartition(".")[2][:1].isupper()
+    if name in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES):
+        return not is_class  # a function may give it
+    if not (is_class and is_ours(call.target) and is_class_of_ours(path)):
+        return True
+    return name in (each.rpartition(".")[2] for each in (call.target, *bases(call.target)))
 
 
 def _kinds(annotation) -> list[ast.expr]:
@@ -73,6 +84,8 @@ def _word(kind):
     if name in LISTS:
         items = [" or ".join(dict.fromkeys(_word(each) for each in _kinds(part))) for part in _arguments(kind)[:1]]
         return ", each ".join(["a list", *items])
+    if is_class_of_ours(getattr(kind, "path", "")):
+        return f"a {name}, made by a reference with ()"
     return "a dict" if name in DICTS else "a reference, with @"
 
 
@@ -86,7 +99,7 @@ def _is(value, kind, resolve):
     if name in OPEN:
         return True
     if isinstance(value, Reference):
-        return value.is_call or name not in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES)
+        return _is_made(value, kind) if value.is_call else name not in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES)
     if isinstance(value, Macro):
         return True  # of nothing that is defined, which is reported elsewhere
     if name == CHOICES:

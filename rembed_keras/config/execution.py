@@ -8,14 +8,12 @@ import gin
 
 from rembed_keras import compat
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.ledgers import RUN, ledger_of, pretraining, stages
+from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, stages
 from rembed_keras.config.parse import override
 from rembed_keras.config.recipe import ROOT, Recipe
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
-
-PREPARE = "rembed_keras.training.prepare"
 
 
 def run(recipe: Recipe) -> None:
@@ -79,7 +77,7 @@ def budget(recipe: Recipe):
     stage = _pretraining(recipe)
     ledger_of(recipe)
     whole = recipe.arguments(RUN)
-    prepares = [each for each in stages(recipe) if each.target.startswith(PREPARE)]
+    prepares = [each for each in stages(recipe) if each.target == PREPARE]
     own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
     own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
     for name, value in own.items():

@@ -1,6 +1,6 @@
 """The ledger of the model that a recipe pre-trains, made of what the recipe says: nothing is imported or built.
 
-What cannot be built is found on the way, by the same functions that the constructors check their arguments with.
+What cannot be built is found meanwhile, by the same functions that the constructors check their arguments with.
 """
 
 import importlib
@@ -14,11 +14,13 @@ from rembed_keras.config.recipe import ROOT, Recipe
 from rembed_keras.config.signatures import is_ours, static_method
 from rembed_keras.config.statements import Reference
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
-from rembed_keras.modeling.sizes import check_sequence_length
+from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 
 PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
 RUN = Reference("", "training.run", ROOT, False)
+PREPARE = "rembed_keras.training.prepare"
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
 
 
@@ -36,12 +38,18 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         return None
     encoder, model = (_within(pretrain, stage[name]) for name in ("encoder", "model"))
     mixture = _within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
+    prepare = None if stage.get("corpus") else next((each for each in stages(recipe) if each.target == PREPARE), None)
+    parts = [encoder, model, mixture or pretrain]
     try:
-        return _ledger(recipe, encoder, model, mixture, _slots_of(recipe, pretrain, stage.get("optimizer")))
+        made = _ledger(recipe, encoder, model, mixture, _slots_of(recipe, pretrain, stage.get("optimizer")))
+        if prepare:
+            parts.append(prepare)
+            _check_pieces(recipe.arguments(prepare), recipe.arguments(encoder))
+        return made
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError as error:
-        raise UserError(f"{error}{recipe.places(str(error), (encoder, model, mixture or pretrain))}") from None
+        raise UserError(f"{error}{recipe.places(str(error), parts)}") from None
     except (TypeError, ValueError, ArithmeticError):
         raise UserError(f"a size of {encoder.selector} or {model.selector} is not a number") from None
 
@@ -56,7 +64,15 @@ def _ledger(recipe, encoder, model, mixture, slots):
     rate = max(rate.values()) if isinstance(rate, dict) else rate
     made = ledger(config, data.get("sequence_length"), rate, _entries_of(model.target), slots)
     _check_length(data, sizes)
+    if mixture:
+        check_packed_rows(sizes)
     return made
+
+
+def _check_pieces(prepare, sizes):
+    """Checks that an encoder has rows for the word pieces of the tokenizer that is going to be trained."""
+    if prepare.get("tokenizer") is None:
+        check_pieces(prepare["vocabulary_size"], sizes["vocabulary_size"])
 
 
 def stages(recipe: Recipe) -> Iterator[Reference]:
@@ -151,7 +167,10 @@ def _made(recipe, outer, value):
         return value
     part = _within(outer, value)
     arguments = {name: _made(recipe, part, each) for name, each in recipe.arguments(part).items()}
-    return _imported(part.target)(**arguments)
+    kind = _imported(part.target)
+    if kind is None:
+        raise UserError(f"there is no {part.selector}")
+    return kind(**arguments)
 
 
 def _imported(path):

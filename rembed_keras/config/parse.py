@@ -14,7 +14,7 @@ from pathlib import Path
 from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
 
 from rembed_keras.config.recipe import Recipe
-from rembed_keras.config.statements import Binding, Macro, Reference, check_binding
+from rembed_keras.config.statements import Binding, Macro, Reference, check_binding, targets_of
 from rembed_keras.errors import UserError, did_you_mean
 
 PACKAGE = Path(__file__).parent.parent
@@ -151,29 +151,37 @@ def _binding(statement, place, imports, comment):
 
 
 def override(text: str, recipe: Recipe) -> None:
-    """Adds a binding of the command line."""
+    """Adds a binding of the command line, which may name what is in admitted packages though no file imports them."""
     key, equals, value = text.partition("=")
-    key = key.strip()
+    key, value = key.strip(), value.strip()
     if not (equals and key):
         raise UserError(f"{text!r} on the command line is not KNOB=VALUE")
+    named = {package: package for package in (*ADMITTED, *recipe.trusted)} | recipe.imports
     try:
-        statements = list(_statements(f"{key} = 0\n", Path(COMMAND_LINE), _Delegate(recipe.imports)))
+        statements = list(_statements(f"{key} = 0\n", Path(COMMAND_LINE), _Delegate(named)))
     except UserError:
         raise UserError(f"{key!r} on the command line is no name of a knob") from None
-    found = _binding(statements[0], COMMAND_LINE, recipe.imports, "")
-    binding = Binding(**(vars(found) | {"value": _value(value.strip(), recipe.imports)}))
+    found = _binding(statements[0], COMMAND_LINE, named, "")
+    binding = Binding(**(vars(found) | {"value": _value(key, value, named)}))
     if not binding.parameter:
         if binding.key not in recipe.macros:
             raise UserError(f"the recipe has no knob {binding.key}{did_you_mean(binding.key, recipe.macros)}")
         _check_type(binding, recipe.macros[binding.key].value)
     check_binding(binding, recipe.trusted)
+    for _, selector in targets_of(binding):
+        name, _, _ = selector.partition(".")
+        recipe.imports.setdefault(name, named[name])
     recipe.add(binding)
 
 
-def _value(text: str, imports):
+def _value(key: str, text: str, imports):
     """A value of the command line: a gin literal, reference or macro; anything else is a string."""
     try:
         (statement,) = ConfigParser(f"x = {text}\n", _Delegate(imports))
+    except UserError as error:  # a reference to what is not imported, if it has a module
+        if "." not in text:
+            return text
+        raise UserError(f"{COMMAND_LINE}: {key}: {error}") from None
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, tokenize.TokenError):
         return text
     return statement.value

@@ -1,19 +1,21 @@
 """A recipe as data: macros and bindings after all files were read, and what can be said of them.
 
 gin lets a misspelt macro or scope pass and a binding nobody reads do nothing, so a run may not be what its recipe says.
-Here a recipe is followed from its root, the stages of the run, through every reference and macro: what is not met on
-the way is an error that names the place and what may have been meant. Nothing is imported or built for that, so a
+Here a recipe is followed from its root, the stages of the run, through every reference and macro: what is not met
+is an error that names the place and what may have been meant. Nothing is imported or built for that, so a
 recipe is checked in a moment.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rembed_keras.config.annotations import check_value
 from rembed_keras.config.signatures import signature
-from rembed_keras.config.statements import Binding, Macro, Reference, check_binding, items_of
-from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.config.statements import Binding, Key, Macro, Reference, check_binding, in_macro
+from rembed_keras.config.uses import Uses
+from rembed_keras.errors import UserError, did_you_mean, shortened
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
 
@@ -26,24 +28,28 @@ class Recipe:
         imports: modules by the name that bindings call them by.
         macros: by name.
         bindings: by scope, target and parameter.
+        history: all that was bound, in the order in which it was read.
+        dropped: what went with a value that a later file replaced, each with the binding that did; see `uses`.
         trusted: packages that the user lets it name anything of.
     """
 
     trusted: tuple[str, ...] = ()
     imports: dict[str, str] = field(default_factory=dict)
     macros: dict[str, Binding] = field(default_factory=dict)
-    bindings: dict[tuple[str, str, str], Binding] = field(default_factory=dict)
+    bindings: dict[Key, Binding] = field(default_factory=dict)
+    history: list[Binding] = field(default_factory=list)
+    dropped: list[tuple[Binding, Binding]] = field(default_factory=list)
 
     def add(self, binding: Binding) -> None:
         """Binds a parameter or macro, in place of what was bound there before."""
         if binding.parameter:
-            key = (binding.scope, binding.target, binding.parameter)
-            self.bindings.pop(key, None)
-            self.bindings[key] = binding
+            self.bindings.pop(binding.bound, None)
+            self.bindings[binding.bound] = binding
         else:
             old = self.macros.get(binding.key)
-            comment = binding.comment or (old.comment if old else "")
-            self.macros[binding.key] = Binding(**(vars(binding) | {"comment": comment}))
+            binding = replace(binding, comment=binding.comment or (old.comment if old else ""))
+            self.macros[binding.key] = binding
+        self.history.append(binding)
 
     def text(self) -> str:
         """The recipe as one gin file that needs no other."""
@@ -72,20 +78,14 @@ class Recipe:
     def resolve(self, value: object) -> object:
         """A value with its macro, if it is one, replaced by what the macro stands for."""
         while isinstance(value, Macro):
-            value = _in_macro(value, self._macro(value).value)
+            value = in_macro(value, self.macros[value.name].value)
         return value
 
     def _given(self, binding):
         """The binding that a binding's value is written in: its own, or that of the macro that it uses."""
         while isinstance(binding.value, Macro):
-            binding = self._macro(binding.value, binding)
+            binding = self.macros[binding.value.name]
         return binding
-
-    def _macro(self, macro, user=None):
-        if macro.name not in self.macros:
-            where = f"{user.place}: {user.key}" if user else "the recipe"
-            raise UserError(f"{where} uses %{macro.name}, which nothing defines{did_you_mean(macro.name, self.macros)}")
-        return self.macros[macro.name]
 
     def arguments(self, reference: Reference) -> dict:
         """What a reference is called with: its bindings, with macros resolved, over literal defaults."""
@@ -105,13 +105,14 @@ class Recipe:
         Returns:
             For example " (NUM_HEADS: command line)"; empty if none of them is bound.
         """
-        given = {
-            binding.parameter: self._given(binding)
+        given = [
+            (binding.parameter, self._given(binding))
             for reference in references
             for binding in self.bindings_of(reference.scope, reference.target)
-        }
-        named = [given[word] for word in dict.fromkeys(re.findall(r"\w+", message)) if word in given]
-        return f" ({', '.join(f'{each.key}: {each.place}' for each in named)})" if named else ""
+        ]
+        words = dict.fromkeys(re.findall(r"\w+", message))
+        named = dict.fromkeys(f"{each.key}: {each.place}" for word in words for name, each in given if name == word)
+        return f" ({', '.join(named)})" if named else ""
 
     def bindings_of(self, scope: str, target: str) -> Iterator[Binding]:
         """Yields the bindings that apply when a target is called in a scope; those of inner scopes come last."""
@@ -123,7 +124,7 @@ class Recipe:
                     yield binding
 
     def check(self) -> None:
-        """Checks the recipe.
+        """Checks the recipe, and drops what went with values that later files replace.
 
         Raises:
             UserError: for a name that is not there, a macro that is not defined, a value of the wrong kind, or anything
@@ -131,49 +132,25 @@ class Recipe:
         """
         for binding in (*self.macros.values(), *self.bindings.values()):
             check_binding(binding, self.trusted)
-        macros: set[str] = set()
-        bindings: set[tuple[str, str, str]] = set()
-        self._follow(ROOT, "", macros, bindings, set())
-        for name, binding in self.macros.items():
-            if name not in macros:
-                raise UserError(f"{binding.place}: nothing uses {name}{did_you_mean(name, macros)}")
-        for key, binding in self.bindings.items():
-            if key not in bindings:
-                used = {self.bindings[each].key for each in bindings}
-                raise UserError(f"{binding.place}: nothing uses {binding.key}{did_you_mean(binding.key, used)}")
+        uses = Uses(self.history, ROOT)
+        self._drop_unused(self.macros, uses)
+        self._drop_unused(self.bindings, uses)
+        for binding in self.bindings.values():
             check_value(binding, self._given(binding), self.resolve)
 
-    def _follow(self, target, scope, macros, bindings, met) -> None:
-        """Notes the macros and bindings that a call meets, and those of all that it refers to."""
-        if (target, scope) in met:
-            return
-        met.add((target, scope))
-        for binding in self.bindings_of(scope, target):
-            bindings.add((binding.scope, binding.target, binding.parameter))
-            for reference in self._references(binding.value, binding, macros):
-                self._follow(reference.target, reference.scope or scope, macros, bindings, met)
-
-    def _references(self, value, user, macros, trail=()) -> Iterator[Reference]:
-        """Yields the references in a value, also through macros, which are noted."""
-        if isinstance(value, Reference):
-            yield value
-        elif isinstance(value, Macro):
-            if value.name in trail:
-                raise UserError(f"{user.place}: macro {value.name} is defined by itself")
-            macros.add(value.name)
-            definition = self._macro(value, user)
-            for reference in self._references(definition.value, definition, macros, (*trail, value.name)):
-                yield _in_macro(value, reference)
-        else:
-            for item in items_of(value):
-                yield from self._references(item, user, macros, trail)
-
-
-def _in_macro(macro, value):
-    """What a macro stands for; what it calls gin calls in a scope of the macro's name, whatever scope uses it."""
-    if isinstance(value, Reference) and value.is_call and not value.scope:
-        return replace(value, scope=macro.name)
-    return value
+    def _drop_unused(self, bound: dict[Any, Binding], uses: Uses) -> None:
+        """Drops what went with values that later files replace; refuses what else nothing uses."""
+        for key, binding in [*bound.items()]:
+            if uses.is_used(binding):
+                continue
+            replacement = uses.replacement(binding)
+            if replacement is None:
+                used = [each.key for each in bound.values() if uses.is_used(each)]
+                raise UserError(f"{binding.place}: nothing uses {binding.key}{did_you_mean(binding.key, used)}")
+            if not uses.went(binding):
+                now = f"{replacement.key} is {shortened(replacement.value)} ({replacement.place})"
+                raise UserError(f"{binding.place}: nothing uses {binding.key}: {now}")
+            self.dropped.append((bound.pop(key), replacement))
 
 
 def _by_key(binding):

@@ -1,9 +1,9 @@
 """One object a name: what several stages refer to is made once a run.
 
-gin makes `@task()` anew wherever it stands, and `%TASK` too, so a task that is learnt, scored and submitted would be
+gin makes `@task()` again wherever it stands, and `%TASK` too, so a task that is learnt, scored and submitted would be
 read three times. Here calls among the arguments of stages are made once, and so are calls among the arguments of those;
-two of them are one if what is called and all that it is called with are the same. What Keras has is made anew each time
-all the same: an initializer that two layers share would give both the same numbers.
+two of them are one if what is called and all that it is called with are the same. What Keras has is made again each
+time: an initializer that two layers share would give both the same numbers.
 """
 
 from collections.abc import Callable, Hashable
@@ -17,7 +17,7 @@ from rembed_keras.config.ledgers import RUN, stages
 from rembed_keras.config.recipe import Recipe
 from rembed_keras.config.statements import Macro, Reference, items_of
 
-ANEW = ("keras", "keras_hub")
+AGAIN = ("keras", "keras_hub")
 
 
 def made_once(recipe: Recipe):
@@ -66,7 +66,7 @@ def _note(recipe, caller, scope, shared):
     """Adds the calls among the arguments of a caller, and among the arguments of those."""
     for binding in recipe.bindings_of(scope, caller.target):
         for call in _calls(recipe, binding.value, scope):
-            if call.target.split(".")[0] not in ANEW:
+            if call.target.split(".")[0] not in AGAIN:
                 shared.add(identity(recipe, call))
                 _note(recipe, call, call.scope, shared)
 

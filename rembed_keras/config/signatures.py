@@ -69,12 +69,8 @@ def static_method(path: str, name: str) -> str | None:
         if isinstance(member, ast.Assign) and isinstance(member.value, ast.Call):
             names = [target.id for target in member.targets if isinstance(target, ast.Name)]
             (argument,) = member.value.args or (None,)
-            if (
-                names == [name]
-                and isinstance(argument, ast.Name)
-                and (origin := _definition(f"{module}.{argument.id}"))
-            ):
-                return f"{origin[0]}.{origin[1].name}"
+            if names == [name] and isinstance(argument, ast.Name) and (given := _definition(f"{module}.{argument.id}")):
+                return f"{given[0]}.{given[1].name}"
     bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
     return next((method for base in bases if (method := static_method(f"{module}.{base}", name))), None)
 
@@ -91,10 +87,22 @@ def bases(path: str) -> Iterator[str]:
     module = found[0]
     for base in found[1].bases:
         name = ast.unparse(base)
-        origin = _definition(f"{module}.{name}")
-        target = f"{origin[0]}.{origin[1].name}" if origin else _imported_name(module, name)
+        definition = _definition(f"{module}.{name}")
+        target = f"{definition[0]}.{definition[1].name}" if definition else _imported_name(module, name)
         yield target
         yield from bases(target)
+
+
+def is_class_of_ours(path: str) -> bool:
+    """Whether a dotted path leads to a class of this package, of which another is no instance by what it can do alone.
+
+    >>> is_class_of_ours("rembed_keras.tasks.kinds.task.Task"), is_class_of_ours("rembed_keras.modeling.choices.Part")
+    (True, False)
+    """
+    found = _definition(path) if is_ours(path) else None
+    return (
+        found is not None and isinstance(found[1], ast.ClassDef) and "Protocol" not in map(ast.unparse, found[1].bases)
+    )
 
 
 def _imported_name(module: str, name: str) -> str:
@@ -150,6 +158,7 @@ class _Expansion(ast.NodeTransformer):
         while (source := _imported_from(module, name)) is not None:
             module, _, name = source.rpartition(".")
         stands_for = _assigned(module, name)
+        node.path = f"{module}.{name}"  # for whoever wants to know more of the class
         return node if stands_for is None else expanded(stands_for, module)
 
 

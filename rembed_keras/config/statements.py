@@ -7,7 +7,8 @@ of a module that one of their modules has imported.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar, cast
 
 from rembed_keras.config.signatures import bases, is_ours, names_in, signature
 from rembed_keras.errors import UserError, did_you_mean, shortened
@@ -31,6 +32,9 @@ OTHERS = re.compile(
     r"|keras\.layers\.(?!Lambda$|TFSMLayer$|TorchModuleWrapper$|JaxLayer$|FlaxLayer$)[A-Z]\w*"
     r"|keras_hub\.layers\.[A-Z]\w*"
 )
+
+Value = TypeVar("Value")
+Key: TypeAlias = tuple[str, str, str]  # of what is bound: scope, target and parameter
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,16 @@ class Binding:
     comment: str = ""
 
     @property
+    def bound(self) -> Key:
+        """What is bound, as one file may write it in other words than another: scope, target and parameter."""
+        return (self.scope, self.target, self.parameter) if self.parameter else ("", self.key, "")
+
+    @property
+    def file(self) -> str:
+        """The file that it stands in, or the command line."""
+        return re.sub(r":\d+$", "", self.place)
+
+    @property
     def key(self) -> str:
         """What is bound, as it is written."""
         prefix = f"{self.scope}/" if self.scope else ""
@@ -110,8 +124,8 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
     """
     for value in _literals_in(binding.value):
         if isinstance(value, bytes | complex) or value is ... or (isinstance(value, str) and not _is_text(value)):
-            raise UserError(f"{binding.place}: {binding.key} is {shortened(value)}, which is no number and no text")
-    for target, selector in _targets(binding):
+            raise UserError(f"{binding.place}: {binding.key} is {shortened(value)}, which is neither a number nor text")
+    for target, selector in targets_of(binding):
         if not is_ours(target):
             if target.split(".")[0] not in trusted and not OTHERS.fullmatch(target):
                 top = target.split(".")[0]
@@ -135,7 +149,7 @@ def _owns_variables(target):
     return any(each.startswith(OWNERS) and not each.startswith(OWN_NOTHING) for each in (target, *bases(target)))
 
 
-def _targets(binding):
+def targets_of(binding: Binding) -> Iterator[tuple[str, str]]:
     """Yields (target, selector) of what a binding binds and refers to."""
     if binding.parameter:
         yield binding.target, binding.selector
@@ -173,3 +187,10 @@ def items_of(value):
     if isinstance(value, dict):
         return [*value.keys(), *value.values()]
     return list(value) if isinstance(value, list | tuple) else []
+
+
+def in_macro(macro: Macro, value: Value) -> Value:
+    """What a macro stands for; what it calls gin calls in a scope of the macro's name, whatever scope uses it."""
+    if isinstance(value, Reference) and value.is_call and not value.scope:
+        return cast("Value", replace(value, scope=macro.name))
+    return value

@@ -204,7 +204,7 @@ class Corpus:
 
     def _whole(self, name):
         path = self.path / name
-        if not path.exists() or sha256(path) != self.manifest["files"][name]:
+        if not path.exists() or sha256(path) != self.manifest["files"].get(name):
             raise _damaged(path)
         return path
 
@@ -291,7 +291,7 @@ def prepare(
     sources = checksums(source, workers)
     if out_dir.exists() and any(out_dir.iterdir()):
         found = Corpus(out_dir)
-        if (found.manifest["settings"], found.manifest["sources"]) == (settings, sources):
+        if (found.manifest.get("settings"), found.manifest.get("sources")) == (settings, sources):
             shutil.rmtree(staging_folder(out_dir), ignore_errors=True)  # of a process that was killed after its work
             return found
         raise UserError(f"{out_dir} has a corpus of other text or settings: remove it or choose another folder")

@@ -1,4 +1,4 @@
-"""JSON files of any origin: what cannot be read is reported in one line that names the file."""
+"""JSON files, trusted or not: what cannot be read is reported in one line that names the file."""
 
 import json
 from pathlib import Path

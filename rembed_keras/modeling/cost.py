@@ -32,6 +32,8 @@ class Entry:
         activations: numbers kept for the backward pass, per token of input.
         spared: FLOPs of a forward pass, per token of input, that pre-training does not need: those of the pooler, and
             of the last block for tokens that are not predicted.
+        frozen: FLOPs of a backward pass, per token of input, that pre-training does not need since what they would move
+            is frozen.
 
     >>> Entry("head", ((4, 8), (8,)), flops=64, is_kept=False).parameters
     40
@@ -45,6 +47,7 @@ class Entry:
     is_trained: bool = True
     activations: int = 0
     spared: int = 0
+    frozen: int = 0
 
     @property
     def parameters(self) -> int:
@@ -113,13 +116,13 @@ def size_of(shapes: Iterable[Shape]) -> int:
 
 def table_shapes(vocabulary_size: int, width: int, cutoffs: Sequence[int] = ()) -> tuple[Shape, ...]:
     """Shapes of a token table, with those of the projections of its bands; see `BandedTable`."""
-    bands = band_sizes(vocabulary_size, width, cutoffs, factor=4)
+    bands = band_sizes(vocabulary_size, width, cutoffs)
     return (*bands, *((narrow, width) for _, narrow in bands[1:]))
 
 
 def table_flops(vocabulary_size: int, width: int, cutoffs: Sequence[int] = ()) -> int:
     """FLOPs per token of the projections of a token table's bands."""
-    return sum(2 * narrow * width for _, narrow in band_sizes(vocabulary_size, width, cutoffs, factor=4)[1:])
+    return sum(2 * narrow * width for _, narrow in band_sizes(vocabulary_size, width, cutoffs)[1:])
 
 
 def inner_dim(config: Config) -> int:

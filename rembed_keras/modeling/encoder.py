@@ -53,7 +53,7 @@ class Encoder(keras_hub.models.Backbone):
         rematerialize: whether training, pre-training and fine-tuning alike, keeps of each block only what comes in, and
             computes the rest once more for the gradient: less memory for a third more time. Not with dropout.
         parts: layers to use instead of new ones, of an encoder of the same widths; both then have the same weights.
-            `with_layers` makes cut encoders in this way.
+            `with_layers` makes cut encoders of such.
         dtype: dtype or policy of all layers.
         name: the model's name.
         trainable: whether the encoder is trained.

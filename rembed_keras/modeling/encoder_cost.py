@@ -51,12 +51,14 @@ def embedding_entries(config: Config) -> list[Entry]:
     block, cutoffs = block_of(config), config.get("input_cutoffs", ())
     rows = [config.get("max_sequence_length", 512)] * block.has_position_table + [config.get("num_segments", 2)]
     bias = ((width,),) if block.has_biases else ()
+    is_frozen, of_bands = bool(config.get("freeze_input_embedding")), table_flops(vocabulary, width, cutoffs)
     entries = [
         Entry(
             "input embedding",
             table_shapes(vocabulary, width, cutoffs),
-            table_flops(vocabulary, width, cutoffs),
-            is_trained=not config.get("freeze_input_embedding"),
+            of_bands,
+            is_trained=not is_frozen,
+            frozen=2 * of_bands * is_frozen,  # neither the rows nor the projections of the bands
         ),
         Entry(
             "position, segment embeddings; norm",

@@ -1,8 +1,13 @@
 """A keras-hub `Task` whose backbone is an encoder: what pre-training models and task models have in common."""
 
+import functools
+import inspect
+from collections.abc import Callable
+
 import keras
 import keras_hub
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import settle_dtypes
@@ -11,11 +16,16 @@ from rembed_keras.modeling.saving.changes import settle_dtypes
 class EncoderTask(OnReplicas, keras_hub.models.Task):
     """A model around an encoder, with presets: `save_to_preset` and `from_preset`.
 
+    A subclass whose constructor has an `encoder` takes it as `backbone=` too, as keras-hub hands it over.
+
     Args:
         encoder: an `Encoder`.
         inputs: the model's symbolic inputs, a dict.
         outputs: its symbolic outputs.
         name: the model's name.
+
+    Raises:
+        UserError: if no encoder is given, or two.
     """
 
     backbone_cls = Encoder
@@ -24,6 +34,11 @@ class EncoderTask(OnReplicas, keras_hub.models.Task):
     fit, evaluate, predict = keras.Model.fit, keras.Model.evaluate, keras.Model.predict
     train_on_batch, test_on_batch = keras.Model.train_on_batch, keras.Model.test_on_batch
     predict_on_batch = keras.Model.predict_on_batch
+
+    def __init_subclass__(cls, **arguments):
+        super().__init_subclass__(**arguments)
+        if "__init__" in vars(cls):
+            cls.__init__ = _taking_backbone(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, encoder, inputs, outputs, name):
         self.backbone = encoder
@@ -47,3 +62,21 @@ class EncoderTask(OnReplicas, keras_hub.models.Task):
     def encoder(self) -> Encoder:
         """The encoder, which keras-hub calls the backbone."""
         return self.backbone
+
+
+def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that takes its `encoder` by keras-hub's name for it, `backbone`, too."""
+    signature = inspect.signature(constructor)
+    if "encoder" not in signature.parameters:
+        return constructor
+
+    @functools.wraps(constructor)
+    def takes_either(self, *arguments, **named):
+        if bool(arguments) + ("encoder" in named) + ("backbone" in named) != 1:
+            raise UserError(f"{type(self).__name__} needs an encoder, as encoder= or, which is the same, as backbone=")
+        if "backbone" in named:
+            named["encoder"] = named.pop("backbone")
+        constructor(self, *arguments, **named)
+
+    takes_either.__signature__ = signature  # type: ignore[attr-defined]  # gin reads it
+    return takes_either

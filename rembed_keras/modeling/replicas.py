@@ -115,13 +115,13 @@ class OnReplicas(compat.BuildsFromItsReplica):
 
     def train_step(self, *args):
         """Keras's."""
-        return self.told(super().train_step(*args))  # type: ignore[misc] # the model's
+        return self.reported(super().train_step(*args))  # type: ignore[misc] # the model's
 
     def test_step(self, *args):
         """Keras's."""
-        return self.told(super().test_step(*args))  # type: ignore[misc] # the model's
+        return self.reported(super().test_step(*args))  # type: ignore[misc] # the model's
 
-    def told(self, outcome):
+    def reported(self, outcome):
         """What a step returns of its outcome: all of it, but where several processes work together."""
         if not _is_one_of_several():
             return outcome

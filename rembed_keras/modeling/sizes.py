@@ -95,7 +95,19 @@ def check_sequence_length(sequence_length: int, max_sequence_length: int) -> Non
         )
 
 
-def band_sizes(vocabulary_size: int, embedding_dim: int, cutoffs: Sequence[int], factor: int) -> list[tuple[int, int]]:
+def check_pieces(pieces: int, vocabulary_size: int) -> None:
+    """Checks that a model has an embedding for each word piece of a corpus.
+
+    Raises:
+        UserError: for more word pieces than rows of the model's tables.
+    """
+    if pieces > vocabulary_size:
+        raise UserError(f"the corpus has {pieces} word pieces; the model's vocabulary_size is {vocabulary_size}")
+
+
+def band_sizes(
+    vocabulary_size: int, embedding_dim: int, cutoffs: Sequence[int], factor: int = 4, name: str = "cutoffs"
+) -> list[tuple[int, int]]:
     """Rows and widths of the bands of a table.
 
     Args:
@@ -103,6 +115,7 @@ def band_sizes(vocabulary_size: int, embedding_dim: int, cutoffs: Sequence[int],
         embedding_dim: E, the width of the first band.
         cutoffs: ids at which the bands after the first begin, rising.
         factor: a band's width is that of the one before, divided by this and rounded down.
+        name: what errors call the cutoffs.
 
     Returns:
         A list of (rows, width).
@@ -116,11 +129,11 @@ def band_sizes(vocabulary_size: int, embedding_dim: int, cutoffs: Sequence[int],
     edges = [0, *cutoffs, vocabulary_size]
     if any(isinstance(edge, bool) or not isinstance(edge, int) for edge in edges) or sorted({*edges}) != edges:
         raise UserError(
-            f"cutoffs are {[*cutoffs]}; they must rise from 1 and stay under the vocabulary_size, {edges[-1]}"
+            f"{name} are {[*cutoffs]}; they must rise from 1 and stay under the vocabulary_size, {edges[-1]}"
         )
     sizes = [(edges[i + 1] - edges[i], embedding_dim // factor**i) for i in range(len(edges) - 1)]
     if sizes[-1][1] < 1:
-        raise UserError(f"{len(cutoffs)} cutoffs leave the last band of a width of {embedding_dim} nothing")
+        raise UserError(f"{name} are {[*cutoffs]}, which leave the last band of a width of {embedding_dim} nothing")
     return sizes
 
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -86,6 +87,9 @@ def _run(arguments):
                 cli.main()
         except SystemExit as exit_:
             code = exit_.code
+        except Exception:  # noqa: BLE001 - `attempt` fails with the traceback, and always at the same place
+            code = 1
+            err.write(traceback.format_exc())
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)

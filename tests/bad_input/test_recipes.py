@@ -25,6 +25,7 @@ TEXT = 'text'  # a folder
 training.run.stages = [@training.prepare, @training.pretrain]
 training.run.workdir = "out"
 training.prepare.text_dir = %TEXT
+training.prepare.vocabulary_size = 100
 training.pretrain.encoder = @modeling.Encoder
 training.pretrain.model = @wide/modeling.MaskedLM
 training.pretrain.optimizer = @keras.optimizers.SGD

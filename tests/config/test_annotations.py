@@ -57,6 +57,10 @@ WRONG = {
     "STRATEGY=miror": "STRATEGY is 'miror'; it must be one of one_device, mirrored, multi_worker, tpu, data_parallel, ",
     "training.finetune.starts=['scrach']": "starts is ['scrach']; it must be a list, each one of pretrained, scratch",
     "training.prepare.normalization=nfc": "normalization is 'nfc'; it must be one of ",
+    "training.finetune.task=@tasks.ParallelText()": "it must be a Task, made by a reference with ()",
+    "training.retrieve.texts=[@tasks.Classification()]": "it must be a list, each a ParallelText, made by a reference",
+    "tasks.Classification.splits=@tasks.ParallelText()": "it must be a Splits, made by a reference with () or None",
+    "STEPS=@tasks.ParallelText()": "STEPS is @tasks.ParallelText(); it must be a positive whole number",
 }
 
 
@@ -65,6 +69,44 @@ def test_a_value_of_another_kind_is_refused_by_inspect(binding, command_line):
     code, out, error = command_line("inspect", QUICKSTART, binding)
     assert (code, out) == (2, "") and WRONG[binding] in error
     assert error.startswith("rembed: command line: ") and binding.partition("=")[0] in error
+
+
+OF_METHODS = {
+    "FINETUNE_METHODS=[@methods.Lora(), @tasks.Classification()]": "a list, each a Method, made by a reference",
+    "methods.Lora.rank=0": "rank is 0; it must be a positive whole number",
+    "methods.Lora.targets=['querry']": "it must be a list, each one of query, key, value, output, up, down",
+    "methods.Lora.alpha=-1": "alpha is -1; it must be a number of at least 0 or None",
+    "methods.RoAd.variant=two": "variant is 'two'; it must be one of 1, 2, 4",
+    "methods.RoAd.variant=3": "variant is 3; it must be one of 1, 2, 4",
+    "methods.Adapters.place=befor": "place is 'befor'; it must be one of after, beside",
+    "methods.FisherChosen.units=norm": "units is 'norm'; it must be one of norms, blocks; did you mean norms?",
+    "methods.Reinitialize.num_layers=all": "num_layers is 'all'; it must be a positive whole number",
+    "methods.LayerwiseDecay.factor=2": "factor is 2; it must be a number from 0 to 1",
+}
+
+
+@pytest.mark.parametrize("binding", OF_METHODS)
+def test_arguments_of_fine_tuning_methods_are_checked_with_the_recipe(binding, tmp_path):
+    called = [f"@methods.{name}()" for name in ("Lora", "RoAd", "Adapters", "FisherChosen", "Reinitialize")]
+    recipe = tmp_path / "recipe.gin"
+    recipe.write_text(
+        "from __gin__ import dynamic_registration\nfrom rembed_keras import tasks\n"
+        "from rembed_keras.adaptation import methods\n"
+        f'include "recipes/finetune/bundled.gin"\nFINETUNE_METHODS = [{", ".join(called)}, @methods.LayerwiseDecay()]\n'
+    )
+    with pytest.raises(UserError, match="^command line: .*" + re.escape(OF_METHODS[binding])):
+        config.load(str(recipe), [binding])
+    config.load(str(recipe))
+
+
+def test_a_subclass_a_function_and_what_is_not_ours_may_stand_for_a_class():
+    for binding in (
+        "training.finetune.task=@tasks.Tagging()",
+        "tasks.Classification.splits=@tasks.labelled_folder()",
+        f"{ENCODER}.attention=[@rembed_keras.modeling.attention.Local()]",
+        "training.AdamW.learning_rate=@keras.optimizers.schedules.CosineDecay()",
+    ):
+        config.load(QUICKSTART, [binding])
 
 
 IMPOSSIBLE = {
@@ -79,7 +121,11 @@ IMPOSSIBLE = {
     (f"{ENCODER}.scalar_mix=True", "modeling.MaskedLM.kept_layers=1"): r"scalar_mix needs all of its layers.*command",
     (f"{ENCODER}.dropout=0.1", f"{ENCODER}.rematerialize=True"): r"rematerialize needs dropout 0.*command line",
     (f"{ENCODER}.block=bret",): r"block is 'bret'; it can be one of PostNorm, PreNorm.*command line",
-    (f"{ENCODER}.input_cutoffs=(9, 3)",): r"cutoffs are \[9, 3\]; they must rise",
+    (f"{ENCODER}.input_cutoffs=(9, 3)",): r"input_cutoffs are \[9, 3\]; they must rise.*input_cutoffs: command line",
+    (f"{ENCODER}.input_cutoffs=(1, 2, 3, 4)",): r"input_cutoffs are .* nothing \(modeling.Encoder.input_cutoffs: comm",
+    (
+        "modeling.MaskedLM.output_cutoffs=(9000,)",
+    ): r"output_cutoffs are \[9000\].*MaskedLM.output_cutoffs: command line",
     ("SEQUENCE_LENGTH=64", f"{ENCODER}.max_sequence_length=63"): r"sequence_length is 64; .*max_sequence_length is 63",
     (f"{ENCODER}.layer_groups=99",): r"layer_groups is 99; it must be from 1 to num_layers",
 }

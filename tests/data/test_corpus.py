@@ -146,3 +146,24 @@ def test_languages_that_the_tokenizer_covers_badly_are_reported(corpus, tmp_path
     assert warning.startswith(
         f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use byte fallback"
     )
+
+
+@pytest.mark.parametrize("entry", ["settings", "sources", "files", "languages", "dtype", "block", "format"])
+def test_a_manifest_without_an_entry_is_reported(entry, corpus, text_dir, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus.path, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest[entry]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"remove (it|the corpus)|prepare it again"):
+        prepare(text_dir, folder, vocabulary_size=900)
+
+
+def test_a_file_that_the_manifest_leaves_out_is_damaged(corpus, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus.path, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["counts.npy"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"counts\.npy is damaged or missing"):
+        Corpus(folder).show("corpus", 1.0)

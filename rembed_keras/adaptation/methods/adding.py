@@ -5,9 +5,16 @@ from collections.abc import Sequence
 import keras
 
 from rembed_keras.adaptation.methods.method import Method, blocks_of
-from rembed_keras.adaptation.projections import LowRank, Rotations
-from rembed_keras.errors import check_counts
-from rembed_keras.modeling.layers.adapters import PROJECTIONS, insert_adapters, insert_changes, insert_keras_lora
+from rembed_keras.adaptation.projections import LowRank, Rotations, Variant
+from rembed_keras.errors import Count, Rate, check_counts
+from rembed_keras.modeling.layers.adapters import (
+    PROJECTIONS,
+    Projection,
+    insert_adapters,
+    insert_changes,
+    insert_keras_lora,
+)
+from rembed_keras.modeling.layers.sublayer import Place
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -24,7 +31,7 @@ class Adapters(Method):
     Source: Houlsby et al. 2019; He et al. 2022 for those beside.
     """
 
-    def __init__(self, width: int = 64, layers: Sequence[int] | None = None, place: str = "after"):
+    def __init__(self, width: Count = 64, layers: Sequence[int] | None = None, place: Place = "after"):
         check_counts({"an adapter's width": width})
         self.width = width
         self.layers = None if layers is None else [*layers]
@@ -53,9 +60,9 @@ class Lora(Method):
 
     def __init__(
         self,
-        rank: int = 8,
-        alpha: float | None = None,
-        targets: Sequence[str] = ("query", "value"),
+        rank: Count = 8,
+        alpha: Rate | None = None,
+        targets: Sequence[Projection] = ("query", "value"),
         layers: Sequence[int] | None = None,
         per_head: bool = False,
     ):
@@ -92,9 +99,9 @@ class RoAd(Method):
 
     def __init__(
         self,
-        variant: int = 1,
-        group_size: int | None = None,
-        targets: Sequence[str] = PROJECTIONS,
+        variant: Variant = 1,
+        group_size: Count | None = None,
+        targets: Sequence[Projection] = PROJECTIONS,
         layers: Sequence[int] | None = None,
     ):
         self.variant = variant

@@ -2,16 +2,17 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 import keras
 import numpy as np
 
 from rembed_keras.adaptation.fisher import diagonal_fisher
 from rembed_keras.adaptation.methods.method import Method, blocks_of, named
-from rembed_keras.errors import UserError, check_counts
+from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.saving.changes import layers_by_name
 
-UNITS = ("norms", "blocks")
+Units: TypeAlias = Literal["norms", "blocks"]
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -103,9 +104,11 @@ class FisherChosen(Method):
     Source: Lodha et al. 2023 for blocks; ValizadehAslani and Liang 2024 for norms.
     """
 
-    def __init__(self, units: str = "norms", count: int = 1, batches: int = 8, chosen: Sequence[str] | None = None):
-        if units not in UNITS:
-            raise UserError(f"units of FisherChosen are {units!r}; they can be {' or '.join(UNITS)}")
+    def __init__(
+        self, units: Units = "norms", count: Count = 1, batches: Count = 8, chosen: Sequence[str] | None = None
+    ):
+        if units not in get_args(Units):
+            raise UserError(f"units of FisherChosen are {units!r}; they can be {' or '.join(get_args(Units))}")
         check_counts({"how many units FisherChosen trains": count, "batches that FisherChosen reads": batches})
         self.units = units
         self.count = count

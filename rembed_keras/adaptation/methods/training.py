@@ -3,7 +3,7 @@
 import keras
 
 from rembed_keras.adaptation.methods.method import Method, blocks_of
-from rembed_keras.errors import UserError, check_counts
+from rembed_keras.errors import Count, Share, UserError, check_counts
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.layers.tables import initializer
 
@@ -21,7 +21,7 @@ class Reinitialize(Method):
 
     chooses = False
 
-    def __init__(self, num_layers: int = 1, pooler: bool = True):
+    def __init__(self, num_layers: Count = 1, pooler: bool = True):
         check_counts({"the number of layers to reinitialize": num_layers})
         self.num_layers = num_layers
         self.pooler = pooler
@@ -58,7 +58,7 @@ class LayerwiseDecay(Method):
 
     chooses = False
 
-    def __init__(self, factor: float = 0.9):
+    def __init__(self, factor: Share = 0.9):
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= 1:
             raise UserError(f"the factor of LayerwiseDecay is {factor!r}; it must be above 0 and at most 1")
         self.factor = factor

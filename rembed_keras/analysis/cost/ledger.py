@@ -1,8 +1,8 @@
-"""The account of a model: what is paid during pre-training, what of it is kept, and what is dropped.
+"""The ledger of a model: what it costs during pre-training, what of it is kept, and what is dropped.
 
-Everything is counted in closed form from the sizes, so the account of a model of any size is had at once and without
-building it; tests hold it against what Keras counts. The paper counts otherwise, leaving out what hardly matters (the
-pooler, the head's transform and bias, a projection between equal widths); both ways are given. Source: Chung et al.
+Everything is counted in closed form from the sizes, so a model of any size is counted at once and without
+building it; tests compare it with what Keras counts. The paper counts otherwise, leaving out what hardly matters (the
+pooler, the head's transform and bias, a projection between equal widths); both counts are given. Source: Chung et al.
 2021, tables 1 to 6.
 """
 
@@ -36,7 +36,7 @@ BACKWARD = 2  # products of a backward pass for each of the forward pass
 
 @dataclass(frozen=True)
 class Ledger:
-    """The account of a model, in parameters, FLOPs and bytes; see `ledger`.
+    """The ledger of a model, in parameters, FLOPs and bytes; see `ledger`.
 
     Attributes:
         entries: the lines.
@@ -92,7 +92,8 @@ class Ledger:
         What `rematerialize` computes once more to save memory counts once.
         """
         every, spared = self._columns("flops", 1 + BACKWARD), self._columns("spared", 1 + BACKWARD)
-        return {name: every[name] - spared[name] for name in every}
+        frozen = self._columns("frozen")
+        return {name: every[name] - spared[name] - frozen[name] for name in every}
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -133,7 +134,7 @@ class Ledger:
         }
 
     def table(self):
-        """The account as a `rich.table.Table`."""
+        """The ledger as a `rich.table.Table`."""
         from rich.table import Table
 
         shown = Table(title="What is kept and what is dropped")
@@ -165,7 +166,7 @@ def ledger(
     entries: Callable[[Config, int, float], list[Entry]] | None = None,
     slots: Callable[[Sequence[Entry]], list[int]] = adam_slots,
 ) -> Ledger:
-    """Accounts for a model.
+    """Counts what a model costs.
 
     Args:
         model_or_config: a `MaskedLM` or a model of another objective, an `Encoder`, or the configuration of one: a dict
@@ -177,7 +178,7 @@ def ledger(
         slots: numbers that an optimizer remembers of each entry's variables; Adam's by default.
 
     Returns:
-        The account.
+        The ledger.
 
     Raises:
         KeyError: for a configuration that lacks a size.
@@ -186,8 +187,8 @@ def ledger(
 
     >>> base = {"vocabulary_size": 120_000, "num_layers": 12, "num_heads": 12, "hidden_dim": 768,
     ...         "intermediate_dim": 3072, "input_embedding_dim": 128}
-    >>> account = ledger({"encoder": base, "output_embedding_dim": 768, "coupling": "decoupled"})
-    >>> account.paper_kept // 10**6, account.paper_total // 10**6
+    >>> counted = ledger({"encoder": base, "output_embedding_dim": 768, "coupling": "decoupled"})
+    >>> counted.paper_kept // 10**6, counted.paper_total // 10**6
     (100, 192)
     """
     is_model = hasattr(model_or_config, "get_config")

@@ -31,14 +31,14 @@ class Allocation:
 
     Attributes:
         model: arguments of MaskedLM, with those of its encoder under "encoder".
-        account: its ledger.
+        ledger: its parameters, FLOPs and bytes.
         penalty: what it is ranked by, the less the better: the sum of the reasons' numbers.
         reasons: what the penalty is made of, by name.
         latency: predicted milliseconds for one text; None if no rate is known.
     """
 
     model: dict
-    account: Ledger
+    ledger: Ledger
     penalty: float
     reasons: dict[str, float]
     latency: float | None
@@ -161,19 +161,19 @@ def _output_width(budget, vocabulary, hidden):
 
 
 def _judge(model, kept, length, rate):
-    account = ledger(model, length)
+    counted = ledger(model, length)
     encoder = model["encoder"]
     reasons = {
-        "unspent": 4 * (kept - account.kept) / kept,
+        "unspent": 4 * (kept - counted.kept) / kept,
         "proportions": abs(math.log(encoder["hidden_dim"] / encoder["num_layers"] / REMBERT_ASPECT)),
-        "table": max(_table_share(encoder, account) - 0.2, 0.0),
+        "table": max(_table_share(encoder, counted) - 0.2, 0.0),
     }
-    latency = account.flops["kept"] * length / rate * 1e3 if rate else None
-    return Allocation(model, account, sum(reasons.values()), reasons, latency)
+    latency = counted.flops["kept"] * length / rate * 1e3 if rate else None
+    return Allocation(model, counted, sum(reasons.values()), reasons, latency)
 
 
-def _table_share(encoder, account):
-    return encoder["vocabulary_size"] * encoder["input_embedding_dim"] / account.kept
+def _table_share(encoder, counted):
+    return encoder["vocabulary_size"] * encoder["input_embedding_dim"] / counted.kept
 
 
 def _dominates(one, other):
@@ -218,11 +218,11 @@ def table(allocations: Sequence[Allocation]):
         encoder = one.model["encoder"]
         cells = [str(encoder[key]) for key in ("num_layers", "hidden_dim", "input_embedding_dim")]
         cells += [str(one.model["output_embedding_dim"])]
-        cells += [f"{number / 1e6:,.1f}M" for number in (one.account.kept, one.account.total)]
-        cells += [f"{one.account.flops['kept'] / 1e6:,.0f}M"]
+        cells += [f"{number / 1e6:,.1f}M" for number in (one.ledger.kept, one.ledger.total)]
+        cells += [f"{one.ledger.flops['kept'] / 1e6:,.0f}M"]
         cells += [f"{one.latency:,.0f}"] if has_latency else []
         cells += [f"{1 - one.reasons['unspent'] / 4:.0%}", f"{one.aspect:.0f}"]
-        shown.add_row(*cells, f"{_table_share(encoder, one.account):.0%}")
+        shown.add_row(*cells, f"{_table_share(encoder, one.ledger):.0%}")
     return shown
 
 
@@ -233,9 +233,9 @@ def matmul_rate(size: int = 1024, repeats: int = 5) -> float:
     a = np.ones((size, size), np.float32)
     best = math.inf
     for _ in range(repeats):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         a @ a
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
 
 
@@ -261,7 +261,7 @@ def recipe_text(allocation: Allocation, command: str) -> str:
     bindings = {f"modeling.Encoder.{key}": value for key, value in encoder.items()}
     bindings |= {f"modeling.Encoder.{parameter}": f"%{knob}" for parameter, knob in parameters.items()}
     lines = [
-        f"# {allocation.account.kept:,} parameters kept of {allocation.account.total:,} in pre-training. Made by",
+        f"# {allocation.ledger.kept:,} parameters kept of {allocation.ledger.total:,} in pre-training. Made by",
         f"#   {command}",
         "from __gin__ import dynamic_registration",
         "from rembed_keras import modeling",

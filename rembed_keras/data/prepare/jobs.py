@@ -172,7 +172,7 @@ class Progress:
     def __init__(self, what: str, size: int, quiet: bool = False):
         self.what, self.size, self.quiet = what, max(size, 1), quiet
         self.done = self.tokens = 0
-        self.begun = self.said = time.monotonic()
+        self.started = self.said = time.monotonic()
         self.live = sys.stderr.isatty()
 
     def add(self, size: int, tokens: int = 0) -> None:
@@ -185,7 +185,7 @@ class Progress:
 
     def text(self) -> str:
         """The line to print."""
-        seconds = max(time.monotonic() - self.begun, 1e-6)
+        seconds = max(time.monotonic() - self.started, 1e-6)
         left = seconds * (self.size - self.done) / max(self.done, 1)
         parts = [f"{self.what}: {self.done / self.size:.0%} of {self.size / 1e6:,.0f} MB"]
         parts += [f"{self.done / seconds / 1e6:,.1f} MB/s"]

@@ -1,7 +1,7 @@
 """Text to ids and back, by a SentencePiece model.
 
 The model file alone defines a vocabulary: the ids of the special pieces are looked up in it by name, never assumed, so
-vocabularies trained here and those of released models work the same way. Training is deterministic: the same text and
+vocabularies trained here and those of released models work alike. Training is deterministic: the same text and
 settings give the same file.
 """
 

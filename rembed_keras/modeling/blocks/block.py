@@ -2,6 +2,8 @@
 
 import keras
 
+from rembed_keras import compat
+
 
 class TransformerBlock(keras.layers.Layer):
     """Attention, then feed-forward; both may be held by other blocks too, and then share their weights.
@@ -46,4 +48,13 @@ class TransformerBlock(keras.layers.Layer):
             attended = self.attention(hidden, mask, positions, at=at, training=training)
             return self.feed_forward(attended, training=training)
 
-        return keras.remat(apply)(hidden) if self.rematerialize and training else apply(hidden)
+        if not (self.rematerialize and training):
+            return apply(hidden)
+
+        def apply_again(hidden):  # losses that are added inside would be lost, or added twice
+            applied, losses = compat.taking_losses(self, lambda: apply(hidden))
+            return applied, *losses
+
+        applied, *losses = keras.remat(apply_again)(hidden)
+        self.add_loss(losses)
+        return applied

@@ -9,7 +9,14 @@ from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling import attention, blocks
 from rembed_keras.modeling.choices import chosen, described
 from rembed_keras.modeling.cost import Config, Shape
-from rembed_keras.modeling.sizes import Activation, LayerSharing, check_sizes, groups_of_layers, layers_to_keep
+from rembed_keras.modeling.sizes import (
+    Activation,
+    LayerSharing,
+    band_sizes,
+    check_sizes,
+    groups_of_layers,
+    layers_to_keep,
+)
 
 WORDS = {"activation": get_args(Activation), "layer_sharing": get_args(LayerSharing)}
 FORMER_BLOCKS = {"bert": blocks.PostNorm, "modern": blocks.PreNorm}  # as checkpoints and presets of version 0.1 say it
@@ -33,6 +40,8 @@ def check_encoder(config: Config) -> None:
     if config.get("head_dim") is None and hidden % heads:
         raise UserError(f"num_heads is {heads}; it must divide hidden_dim, {hidden}")
     groups(config)
+    if cutoffs := config.get("input_cutoffs"):
+        band_sizes(config["vocabulary_size"], config["input_embedding_dim"], cutoffs, name="input_cutoffs")
     if config.get("rematerialize") and config.get("dropout"):
         raise UserError("rematerialize needs dropout 0: the second computation would draw another mask")
     for key, choices in WORDS.items():
@@ -67,6 +76,18 @@ def attention_of(config: Config) -> list:
                 "layers that share their attention have it of different kinds: align layer_groups with them"
             )
     return kinds
+
+
+def check_packed_rows(config: Config) -> None:
+    """Checks that an encoder takes rows of several documents, as those of a corpus are.
+
+    Raises:
+        UserError: for an attention in which the documents of a row are not left alone by one another.
+    """
+    for kind in attention_of(config):
+        if not kind.takes_packed_rows:
+            name = type(kind).__name__
+            raise UserError(f"attention {name} needs one document a row, and rows of a corpus are packed with several")
 
 
 def is_shared(config: Config, sublayer: str) -> bool:

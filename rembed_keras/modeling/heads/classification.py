@@ -12,11 +12,10 @@ class Classifier(TaskModel):
     """Labels a text, or a pair of texts: logits [B, num_classes] over the pooled first token.
 
     Args:
-        encoder: an `Encoder`.
+        encoder: an `Encoder`; keras-hub's name for it, `backbone`, will do.
         num_classes: number of labels.
         dropout: rate before the head, while training; 0.1 in the published model.
         name: the model's name.
-        backbone: what keras-hub calls the encoder; one of the two is given.
 
     Inputs as the encoder's. Trained on labels int [B] with cross-entropy.
 
@@ -30,13 +29,12 @@ class Classifier(TaskModel):
 
     def __init__(
         self,
-        encoder: Encoder | None = None,
-        num_classes: Count | None = None,
+        encoder: Encoder,
+        num_classes: Count,
         dropout: Share = 0.1,
         name: str = "classifier",
-        backbone: Encoder | None = None,
     ):
-        super().__init__(encoder, num_classes, dropout, name, backbone)
+        super().__init__(encoder, num_classes, dropout, name)
         self.num_classes = num_classes
 
     def get_config(self):

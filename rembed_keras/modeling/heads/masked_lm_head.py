@@ -1,7 +1,7 @@
-"""The head of masked language modelling, dropped after pre-training.
+"""The head of masked language modeling, dropped after pre-training.
 
-It is the place for capacity that nobody pays for later: a dense layer to E_out, a norm, and an output embedding as wide
-as one likes.
+It is the place for capacity that costs nothing after pre-training: a dense layer to E_out, a norm, and an output
+embedding as wide as one likes.
 """
 
 import keras

@@ -13,22 +13,20 @@ class Regressor(TaskModel):
     """Scores a text, or a pair of texts, with one number: output [B].
 
     Args:
-        encoder: an `Encoder`.
+        encoder: an `Encoder`; keras-hub's name for it, `backbone`, will do.
         dropout: rate before the head, while training.
         name: the model's name.
-        backbone: what keras-hub calls the encoder; one of the two is given.
 
     Inputs as the encoder's. Trained on numbers [B] with mean squared error.
     """
 
     def __init__(
         self,
-        encoder: Encoder | None = None,
+        encoder: Encoder,
         dropout: Share = 0.1,
         name: str = "regressor",
-        backbone: Encoder | None = None,
     ):
-        super().__init__(encoder, 1, dropout, name, backbone)
+        super().__init__(encoder, 1, dropout, name)
 
     def arrange(self, scores, inputs):
         return scores[:, 0]  # [B, 1] -> [B]

@@ -12,17 +12,16 @@ class SpanExtractor(TaskModel):
     """Finds an answer in a text: logits [B, 2, S] of its first and its last token.
 
     Args:
-        encoder: an `Encoder`.
+        encoder: an `Encoder`; keras-hub's name for it, `backbone`, will do.
         name: the model's name.
-        backbone: what keras-hub calls the encoder; one of the two is given.
 
     Inputs as the encoder's; padding can't be chosen. Trained on positions int [B, 2] with cross-entropy.
     """
 
     reads = "sequence_output"
 
-    def __init__(self, encoder: Encoder | None = None, name: str = "span_extractor", backbone: Encoder | None = None):
-        super().__init__(encoder, 2, 0.0, name, backbone)
+    def __init__(self, encoder: Encoder, name: str = "span_extractor"):
+        super().__init__(encoder, 2, 0.0, name)
 
     def arrange(self, scores, inputs):
         padding = ops.cast(ops.logical_not(inputs["padding_mask"]), scores.dtype)[:, None, :]  # [B, 1, S]

@@ -12,11 +12,10 @@ class Tagger(TaskModel):
     """Labels every token: logits [B, S, num_tags].
 
     Args:
-        encoder: an `Encoder`.
+        encoder: an `Encoder`; keras-hub's name for it, `backbone`, will do.
         num_tags: number of tags.
         dropout: rate before the head, while training.
         name: the model's name.
-        backbone: what keras-hub calls the encoder; one of the two is given.
 
     Inputs as the encoder's. Trained on tags int [B, S] with cross-entropy; give `sample_weight` [B, S] to leave out
     padding and all pieces of a word but its first.
@@ -26,13 +25,12 @@ class Tagger(TaskModel):
 
     def __init__(
         self,
-        encoder: Encoder | None = None,
-        num_tags: Count | None = None,
+        encoder: Encoder,
+        num_tags: Count,
         dropout: Share = 0.1,
         name: str = "tagger",
-        backbone: Encoder | None = None,
     ):
-        super().__init__(encoder, num_tags, dropout, name, backbone)
+        super().__init__(encoder, num_tags, dropout, name)
         self.num_tags = num_tags
 
     def get_config(self):

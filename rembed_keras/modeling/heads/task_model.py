@@ -26,18 +26,11 @@ class TaskModel(EncoderTask):
         units: width of the head.
         dropout: rate before the head, while training.
         name: the model's name.
-        backbone: what keras-hub calls the encoder; one of the two is given.
-
-    Raises:
-        UserError: if no encoder is given, or two.
     """
 
     reads = "pooled_output"
 
-    def __init__(self, encoder, units, dropout, name, backbone=None):
-        if (encoder is None) == (backbone is None):
-            raise UserError(f"{name} needs an encoder, as encoder= or, which is the same, as backbone=")
-        encoder = backbone if encoder is None else encoder
+    def __init__(self, encoder, units, dropout, name):
         check_counts({f"{name}: the number of outputs": units})
         head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
         hidden = keras.layers.Dropout(dropout, name="dropout")(encoder(encoder.input)[self.reads])

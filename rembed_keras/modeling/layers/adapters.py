@@ -7,6 +7,7 @@ Sublayers that several blocks share are changed once, for all of these blocks.
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias, get_args
 
 import keras
 from keras import ops
@@ -14,10 +15,11 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.activation import activation_function
-from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on, inner_axes, own_kernel
+from rembed_keras.modeling.layers.sublayer import PLACES, Place, changes_on, host_on, inner_axes, own_kernel
 from rembed_keras.modeling.layers.tables import initializer
 
-PROJECTIONS = ("query", "key", "value", "output", "up", "down")
+Projection: TypeAlias = Literal["query", "key", "value", "output", "up", "down"]
+PROJECTIONS = get_args(Projection)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -69,7 +71,7 @@ def sublayers(blocks) -> list:
     return [*dict.fromkeys(sublayer for block in blocks for sublayer in (block.attention, block.feed_forward))]
 
 
-def insert_adapters(encoder, blocks, width: int, place: str = "after") -> list:
+def insert_adapters(encoder, blocks, width: int, place: Place = "after") -> list:
     """Puts an adapter after each sublayer, before the residual sum, or beside it.
 
     Args:

@@ -1,7 +1,7 @@
 """What the output embedding has to do with the input embedding: the decision that the paper is about.
 
-Each way is a layer of one method, `scoring`, which says what the head's features are multiplied with. None of them
-holds more than the variables that the way adds, and those are dropped after pre-training with the head.
+Each coupling is a layer with one method, `scoring`, which says what the head's features are multiplied with. None
+of them holds more than the variables that the coupling adds, and those are dropped after pre-training with the head.
 """
 
 import keras

@@ -1,4 +1,4 @@
-"""The two ends of the vocabulary: what a token looks up on the way in, what it is compared with on the way out.
+"""The two ends of the vocabulary: what a token looks up at the input, what it is compared with at the output.
 
 These tables are where multilingual encoders spend most of their parameters, and the paper's whole point is that the
 two need not be one. The input side is summed and normalised at its own width E_in, before any projection, so that a

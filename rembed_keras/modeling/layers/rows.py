@@ -1,6 +1,6 @@
 """Ids that a table has no row for, refused in a sentence before they are looked up.
 
-JAX finds no numbers for them and goes on, TensorFlow names an index or, in a program of XLA's, takes another row.
+JAX computes NaN for them and goes on, TensorFlow names an index or, in a program of XLA's, takes another row.
 """
 
 import keras
@@ -15,13 +15,13 @@ BEYOND = {
 }  # what ids are beyond
 
 
-def check_rows(ids, rows: int, told: str, in_graphs: bool = False):
+def check_rows(ids, rows: int, message: str, in_graphs: bool = False):
     """Refuses ids that a table has no row for.
 
     Args:
         ids: int, of any shape.
         rows: how many the table has.
-        told: what to say, with places for the `worst` id and the `rows`.
+        message: of the error, with places for the `worst` id and the `rows`.
         in_graphs: whether to look at ids in a compiled step too, whose values are known when it runs.
 
     Returns:
@@ -36,14 +36,14 @@ def check_rows(ids, rows: int, told: str, in_graphs: bool = False):
         values = np.asarray(values)
         outside = values[(values < 0) | (values >= rows)]
         if outside.size:
-            raise UserError(told.format(worst=outside.flat[0], rows=rows))
+            raise UserError(message.format(worst=outside.flat[0], rows=rows))
 
     if not _is_traced(ids):
         check(ids)
     elif in_graphs and keras.config.backend() == "tensorflow":
         import tensorflow as tf
 
-        with tf.control_dependencies([tf.debugging.assert_less(ids, rows, told.format(worst="some", rows=rows))]):
+        with tf.control_dependencies([tf.debugging.assert_less(ids, rows, message.format(worst="some", rows=rows))]):
             return tf.identity(ids)
     elif in_graphs and keras.config.backend() == "jax":
         import jax

@@ -7,6 +7,7 @@ the mask: rows are packed with several documents, and a token attends to its own
 import math
 import re
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 import keras
 from keras import ops
@@ -14,7 +15,8 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import UserError
 
-PLACES = ("after", "beside")
+Place: TypeAlias = Literal["after", "beside"]
+PLACES = get_args(Place)
 
 
 def attention_mask(padding_mask):

@@ -2,7 +2,7 @@
 
 A plain table gives every word the same width. A banded one sorts the vocabulary by frequency into bands and gives each
 band a fraction of the width of the one before, so that rare words, of which there are many, cost little. Either serves
-on the way in, on the way out, or, when input and output are coupled, on both.
+at the input, at the output, or, when they are coupled, at both.
 """
 
 import keras

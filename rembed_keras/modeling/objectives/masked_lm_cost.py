@@ -32,8 +32,11 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
     check_coupling(coupling, encoder["input_embedding_dim"], width, cutoffs, encoder.get("input_cutoffs", ()))
     has_own = coupling != "coupled"
     bands = cutoffs if has_own else encoder.get("input_cutoffs", ())
+    sizes = band_sizes(vocabulary, width, bands, name="output_cutoffs" if has_own else "input_cutoffs")
     table = table_shapes(vocabulary, width, bands) if has_own else ()
-    products = sum(2 * rows * wide for rows, wide in band_sizes(vocabulary, width, bands, factor=4))
+    products = sum(2 * rows * wide for rows, wide in sizes)
+    scores = round(mask_rate * (table_flops(vocabulary, width, bands) + products))
+    is_frozen = not has_own and bool(encoder.get("freeze_input_embedding"))
     return [
         Entry(
             "head",
@@ -46,9 +49,10 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
         Entry(
             "output embedding" if has_own else "output bias; table shared",
             (*table, (vocabulary,)),
-            round(mask_rate * (table_flops(vocabulary, width, bands) + products)),
+            scores,
             is_kept=False,
             in_paper=sum(rows * wide for rows, wide in table),
             activations=round(mask_rate * vocabulary),  # of the softmax
+            frozen=scores * is_frozen,
         ),
     ]

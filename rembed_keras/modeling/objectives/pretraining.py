@@ -196,7 +196,7 @@ class PretrainingModel(EncoderTask):
         with optimizer_at(self.optimizer, *state):
             args = (*state, self._completed(batch, self.step_numbers(training=True)))
         if self.micro_batches > 1:
-            return self.told(step_in_parts(self, self.micro_batches, *args))
+            return self.reported(step_in_parts(self, self.micro_batches, *args))
         return super().train_step(*args)
 
     def test_step(self, *args):

@@ -12,8 +12,11 @@ def replaced_token_entries(config: Config, sequence_length: int, mask_rate: floa
     """The ledger's entries of a `ReplacedTokenDetection`; arguments as of `masked_lm_entries`."""
     encoder = config["encoder"]
     generator = generator_config(encoder, config.get("generator_layers"), config.get("generator_scale", 0.25))
+    sharing = config.get("sharing", "embeddings")
+    if sharing == "embeddings":
+        generator["freeze_input_embedding"] = encoder.get("freeze_input_embedding", False)  # it is the encoder's
     kept, entries = encoder_entries(encoder, sequence_length), encoder_entries(generator, sequence_length)
-    kept, entries = SHARED[config.get("sharing", "embeddings")](kept, entries)
+    kept, entries = SHARED[sharing](kept, entries)
     entries += head_entries(config, generator, mask_rate)
     hidden = encoder["hidden_dim"]
     detector = ((hidden, hidden), (hidden,), (hidden, 1), (1,))

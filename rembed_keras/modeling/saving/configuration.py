@@ -1,4 +1,4 @@
-"""Models made anew from a configuration that stood in a file, which may be anybody's.
+"""Models rebuilt from a configuration that stood in a file, which may be an untrusted one.
 
 Keras makes of a configuration whatever class it names: layers that run code, load other files or import modules among
 them, and functions by name. A model of ours is made of classes of ours and of Keras's dtypes, and its optimizer and
@@ -67,7 +67,7 @@ Kind = TypeVar("Kind")
 
 
 def made(config: object, kind: type[Kind]) -> Kind:
-    """What a configuration describes, made anew.
+    """What a configuration describes, rebuilt.
 
     Args:
         config: as `keras.saving.serialize_keras_object` gives it.
@@ -146,7 +146,7 @@ def class_of(name: object):
 
 
 def class_named(config: Mapping) -> type | None:
-    """The class that a part of a configuration names: one that is registered, by anybody, or ours; None if none is."""
+    """The class that a part of a configuration names: one that is registered, or ours; None if none is."""
     registered = config.get("registered_name")
     return keras.saving.get_registered_object(registered or "") or class_of(config.get("class_name"))
 

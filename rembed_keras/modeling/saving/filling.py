@@ -1,4 +1,4 @@
-"""Weights that are about to come from a file: begun as zeros, and filled a few rows at a time.
+"""Weights that are about to come from a file: allocated as zeros, and filled a few rows at a time.
 
 Drawing initial values takes as much memory again as the largest table has, and so does an assignment of the whole of
 it. The largest table of a model that spends its parameters on the output is nearly half of it.

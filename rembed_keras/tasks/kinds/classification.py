@@ -6,6 +6,7 @@ that is true or false, and the most probable candidate of a question is its answ
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from rembed_keras.tasks.formats.columns import TextFormat
 from rembed_keras.tasks.kinds.encoding import encode_pairs
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.tasks.kinds.task import Task
+
+Scoring: TypeAlias = Literal["choice", "each", "text"]
 
 
 class Classification(Task):
@@ -159,9 +162,14 @@ class Candidates(Classification):
     """
 
     def __init__(
-        self, name: str, splits: Splits | None, scoring: str = "choice", train_language: str = "en", part: str = "test"
+        self,
+        name: str,
+        splits: Splits | None,
+        scoring: Scoring = "choice",
+        train_language: str = "en",
+        part: str = "test",
     ):
-        if scoring not in ("choice", "each", "text"):
+        if scoring not in get_args(Scoring):
             raise UserError(f"task {name}: scoring is {scoring!r}; it can be choice, each or text")
         super().__init__(name, splits, None, ("false", "true"), train_language, part)
         self.scoring = scoring

@@ -7,6 +7,7 @@ and end with the answer, as in scripts without spaces, the pieces that cover it 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from rembed_keras.tasks.formats.columns import QuestionFormat
 from rembed_keras.tasks.kinds.encoding import Encoded, fill_rows
 from rembed_keras.tasks.kinds.examples import Question, Splits
 from rembed_keras.tasks.kinds.task import Task
+
+Normalization: TypeAlias = Literal["squad", "mlqa"]
 
 
 @dataclass(frozen=True)
@@ -226,13 +229,13 @@ class QuestionAnswering(Task):
         self,
         name: str,
         splits: Splits | None,
-        normalization: str = "squad",
+        normalization: Normalization = "squad",
         stride: int = 128,
         max_answer_length: int = 30,
         train_language: str = "en",
         part: str = "test",
     ):
-        if normalization not in ("squad", "mlqa"):
+        if normalization not in get_args(Normalization):
             raise UserError(f"task {name}: normalization is {normalization!r}; it can be squad or mlqa")
         self.normalization, self.stride, self.max_answer_length = normalization, stride, max_answer_length
         super().__init__(name, splits, {}, train_language, part)

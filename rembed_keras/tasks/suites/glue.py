@@ -93,7 +93,7 @@ def qqp(folder: str | Path) -> Splits:
         folder: the folder of GLUE, with `QQP/train.tsv`, `dev.tsv` and `test.tsv`.
 
     Raises:
-        UserError: for a file that is missing or malformed in another way.
+        UserError: for a file that is missing or otherwise malformed.
     """
     train, dev = (
         read_table(

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.errors import Count, CountOrZero, Rate, Seed, UserError, check_counts
-from rembed_keras.modeling.blocks.stack import attention_of
-from rembed_keras.modeling.sizes import check_sequence_length
+from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
+from rembed_keras.modeling.blocks.stack import check_packed_rows
+from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop.fit import train
@@ -116,10 +116,6 @@ def _coordinates(batches, step, batch):
 
 def _check_fit(batches, encoder):
     config = encoder.get_config()
-    alone = [type(kind).__name__ for kind in attention_of(config) if not kind.takes_packed_rows]
-    if alone:
-        raise UserError(f"attention.{alone[0]} needs one document a row, and rows of a corpus are packed with several")
-    pieces, rows = batches.corpus.tokenizer.vocabulary_size, config["vocabulary_size"]
-    if pieces > rows:
-        raise UserError(f"the corpus has {pieces} word pieces and the model vocabulary_size {rows}: they must agree")
+    check_packed_rows(config)
+    check_pieces(batches.corpus.tokenizer.vocabulary_size, config["vocabulary_size"])
     check_sequence_length(batches.sequence_length, config["max_sequence_length"])

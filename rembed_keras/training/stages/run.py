@@ -1,7 +1,7 @@
 """A run: stages one after another on one workdir, and a record of how it was made.
 
 Everything a run did can be read from its folder and repeated from it: the resolved recipe before the first step, the
-operative one after the last, the account, and the versions of what it ran on. A folder belongs to one recipe; the same
+operative one after the last, the ledger, and the versions of what it ran on. A folder belongs to one recipe; the same
 command on it again goes on where it stopped, under the same strategy or another: a recipe says what is computed, and
 `STRATEGY` where.
 """
@@ -47,7 +47,7 @@ class RunRecord:
     Attributes:
         config: the resolved recipe, a gin text that can be run again.
         operative: gives, after the stages, the gin text of what they really used.
-        ledger: the account of the model, an `analysis.ledger.Ledger`; None for a recipe without a model.
+        ledger: of the model; None for a recipe without a model.
     """
 
     config: str

@@ -15,7 +15,7 @@ from rembed_keras.tasks.scores import Score
 from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.stages.evaluate import Asked, publish
-from rembed_keras.training.stages.initial_weights import InitialWeights
+from rembed_keras.training.stages.initial_weights import InitialWeights, Start
 
 
 def submit(
@@ -26,7 +26,7 @@ def submit(
     pretrained: str | None = None,
     sequence_length: Count = 64,
     seeds: Sequence[Seed] = (0,),
-    start: str = "pretrained",
+    start: Start = "pretrained",
 ) -> None:
     """Writes the answers to every part of the test into `submission/`, by the first model that did not fail.
 
@@ -68,7 +68,7 @@ def mine(
     encoder: Callable | None = None,
     pretrained: str | None = None,
     sequence_length: Count = 64,
-    start: str = "pretrained",
+    start: Start = "pretrained",
 ) -> None:
     """Finds translations by the nearest mean-pooled sentences, without fine-tuning: BUCC's and Tatoeba's.
 

@@ -18,7 +18,7 @@ def test_the_published_model_is_found_at_its_own_budget():
     encoder = best.model["encoder"]
     assert [encoder[key] for key in ("num_layers", "hidden_dim", "num_heads")] == [32, 1152, 18]
     assert best.model["output_embedding_dim"] == 1664
-    assert best.account.total == 994_591_804
+    assert best.ledger.total == 994_591_804
 
 
 def test_budgets_and_spans_are_kept_to_and_nothing_more_would_fit():
@@ -27,7 +27,7 @@ def test_budgets_and_spans_are_kept_to_and_nothing_more_would_fit():
     assert len(found) > 10
     for one in found:
         encoder = one.model["encoder"]
-        assert one.account.kept <= kept and one.account.total <= total and 25 <= one.aspect <= 60
+        assert one.ledger.kept <= kept and one.ledger.total <= total and 25 <= one.aspect <= 60
         deeper = ledger(one.model | {"encoder": encoder | {"num_layers": encoder["num_layers"] + 1}})
         assert deeper.kept > kept or encoder["hidden_dim"] / (encoder["num_layers"] + 1) < 25
         wider = ledger(one.model | {"output_embedding_dim": one.model["output_embedding_dim"] + 64})
@@ -54,7 +54,7 @@ def test_a_latency_is_a_bound_on_flops(block):
         flops = ledger(one.model, 128).flops["kept"] * 128
         assert one.latency == pytest.approx(flops / rate * 1e3) and one.latency <= 1000
     freely = solver.solve(278_000_000, 250_002, sequence_length=128, block=block)
-    assert max(one.account.flops["kept"] for one in freely) > max(one.account.flops["kept"] for one in found)
+    assert max(one.ledger.flops["kept"] for one in freely) > max(one.ledger.flops["kept"] for one in found)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch
     assert "Allocations, the best first" in run(command, capsys, monkeypatch)
     best = solver.solve(278_000_000, 250_002, input_widths=[128, 256], block=block)[0]
     seen = json.loads(run(["inspect", out, "--json"], capsys, monkeypatch))["ledger"]
-    assert (seen["kept"], seen["total"]) == (best.account.kept, best.account.total)
-    assert f"# {best.account.kept:,} parameters kept" in out.read_text()
+    assert (seen["kept"], seen["total"]) == (best.ledger.kept, best.ledger.total)
+    assert f"# {best.ledger.kept:,} parameters kept" in out.read_text()
     with pytest.raises(SystemExit) as exit_:
         run(command, capsys, monkeypatch)
     assert exit_.value.code == 2 and "already exists" in capsys.readouterr().err

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rembed_keras.adaptation import Adapters, Blocks, Lora, tune
-from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, Regressor, SpanExtractor, Tagger
 from tests.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -97,12 +96,6 @@ def test_a_head_is_put_on_an_encoders_preset(tmp_path):
     assert (model.num_classes, model.get_config()["dropout"]) == (3, 0.3)
     ours, theirs = (forward(each, INPUTS)["sequence_output"] for each in (model.encoder, encoder))
     np.testing.assert_array_equal(ours, theirs)
-
-
-def test_one_encoder_is_given():
-    for arguments in ({}, {"encoder": make_encoder(), "backbone": make_encoder()}):
-        with pytest.raises(UserError, match="classifier needs an encoder, as encoder= or"):
-            Classifier(num_classes=3, **arguments)
 
 
 def test_rematerialized_blocks_take_the_same_step_in_fine_tuning():

@@ -12,6 +12,8 @@ from tests.modeling.objectives.test_objectives import QUICK, make_detection
 from tests.modeling.objectives.test_pretraining import expected_losses, make_batch, make_model
 from tests.modeling.test_encoder import make_encoder
 
+ROWS = ("token_ids", "segment_ids", "padding_mask")
+
 JIT = {"jit_compile": keras.config.backend() == "jax"}
 
 
@@ -153,6 +155,42 @@ def test_losses_of_layers_move_what_they_are_of():
         each.train_on_batch(x, y, weights)
     moved = (plain.encoder.parts.projection.kernel.numpy() - kernel.numpy()) / 1e-3
     np.testing.assert_allclose((moved * directions).sum((1, 2)), slopes, rtol=1e-2)
+
+
+def with_losses_in_a_block(make, rematerialize, **arguments):
+    """A model whose blocks have a layer with an activity regularizer, and a stranger's that adds a loss."""
+    keras.utils.set_random_seed(3)
+    model = make(make_encoder(num_layers=2, rematerialize=rematerialize), **arguments)
+    for block in model.encoder.parts.blocks:
+        block.attention.norm.activity_regularizer = keras.regularizers.L2(0.1)
+        block.feed_forward.up.__class__ = Penalty
+    return model
+
+
+REMATERIALIZED = {
+    "whole": (MaskedLM, {"output_embedding_dim": 20}),
+    "micro-batches": (MaskedLM, {"output_embedding_dim": 20, "micro_batches": 2}),
+    "a task": (Classifier, {"num_classes": 2, "dropout": 0.0}),
+}
+
+
+@pytest.mark.parametrize("what", REMATERIALIZED)
+def test_rematerialized_blocks_add_their_losses_once_and_learn_of_them(what):
+    make, arguments = REMATERIALIZED[what]
+    x, y, weights = make_batch()
+    batch = (x, y, weights) if make is MaskedLM else ({key: x[key] for key in ROWS}, np.array([0, 1]))
+    outcomes = []
+    for rematerialize in (False, True):
+        model = with_losses_in_a_block(make, rematerialize, **arguments)
+        before = [weight.numpy() for weight in model.weights]
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+        logs = [model.train_on_batch(*batch, return_dict=True) for _ in range(2)]
+        losses = [[float(each[name]) for name in each if "loss" in name] for each in logs]
+        outcomes.append((losses, [weight.numpy() - old for weight, old in zip(model.weights, before, strict=True)]))
+    (plain, moves), (again, same) = outcomes
+    np.testing.assert_allclose(again, plain, rtol=1e-4)
+    for move, other in zip(moves, same, strict=True):
+        np.testing.assert_allclose(other, move, atol=2e-5)
 
 
 def test_a_strangers_layer_adds_its_loss_to_pre_training_and_to_tasks():

@@ -110,6 +110,45 @@ def test_another_objectives_arguments_are_not_counted_as_masked_lm():
         ledger({"encoder": ENCODER, "output_embedding_dim": 2, "decoder_layers": 2})
 
 
+NYSTROM = """
+from rembed_keras.modeling import attention
+PATTERN = [@attention.Global(), @attention.Nystrom()]
+modeling.Encoder.attention = %PATTERN
+"""
+MISFITS = {
+    "attention": (
+        NYSTROM,
+        r"attention Nystrom needs one document a row, .* \(PATTERN: .*strange\.gin:8\)$",
+    ),
+    "length": (
+        "SEQUENCE_LENGTH = 129",
+        r"^sequence_length is 129; .* is 128 \(SEQUENCE_LENGTH: .*strange\.gin:6, .*_length: .*tiny\.gin:17\)$",
+    ),
+    "vocabulary": (
+        "training.prepare.vocabulary_size = 8001",
+        r"^the corpus has 8001 .* is 8000 \(VOCABULARY_SIZE: .*:5, training\.prepare\.vocabulary_size: .*:6\)$",
+    ),
+    "default vocabulary": (
+        "modeling.Encoder.vocabulary_size = 7999",
+        r"^the corpus has 8000 word pieces; the model's vocabulary_size is 7999",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MISFITS)
+def test_a_corpus_that_cannot_fit_the_model_is_reported_with_the_recipe(parts, what):
+    lines, message = MISFITS[what]
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(parts(lines))
+
+
+@pytest.mark.parametrize(
+    "binding", ["training.prepare.tokenizer = 'some.model'", "training.pretrain.corpus = 'some/corpus'"]
+)
+def test_a_vocabulary_that_only_a_file_says_is_not_guessed(parts, binding):
+    config.ledger_of(parts("training.prepare.vocabulary_size = 8001", binding))
+
+
 def test_methods_are_found_in_the_source_through_bases_and_reexports():
     path = "rembed_keras.modeling.objectives.masked_lm_cost.masked_lm_entries"
     assert static_method("rembed_keras.modeling.MaskedLM", "ledger_entries") == path

@@ -1,0 +1,140 @@
+"""What a later file replaces goes with what was bound for it; what nothing uses is reported still."""
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.config.uses import is_within
+from rembed_keras.errors import UserError
+
+OPTIONS = 'include "recipes/options/coupled.gin"\n'
+LION = "training.pretrain.optimizer=@keras.optimizers.Lion"
+HEADER = "from __gin__ import dynamic_registration\nfrom rembed_keras import training\n"
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads a recipe of these lines, with bindings of the command line."""
+
+    def load(lines, *bindings):
+        path = tmp_path / "recipe.gin"
+        path.write_text(HEADER + lines, encoding="utf-8")
+        return config.load(str(path), bindings)
+
+    return load
+
+
+def dropped(recipe):
+    return {binding.key for binding, _ in recipe.dropped}
+
+
+ADAMW = {f"training.AdamW.{name}" for name in ("learning_rate", "weight_decay", "beta_2")}
+DECAY = {f"training.WarmupLinearDecay.{name}" for name in ("peak", "warmup_steps", "total_steps")}
+
+
+def test_an_optimizer_takes_its_bindings_with_it(load):
+    recipe = load(OPTIONS, LION)
+    assert dropped(recipe) == ADAMW | DECAY | {"LEARNING_RATE", "WARMUP_STEPS", "WEIGHT_DECAY"}
+    assert {by.key for _, by in recipe.dropped} == {"training.pretrain.optimizer"}
+    assert "AdamW" not in recipe.text() and "LEARNING_RATE" not in recipe.knobs()
+    assert config.ledger_of(recipe).total == config.ledger_of(load(OPTIONS)).total
+
+
+@pytest.mark.parametrize("name", ["adafactor", "galore", "lion", "muon", "schedule_free", "sgd"])
+def test_an_optimizers_file_after_anothers_is_enough(load, name):
+    both = load(f'{OPTIONS}include "gin/optimizers/{name}.gin"\n')
+    assert dropped(both) == ADAMW | (DECAY if name == "schedule_free" else set())
+    assert both.knobs()["LEARNING_RATE"]["value"] != 3e-3  # the other file's
+
+
+def test_the_flat_text_of_what_stays_is_a_recipe(load, tmp_path):
+    recipe = load(OPTIONS + 'include "gin/optimizers/lion.gin"\n')
+    (tmp_path / "flat.gin").write_text(recipe.text(), encoding="utf-8")
+    again = config.load(str(tmp_path / "flat.gin"))
+    assert again.text() == recipe.text() and not again.dropped
+
+
+def test_an_objective_and_stages_are_replaced_like_an_optimizer(load):
+    quickstart = 'include "recipes/quickstart.gin"\n'
+    late = load(quickstart + 'include "gin/objectives/late_masked_lm.gin"\n')
+    assert dropped(late) == {"modeling.MaskedLM.output_embedding_dim", "modeling.MaskedLM.coupling"}
+    short = load(quickstart, "training.run.stages=[@training.prepare]", "training.run.tasks=[]")
+    assert set(short.configuration()) <= {
+        *(f"training.run.{name}" for name in ("stages", "workdir", "strategy", "tasks")),
+        *(f"training.prepare.{name}" for name in ("text_dir", "vocabulary_size")),
+    }
+
+
+STRICT = {
+    "beside what replaces": (
+        OPTIONS,
+        [LION, "LEARNING_RATE=0.1"],
+        "command line: nothing uses LEARNING_RATE: training",
+    ),
+    "before what replaces": (
+        OPTIONS,
+        ["WARMUP_STEPS=3", LION],
+        r"WARMUP_STEPS: .*optimizer is @keras.* \(command line\)",
+    ),
+    "after another file": (
+        OPTIONS + 'include "gin/optimizers/lion.gin"\ntraining.AdamW.beta_1 = 0.5\n',
+        [],
+        r"recipe\.gin:5: nothing uses training\.AdamW\.beta_1: .* is @keras\.optimizers\.Lion \(.*lion\.gin:10\)",
+    ),
+    "on the command line": (
+        OPTIONS + 'include "gin/optimizers/lion.gin"\n',
+        ["training.AdamW.beta_2=0.5"],
+        r"command line: nothing uses training\.AdamW\.beta_2: ",
+    ),
+    "in the file that replaces": (
+        OPTIONS + "training.AdamW.beta_1 = 0.5\ntraining.pretrain.optimizer = @training.Muon\n",
+        [],
+        r"recipe\.gin:4: nothing uses training\.AdamW\.beta_1: training\.pretrain\.optimizer is @training\.Muon",
+    ),
+    "replaced twice": (
+        OPTIONS + 'include "gin/optimizers/lion.gin"\ntraining.AdamW.beta_1 = 0.5\n',
+        ["training.pretrain.optimizer=@training.Muon"],
+        r"recipe\.gin:5: nothing uses training\.AdamW\.beta_1: .* is @training\.Muon \(command line\)",
+    ),
+    "a typo": (OPTIONS + "LEARNING_RAT = 1\n", [LION], r"recipe\.gin:4: nothing uses LEARNING_RAT"),
+    "a parameter of what nothing used": (OPTIONS + "training.Muon.beta = 1.0\n", [LION], r":4: .*Muon"),
+}
+
+
+@pytest.mark.parametrize("what", STRICT)
+def test_what_is_bound_in_vain_is_reported_still(load, what):
+    lines, bindings, message = STRICT[what]
+    with pytest.raises(UserError, match=message):
+        load(lines, *bindings)
+
+
+def test_what_another_stage_uses_stays(load):
+    recipe = load('include "recipes/quickstart.gin"\n', LION)
+    assert not dropped(recipe)  # fine-tuning has AdamW too
+    assert recipe.configuration()["training.AdamW.beta_2"] == 0.98
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            "@keros.optimizers.Lion",
+            r"optimizer: keros in keros\.optimizers\.Lion is not imported; did you mean keras\?",
+        ),
+        ("@shutil.rmtree", r"shutil in shutil\.rmtree is not imported"),
+        ("@keras.saving.load_model", r"a recipe may not name keras\.saving\.load_model"),
+        ("@Lion", r"it must be a reference, with @"),
+    ],
+)
+def test_the_command_line_names_what_admitted_packages_have(load, value, message):
+    with pytest.raises(UserError, match=message):
+        load(OPTIONS, f"training.pretrain.optimizer={value}")
+
+
+def test_a_text_may_begin_with_at(load):
+    assert load(OPTIONS, "WORKDIR=@home").knobs()["WORKDIR"]["value"] == "@home"
+
+
+@pytest.mark.parametrize(("scope", "outer"), [("a/b", "a/b"), ("a/b", "a"), ("a", "")])
+def test_scopes_hold_inside(scope, outer):
+    assert is_within(scope, outer)
+    assert not is_within(f"x{scope}", outer or "y") and not is_within(outer, f"{scope}/c")
