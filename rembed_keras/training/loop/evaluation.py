@@ -184,7 +184,8 @@ def _shown(row):
     """What the progress line says of a row: scalars that are not of a language or another part."""
     own = {name: value for name, value in row.items() if isinstance(value, float) and name.count("/") < 2}
     own = {name: value for name, value in own.items() if not name.startswith("loss/")}
-    return " · ".join(f"held-out {name} {value:.3f}" for name, value in own.items())
+    ordered = sorted(own, key=lambda name: name != "loss")
+    return f"evaluation: {', '.join(f'{name} {own[name]:.3f}' for name in ordered)}"
 
 
 @contextlib.contextmanager
