@@ -74,8 +74,9 @@ class EvaluationData:
         )
         count = len(padded[1]) // size
         batches = grain.MapDataset.range(count).map(batch).to_iter_dataset(grain.ReadOptions(1, 2))
-        logs = model.evaluate(self.placement.feed(batches), steps=count, verbose=0, return_dict=True)
-        means = {key: float(value) for key, value in logs.items()}
+        model.evaluate(self.placement.feed(batches), steps=count, verbose=0)
+        # what `evaluate` returns of several workers is one step's loss
+        means = {key: float(value) for key, value in model.get_metrics_result().items()}
         return {key: value for key, value in means.items() if not ("/" in key and math.isnan(value))}
 
 
@@ -100,7 +101,8 @@ class Forward:
 def _tensorflow(model):
     import tensorflow as tf
 
-    return tf.function(lambda inputs: model(inputs, training=False))
+    function = tf.function(lambda inputs: model(inputs, training=False))
+    return lambda inputs: function(keras.tree.map_structure(tf.convert_to_tensor, inputs))  # of arrays it traces each
 
 
 def _jax(model):
