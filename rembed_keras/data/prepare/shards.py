@@ -73,7 +73,12 @@ def read_note(notes: Path, name: str) -> dict[str, dict[str, Any]] | None:
 
 
 def write_shard(
-    name: str, texts: Iterable[tuple[bool, str, str]], notes: Path, folder: Path, vocabulary: Tokenizer, threads: int = 1
+    name: str,
+    texts: Iterable[tuple[bool, str, str]],
+    notes: Path,
+    folder: Path,
+    vocabulary: Tokenizer,
+    threads: int = 1,
 ) -> dict[str, dict[str, Any]]:
     """Writes a shard, the counts of its pieces, and its note.
 

@@ -56,7 +56,7 @@ class EvaluationData:
         return self._made[id(owner)]
 
     def metrics(self, model: keras.Model, rows: tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]) -> dict:
-        """The objective's own metrics over some rows, without dropout: `loss`, `accuracy`, `loss/<language>` and others.
+        """The objective's own metrics over some rows, without dropout: `loss`, `accuracy`, `loss/<language>`, others.
 
         Args:
             model: the objective.
@@ -113,7 +113,9 @@ def _jax(model):
         return model.stateless_call(trained, others, inputs, training=False)[0]
 
     def call(inputs):
-        values = ([each.value for each in group] for group in (model.trainable_variables, model.non_trainable_variables))
+        values = (
+            [each.value for each in group] for group in (model.trainable_variables, model.non_trainable_variables)
+        )
         return outputs(*values, inputs)
 
     return call

@@ -154,7 +154,7 @@ class Checkpointer(keras.callbacks.Callback):
         save: called with the step.
         resume: called when `fit` has reset the running means, to put back those of an interrupted interval.
         must_stop: whether training is asked to stop.
-        is_best: whether the present step is the best so far, whose checkpoint stays.
+        is_best: whether a step is the best so far, whose checkpoint stays.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Checkpointer(keras.callbacks.Callback):
         save: Callable[[int], object],
         resume: Callable[[], None],
         must_stop: Callable[[], bool],
-        is_best: Callable[[], bool],
+        is_best: Callable[[int], bool],
     ):
         super().__init__()
         self.clock, self.every, self.save, self.resume, self.must_stop = clock, every, save, resume, must_stop
@@ -175,7 +175,7 @@ class Checkpointer(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         must_stop = self.must_stop()
-        if self.clock.is_due(self.every) or must_stop or self.model.stop_training or self.is_best():
+        if self.clock.is_due(self.every) or must_stop or self.model.stop_training or self.is_best(self.clock.step):
             settle(self.model)
             self.save(self.clock.step)
         if must_stop:

@@ -26,7 +26,6 @@ from rembed_keras.interop.tensors import Stored, Tensors
 from rembed_keras.modeling.saving.filling import Rows, fill
 from rembed_keras.training.distributed.meshes import whole
 
-
 BEST = "best.json"  # names the checkpoint of the best evaluation
 
 

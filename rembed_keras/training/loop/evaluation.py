@@ -20,7 +20,7 @@ from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.loop import restoring
 from rembed_keras.training.loop.callbacks import ProgressLine, StepClock, settle
 from rembed_keras.training.loop.divergence import seeds_of
-from rembed_keras.training.loop.workdir import Board, MetricsLog, NoBoard
+from rembed_keras.training.loop.workdir import Board, MetricsLog, NoBoard, Workdir
 
 RUN = "evaluation"  # in the log, and TensorBoard's folder
 Best: TypeAlias = Literal["lowest", "highest"]
@@ -63,18 +63,35 @@ class Evaluation:
         self.evaluators, self.every, self.data = evaluators, every, data
         self.keep_best, self.best_is = keep_best, best_is
         self.best: tuple[int, float] | None = None
+        self._rows: list[dict] = []
 
-    def resume(self, rows: Sequence[dict]) -> None:
-        """Finds the best of the rows so far."""
-        self.best = None
-        for row in rows:
+    def begin(self, workdir: Workdir, first_step: int) -> None:
+        """Rewinds the log to a step, and finds the best of the rows so far."""
+        self.best, self._rows = None, workdir.metrics.rewind(RUN, first_step)
+        for row in self._rows:
             self.compare(row)
+
+    def callbacks(
+        self,
+        clock: StepClock,
+        workdir: Workdir,
+        processes: Processes,
+        look: Callable[[], None],
+        shows: Sequence[ProgressLine],
+    ) -> "list[PeriodicEvaluation]":
+        """What evaluates in a training that has begun; arguments as of `PeriodicEvaluation`."""
+        board = workdir.board(RUN, self._rows)
+        return [PeriodicEvaluation(clock, self, processes, workdir.metrics, board, self._rows, look, shows)]
 
     def compare(self, row: dict) -> None:
         """Takes a row's value as the best, if it is."""
         value = row.get(self.keep_best) if self.keep_best is not None and row["step"] else None
         if value is not None and (self.best is None or _is_better(value, self.best[1], self.best_is)):
             self.best = row["step"], value
+
+    def is_best(self, step: int) -> bool:
+        """Whether a step is the best so far."""
+        return self.best_step == step
 
     @property
     def best_step(self) -> int | None:
@@ -99,10 +116,30 @@ class Evaluation:
         return found
 
 
+class NoEvaluation:
+    """What stands for an `Evaluation` where nothing is evaluated."""
+
+    best_step = None
+
+    def begin(self, workdir: Workdir, first_step: int) -> None:
+        """Does nothing."""
+
+    def callbacks(self, clock, workdir, processes, look, shows) -> "list[PeriodicEvaluation]":
+        """None."""
+        return []
+
+    def is_best(self, step: int) -> bool:
+        """No."""
+        return False
+
+
+NOTHING = NoEvaluation()
+
+
 def planned(
     evaluators: Sequence[Evaluator], every: Count | None, data: EvaluationData, keep_best: str | None, best_is: Best
-) -> Evaluation | None:
-    """What `Evaluation` makes of its arguments; None where there is no interval.
+) -> Evaluation | NoEvaluation:
+    """What `Evaluation` makes of its arguments; nothing is evaluated where there is no interval.
 
     Raises:
         UserError: if the best is to be kept of what is not evaluated, and as `Evaluation`.
@@ -110,7 +147,7 @@ def planned(
     if every is None:
         if keep_best is not None:
             raise UserError(f"keep_best is {keep_best!r} and EVAL_EVERY is None: set EVAL_EVERY to a number of steps")
-        return None
+        return NOTHING
     return Evaluation(evaluators, every, data, keep_best, best_is)
 
 
@@ -134,7 +171,7 @@ class PeriodicEvaluation(keras.callbacks.Callback):
         board: TensorBoard's curves of the evaluation.
         rows: the rows so far.
         look: ends a training that diverged.
-        progress: the progress line, where there is one.
+        shows: progress lines.
     """
 
     def __init__(
@@ -146,18 +183,18 @@ class PeriodicEvaluation(keras.callbacks.Callback):
         board: Board | NoBoard,
         rows: Sequence[dict],
         look: Callable[[], None],
-        progress: ProgressLine | None,
+        shows: Sequence[ProgressLine],
     ):
         super().__init__()
         self.clock, self.evaluation, self.processes = clock, evaluation, processes
         self.log, self.board, self.rows = log, board, rows
-        self.look, self.progress = look, progress
+        self.look, self.shows = look, shows
 
     def on_train_begin(self, logs=None):
         if self.clock.step == 0 and not self.rows:  # a mistake in an evaluator is found before anything is learnt
             self._evaluate()
-        elif self.rows and self.progress is not None:
-            self.progress.note(_shown(self.rows[-1]))
+        elif self.rows:
+            self._show(self.rows[-1])
 
     def on_train_batch_end(self, batch, logs=None):
         if self.clock.is_due(self.evaluation.every) or self.model.stop_training:
@@ -176,8 +213,11 @@ class PeriodicEvaluation(keras.callbacks.Callback):
         self.board.draw(row)
         self.evaluation.compare(row)
         self.clock.leave_out(time.monotonic() - begun)
-        if self.progress is not None:
-            self.progress.note(_shown(row), is_new=True)
+        self._show(row, is_new=True)
+
+    def _show(self, row, is_new=False):
+        for line in self.shows:
+            line.note(_shown(row), is_new)
 
 
 def _shown(row):
@@ -196,7 +236,9 @@ def unchanged(model) -> Iterator[None]:
     """
     settle(model)
     parts = [part for variable in restoring.running_of(model) for part in _local(variable)]
-    before = [np.array(keras.ops.convert_to_numpy(part)) if _is_numpy() else keras.ops.copy(part.value) for part in parts]
+    before = [
+        np.array(keras.ops.convert_to_numpy(part)) if _is_numpy() else keras.ops.copy(part.value) for part in parts
+    ]
     try:
         for variable in seeds_of(model):
             variable.assign(np.zeros(variable.shape, variable.dtype))

@@ -16,7 +16,7 @@ from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
-from rembed_keras.training.loop.evaluation import RUN, Evaluation, PeriodicEvaluation
+from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -36,7 +36,7 @@ def train(
     keep_checkpoint_every: int | None = None,
     coordinates: Callable | None = None,
     callbacks: Sequence[Callable] = (),
-    evaluation: Evaluation | None = None,
+    evaluation: Evaluation | NoEvaluation = NOTHING,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -70,9 +70,6 @@ def train(
     saves = _Saves(learner, own, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every, evaluation)
     first_step = saves.first_step
     check_folder(placement, folder, first_step)
-    evaluated = workdir.metrics.rewind(RUN, first_step) if evaluation else []
-    if evaluation:
-        evaluation.resume(evaluated)
     saves.load(run, steps)
     if first_step >= steps or saves.has_ended:
         return
@@ -107,21 +104,8 @@ def train(
 
     guard = DivergenceGuard(clock, run, log_every, keep)
     recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
-    evaluates: list[PeriodicEvaluation] = []
-    if evaluation:
-        curves = workdir.board(RUN, evaluated)
-        shown = progress if shows else None
-        evaluates = [
-            PeriodicEvaluation(
-                clock, evaluation, placement.processes, workdir.metrics, curves, evaluated, guard.look, shown
-            )
-        ]
-
-    def is_best():
-        return evaluation is not None and evaluation.best_step == clock.step
-
     with stopping_between_steps(lambda: clock.step > first_step) as signals:
-        checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop, is_best)
+        checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop, evaluation.is_best)
         try:
             with placement.scope():
                 learner.fit(
@@ -129,7 +113,11 @@ def train(
                     steps_per_epoch=steps - first_step,
                     shuffle=False,
                     verbose=0,
-                    callbacks=[clock, guard, *own.callbacks, recorder, *evaluates, checkpointer, *shows],
+                    callbacks=[
+                        *(clock, guard, *own.callbacks, recorder),
+                        *evaluation.callbacks(clock, workdir, placement.processes, guard.look, shows),
+                        *(checkpointer, *shows),
+                    ],
                 )
         finally:
             progress.bar.stop()
@@ -153,9 +141,9 @@ class _Saves:
         has_ended: whether a callback of the user's ended the training there.
     """
 
-    def __init__(self, learner, own, workdir, folder, keep, keep_every, every, evaluation=None):
+    def __init__(self, learner, own, workdir, folder, keep, keep_every, every, evaluation):
         self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
-        self.is_chief = workdir.is_chief
+        self.workdir, self.is_chief = workdir, workdir.is_chief
         self.policy = (keep, keep_every, every)
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
@@ -163,6 +151,7 @@ class _Saves:
 
     def load(self, run, steps):
         """Gives the learner what the newest checkpoint has, if there is one, and says so."""
+        self.evaluation.begin(self.workdir, self.first_step)
         if self.found is None:
             return
         found, optimizer = self.found, self.learner.optimizer
@@ -171,7 +160,7 @@ class _Saves:
         source = found.path / "optimizer.safetensors"
         checkpoints.assign_named(optimizer.named_variables(), found.arrays("optimizer"), source, "optimizer")
         if self.is_chief:
-            checkpoints.tidy(self.folder, found.step, *self.policy, self._best())
+            checkpoints.tidy(self.folder, found.step, *self.policy, self.evaluation.best_step)
             how = "resuming from" if found.step < steps and not self.has_ended else "done,"
             print(f"{run}: {how} {found.path}", flush=True)
 
@@ -192,11 +181,7 @@ class _Saves:
         named = learner.optimizer.named_variables()
         parts["optimizer"] = {name: checkpoints.read(variable) for name, variable in named.items()}
         if self.is_chief:
-            checkpoints.save(self.folder, step, parts, state, *self.policy, self._best())
-
-    def _best(self):
-        """The step of the best checkpoint; None if none is kept."""
-        return self.evaluation.best_step if self.evaluation else None
+            checkpoints.save(self.folder, step, parts, state, *self.policy, self.evaluation.best_step)
 
 
 def check_folder(placement: Placement, folder: Path, first_step: int) -> None:

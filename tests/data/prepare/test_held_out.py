@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import unicodedata
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ def test_more_is_held_out_of_a_higher_share():
     lines = [f"Paragraph {number}." for number in range(4000)]
     shares = (0.0, 0.01, 0.1, 0.9)
     held = [{line for line in lines if Cleaning(held_out=share).holds_out(line)} for share in shares]
-    assert all(fewer <= more for fewer, more in zip(held, held[1:], strict=False))
+    assert all(fewer <= more for fewer, more in pairwise(held))
     for share, own in zip(shares, held, strict=True):
         assert abs(len(own) - 4000 * share) <= 4 * math.sqrt(4000 * share * (1 - share))
 
@@ -145,8 +146,8 @@ def test_a_language_of_which_nothing_is_left_is_named_and_nothing_stays(tmp_path
     held = next(line for line in (f"Line {n} of text." for n in range(99)) if is_held_out(line))
     (tmp_path / "text/de.txt").write_text(held + "\n")
     (tmp_path / "text/en.txt").write_text(f"{held}\nOne.\nTwo.\nThree.\n")
+    cleaning = Cleaning(held_out=SHARE)
     with pytest.raises(UserError, match="held_out leaves no text of de to train on"):
-        cleaning = Cleaning(held_out=SHARE)
         prepare(tmp_path / "text", tmp_path / "made", tokenizer=corpus.tokenizer.path, cleaning=cleaning)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 

@@ -119,7 +119,9 @@ def test_training_is_as_if_nothing_were_evaluated(objective, held_out_corpus, te
 
 @pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="strategies are TensorFlow's")
-def test_two_replicas_train_as_if_nothing_were_evaluated_and_evaluate_as_one(held_out_corpus, texts, tmp_path, mirrored):
+def test_two_replicas_train_as_if_nothing_were_evaluated_and_evaluate_as_one(
+    held_out_corpus, texts, tmp_path, mirrored
+):
     evaluators = [HeldOutLoss(rows=10), BitextRetrieval(texts, 16)]
     learn(tmp_path / "without", held_out_corpus, strategy="mirrored")
     learn(tmp_path / "with", held_out_corpus, strategy="mirrored", eval_every=4, evaluators=evaluators)
@@ -178,7 +180,7 @@ def test_the_best_checkpoint_stays(held_out_corpus, tmp_path, monkeypatch):
     learn(tmp_path / "lowest", held_out_corpus, best_is="lowest", **usual)  # as when a later stage was killed
     assert kept(tmp_path / "lowest") == [4, 11]
     (tmp_path / "lowest/checkpoints/step-00000004/state.json").write_text("{}")
-    with pytest.raises(UserError, match="names step 4, of which .* has no checkpoint that is whole"):
+    with pytest.raises(UserError, match=r"names step 4, of which .* has no checkpoint that is whole"):
         checkpoints.best(tmp_path / "lowest/checkpoints")
 
 
@@ -191,12 +193,12 @@ def compiled(objective="masked_lm"):
 
 
 def test_held_out_loss_is_the_mean_over_masked_tokens(held_out_corpus):
-    """Against logits and float64; of 13 rows in batches of 4 the last one is padded."""
+    """Against logits and float64; of 15 rows in batches of 4 the last one is padded."""
     model, mixture = compiled(), make_mixture(held_out_corpus)
     data = EvaluationData(mixture, place("one_device", 4))
-    x, y, weights = mixture.held_out(rows=11)
-    assert len(y) == 13
-    found = HeldOutLoss(rows=11).evaluate(model, data)
+    x, y, weights = mixture.held_out(rows=14)
+    assert len(y) == 15
+    found = HeldOutLoss(rows=14).evaluate(model, data)
     logits = np.asarray(model.predict({name: x[name] for name in model.input}, verbose=0), np.float64)  # [N, P, V]
     shares = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     losses = -np.take_along_axis(shares, y[..., None], axis=-1)[..., 0]
@@ -221,11 +223,11 @@ def test_padding_the_last_batch_counts_nothing_and_draws_are_the_same_each_time(
         monkeypatch.setattr(mixture, "batch_size", size)
         data = EvaluationData(mixture, place("one_device", 4))
         with unchanged(model):
-            found.append(HeldOutLoss(rows=11).evaluate(model, data))
+            found.append(HeldOutLoss(rows=14).evaluate(model, data))
     assert found[0] == found[1]
     with unchanged(model):
         monkeypatch.setattr(mixture, "batch_size", 1)  # no padding
-        whole = HeldOutLoss(rows=11).evaluate(model, EvaluationData(mixture, place("one_device", 1)))
+        whole = HeldOutLoss(rows=14).evaluate(model, EvaluationData(mixture, place("one_device", 1)))
     assert found[2] == pytest.approx(whole, rel=1e-5)
 
 
@@ -246,7 +248,7 @@ def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
 MISTAKES = {
     "nothing": ({"evaluators": []}, "EVAL_EVERY is 4 and training.pretrain.evaluators lists nothing"),
     "a class": ({"evaluators": [HeldOutLoss]}, r"which has no evaluate\(model, data\): bind it with \(\)"),
-    "another thing": ({"evaluators": [dict()]}, "has no evaluate"),
+    "another thing": ({"evaluators": [{}]}, "has no evaluate"),
     "no interval": ({"eval_every": None, "keep_best": "loss"}, "keep_best is 'loss' and EVAL_EVERY is None"),
     "no steps": ({"eval_every": 0}, "EVAL_EVERY is 0; it must be a positive whole number"),
     "another scalar": ({"keep_best": "los"}, "keep_best is 'los', which no evaluator brings; did you mean loss"),
