@@ -10,6 +10,7 @@ from rembed_keras import cli
 from rembed_keras.config.backend import SETTINGS
 from rembed_keras.data import sample
 from rembed_keras.data.corpus import prepare
+from rembed_keras.data.prepare.cleaning import Cleaning
 
 ONEDNN = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 os.environ.setdefault(ONEDNN, SETTINGS[ONEDNN])  # as `rembed` does
@@ -29,6 +30,13 @@ def text_dir(tmp_path_factory):
 @pytest.fixture(scope="session")
 def corpus(text_dir, tmp_path_factory):
     return prepare(text_dir, tmp_path_factory.mktemp("prepared") / "corpus", vocabulary_size=900)
+
+
+@pytest.fixture(scope="session")
+def held_out_corpus(text_dir, tmp_path_factory):
+    """The same text, 15 % of its paragraphs held out."""
+    folder = tmp_path_factory.mktemp("held_out") / "corpus"
+    return prepare(text_dir, folder, vocabulary_size=900, cleaning=Cleaning(held_out=0.15))
 
 
 def write_tiny_task(folder):

@@ -21,6 +21,8 @@ KNOBS = {
     "SEED",
     "CHECKPOINT_EVERY",
     "LOG_EVERY",
+    "EVAL_EVERY",
+    "HELD_OUT",
     "STRATEGY",
     "WORKDIR",
 }
@@ -45,7 +47,7 @@ SMALL = {
 
 
 @pytest.fixture
-def small(text_dir, corpus, tmp_path):
+def small(text_dir, corpus, held_out_corpus, tmp_path):
     """Bindings of the command line that make a recipe small; its corpus is prepared already."""
     shutil.copytree(corpus.path, tmp_path / "run" / "corpus")
     write_tiny_task(tmp_path / "task")
@@ -76,6 +78,10 @@ def small(text_dir, corpus, tmp_path):
             del bound["training.prepare.text_dir"]
         if there.knobs()["COUPLING"]["value"] != "decoupled":  # one width for both
             knobs["OUTPUT_EMBEDDING_DIM"] = knobs["INPUT_EMBEDDING_DIM"]
+        if there.knobs()["EVAL_EVERY"]["value"] is not None:
+            shutil.rmtree(tmp_path / "run" / "corpus")
+            shutil.copytree(held_out_corpus.path, tmp_path / "run" / "corpus")
+            knobs |= {"EVAL_EVERY": 1, "HELD_OUT": held_out_corpus.manifest["settings"]["held_out"]}
         bound |= {key: value for key, value in knobs.items() if key in there.knobs()}
         bound |= {key: "(100,)" for key in there.configuration() if key.endswith("_cutoffs")}
         return [f"{key}={value}" for key, value in bound.items()]

@@ -35,6 +35,14 @@ from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
     metavar="0..1",
     help="Drop paragraphs of another language, from this probability.",
 )
+@click.option(
+    "--held-out",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="0..1",
+    help="Hold out this share of the paragraphs, for evaluation: no step trains on them.",
+)
 @click.option("--shard-megabytes", default=64.0, show_default=True, help="Megabytes of text per shard.")
 @click.option("--processes", type=WHOLE, help="Worker processes; one per core by default.")
 @click.option("--beam", metavar="OPTIONS", help="Run on Apache Beam, with these pipeline options.")
@@ -49,6 +57,7 @@ def prepare(
     deduplicate: bool,
     near_duplicates: float | None,
     language_threshold: float | None,
+    held_out: float,
     shard_megabytes: float,
     processes: int | None,
     beam: str | None,
@@ -63,7 +72,7 @@ def prepare(
     from rembed_keras.data.prepare.cleaning import Cleaning
 
     begun = time.monotonic()
-    cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold)
+    cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
     corpus = prepare_corpus(
         source,
         out_dir,

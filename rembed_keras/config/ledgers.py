@@ -34,6 +34,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         _check_rows(recipe, each)
     pretrain = pretraining(recipe)
     stage = recipe.arguments(pretrain)
+    _check_evaluation(recipe, pretrain, stage)
     if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
         return None
     encoder, model = (_within(pretrain, stage[name]) for name in ("encoder", "model"))
@@ -98,6 +99,29 @@ def _check_rows(recipe, stage):
             _check_length(arguments, recipe.arguments(encoder))
         except UserError as error:
             raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage, encoder))}") from None
+
+
+def _check_evaluation(recipe, pretrain, stage):
+    """Checks that what is evaluated in pre-training reads rows that the encoder takes, and text that is held out."""
+    every = stage.get("eval_every")
+    for item in (stage.get("evaluators") or ()) if every is not None else ():
+        evaluator = recipe.resolve(item)
+        if not isinstance(evaluator, Reference):
+            continue
+        own = _within(pretrain, evaluator)
+        if isinstance(stage.get("encoder"), Reference):
+            encoder = _within(pretrain, stage["encoder"])
+            try:
+                _check_length(recipe.arguments(own), recipe.arguments(encoder))
+            except UserError as error:
+                raise UserError(f"{own.selector}: {error}{recipe.places(str(error), (own, encoder))}") from None
+        prepared = [recipe.arguments(each) for each in stages(recipe) if each.target == PREPARE]
+        holds_out = stage.get("corpus") is not None or not prepared or any(each.get("held_out") for each in prepared)
+        if not holds_out and getattr(_imported(own.target), "needs_held_out", False):
+            raise UserError(
+                f"EVAL_EVERY is {every} and {own.selector} reads held-out text, of which HELD_OUT 0 leaves none: set "
+                "HELD_OUT to a share of the text, such as 0.01"
+            )
 
 
 def _check_length(data, sizes):

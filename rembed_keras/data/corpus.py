@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.manifest import check_manifest, shards_of
 from rembed_keras.data.prepare.beam import BeamWorkers
 from rembed_keras.data.prepare.cleaning import VERDICT_TITLES, VERDICTS, Cleaning
 from rembed_keras.data.prepare.jobs import Workers
@@ -32,31 +32,10 @@ from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 
-FORMATS = (1, 2)  # that can be read; in the first a language is one file of its own
-DTYPES = ("<u2", "<u4")  # of tokens
+_begin = attrgetter("begin")
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 OPEN_FILES = 256
 UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on a warning is printed
-
-
-class Shard(NamedTuple):
-    """Part of a language's stream: its file, its first block there, and the index of its first token."""
-
-    file: str
-    first_block: int
-    begin: int
-
-
-_begin = attrgetter("begin")
-
-
-def _shards(language):
-    """The shards of a language in the manifest, in order."""
-    found, begin = [], 0
-    for shard in language.get("shards") or [language]:
-        found.append(Shard(shard["file"], shard.get("first_block", 0), begin))
-        begin += shard["tokens"]
-    return found
 
 
 class Corpus:
@@ -68,7 +47,8 @@ class Corpus:
     Attributes:
         manifest: what `manifest.json` says.
         languages: names, sorted.
-        num_tokens: tokens of each language.
+        num_tokens: tokens of each language, to train on.
+        num_held_out: tokens that are held out, of the languages that have any.
         damage: the error about the shard that could not be read, for callers whom it reaches wrapped in another; or
             None.
 
@@ -82,12 +62,14 @@ class Corpus:
             self.manifest = read_json(self.path / "manifest.json")
         except UserError:
             raise UserError(f"{self.path} is not a prepared corpus: make one with `rembed prepare`") from None
-        if self.manifest.get("format") not in FORMATS:
-            raise UserError(f"corpus {self.path} was written by another version of rembed_keras: prepare it again")
-        _check(self.manifest, self.path / "manifest.json")
+        check_manifest(self.manifest, self.path / "manifest.json")
         self.languages: list[str] = sorted(self.manifest["languages"])
-        self.num_tokens: dict[str, int] = {name: self.manifest["languages"][name]["tokens"] for name in self.languages}
-        self._shards = {name: _shards(self.manifest["languages"][name]) for name in self.languages}
+        entries = self.manifest["languages"]
+        held_out = {name: entries[name]["held_out"] for name in self.languages if "held_out" in entries[name]}
+        self.num_tokens: dict[str, int] = {name: entries[name]["tokens"] for name in self.languages}
+        self.num_held_out: dict[str, int] = {name: held_out[name]["tokens"] for name in held_out}
+        self._shards = {name: shards_of(entries[name]) for name in self.languages}
+        self._held_out = {name: shards_of(held_out[name]) for name in held_out}
         self.damage: UserError | None = None
         self._block = lru_cache(CACHED_BLOCKS)(self._read_block)
         self._reader, self._opening = lru_cache(OPEN_FILES)(self._open), threading.Lock()
@@ -126,25 +108,36 @@ class Corpus:
         Raises:
             UserError: for a shard that is damaged there or missing.
         """
-        size, shards = self.num_tokens[language], self._shards[language]
+        return self._read(self._shards[language], self.num_tokens[language], start, count)
+
+    def held_out(self, language: str, start: int, count: int) -> np.ndarray:
+        """As `tokens`, of what is held out of a language: no step trains on it.
+
+        Args:
+            language: one of `num_held_out`.
+            start: as in `tokens`.
+            count: as in `tokens`.
+        """
+        return self._read(self._held_out[language], self.num_held_out[language], start, count)
+
+    def _read(self, shards, size, start, count):
         start, parts = start % size, []
         while count > 0:
-            shard = bisect_right(shards, start, key=_begin) - 1
-            block, offset = divmod(start - shards[shard].begin, BLOCK)
+            shard = shards[bisect_right(shards, start, key=_begin) - 1]
+            block, offset = divmod(start - shard.begin, BLOCK)
             try:
-                part = self._block(language, shard, block)[offset : offset + count]
+                part = self._block(shard, block)[offset : offset + count]
             except (RuntimeError, OSError):  # every record has a checksum in its file
-                self.damage = _damaged(self.path / shards[shard].file)
+                self.damage = _damaged(self.path / shard.file)
                 raise self.damage from None
             parts.append(part)
             start, count = (start + len(part)) % size, count - len(part)
         return np.concatenate(parts or [[]], dtype=np.int32, casting="unsafe")
 
-    def _read_block(self, language, shard, block):
-        file, first_block, _ = self._shards[language][shard]
+    def _read_block(self, shard, block):
         with self._opening:  # else many threads would each open a large file, and one handle would be kept
-            reader = self._reader(file)
-        return np.frombuffer(reader[first_block + block], dtype=self.manifest["dtype"])
+            reader = self._reader(shard.file)
+        return np.frombuffer(reader[shard.first_block + block], dtype=self.manifest["dtype"])
 
     def _open(self, file):
         from array_record.python.array_record_data_source import ArrayRecordDataSource
@@ -177,6 +170,8 @@ class Corpus:
             console.print(self._verdicts_table())
         tokens, size = sum(self.num_tokens.values()), self.tokenizer.vocabulary_size
         made = f"{tokens:,} tokens in {len(self.languages)} languages, vocabulary of {size:,}"
+        if self.num_held_out:
+            made += f"; {sum(self.num_held_out.values()):,} tokens are held out"
         console.out(f"{name}: {made}, in {seconds:.0f} s", highlight=False)
         for language, share in self.unknown_shares.items():
             if share > UNKNOWN:
@@ -211,38 +206,6 @@ class Corpus:
 
 def _damaged(path):
     return UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
-
-
-def _check(manifest, path):
-    """Validates a manifest before it is used: its files stand beside it, and token counts are possible."""
-    languages, files = manifest.get("languages"), manifest.get("files")
-    fault = (
-        not isinstance(files, dict)
-        or any(Path(name).name != name or name == ".." for name in files)
-        or manifest.get("dtype") not in DTYPES
-        or manifest.get("block") != BLOCK
-    )
-    if fault or not isinstance(languages, dict) or not languages:
-        raise UserError(f"{path} is damaged: remove the corpus and prepare it again")
-    for language, about in languages.items():
-        if not isinstance(about, dict) or not _is_stream(about, files):
-            raise UserError(f"{path} is damaged at {language}: remove the corpus and prepare it again")
-
-
-def _is_stream(about, files):
-    """Whether the entry of a language is consistent: its shards are listed files whose token counts add up."""
-    shards = about.get("shards") or [about]
-    if not isinstance(shards, list) or not all(isinstance(shard, dict) for shard in shards):
-        return False
-    counts = [
-        about.get("tokens"),
-        *(number for each in shards for number in (each.get("tokens"), each.get("first_block", 0))),
-    ]
-    if not all(type(count) is int and 0 <= count < 2**63 for count in counts) or not counts[0]:
-        return False
-    names = [shard.get("file") for shard in shards]
-    are_there = all(isinstance(name, str) and name in files for name in names)
-    return are_there and sum(shard["tokens"] for shard in shards) == counts[0]
 
 
 def prepare(

@@ -8,6 +8,7 @@ tokens attend within their own document only. Batch k does not need those before
 access and prefetching are Grain's; interleaving and shuffling are in `order`, a whole batch at once.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -90,9 +91,33 @@ class Mixture:
             `y` int32 [B, P] are the masked-token labels and `sample_weight` float32 [B, P] is 0 for empty slots.
         """
         languages, tokens = self._rows(step)
-        tokenizer = self.corpus.tokenizer
-        rng = np.random.default_rng((self.seed, step))
         count = [count for first, count in self._counts if first <= step][-1]
+        return self._batch(languages, tokens, count, np.random.default_rng((self.seed, step)))
+
+    def held_out(self, rows: Count) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """Rows of text that no step trains on, and their masks, by the seed: the same whenever they are asked for.
+
+        Args:
+            rows: how many in all, which languages share by their weights. Each has one at least, rounded up, and no
+                more than whole rows are held out of it, so there may be more or fewer.
+
+        Returns:
+            As `__getitem__`, with as many rows as there are, masked at the last rate of a schedule, language by
+            language; none of a language of which no whole row is held out.
+        """
+        languages, tokens = [], []
+        for i, (language, weight) in enumerate(zip(self.languages, self.weights, strict=True)):
+            there = self.corpus.num_held_out.get(language, 0) // self.sequence_length
+            for row in range(min(math.ceil(weight * rows), there)):
+                languages.append(i)
+                tokens.append(self.corpus.held_out(language, row * self.sequence_length, self.sequence_length))
+        rng = np.random.default_rng((self.seed, *b"held out"))
+        shape = (len(tokens), self.sequence_length)
+        return self._batch(np.array(languages, np.int64), np.reshape(tokens, shape), self._counts[-1][1], rng)
+
+    def _batch(self, languages, tokens, count, rng):
+        """Rows [B, S] of languages [B] as a batch, with so many masked tokens a row."""
+        tokenizer = self.corpus.tokenizer
         masked = mask_rows(tokens, count, rng, tokenizer, self.whole_word)
         empty = ((0, 0), (0, self.num_predictions - count))
         slots = (masked[name] for name in ("mask_positions", "mask_ids", "mask_weights"))

@@ -1,8 +1,9 @@
-"""Optional cleaning of text before tokenization: Unicode normalization, deduplication, language identification.
+"""Optional cleaning of text before tokenization: Unicode normalization, deduplication, language identification; and
+which paragraphs are held out.
 
 Everything here is about one paragraph: its normal form, the keys it is compared by, whether it is of its language. So
 the local preparation and Apache Beam's share their functions. What is dropped is defined by order, not by chance: of
-duplicate paragraphs of a language, the first in the text stays.
+duplicate paragraphs of a language, the first in the text stays; and what is held out follows from its text alone.
 """
 
 import hashlib
@@ -39,6 +40,7 @@ class Cleaning:
         language_threshold: greater than 0 and at most 1: a paragraph is dropped if it is of another language with at
             least this probability. Languages that the model does not know are not filtered. Needs py3langid, whose
             model knows 140 languages, from the extra `clean`.
+        held_out: share of the paragraphs that is held out: no step trains on them, and evaluation reads them.
 
     Raises:
         UserError: for a setting out of range, or a library that is not installed.
@@ -51,6 +53,7 @@ class Cleaning:
     deduplicate: bool = False
     near_duplicates: float | None = None
     language_threshold: float | None = None
+    held_out: float = 0.0
 
     def __post_init__(self):
         if self.unicode_form not in (None, *UNICODE_FORMS):
@@ -59,6 +62,8 @@ class Cleaning:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value <= 1):
                 raise UserError(f"{name} is {value!r}; it must be greater than 0 and at most 1")
+        if not (isinstance(self.held_out, int | float) and 0 <= self.held_out < 1):
+            raise UserError(f"held_out is {self.held_out!r}; it must be at least 0 and less than 1")
         if self.near_duplicates is not None:
             _library("rensa", "near-duplicates")
         if self.language_threshold is not None:
@@ -96,6 +101,22 @@ class Cleaning:
     def is_foreign(self, language: str, paragraph: str) -> bool:
         """Whether a paragraph is identified as another language than its own."""
         return self.language_threshold is not None and foreign(language, paragraph) >= self.language_threshold
+
+    def holds_out(self, paragraph: str) -> bool:
+        """Whether a paragraph is held out.
+
+        It follows from the paragraph's text, without case, compatibility forms and white space: of equal paragraphs, in
+        whatever languages, parts and corpora, all are held out or none. A higher share holds out those of a lower one.
+
+        >>> held = [n for n in range(1000) if Cleaning(held_out=0.1).holds_out(f"Paragraph {n}.")]
+        >>> len(held), Cleaning(held_out=0.1).holds_out(f" PARAGRAPH  {held[0]}. ")
+        (118, True)
+        """
+        if not self.held_out:
+            return False
+        text = " ".join(unicodedata.normalize("NFKC", paragraph).casefold().split())
+        drawn = hashlib.blake2b(text.encode("utf-8"), digest_size=8, person=b"held out").digest()
+        return int.from_bytes(drawn, "little") < self.held_out * 2**64
 
 
 def fingerprint(paragraph: str) -> int:

@@ -221,7 +221,7 @@ class _Making:
         names = sorted({language for count in counts for language in count})
         size = Tokenizer(self.model).vocabulary_size
         pieces = {name: np.zeros(size, np.int64) for name in names}
-        found: dict[str, dict] = {name: {"paragraphs": 0, "tokens": 0, "shards": []} for name in names}
+        found: dict[str, dict] = {name: _nothing() for name in names}
         for part in self.parts:
             for shard in shards.shard_names(part, self.notes):
                 note = shards.read_note(self.notes, shard)
@@ -229,20 +229,32 @@ class _Making:
                     continue
                 shards.add_counts(self.notes, shard, pieces)
                 for language, own in note.items():
-                    entry = {
-                        "file": f"{shard}.array_record",
-                        "first_block": own["first_block"],
-                        "tokens": own["tokens"],
-                    }
-                    found[language]["shards"].append(entry)
-                    found[language]["paragraphs"] += own["paragraphs"]
-                    found[language]["tokens"] += own["tokens"]
+                    _add(found[language], shard, own)
+                    if "held_out" in own:
+                        _add(found[language].setdefault("held_out", _nothing()), shard, own["held_out"])
+        for language, entry in found.items():
+            if not entry["tokens"]:
+                raise UserError(f"held_out leaves no text of {language} to train on: hold out less, or add text")
         if self.plan.cleaning.filters:
             for language, entry in found.items():
                 each = [count[language] for count in counts if language in count]
                 entry["verdicts"] = {verdict: sum(one[verdict] for one in each) for verdict in VERDICTS}
         np.save(self.corpus / "counts.npy", np.stack([pieces[name] for name in names]))
         return found
+
+
+def _nothing():
+    """The manifest's entry of a stream without text."""
+    return {"paragraphs": 0, "tokens": 0, "shards": []}
+
+
+def _add(stream, shard, own):
+    """Adds what a shard has of a stream to the stream's entry."""
+    if own["tokens"]:
+        entry = {"file": f"{shard}.array_record", "first_block": own["first_block"], "tokens": own["tokens"]}
+        stream["shards"].append(entry)
+        stream["paragraphs"] += own["paragraphs"]
+        stream["tokens"] += own["tokens"]
 
 
 def _train_tokenizer(lines, path, settings):

@@ -1,8 +1,8 @@
 """Shards: files of tokens, each written atomically by one process, and reused after a kill.
 
 A part's text is cut into shards of equal size, measured before cleaning. A shard has its languages one after another,
-each as one stream of documents, `[CLS] ... [SEP]`, cut into blocks of equal length. A note of its contents is written
-last: where there is a note, there is a shard.
+each as one stream of documents, `[CLS] ... [SEP]`, cut into blocks of equal length; after them come the streams of what
+is held out. A note of its contents is written last: where there is a note, there is a shard.
 """
 
 import io
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 
 BLOCK = 4096  # tokens a record
 CHUNK = 2000  # paragraphs that are tokenized together
+NOTHING = {"paragraphs": 0, "tokens": 0, "first_block": 0}
 
 
 def write_part(
@@ -46,9 +48,9 @@ def write_part(
     names = shard_names(part, notes)
     tokens = 0
     for number, group in groupby(kept(part, notes, cleaning), lambda each: each[0] // shard_bytes):
-        texts = ((language, paragraph) for _, language, paragraph in group)
+        texts = ((cleaning.holds_out(paragraph), language, paragraph) for _, language, paragraph in group)
         note = read_note(notes, names[number]) or write_shard(names[number], texts, notes, folder, vocabulary, threads)
-        tokens += sum(each["tokens"] for each in note.values())
+        tokens += sum(each["tokens"] + each.get("held_out", NOTHING)["tokens"] for each in note.values())
     return tokens
 
 
@@ -64,37 +66,48 @@ def _load(path, *_):
     return Tokenizer(path)
 
 
-def read_note(notes: Path, name: str) -> dict[str, dict[str, int]] | None:
+def read_note(notes: Path, name: str) -> dict[str, dict[str, Any]] | None:
     """The note of a shard, see `write_shard`; None if it is not there."""
     path = notes / f"{name}.shard.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def write_shard(
-    name: str, texts: Iterable[tuple[str, str]], notes: Path, folder: Path, vocabulary: Tokenizer, threads: int = 1
-) -> dict[str, dict[str, int]]:
+    name: str,
+    texts: Iterable[tuple[bool, str, str]],
+    notes: Path,
+    folder: Path,
+    vocabulary: Tokenizer,
+    threads: int = 1,
+) -> dict[str, dict[str, Any]]:
     """Writes a shard, the counts of its pieces, and its note.
 
     Args:
         name: of its files, without their endings.
-        texts: languages and paragraphs, in order.
+        texts: paragraphs in order, each after whether it is held out and its language.
         notes: folder of notes, and of unfinished files.
         folder: of the shards.
         vocabulary: the tokenizer.
         threads: of tokenization.
 
     Returns:
-        The note: for each language its "paragraphs", "tokens", and the index of its "first_block".
+        The note: for each language its "paragraphs", "tokens", and the index of its "first_block"; and "held_out",
+        the same of what is held out, where something is.
     """
     dtype = token_type(vocabulary)
     streams, paragraphs = _tokenize(texts, vocabulary, threads, dtype)
-    whole = {language: np.concatenate(streams.pop(language)) for language in sorted(streams)}
+    whole = {stream: np.concatenate(streams.pop(stream)) for stream in sorted(streams)}  # what is held out comes last
     writing = notes / f"{name}.shard.writing"
     _write_blocks(writing, whole.values())
-    languages, counts, first = {}, {}, 0
-    for language, stream in whole.items():
-        languages[language] = {"paragraphs": paragraphs[language], "tokens": len(stream), "first_block": first}
+    languages: dict[str, dict[str, Any]] = {language: dict(NOTHING) for language in sorted({each for _, each in whole})}
+    counts, first = {language: np.zeros((2, 0), np.int64) for language in languages}, 0
+    for (is_held_out, language), stream in whole.items():
+        about = {"paragraphs": paragraphs[is_held_out, language], "tokens": len(stream), "first_block": first}
         first += -(-len(stream) // BLOCK)
+        if is_held_out:
+            languages[language]["held_out"] = about
+            continue
+        languages[language] |= about
         counted = np.bincount(stream, minlength=vocabulary.vocabulary_size)
         pieces = np.flatnonzero(counted)
         counts[language] = np.stack([pieces, counted[pieces]])
@@ -126,22 +139,22 @@ def token_type(vocabulary: Tokenizer) -> np.dtype:
 
 
 def _tokenize(texts, vocabulary, threads, dtype):
-    """The tokens of each language, in chunks, and its number of paragraphs."""
-    streams: dict[str, list[np.ndarray]] = defaultdict(list)
-    paragraphs: dict[str, int] = defaultdict(int)
-    for language, own in _chunks(texts):
-        streams[language].append(vocabulary.encode_documents(own, threads).astype(dtype))
-        paragraphs[language] += len(own)
+    """The tokens of each stream, in chunks, and its number of paragraphs; see `_chunks`."""
+    streams: dict[tuple[bool, str], list[np.ndarray]] = defaultdict(list)
+    paragraphs: dict[tuple[bool, str], int] = defaultdict(int)
+    for stream, own in _chunks(texts):
+        streams[stream].append(vocabulary.encode_documents(own, threads).astype(dtype))
+        paragraphs[stream] += len(own)
     return streams, paragraphs
 
 
-def _chunks(texts) -> Iterator[tuple[str, list[str]]]:
-    """Yields chunks of a few thousand texts, grouped by language."""
+def _chunks(texts) -> Iterator[tuple[tuple[bool, str], list[str]]]:
+    """Yields chunks of a few thousand texts, grouped by whether they are held out and their language."""
     texts = iter(texts)
     while chunk := list(islice(texts, CHUNK)):
         own = defaultdict(list)
-        for language, paragraph in chunk:
-            own[language].append(paragraph)
+        for is_held_out, language, paragraph in chunk:
+            own[is_held_out, language].append(paragraph)
         yield from own.items()
 
 

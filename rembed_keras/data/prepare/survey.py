@@ -198,12 +198,12 @@ def every_nth(
         steps: by language, how many of its paragraphs are kept in the parts before, and n: each n-th is taken.
 
     Returns:
-        The paragraphs, by language.
+        The paragraphs, by language, without those that are held out.
     """
     taken: dict[str, list[str]] = {language: [] for language in steps}
     numbers = {language: before for language, (before, _) in steps.items()}
     for _, language, paragraph in kept(part, folder, cleaning):
-        if numbers[language] % steps[language][1] == 0:
+        if numbers[language] % steps[language][1] == 0 and not cleaning.holds_out(paragraph):
             taken[language].append(paragraph)
         numbers[language] += 1
     return taken

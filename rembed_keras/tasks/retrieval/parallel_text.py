@@ -104,6 +104,18 @@ def precision_at_1(queries: np.ndarray, candidates: np.ndarray) -> tuple[float, 
     return hits_at_1(-distance)
 
 
+def precisions(
+    sentences: keras.Model, text: ParallelText, tokenizer: Tokenizer, sequence_length: int
+) -> dict[str, tuple[float, float]]:
+    """Precision@1 from the pivot and into it, by language; arguments as of `embed`."""
+    vectors = embed(sentences, text, tokenizer, sequence_length)
+    found = {}
+    for language in text.languages:
+        rows = text.pairs(language)
+        found[language] = precision_at_1(vectors[text.pivot][rows], vectors[language][rows])
+    return found
+
+
 def hits_at_1(similarity: np.ndarray) -> tuple[float, float]:
     """Share of rows, and of columns, of a similarity [N, N] whose diagonal is largest; a tie counts as its expected
     value under random choice."""

@@ -50,6 +50,10 @@ class StepClock(keras.callbacks.Callback):
         """Whether the present step is one of every so many, or the last."""
         return self.step % every == 0 or self.step == self.last_step
 
+    def leave_out(self, seconds: float) -> None:
+        """Leaves out of all paces some seconds that passed between two steps."""
+        self._marks = [(then + seconds, step) for then, step in self._marks]
+
     def tokens_per_second(self) -> float:
         """Tokens per second since the last call, compilation left out; NaN before there is a pace."""
         now, (then, step) = time.monotonic(), self._marks[-1]
@@ -150,6 +154,7 @@ class Checkpointer(keras.callbacks.Callback):
         save: called with the step.
         resume: called when `fit` has reset the running means, to put back those of an interrupted interval.
         must_stop: whether training is asked to stop.
+        is_best: whether a step is the best so far, whose checkpoint stays.
     """
 
     def __init__(
@@ -159,16 +164,18 @@ class Checkpointer(keras.callbacks.Callback):
         save: Callable[[int], object],
         resume: Callable[[], None],
         must_stop: Callable[[], bool],
+        is_best: Callable[[int], bool],
     ):
         super().__init__()
         self.clock, self.every, self.save, self.resume, self.must_stop = clock, every, save, resume, must_stop
+        self.is_best = is_best
 
     def on_epoch_begin(self, epoch, logs=None):
         self.resume()
 
     def on_train_batch_end(self, batch, logs=None):
         must_stop = self.must_stop()
-        if self.clock.is_due(self.every) or must_stop or self.model.stop_training:
+        if self.clock.is_due(self.every) or must_stop or self.model.stop_training or self.is_best(self.clock.step):
             settle(self.model)
             self.save(self.clock.step)
         if must_stop:
@@ -186,6 +193,7 @@ class ProgressLine(keras.callbacks.Callback):
     def __init__(self, clock: StepClock, title: str):
         super().__init__()
         self.clock, self.title = clock, title
+        self.noted = ""
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=12),
@@ -205,12 +213,18 @@ class ProgressLine(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self.bar.stop()
 
+    def note(self, text: str, is_new: bool = False) -> None:
+        """Shows a text beside every row from now on; a new one also by itself where there is no terminal."""
+        self.noted = text
+        if is_new and self.bar.disable:
+            print(f"{self.title} {self.clock.step}/{self.clock.last_step} · {text}", flush=True)
+
     def show(self, row: dict) -> None:
         """Shows a row of the log."""
         left = self.clock.seconds_left()
         loss = "?" if row["loss"] is None else f"{row['loss']:.3f}"
         rate = f"loss {loss} · {row['tokens_per_second']:,.0f} tokens/s · {_clock_face(left)} left"
-        self.bar.update(self.task, rate=rate)
+        self.bar.update(self.task, rate=f"{rate} · {self.noted}" if self.noted else rate)
         if self.bar.disable:
             print(
                 f"{self.title} {row['step']}/{self.clock.last_step} · {rate}",

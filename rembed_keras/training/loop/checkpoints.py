@@ -26,6 +26,8 @@ from rembed_keras.interop.tensors import Stored, Tensors
 from rembed_keras.modeling.saving.filling import Rows, fill
 from rembed_keras.training.distributed.meshes import whole
 
+BEST = "best.json"  # names the checkpoint of the best evaluation
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -55,6 +57,7 @@ def save(
     keep: Count = 2,
     keep_every: Count | None = None,
     every: Count = 1,
+    best: int | None = None,
 ) -> Path:
     """Writes a checkpoint whole, then removes old ones.
 
@@ -67,6 +70,7 @@ def save(
         keep_every: checkpoints of these steps, and their multiples, stay too.
         every: steps between checkpoints; one of another step, which training that was asked to stop has left, does not
             stay once there is a newer one.
+        best: the step whose checkpoint stays because it is the best; `best.json` says which.
 
     Returns:
         The checkpoint's folder.
@@ -74,7 +78,7 @@ def save(
     Raises:
         UserError: if it cannot be written; nothing of it is left then, and older checkpoints stay.
     """
-    target = folder / f"step-{step:08d}"
+    target = folder / _name(step)
     writing = folder / f".writing-{target.name}"
     _remove_stale(folder)
     try:
@@ -88,11 +92,18 @@ def save(
         raise UserError(f"checkpoint {target} cannot be written: {error}") from None
     finally:
         shutil.rmtree(writing, ignore_errors=True)
-    tidy(folder, step, keep, keep_every, every)
+    tidy(folder, step, keep, keep_every, every, best)
     return target
 
 
-def tidy(folder: Path, step: int, keep: Count = 2, keep_every: Count | None = None, every: Count = 1) -> None:
+def tidy(
+    folder: Path,
+    step: int,
+    keep: Count = 2,
+    keep_every: Count | None = None,
+    every: Count = 1,
+    best: int | None = None,
+) -> None:
     """Removes what does not stay beside a step's checkpoint, and what a process that was killed has left.
 
     Args:
@@ -101,6 +112,7 @@ def tidy(folder: Path, step: int, keep: Count = 2, keep_every: Count | None = No
         keep: as in `save`.
         keep_every: as in `save`.
         every: as in `save`.
+        best: as in `save`.
 
     Raises:
         UserError: for a number that is not positive; nothing is removed then.
@@ -108,16 +120,46 @@ def tidy(folder: Path, step: int, keep: Count = 2, keep_every: Count | None = No
     check_counts({"keep_checkpoints": keep, "keep_checkpoint_every": 1 if keep_every is None else keep_every})
     there = {int(path.name.removeprefix("step-")): path for path in folder.glob("step-*")}
     regular = sorted(number for number in there if number == step or (number < step and number % every == 0))
-    stay = {step, *regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
+    stay = {step, best, *regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
+    if best is not None:
+        _note_best(folder, best)
     _remove_stale(folder)
     for number in there.keys() - stay:
         there[number].rename(folder / f".writing-{there[number].name}")  # there whole or not at all
     _remove_stale(folder)
 
 
+def _note_best(folder, step):
+    writing = folder / ".writing-best.json"
+    writing.write_text(json.dumps({"step": step, "checkpoint": _name(step)}), encoding="utf-8")
+    os.replace(writing, folder / BEST)
+
+
+def _name(step):
+    return f"step-{step:08d}"
+
+
+def best(folder: Path) -> Checkpoint | None:
+    """The checkpoint of the best evaluation, as far as `pretrain`'s `keep_best` keeps it; None if it kept none.
+
+    Raises:
+        UserError: if it is damaged or gone.
+    """
+    if not (folder / BEST).exists():
+        return None
+    step = read_json(folder / BEST).get("step")
+    found = next((found for found in newest_first(folder, lambda line: None) if found.step == step), None)
+    if found is None:
+        raise UserError(f"{folder / BEST} names step {step}, of which {folder} has no checkpoint that is whole")
+    return found
+
+
 def _remove_stale(folder):
     for stale in folder.glob(".writing-*"):
-        shutil.rmtree(stale)
+        if stale.is_dir():
+            shutil.rmtree(stale)
+        else:
+            stale.unlink()
 
 
 def _write(folder, step, parts, state):

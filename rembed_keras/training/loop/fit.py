@@ -16,6 +16,7 @@ from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
+from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -35,6 +36,7 @@ def train(
     keep_checkpoint_every: int | None = None,
     coordinates: Callable | None = None,
     callbacks: Sequence[Callable] = (),
+    evaluation: Evaluation | NoEvaluation = NOTHING,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -57,6 +59,7 @@ def train(
         coordinates: says of a step, from 1, and its batch how to have that batch again; None keeps nothing of a step
             that diverged.
         callbacks: make the user's callbacks of this training; see `own_callbacks`.
+        evaluation: what is evaluated on the way; nothing by default.
 
     Raises:
         UserError: for checkpoints of another model.
@@ -64,7 +67,7 @@ def train(
         Interrupted: if it was asked to stop.
     """
     own = OwnCallbacks(callbacks)
-    saves = _Saves(learner, own, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every)
+    saves = _Saves(learner, own, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every, evaluation)
     first_step = saves.first_step
     check_folder(placement, folder, first_step)
     saves.load(run, steps)
@@ -102,7 +105,7 @@ def train(
     guard = DivergenceGuard(clock, run, log_every, keep)
     recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
     with stopping_between_steps(lambda: clock.step > first_step) as signals:
-        checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop)
+        checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop, evaluation.is_best)
         try:
             with placement.scope():
                 learner.fit(
@@ -110,7 +113,11 @@ def train(
                     steps_per_epoch=steps - first_step,
                     shuffle=False,
                     verbose=0,
-                    callbacks=[clock, guard, *own.callbacks, recorder, checkpointer, *shows],
+                    callbacks=[
+                        *(clock, guard, *own.callbacks, recorder),
+                        *evaluation.callbacks(clock, workdir, placement.processes, guard.look, shows),
+                        *(checkpointer, *shows),
+                    ],
                 )
         finally:
             progress.bar.stop()
@@ -134,9 +141,9 @@ class _Saves:
         has_ended: whether a callback of the user's ended the training there.
     """
 
-    def __init__(self, learner, own, workdir, folder, keep, keep_every, every):
-        self.learner, self.own, self.folder = learner, own, folder
-        self.is_chief = workdir.is_chief
+    def __init__(self, learner, own, workdir, folder, keep, keep_every, every, evaluation):
+        self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
+        self.workdir, self.is_chief = workdir, workdir.is_chief
         self.policy = (keep, keep_every, every)
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
@@ -144,6 +151,7 @@ class _Saves:
 
     def load(self, run, steps):
         """Gives the learner what the newest checkpoint has, if there is one, and says so."""
+        self.evaluation.begin(self.workdir, self.first_step)
         if self.found is None:
             return
         found, optimizer = self.found, self.learner.optimizer
@@ -152,28 +160,28 @@ class _Saves:
         source = found.path / "optimizer.safetensors"
         checkpoints.assign_named(optimizer.named_variables(), found.arrays("optimizer"), source, "optimizer")
         if self.is_chief:
-            checkpoints.tidy(self.folder, found.step, *self.policy)
+            checkpoints.tidy(self.folder, found.step, *self.policy, self.evaluation.best_step)
             how = "resuming from" if found.step < steps and not self.has_ended else "done,"
             print(f"{run}: {how} {found.path}", flush=True)
 
     def resume(self):
         """Gives the learner what `fit` resets at its start."""
         if self.found:
-            for variable, value in zip(_running(self.learner), self.found.state["running"], strict=True):
+            for variable, value in zip(restoring.running_of(self.learner), self.found.state["running"], strict=True):
                 variable.assign(value)
             self.own.resume(self.found.state.get("callbacks", []))
 
     def save(self, step):
         """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes."""
         learner = self.learner
-        running = [checkpoints.read(variable).tolist() for variable in _running(learner)]
+        running = [checkpoints.read(variable).tolist() for variable in restoring.running_of(learner)]
         state = {"running": running} | restoring.state_of(learner)
         state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training)}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(learner).items()}
         named = learner.optimizer.named_variables()
         parts["optimizer"] = {name: checkpoints.read(variable) for name, variable in named.items()}
         if self.is_chief:
-            checkpoints.save(self.folder, step, parts, state, *self.policy)
+            checkpoints.save(self.folder, step, parts, state, *self.policy, self.evaluation.best_step)
 
 
 def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
@@ -199,10 +207,3 @@ def _check_dtype(found, model):
             f"{found.path} was trained with dtype {names[0]} and the encoder's is {names[1]} now: bind the encoder's "
             "dtype, or set Keras's dtype policy back"
         )
-
-
-def _running(learner):
-    """What a step changes besides those: states of random generators, and means of the open interval."""
-    weights = {id(weight) for weight in learner.weights}
-    running = {id(variable): variable for variable in (*learner.variables, *learner.metrics_variables)}
-    return [variable for key, variable in running.items() if key not in weights]

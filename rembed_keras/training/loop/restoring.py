@@ -153,6 +153,13 @@ def parts_of(model, is_whole: bool | None = None) -> dict[str, list]:
     return {"encoder": [weight for weight in model.encoder.weights if id(weight) in own], "head": head}
 
 
+def running_of(model) -> list:
+    """What a step changes besides weights: states of random generators, and means of the open interval of the log."""
+    weights = {id(weight) for weight in model.weights}
+    running = {id(variable): variable for variable in (*model.variables, *model.metrics_variables)}
+    return [variable for key, variable in running.items() if key not in weights]
+
+
 def state_of(model) -> dict:
     """What a checkpoint says of a model: "model", its configuration, and "start", where the weights not in it are."""
     state = {"model": keras.saving.serialize_keras_object(model)}

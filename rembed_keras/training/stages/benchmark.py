@@ -50,7 +50,7 @@ def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Co
     tokens = batches.batch_size * batches.sequence_length
     reading = _reading_rate(batches) * tokens
     begun = time.perf_counter()
-    pretrain(workdir, steps=1 + steps, log_every=1, checkpoint_every=1 + steps)
+    pretrain(workdir, steps=1 + steps, log_every=1, checkpoint_every=1 + steps, eval_every=None, keep_best=None)
     seconds = time.perf_counter() - begun
     if not workdir.is_chief:
         return

@@ -21,6 +21,7 @@ def prepare(
     deduplicate: bool = False,
     near_duplicates: Share | None = None,
     language_threshold: Share | None = None,
+    held_out: Share = 0.0,
     shard_megabytes: Rate = 64,
     processes: Count | None = None,
 ) -> None:
@@ -35,10 +36,11 @@ def prepare(
         byte_fallback: whether a trained tokenizer spells rare characters as bytes, instead of [UNK].
         normalization: what a trained tokenizer does to text first; see `data.tokenizer.train_tokenizer`.
         unicode_form: "NFC" or "NFKC" to bring text into that form first; see `data.cleaning.Cleaning` for this and the
-            next three.
+            next four.
         deduplicate: whether of equal paragraphs of a language the first alone stays.
         near_duplicates: how like an earlier paragraph one must be to go, up to 1; None to keep all.
         language_threshold: how likely of another language one must be to go, up to 1; None to keep all.
+        held_out: share of the paragraphs that no step trains on, for evaluation.
         shard_megabytes: of text a file of tokens; the tokens are the same whatever it is.
         processes: how many at once; one for each core by default.
 
@@ -46,7 +48,7 @@ def prepare(
         UserError: for text or a tokenizer that cannot be used.
     """
     begun = time.monotonic()
-    cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold)
+    cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
     corpus = prepare_corpus(
         text_dir,
         workdir.corpus,

@@ -11,6 +11,8 @@ from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
+from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
+from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
@@ -32,6 +34,10 @@ def pretrain(
     keep_checkpoints: Count = 2,
     keep_checkpoint_every: Count | None = None,
     callbacks: Sequence[Callable] = (),
+    eval_every: Count | None = None,
+    evaluators: Sequence[Evaluator] = (),
+    keep_best: str | None = None,
+    best_is: Best = "lowest",
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
     seed: Seed = 0,
@@ -53,12 +59,18 @@ def pretrain(
         keep_checkpoints: how many of the newest checkpoints stay on disk.
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too, for `trace_retrieval`.
         callbacks: make callbacks of Keras's or of your own, without (); see `loop.own_callbacks`.
+        eval_every: steps between evaluations; None evaluates nothing.
+        evaluators: what is evaluated; see `evaluators.evaluator`.
+        keep_best: a scalar of theirs, such as "loss": the checkpoint of its best step so far stays, which
+            `checkpoints/best.json` names; None keeps none.
+        best_is: whether its "lowest" or "highest" value is the best.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
         seed: of the initial weights and of dropout; the data has a seed of its own.
 
     Raises:
-        UserError: for a corpus that is missing or does not fit the model, or checkpoints of another model.
+        UserError: for a corpus that is missing or does not fit the model, checkpoints of another model, or an
+            evaluation without evaluators or held-out text.
     """
     check_counts({"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every})
     every = 1 if keep_checkpoint_every is None else keep_checkpoint_every
@@ -66,6 +78,7 @@ def pretrain(
     check_counts({"SEED": seed}, "Seed")
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size, jit_compile)
+    evaluation = planned(evaluators, eval_every, EvaluationData(batches, placement), keep_best, best_is)
     keras.utils.set_random_seed(seed)
     with placement.scope():
         learner = model(encoder())
@@ -89,6 +102,7 @@ def pretrain(
             keep_checkpoints=keep_checkpoints,
             keep_checkpoint_every=keep_checkpoint_every,
             callbacks=callbacks,
+            evaluation=evaluation,
             coordinates=lambda step, batch: _coordinates(batches, step, batch),
         )
     except Exception:

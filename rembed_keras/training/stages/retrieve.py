@@ -10,7 +10,7 @@ from rembed_keras.analysis.reports.score_plots import draw_curves
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, Seed
 from rembed_keras.tasks.baselines import tfidf_similarity
-from rembed_keras.tasks.retrieval.parallel_text import ParallelText, embed, hits_at_1, precision_at_1, sentence_encoder
+from rembed_keras.tasks.retrieval.parallel_text import ParallelText, hits_at_1, precisions, sentence_encoder
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
@@ -49,7 +49,7 @@ def retrieve(
     for text in texts:
         scores: list[Score] = []
         for system, model in sentences.items():
-            found = _precisions(model, text, initial.tokenizer, sequence_length)
+            found = precisions(model, text, initial.tokenizer, sequence_length)
             for language in text.languages:
                 scores += _both_ways(text, language, found[language], seed, system)
         for language in text.languages:
@@ -90,8 +90,8 @@ def trace_retrieval(
         step = found.step if found else 0
         tokens = int(step * tokens_per_step)
         for text in texts:
-            precisions = _precisions(sentences, text, corpus.tokenizer, sequence_length)
-            mean = float(np.mean([precisions[name] for name in text.languages if name in corpus.languages]))
+            found_at = precisions(sentences, text, corpus.tokenizer, sequence_length)
+            mean = float(np.mean([found_at[name] for name in text.languages if name in corpus.languages]))
             points.append({"text": text.name, "step": step, "tokens": tokens, "P@1": mean})
             curves[text.name].append((tokens / 1e6, 100 * mean))
     write_atomically(workdir.path / "retrieval.json", json.dumps(points, indent=1))
@@ -102,16 +102,6 @@ def trace_retrieval(
         y="bitext retrieval, precision@1 in % (languages read)",
     )
     print(f"retrieval against tokens: {workdir.path / 'retrieval.png'}", flush=True)
-
-
-def _precisions(sentences, text, tokenizer, sequence_length):
-    """P@1 from and into the pivot, by language."""
-    vectors = embed(sentences, text, tokenizer, sequence_length)
-    found = {}
-    for language in text.languages:
-        rows = text.pairs(language)
-        found[language] = precision_at_1(vectors[text.pivot][rows], vectors[language][rows])
-    return found
 
 
 def _both_ways(text, language, found, seed, system):

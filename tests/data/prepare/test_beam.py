@@ -17,6 +17,7 @@ from rembed_keras.errors import UserError
 ROOT = Path(__file__).parents[3]
 PYTHON = Path(os.environ.get("BEAM_PYTHON", ROOT / ".venv-beam" / "bin" / "python"))
 CLEANING = {"unicode_form": "NFC", "deduplicate": True, "near_duplicates": 0.7, "language_threshold": 0.9}
+HELD_OUT = 0.2
 
 
 def has_beam():
@@ -46,12 +47,13 @@ def test_beam_makes_the_same_corpus_without_tensorflow(text_dir, corpus, tmp_pat
         tmp_path / "text",
         tmp_path / "local",
         tokenizer=corpus.tokenizer.path,
-        cleaning=Cleaning(**CLEANING),
+        cleaning=Cleaning(**CLEANING, held_out=HELD_OUT),
         shard_megabytes=0.01,
     )
     counts = [sum(each[verdict] for each in local.verdicts.values()) for verdict in VERDICTS]
     assert all(counts), counts  # every verdict has its case
     flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
+    flags += [f"--held-out={HELD_OUT}"]
     command = [PYTHON, "-m", "rembed_keras", "prepare", tmp_path / "text", tmp_path / "beam"]
     command += ["--beam=--runner=DirectRunner"]
     command += ["--tokenizer", corpus.tokenizer.path, "--shard-megabytes", "0.01", *flags]

@@ -17,6 +17,7 @@ import pytest
 
 from rembed_keras.data.corpus import Corpus, prepare
 from rembed_keras.data.prepare import jobs
+from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.preparation import staging_folder
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
@@ -27,7 +28,9 @@ SHARD = 0.008  # megabytes
 PREPARE = (
     "import sys; from rembed_keras.data.prepare import jobs; jobs.LEAST = 10_000\n"
     "from rembed_keras.data.corpus import prepare\n"
-    f"prepare(*sys.argv[1:3], tokenizer=sys.argv[3], shard_megabytes={SHARD}, processes=2)"
+    "from rembed_keras.data.prepare.cleaning import Cleaning\n"
+    "settings = {'tokenizer': sys.argv[3], 'cleaning': Cleaning(held_out=float(sys.argv[4])), 'processes': 2}\n"
+    f"prepare(*sys.argv[1:3], shard_megabytes={SHARD}, **settings)"
 )
 
 
@@ -65,8 +68,10 @@ def test_shards_hold_the_same_stream_as_one_file(sharded, corpus, language):
     np.testing.assert_array_equal(sharded.unigram_counts(language), corpus.unigram_counts(language))
 
 
-def test_a_killed_preparation_resumes_and_ends_in_the_same_bytes(sharded, mixed_dir, corpus, tmp_path):
-    command = [sys.executable, "-c", PREPARE, mixed_dir, tmp_path / "corpus", corpus.tokenizer.path]
+@pytest.mark.parametrize("held_out", [0.0, 0.2])
+def test_a_killed_preparation_resumes_and_ends_in_the_same_bytes(held_out, sharded, mixed_dir, corpus, tmp_path):
+    tokenizer = corpus.tokenizer.path
+    command = [sys.executable, "-c", PREPARE, mixed_dir, tmp_path / "corpus", tokenizer, str(held_out)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
     made = staging_folder(tmp_path / "corpus") / "corpus"
@@ -81,8 +86,11 @@ def test_a_killed_preparation_resumes_and_ends_in_the_same_bytes(sharded, mixed_
     subprocess.run(command, env=environment, check=True)
     after = {path: (tmp_path / "corpus" / path.name).stat().st_mtime_ns for path in noted}
     assert after == {path: before[path] for path in noted}
-    assert digests(tmp_path / "corpus") == digests(sharded.path)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    if held_out:
+        cleaning = Cleaning(held_out=held_out)
+        sharded = prepare(mixed_dir, tmp_path / "whole", tokenizer=tokenizer, cleaning=cleaning, shard_megabytes=SHARD)
+    assert digests(tmp_path / "corpus") == digests(sharded.path)
     Corpus(tmp_path / "corpus").verify()
 
 

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 from rembed_keras import config
 
 ROOT = Path(__file__).parents[3]
-STEPS, LOG_EVERY, CHECKPOINT_EVERY = 8, 2, 3
+STEPS, LOG_EVERY, CHECKPOINT_EVERY, EVAL_EVERY = 8, 2, 3, 5  # each is due where others are not
 SMALL = [
     "VOCABULARY_SIZE=900",  # a multiple of 4, not of 8: tables of 8 devices are spread over 4, twice
     "INPUT_EMBEDDING_DIM=8",
@@ -38,6 +38,9 @@ SMALL = [
     f"STEPS={STEPS}",
     f"LOG_EVERY={LOG_EVERY}",
     f"CHECKPOINT_EVERY={CHECKPOINT_EVERY}",
+    f"EVAL_EVERY={EVAL_EVERY}",
+    "HELD_OUT=0.15",
+    "evaluators.HeldOutLoss.rows=36",  # no whole number of batches
     "training.pretrain.keep_checkpoints=9",
 ]
 
@@ -72,8 +75,9 @@ class Runs:
         (self.folder / copy / "finished.json").unlink()
         return copy
 
-    def rows(self, name):
-        return [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
+    def rows(self, name, of):
+        rows = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
+        return [row for row in rows if row["run"] == of]
 
     def weights(self, name):
         """All arrays of the last checkpoint."""
@@ -81,14 +85,15 @@ class Runs:
         return {file.name + path: each for file in folder.glob("*.safe*") for path, each in load_file(file).items()}
 
     def assert_same(self, name, reference):
-        ours, theirs = self.rows(name), self.rows(reference)
-        assert [row["step"] for row in ours] == [row["step"] for row in theirs] == [2, 4, 6, 8]
-        for one, two in zip(ours, theirs, strict=True):
-            assert one.keys() == two.keys() >= {"loss", "accuracy", "loss/de", "grad_norm"}
-            values = [
-                {k: v for k, v in row.items() if isinstance(v, float) and "second" not in k} for row in (one, two)
-            ]
-            assert values[0] == pytest.approx(values[1], rel=1e-5)
+        for of, steps in (("pretrain", [2, 4, 6, 8]), ("evaluation", [0, 5, 8])):
+            ours, theirs = self.rows(name, of), self.rows(reference, of)
+            assert [row["step"] for row in ours] == [row["step"] for row in theirs] == steps
+            for one, two in zip(ours, theirs, strict=True):
+                assert one.keys() == two.keys() >= {"loss", "accuracy", "loss/de"}
+                values = [
+                    {k: v for k, v in row.items() if isinstance(v, float) and "second" not in k} for row in (one, two)
+                ]
+                assert values[0] == pytest.approx(values[1], rel=1e-5)
         for path, value in self.weights(name).items():
             np.testing.assert_allclose(value, self.weights(reference)[path], rtol=1e-3, atol=1e-5, err_msg=path)
 
@@ -122,8 +127,9 @@ def run_two(commands, environments):
 def assert_one_wrote(runs, name, said):
     others = [line for line in said[1].splitlines() if "peer ranks" not in line]  # of Gloo, whose lines may mix
     assert "pretrain 8/8" in said[0] and not others
-    (drawn,) = (runs.folder / name / "tensorboard" / "pretrain").iterdir()  # a file a writer
-    assert drawn.is_file()
+    for of in ("pretrain", "evaluation"):
+        (drawn,) = (runs.folder / name / "tensorboard" / of).iterdir()  # a file a writer
+        assert drawn.is_file()
 
 
 def assert_survived(runs):
@@ -148,8 +154,8 @@ def assert_survived(runs):
 
 
 @pytest.fixture
-def runs(tmp_path, corpus, text_dir):
-    return Runs(tmp_path, corpus, text_dir)
+def runs(tmp_path, held_out_corpus, text_dir):
+    return Runs(tmp_path, held_out_corpus, text_dir)
 
 
 @pytest.mark.slow

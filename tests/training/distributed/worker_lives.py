@@ -43,7 +43,7 @@ def live(arguments, folder, number, hurt=None):
     said = [folder / f"life{number}_worker{index}.txt" for index in range(2)]
     workers = [start(worker(arguments, addresses, index), said[index]) for index in range(2)]
     if hurt is not None:
-        wait_until_told("loss", said[:1], workers)
+        wait_until_told("tokens/s", said[:1], workers)
         for signal_ in hurt:
             os.kill(workers[1], signal_)
     return [finish(process, within=300.0) for process in workers]

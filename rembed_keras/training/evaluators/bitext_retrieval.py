@@ -1,0 +1,49 @@
+"""How well the encoder that is kept finds translations, while it is pre-trained."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rembed_keras.errors import Count, UserError, check_counts
+
+if TYPE_CHECKING:  # a recipe is checked without a framework
+    from rembed_keras.tasks.retrieval.parallel_text import ParallelText
+    from rembed_keras.training.evaluators.evaluator import EvaluationData
+
+
+class BitextRetrieval:
+    """Bitext retrieval of the encoder, without its heads and the layers that are dropped.
+
+    Gives `retrieval/<text>`, precision@1, the mean of both directions and all languages of the text that the corpus
+    has, and `retrieval/<text>/<language>`.
+
+    Args:
+        texts: the parallel texts.
+        sequence_length: S, tokens that are read of a sentence.
+
+    Raises:
+        UserError: for no texts, or two of one name.
+    """
+
+    def __init__(self, texts: Sequence["ParallelText"], sequence_length: Count = 64):
+        check_counts({"sequence_length": sequence_length})
+        names = [text.name for text in texts]
+        if not names or len({*names}) < len(names):
+            raise UserError(f"BitextRetrieval has the texts {names}: it needs one or more, each of a name of its own")
+        self.texts, self.sequence_length = texts, sequence_length
+
+    def evaluate(self, model, data: "EvaluationData") -> dict[str, float]:
+        """Precision@1 by text, and by text and language."""
+        from rembed_keras.tasks.retrieval.parallel_text import precisions, sentence_encoder
+        from rembed_keras.training.evaluators.evaluator import Forward
+
+        sentences = data.once(self, lambda: Forward(sentence_encoder(model.drop_heads())))
+        model.fold()
+        corpus, scalars = data.batches.corpus, {}
+        for text in self.texts:
+            found = precisions(sentences, text, corpus.tokenizer, self.sequence_length)
+            means = {name: sum(both) / 2 for name, both in found.items() if name in corpus.languages}
+            if not means:
+                raise UserError(f"BitextRetrieval: {text.name} has no language of the corpus beside {text.pivot}")
+            scalars[f"retrieval/{text.name}"] = sum(means.values()) / len(means)
+            scalars |= {f"retrieval/{text.name}/{name}": mean for name, mean in means.items()}
+        return scalars

@@ -1,0 +1,293 @@
+"""Evaluation during pre-training: its numbers are right, and training is as if there were none."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras import config
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
+from rembed_keras.tasks.retrieval.parallel_text import ParallelText
+from rembed_keras.training import AdamW, pretrain, trace_retrieval
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.evaluators import BitextRetrieval, HeldOutLoss
+from rembed_keras.training.evaluators.evaluator import EvaluationData
+from rembed_keras.training.loop import checkpoints, restoring
+from rembed_keras.training.loop.evaluation import unchanged
+from rembed_keras.training.loop.workdir import Workdir
+
+STEPS = 11
+BACKEND = keras.config.backend()
+DETECTION = {"output_embedding_dim": 8, "generator_layers": 1, "generator_scale": 0.5}
+OBJECTIVES = {
+    "masked_lm": lambda encoder: MaskedLM(encoder, 8),
+    "late": lambda encoder: LateMaskedLM(encoder, 8, decoder_layers=1),
+    "gdes": lambda encoder: ReplacedTokenDetection(encoder, sharing="gdes", **DETECTION),
+    "sum": lambda encoder: Sum(
+        encoder,
+        [lambda each: MaskedLM(each, 8), lambda each: ReplacedTokenDetection(each, **DETECTION)],
+        [1.0, {0: 0.1, 5: 1.0}],
+    ),
+}
+
+
+def make_encoder():
+    return Encoder(900, 2, 2, 8, 16, 8, max_sequence_length=16, dropout=0.2)
+
+
+def make_mixture(of):
+    return Mixture(of, batch_size=4, sequence_length=16, seed=3)
+
+
+def learn(folder, corpus, objective="masked_lm", **settings):
+    """Pre-trains from the newest checkpoint in a folder."""
+    workdir = Workdir(folder)
+    usual = {"steps": STEPS, "log_every": 3, "checkpoint_every": 5, "jit_compile": False, "corpus": str(corpus.path)}
+    try:
+        pretrain(workdir, make_encoder, OBJECTIVES[objective], lambda: AdamW(1e-2), make_mixture, **usual | settings)
+    finally:
+        workdir.close()
+
+
+def rows(folder, run=None):
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    found = [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in found]
+    return found if run is None else [row for row in found if row["run"] == run]
+
+
+def files_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+class Prescribed:
+    """Brings a value that is prescribed for each evaluation in turn."""
+
+    values: dict[int, float] = {}
+
+    def evaluate(self, model, data):
+        return {"value": self.values[int(model.optimizer.iterations)]}
+
+
+class PowerError(RuntimeError):
+    """A kill, as far as files know."""
+
+
+class Killer(keras.callbacks.Callback):
+    """Ends the process, as it were, at a step, before anything of the step is logged."""
+
+    at: tuple[int, ...] = ()
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = int(self.model.optimizer.iterations) if BACKEND == "tensorflow" else None
+        if step is None:
+            self.model.jax_state_sync()
+            step = int(self.model.optimizer.iterations)
+        if step in self.at:
+            raise PowerError
+
+
+@pytest.fixture
+def texts(text_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parallel") / "lines"
+    folder.mkdir()
+    for language in ("de", "en"):
+        lines = (text_dir / f"{language}.txt").read_text(encoding="utf-8").splitlines()[:20]
+        (folder / f"{language}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return [ParallelText(folder)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_training_is_as_if_nothing_were_evaluated(objective, held_out_corpus, texts, tmp_path):
+    learn(tmp_path / "without", held_out_corpus, objective)
+    evaluators = [HeldOutLoss(rows=10), BitextRetrieval(texts, 16)]
+    learn(tmp_path / "with", held_out_corpus, objective, eval_every=4, evaluators=evaluators)
+    assert rows(tmp_path / "with", "pretrain") == rows(tmp_path / "without")
+    ours, theirs = (files_of(tmp_path / name / "checkpoints") for name in ("with", "without"))
+    assert ours == theirs
+    found = rows(tmp_path / "with", "evaluation")
+    assert [row["step"] for row in found] == [0, 4, 8, 11]
+    assert found[0]["loss"] > found[-1]["loss"]
+    last = rows(tmp_path / "with", "pretrain")[-1]
+    assert found[-1].keys() >= {key for key in last if key.startswith("loss/")} | {"retrieval/lines/de"}
+    assert 0 <= found[-1]["retrieval/lines"] == found[-1]["retrieval/lines/de"] <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="strategies are TensorFlow's")
+def test_two_replicas_train_as_if_nothing_were_evaluated_and_evaluate_as_one(
+    held_out_corpus, texts, tmp_path, mirrored
+):
+    evaluators = [HeldOutLoss(rows=10), BitextRetrieval(texts, 16)]
+    learn(tmp_path / "without", held_out_corpus, strategy="mirrored")
+    learn(tmp_path / "with", held_out_corpus, strategy="mirrored", eval_every=4, evaluators=evaluators)
+    assert rows(tmp_path / "with", "pretrain") == rows(tmp_path / "without")
+    assert files_of(tmp_path / "with/checkpoints") == files_of(tmp_path / "without/checkpoints")
+    data = EvaluationData(make_mixture(held_out_corpus), place("one_device", 4))
+    model = restoring.restore(checkpoints.latest(tmp_path / "with/checkpoints"))
+    model.track_groups(held_out_corpus.languages)
+    model.compile()
+    expected = {name: value for each in evaluators for name, value in each.evaluate(model, data).items()}
+    found = rows(tmp_path / "with", "evaluation")[-1]
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed_at", [(2,), (4,), (5,), (6,), (8, 10)])
+def test_a_killed_run_ends_in_the_same_rows_and_checkpoints(killed_at, held_out_corpus, tmp_path, monkeypatch):
+    settings = {"eval_every": 4, "evaluators": [HeldOutLoss(rows=10)], "callbacks": [Killer], "keep_best": "accuracy"}
+    settings["best_is"] = "highest"
+    learn(tmp_path / "whole", held_out_corpus, **settings)
+    for step in killed_at:
+        monkeypatch.setattr(Killer, "at", (step,))
+        with pytest.raises(PowerError):
+            learn(tmp_path / "killed", held_out_corpus, **settings)
+    monkeypatch.setattr(Killer, "at", ())
+    learn(tmp_path / "killed", held_out_corpus, **settings)
+    for run in ("pretrain", "evaluation"):
+        assert rows(tmp_path / "killed", run) == rows(tmp_path / "whole", run)
+    assert files_of(tmp_path / "killed/checkpoints") == files_of(tmp_path / "whole/checkpoints")
+    drawn = [len(list((tmp_path / name / "tensorboard/evaluation").iterdir())) for name in ("killed", "whole")]
+    assert drawn == [1, 1]
+
+
+def kept(folder):
+    return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*"))
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_stays(held_out_corpus, tmp_path, monkeypatch):
+    values = {0: -9.0, 2: 5.0, 4: 3.0, 6: 4.0, 8: 3.0, 10: float("nan"), 11: 7.0}
+    monkeypatch.setattr(Prescribed, "values", values)
+    usual = {"eval_every": 2, "evaluators": [Prescribed()], "keep_best": "value", "keep_checkpoints": 1}
+    for best_is, step in (("lowest", 4), ("highest", 11)):
+        folder = tmp_path / best_is
+        learn(folder, held_out_corpus, best_is=best_is, **usual)
+        assert kept(folder) == sorted({step, STEPS})
+        assert json.loads((folder / "checkpoints/best.json").read_text())["step"] == step
+        assert checkpoints.best(folder / "checkpoints").step == step
+        assert rows(folder, "evaluation")[5]["value"] is None
+    learn(tmp_path / "at_4", held_out_corpus, steps=4)
+    ours = files_of(tmp_path / "lowest/checkpoints/step-00000004")
+    theirs = files_of(tmp_path / "at_4/checkpoints/step-00000004")
+    assert {name: ours[name] for name in ours if name.suffix == ".safetensors"} == {
+        name: theirs[name] for name in theirs if name.suffix == ".safetensors"
+    }
+    learn(tmp_path / "lowest", held_out_corpus, best_is="lowest", **usual)  # as when a later stage was killed
+    assert kept(tmp_path / "lowest") == [4, 11]
+    (tmp_path / "lowest/checkpoints/step-00000004/state.json").write_text("{}")
+    with pytest.raises(UserError, match=r"names step 4, of which .* has no checkpoint that is whole"):
+        checkpoints.best(tmp_path / "lowest/checkpoints")
+
+
+def compiled(objective="masked_lm"):
+    keras.utils.set_random_seed(4)
+    model = OBJECTIVES[objective](make_encoder())
+    model.track_groups(["de", "en", "ja"])
+    model.compile(jit_compile=False)
+    return model
+
+
+def test_held_out_loss_is_the_mean_over_masked_tokens(held_out_corpus):
+    """Against logits and float64; of 15 rows in batches of 4 the last one is padded."""
+    model, mixture = compiled(), make_mixture(held_out_corpus)
+    data = EvaluationData(mixture, place("one_device", 4))
+    x, y, weights = mixture.held_out(rows=14)
+    assert len(y) == 15
+    found = HeldOutLoss(rows=14).evaluate(model, data)
+    logits = np.asarray(model.predict({name: x[name] for name in model.input}, verbose=0), np.float64)  # [N, P, V]
+    shares = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    losses = -np.take_along_axis(shares, y[..., None], axis=-1)[..., 0]
+    hits = logits.argmax(axis=-1) == y
+    expected = {"loss": np.average(losses, weights=weights), "accuracy": np.average(hits, weights=weights)}
+    for i, language in enumerate(mixture.languages):
+        own = weights * (x["language_ids"] == i)[:, None]
+        expected[f"loss/{language}"] = np.average(losses, weights=own)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["late", "gdes", "sum"])
+def test_padding_the_last_batch_counts_nothing_and_draws_are_the_same_each_time(
+    objective, held_out_corpus, monkeypatch
+):
+    model, mixture = compiled(objective), make_mixture(held_out_corpus)
+    found = []
+    for size in (4, 4, 32):  # 32 is one batch, and mostly padding
+        if size == 32:  # other batches draw other numbers
+            monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+            model = compiled(objective)
+        monkeypatch.setattr(mixture, "batch_size", size)
+        data = EvaluationData(mixture, place("one_device", 4))
+        with unchanged(model):
+            found.append(HeldOutLoss(rows=14).evaluate(model, data))
+    assert found[0] == found[1]
+    with unchanged(model):
+        monkeypatch.setattr(mixture, "batch_size", 1)  # no padding
+        whole = HeldOutLoss(rows=14).evaluate(model, EvaluationData(mixture, place("one_device", 1)))
+    assert found[2] == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "corpus").symlink_to(held_out_corpus.path)
+    learn(folder, held_out_corpus, eval_every=STEPS, evaluators=[BitextRetrieval(texts, 16)], seed=0)
+    workdir = Workdir(folder)
+    trace_retrieval(workdir, make_encoder, texts, 16)
+    workdir.close()
+    traced = {point["step"]: point["P@1"] for point in json.loads((folder / "retrieval.json").read_text())}
+    found = {row["step"]: row["retrieval/lines"] for row in rows(folder, "evaluation")}
+    assert found == pytest.approx({step: traced[step] for step in (0, STEPS)})
+
+
+MISTAKES = {
+    "nothing": ({"evaluators": []}, "EVAL_EVERY is 4 and training.pretrain.evaluators lists nothing"),
+    "a class": ({"evaluators": [HeldOutLoss]}, r"which has no evaluate\(model, data\): bind it with \(\)"),
+    "another thing": ({"evaluators": [{}]}, "has no evaluate"),
+    "no interval": ({"eval_every": None, "keep_best": "loss"}, "keep_best is 'loss' and EVAL_EVERY is None"),
+    "no steps": ({"eval_every": 0}, "EVAL_EVERY is 0; it must be a positive whole number"),
+    "another scalar": ({"keep_best": "los"}, "keep_best is 'los', which no evaluator brings; did you mean loss"),
+    "twice": ({"evaluators": [HeldOutLoss(), HeldOutLoss()]}, "evaluators bring 'accuracy' more than once"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_mistakes_are_found_before_the_first_step(what, held_out_corpus, tmp_path):
+    settings, message = MISTAKES[what]
+    with pytest.raises(UserError, match=message):
+        learn(tmp_path, held_out_corpus, **{"eval_every": 4, "evaluators": [HeldOutLoss(rows=4)]} | settings)
+    assert not (tmp_path / "checkpoints").exists() and (not (tmp_path / "metrics.jsonl").exists() or not rows(tmp_path))
+
+
+def test_a_corpus_without_held_out_rows_is_refused(corpus, tmp_path):
+    with pytest.raises(UserError, match=r"EVAL_EVERY is 4 and corpus .* has no row .* of held-out text: set HELD_OUT"):
+        learn(tmp_path, corpus, eval_every=4, evaluators=[HeldOutLoss()])
+
+
+def load(*bindings):
+    return config.load(str(Path(__file__).parents[3] / "recipes/quickstart.gin"), bindings)
+
+
+def test_a_recipe_that_holds_nothing_out_is_refused_when_it_is_read():
+    message = "EVAL_EVERY is 4 and evaluators.HeldOutLoss reads held-out text, of which HELD_OUT 0 leaves none"
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(load("EVAL_EVERY=4"))
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(load("EVAL_EVERY=4", "HELD_OUT=0"))
+    config.ledger_of(load("EVAL_EVERY=4", "HELD_OUT=0.01"))
+    config.ledger_of(load("EVAL_EVERY=4", "training.pretrain.evaluators=[]"))
+    for knob, value in (("EVAL_EVERY", "0"), ("HELD_OUT", "2"), ("training.pretrain.best_is", "low")):
+        with pytest.raises(UserError, match=rf"{knob} is '?{value}'?; it must be"):
+            load(f"{knob}={value}")
+
+
+def test_rows_that_an_evaluator_cannot_read_are_refused_when_a_recipe_is_read():
+    long = "training.pretrain.evaluators=[@help/evaluators.BitextRetrieval()]"
+    texts = "help/evaluators.BitextRetrieval.texts=[@help/tasks.ParallelText()]"
+    with pytest.raises(UserError, match=r"evaluators.BitextRetrieval: .*9999"):
+        config.ledger_of(load("EVAL_EVERY=4", long, texts, "help/evaluators.BitextRetrieval.sequence_length=9999"))
