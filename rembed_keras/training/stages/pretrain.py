@@ -11,6 +11,8 @@ from rembed_keras.modeling.blocks.stack import attention_of
 from rembed_keras.modeling.sizes import check_sequence_length
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
+from rembed_keras.training.initial.pretraining_start import PretrainingStart
+from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
@@ -25,6 +27,7 @@ def pretrain(
     mixture: Callable,
     steps: Count,
     corpus: str | None = None,
+    initial: str | InitialWeights | None = None,
     clip_norm: Rate | None = 1.0,
     skip_nonfinite: CountOrZero = 0,
     checkpoint_every: Count = 1000,
@@ -46,6 +49,8 @@ def pretrain(
         mixture: makes the `Mixture` of a `Corpus`.
         steps: steps of the whole run.
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
+        initial: what the encoder starts from, `InitialWeights` or the folder of a run, one of its fine-tuned tasks, a
+            preset or a Hugging Face model; from scratch by default. It is not read once there is a checkpoint.
         clip_norm: the largest global norm of a gradient; None does not clip.
         skip_nonfinite: how many steps with a non-finite gradient are skipped before training has diverged.
         checkpoint_every: steps between checkpoints.
@@ -58,7 +63,8 @@ def pretrain(
         seed: of the initial weights and of dropout; the data has a seed of its own.
 
     Raises:
-        UserError: for a corpus that is missing or does not fit the model, or checkpoints of another model.
+        UserError: for a corpus that is missing or does not fit the model, initial weights of another structure or
+            tokenizer, or checkpoints of another model.
     """
     check_counts({"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every})
     every = 1 if keep_checkpoint_every is None else keep_checkpoint_every
@@ -66,9 +72,10 @@ def pretrain(
     check_counts({"SEED": seed}, "Seed")
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size, jit_compile)
+    start = PretrainingStart(workdir, initial, batches.corpus.tokenizer)
     keras.utils.set_random_seed(seed)
     with placement.scope():
-        learner = model(encoder())
+        learner = start.make(encoder, model)
         learner.track_groups(batches.languages)
         trained_by = wrapped(learner, optimizer(), clip_norm, skip_nonfinite)
         learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)
