@@ -30,18 +30,23 @@ class EncoderStart:
         self._make = encoder
         self._is_announced = False
         given = initial_weights(pretrained)
+        self._run, self._changes = folder, given.changes
         self._is_own = given.place is None
-        self._changes = given.changes
-        self._run = folder
-        self.folder = Path(given.folder or "") if not self._is_own else folder / (given.folder or "")
+        self._is_run = self._is_own and given.task is None
+        self.folder = (folder if self._is_own else Path()) / (given.folder or "")
         if not self.folder.is_dir():
             places.find(self.folder)
 
     @cached_property
     def _place(self):
-        if self._is_own and self.folder == self._run and not (self.folder / "checkpoints").is_dir():
+        if self._is_run and not (self.folder / "checkpoints").is_dir():
             raise UserError(f"{self.folder / 'checkpoints'} has no pre-trained encoder: run pretrain first")
         return places.find(self.folder)
+
+    @cached_property
+    def _beside(self):
+        """The place, to ask for what stands beside an encoder; of this run, which may not have one yet."""
+        return places.Place(self.folder, str(self.folder), self.folder) if self._is_run else self._place
 
     @cached_property
     def _held(self):
@@ -50,15 +55,12 @@ class EncoderStart:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the encoder was trained with."""
-        if self._is_own and self.folder == self._run:
-            return places.Place(self.folder, str(self.folder), self.folder).tokenizer
-        return self._place.tokenizer
+        return self._beside.tokenizer
 
     @cached_property
     def languages(self) -> list[str]:
         """Languages that the encoder saw in pre-training, as far as its folder says."""
-        is_run = self._is_own and self.folder == self._run
-        return (places.Place(self.folder, "", self.folder) if is_run else self._place).languages
+        return self._beside.languages
 
     @cached_property
     def num_segments(self) -> int:
@@ -78,8 +80,7 @@ class EncoderStart:
 
     def announce(self, stage: str) -> None:
         """Prints once where a stage starts, if the recipe names it, and what is changed."""
-        is_named = not self._is_own or self.folder != self._run or self._changes.record()
-        if is_named and not self._is_announced:
+        if (not self._is_run or self._changes.record()) and not self._is_announced:
             print(f"{stage}: {self._held.said(self._place.name)}", flush=True)
         self._is_announced = True
 

@@ -1,5 +1,6 @@
 """Places that an encoder can be taken from, and what stands beside it there: its tokenizer, and how it is called."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,8 +60,12 @@ class Place:
         return Corpus(self.run / "corpus").languages if self.run and (self.run / "corpus").is_dir() else []
 
 
-def find(folder: Path) -> Place:
+def find(folder: Path, latest: Callable = checkpoints.latest) -> Place:
     """The encoder that a folder holds: a run, a fine-tuned task or one of its models, a checkpoint, or another's model.
+
+    Args:
+        folder: the folder.
+        latest: finds the newest checkpoint in the folder of a run's.
 
     Raises:
         UserError: if it holds none.
@@ -74,7 +79,7 @@ def find(folder: Path) -> Place:
             raise UserError(f"checkpoint {folder} is damaged: name another")
         return _of_checkpoint(found)
     if (folder / "checkpoints").is_dir():
-        found = checkpoints.latest(folder / "checkpoints")
+        found = latest(folder / "checkpoints")
         if found is None:
             raise UserError(f"{folder / 'checkpoints'} has no pre-trained encoder: run pretrain first")
         return _of_checkpoint(found)
@@ -96,7 +101,7 @@ def arguments_of(folder: Path) -> tuple[dict, str]:
     Raises:
         UserError: if it holds none.
     """
-    place = find(folder)
+    place = find(folder, _newest)
     try:
         if (place.path / "state.json").exists():
             model = checkpoints.opened(place.path).state["model"]["config"]
@@ -107,6 +112,12 @@ def arguments_of(folder: Path) -> tuple[dict, str]:
         return arguments, place.name
     except (KeyError, TypeError, AttributeError):
         raise UserError(f"{place.path} describes no encoder") from None
+
+
+def _newest(folder):
+    """The newest checkpoint, whose files are not read to compare their checksums; None if there is none."""
+    found = sorted(folder.glob("step-*/state.json"))
+    return checkpoints.opened(found[-1].parent) if found else None
 
 
 def _of_checkpoint(found):

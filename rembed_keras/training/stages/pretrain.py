@@ -50,7 +50,8 @@ def pretrain(
         steps: steps of the whole run.
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
         initial: what the encoder starts from, `InitialWeights` or the folder of a run, one of its fine-tuned tasks, a
-            preset or a Hugging Face model; from scratch by default. It is not read once there is a checkpoint.
+            preset or a Hugging Face model; from scratch by default. A pre-training head of the same class, names and
+            shapes starts along. They are not read once there is a checkpoint.
         clip_norm: the largest global norm of a gradient; None does not clip.
         skip_nonfinite: how many steps with a non-finite gradient are skipped before training has diverged.
         checkpoint_every: steps between checkpoints.
