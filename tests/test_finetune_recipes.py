@@ -64,15 +64,17 @@ def write_sections(folder):
     return {"TASK_DIR": folder / "sections"}
 
 
-def write_bundled(folder):
-    for name in ("sections", "intents"):
-        write_labelled(folder / name)
-    for name in ("wesnoth", "gnome", "udhr"):
-        (folder / name).mkdir()
-        for language in ("de", "en"):
-            (folder / name / f"{language}.txt").write_text(f"{language} one\n{language} two\n", encoding="utf-8")
-    tables = {f"{name}/tasks.labelled_folder.folder": folder / name for name in ("sections", "intents")}
-    return tables | {f"{name}/tasks.ParallelText.folder": folder / name for name in ("wesnoth", "gnome", "udhr")}
+def write_bundled(folder, recipe):
+    """A folder for each table and each parallel text that a recipe names."""
+    write_labelled(folder / "task")
+    (folder / "parallel").mkdir()
+    for language in ("de", "en"):
+        (folder / "parallel" / f"{language}.txt").write_text(f"{language} one\n{language} two\n", encoding="utf-8")
+    ends = {"tasks.labelled_folder.folder": folder / "task", "tasks.ParallelText.folder": folder / "parallel"}
+    there = [(key, path) for key in recipe.configuration() for end, path in ends.items() if key.endswith(end)]
+    small = {"TASK_DIR": folder / "task", "KEPT_LAYERS": 1, "FINETUNE_EXAMPLES": None}
+    bound = {key: path for key, path in there if recipe.configuration()[key] != "%TASK_DIR"}
+    return bound | {key: value for key, value in small.items() if key in recipe.knobs()}
 
 
 @pytest.mark.filterwarnings("ignore:.*skipped .* broken rows:UserWarning")
@@ -89,7 +91,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
     if recipe.stem == "own_files":
         bound |= write_own(tmp_path)
     elif suite in ("finetune", "methods"):
-        bound |= write_bundled(tmp_path) if suite == "finetune" else write_sections(tmp_path)
+        bound |= write_bundled(tmp_path, loaded) if suite == "finetune" else write_sections(tmp_path)
     if recipe.stem == "tydiqa":
         bound["xtreme.tydiqa.dev_size"] = 1
     config.run(config.load(str(recipe), [f"{key}={value}" for key, value in bound.items()]))
@@ -99,8 +101,9 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
         assert {score["language"] for score in json.loads((run / "scores.json").read_text())} == {"de", "en"}
         return
     if suite in ("finetune", "methods"):
-        assert "sections" in (run / "report/report.md").read_text()
-        assert json.loads((run / "ledger.json").read_text())["tasks"]["sections"]["trainable"] > 0
+        report = (run / "report/report.md").read_text()
+        tasks = json.loads((run / "ledger.json").read_text())["tasks"]
+        assert tasks and all(name in report and task["trainable"] > 0 for name, task in tasks.items())
         return
     if recipe.stem != "tatoeba":  # it has no gold pairs
         scores = json.loads((run / "scores.json").read_text())

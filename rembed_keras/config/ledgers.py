@@ -3,13 +3,13 @@
 What cannot be built is found meanwhile, by the same functions that the constructors check their arguments with.
 """
 
-import importlib
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.config.backend import import_framework
+from rembed_keras.config.initial import check_initial
+from rembed_keras.config.making import imported, made, sizes_of, within
 from rembed_keras.config.recipe import ROOT, Recipe
 from rembed_keras.config.signatures import is_ours, static_method
 from rembed_keras.config.statements import Reference
@@ -18,7 +18,6 @@ from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 
-PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
 RUN = Reference("", "training.run", ROOT, False)
 PREPARE = "rembed_keras.training.prepare"
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
@@ -32,21 +31,22 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     """
     for each in stages(recipe):
         _check_rows(recipe, each)
+        check_initial(recipe, each)
     pretrain = pretraining(recipe)
     stage = recipe.arguments(pretrain)
     _check_evaluation(recipe, pretrain, stage)
     if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
         return None
-    encoder, model = (_within(pretrain, stage[name]) for name in ("encoder", "model"))
-    mixture = _within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
+    encoder, model = (within(pretrain, stage[name]) for name in ("encoder", "model"))
+    mixture = within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
     prepare = None if stage.get("corpus") else next((each for each in stages(recipe) if each.target == PREPARE), None)
     parts = [encoder, model, mixture or pretrain]
     try:
-        made = _ledger(recipe, encoder, model, mixture, _slots_of(recipe, pretrain, stage.get("optimizer")))
+        counted = _ledger(recipe, encoder, model, mixture, _slots_of(recipe, pretrain, stage.get("optimizer")))
         if prepare:
             parts.append(prepare)
             _check_pieces(recipe.arguments(prepare), recipe.arguments(encoder))
-        return made
+        return counted
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError as error:
@@ -56,23 +56,22 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
 
 
 def _ledger(recipe, encoder, model, mixture, slots):
-    sizes = recipe.arguments(encoder)
-    sizes |= {name: _made(recipe, encoder, sizes[name]) for name in PARTS if name in sizes}
+    sizes = sizes_of(recipe, encoder)
     config = {name: _described(recipe, model, value) for name, value in recipe.arguments(model).items()}
     config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
     rate = data.get("mask_rate", 0.15)
     rate = max(rate.values()) if isinstance(rate, dict) else rate
-    made = ledger(config, data.get("sequence_length"), rate, _entries_of(model.target), slots)
+    counted = ledger(config, data.get("sequence_length"), rate, _entries_of(model.target), slots)
     _check_length(data, sizes)
     if mixture:
         check_packed_rows(sizes)
-    return made
+    return counted
 
 
 def _check_pieces(prepare, sizes):
     """Checks that an encoder has rows for the word pieces of the tokenizer that is going to be trained."""
-    if prepare.get("tokenizer") is None:
+    if prepare.get("tokenizer") is None and prepare.get("initial") is None:
         check_pieces(prepare["vocabulary_size"], sizes["vocabulary_size"])
 
 
@@ -94,7 +93,7 @@ def _check_rows(recipe, stage):
     """Checks that the encoder of a stage takes rows as long as the stage reads."""
     arguments = recipe.arguments(stage)
     if isinstance(arguments.get("encoder"), Reference):
-        encoder = _within(stage, arguments["encoder"])
+        encoder = within(stage, arguments["encoder"])
         try:
             _check_length(arguments, recipe.arguments(encoder))
         except UserError as error:
@@ -108,16 +107,16 @@ def _check_evaluation(recipe, pretrain, stage):
         evaluator = recipe.resolve(item)
         if not isinstance(evaluator, Reference):
             continue
-        own = _within(pretrain, evaluator)
+        own = within(pretrain, evaluator)
         if isinstance(stage.get("encoder"), Reference):
-            encoder = _within(pretrain, stage["encoder"])
+            encoder = within(pretrain, stage["encoder"])
             try:
                 _check_length(recipe.arguments(own), recipe.arguments(encoder))
             except UserError as error:
                 raise UserError(f"{own.selector}: {error}{recipe.places(str(error), (own, encoder))}") from None
         prepared = [recipe.arguments(each) for each in stages(recipe) if each.target == PREPARE]
         holds_out = stage.get("corpus") is not None or not prepared or any(each.get("held_out") for each in prepared)
-        if not holds_out and getattr(_imported(own.target), "needs_held_out", False):
+        if not holds_out and getattr(imported(own.target), "needs_held_out", False):
             raise UserError(
                 f"EVAL_EVERY is {every} and {own.selector} reads held-out text, of which HELD_OUT 0 leaves none: set "
                 "HELD_OUT to a share of the text, such as 0.01"
@@ -130,11 +129,6 @@ def _check_length(data, sizes):
         check_sequence_length(length, longest)
 
 
-def _within(outer, inner):
-    """A reference in the scope that it is called in: its own, or that of the reference which calls it."""
-    return replace(inner, scope=inner.scope or outer.scope)
-
-
 def _entries_of(objective: str):
     """The function that gives an objective's ledger entries; of ours it is found without importing a framework.
 
@@ -142,7 +136,7 @@ def _entries_of(objective: str):
         UserError: for an objective that does not say what it costs.
     """
     path = static_method(objective, "ledger_entries") if is_ours(objective) else f"{objective}.ledger_entries"
-    entries = _imported(path) if path else None
+    entries = imported(path) if path else None
     if entries is None:
         raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
     return entries
@@ -158,13 +152,13 @@ def _slots_of(recipe, outer, optimizer):
         return adam_slots
     path = static_method(optimizer.target, "ledger_slots") if is_ours(optimizer.target) else None
     if path:
-        return _imported(path)
+        return imported(path)
     import_framework()
     from rembed_keras.training.optimizers.slots import count_slots
 
     def make():
         try:
-            return _made(recipe, outer, optimizer)
+            return made(recipe, outer, optimizer)
         except (TypeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"no optimizer can be made by {optimizer.selector}: {reason}") from None
@@ -178,33 +172,5 @@ def _described(recipe, outer, value):
         return [_described(recipe, outer, each) for each in value]
     if not isinstance(value, Reference):
         return value
-    part = _within(outer, value)
+    part = within(outer, value)
     return {"config": recipe.arguments(part), "ledger_entries": _entries_of(part.target)}
-
-
-def _made(recipe, outer, value):
-    """A part, or a list of them, as an encoder is given it."""
-    value = recipe.resolve(value)
-    if isinstance(value, list | tuple):
-        return [_made(recipe, outer, each) for each in value]
-    if not isinstance(value, Reference):
-        return value
-    part = _within(outer, value)
-    arguments = {name: _made(recipe, part, each) for name, each in recipe.arguments(part).items()}
-    kind = _imported(part.target)
-    if kind is None:
-        raise UserError(f"there is no {part.selector}")
-    return kind(**arguments)
-
-
-def _imported(path):
-    """What a dotted path leads to; None if there is no such thing."""
-    if not is_ours(path):
-        import_framework()
-    module, _, name = path.rpartition(".")
-    try:
-        owner = importlib.import_module(module)
-    except ImportError:
-        outer, _, inner = module.rpartition(".")
-        owner = getattr(importlib.import_module(outer), inner)
-    return getattr(owner, name, None)

@@ -1,5 +1,7 @@
 from .convert import convert as convert
+from .convert import encoder_arguments as encoder_arguments
 from .convert import read_model as read_model
+from .convert import tokenizer_of as tokenizer_of
 from .convert import write as write
 from .convert import written_whole as written_whole
 from .served_task import write_served_task as write_served_task

@@ -19,13 +19,14 @@ from safetensors import SafetensorError
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.interop.huggingface.read import read_huggingface
+from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.tokenizer import MODEL, write_tokenizer
 from rembed_keras.interop.huggingface.write import write_huggingface
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.blocks.stack import kept_arguments
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.configuration import OURS, check_names
 
@@ -57,7 +58,7 @@ def convert(source: str, target: str, source_kind: str, target_kind: str, tokeni
     if source_kind != "tf1" and not path.is_dir():
         raise UserError(f"{source} is not a folder")
     model, notes = READERS[source_kind](path)
-    return notes + write(model, target, target_kind, Path(tokenizer) if tokenizer else _tokenizer_of(path))
+    return notes + write(model, target, target_kind, Path(tokenizer) if tokenizer else tokenizer_of(path))
 
 
 def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | None) -> list[str]:
@@ -136,7 +137,20 @@ def read_model(source: str) -> tuple[keras.Model, Path | None]:
     except UserError:
         raise UserError(f"{source} is not a run, a keras-hub preset or a Hugging Face model") from None
     model, _ = READERS["preset" if "registered_name" in config else "huggingface"](path)
-    return model, _tokenizer_of(path)
+    return model, tokenizer_of(path)
+
+
+def encoder_arguments(folder: Path) -> dict:
+    """Arguments of the encoder that a preset or a Hugging Face folder keeps, as `read_model` would make it.
+
+    Raises:
+        UserError: if it is neither.
+    """
+    config = read_json(folder / "config.json")
+    if "registered_name" not in config:
+        return huggingface_arguments(folder)
+    task = read_json(folder / "task.json") if (folder / "task.json").exists() else {}
+    return kept_arguments(config["config"], task.get("config", {}))
 
 
 def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
@@ -191,7 +205,7 @@ WRITERS: dict[str, Callable] = {
 }
 
 
-def _tokenizer_of(source):
+def tokenizer_of(source: Path) -> Path | None:
     """The tokenizer's file in a folder; None if there is no usable one."""
     names = (FAIRSEQ_TOKENIZER, *THEIR_TOKENIZERS)
     return next((source / name for name in names if (source / name).exists()), None)

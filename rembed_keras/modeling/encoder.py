@@ -13,12 +13,12 @@ import keras_hub
 
 from rembed_keras.errors import Count, CountOrZero, Rate, Share
 from rembed_keras.modeling.blocks import PostNorm
-from rembed_keras.modeling.blocks.stack import attention_of, block_of, check_encoder, layers_of_cut
+from rembed_keras.modeling.blocks.stack import attention_of, block_of, check_encoder, cut_arguments, layers_of_cut
 from rembed_keras.modeling.choices import Choice, described
 from rembed_keras.modeling.layers.embeddings import document_positions
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
-from rembed_keras.modeling.sizes import Activation, LayerSharing, groups_of_layers
+from rembed_keras.modeling.sizes import Activation, LayerSharing
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -187,15 +187,10 @@ class Encoder(keras_hub.models.Backbone):
         """
         config = self.arguments | {"name": self.name, "trainable": self.trainable}
         layers = layers_of_cut(config, num_layers, keep)
-        groups = groups_of_layers(self.num_layers, config["layer_groups"])
-        config["layer_groups"] = 1 if config["layer_sharing"] == "none" else [groups[layer] for layer in layers]
         blocks = [self.parts.blocks[layer] for layer in layers]
-        if config["attention"] is not None:  # a pattern over all layers
-            kinds = [described(kind) for kind in attention_of(config)]
-            config["attention"] = [kinds[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
         dtype = dtypes_of_cut(self.dtype_policy, blocks)
-        return type(self)(parts=parts, **(config | {"num_layers": num_layers, "dtype": dtype}))
+        return type(self)(parts=parts, **(cut_arguments(config, layers) | {"dtype": dtype}))
 
     def without_pooler(self, variables: list) -> list:
         """Those of `variables` that a model can move which does not read the pooled output."""

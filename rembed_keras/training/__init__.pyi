@@ -1,3 +1,4 @@
+from .initial.weights import InitialWeights as InitialWeights
 from .loop.divergence import replay as replay
 from .loop.restoring import model_of_run as model_of_run
 from .optimizers.adamw import AdamW as AdamW

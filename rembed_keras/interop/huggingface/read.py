@@ -73,6 +73,15 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     return model, notes
 
 
+def huggingface_arguments(folder: Path) -> dict:
+    """Arguments of the `Encoder` that a folder holds, of which its configuration alone is read.
+
+    Raises:
+        UserError: for an unsupported model.
+    """
+    return _encoder_config(_read_config(folder), folder)
+
+
 def _read_config(folder):
     config = read_json(folder / "config.json")
     kind = config.get("model_type")

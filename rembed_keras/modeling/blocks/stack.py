@@ -3,6 +3,7 @@
 What is said here of a configuration holds for the model that is built and for its ledger alike.
 """
 
+from collections.abc import Sequence
 from typing import get_args
 
 from rembed_keras.errors import UserError, shortened
@@ -140,6 +141,35 @@ def layers_of_cut(config: Config, kept: int | None = None, keep: str = "bottom")
     if layers[0] and block.norms_first and not needs_norm(config, layer=0):
         raise UserError(f"the first of {type(block).__name__} blocks must stay: keep bottom, alternate or symmetric")
     return layers
+
+
+def cut_arguments(config: Config, layers: Sequence[int]) -> dict:
+    """The arguments of an encoder that has some layers of another.
+
+    Args:
+        config: the other's arguments.
+        layers: the indices of the layers that stay, rising; see `layers_of_cut`.
+
+    >>> cut_arguments({"num_layers": 4, "layer_sharing": "all", "layer_groups": 2}, [0, 3])["layer_groups"]
+    [0, 1]
+    """
+    own = groups(config)
+    is_plain = config.get("layer_sharing", "none") == "none"
+    cut: dict = {"num_layers": len(layers), "layer_groups": 1 if is_plain else [own[layer] for layer in layers]}
+    if config.get("attention") is not None:  # a pattern over all layers
+        kinds = [described(kind) for kind in attention_of(config)]
+        cut["attention"] = [kinds[layer] for layer in layers]
+    return {**config, **cut}
+
+
+def kept_arguments(config: Config, model: Config) -> dict:
+    """The arguments of the encoder that a model keeps.
+
+    Args:
+        config: the arguments of its encoder.
+        model: its own; those of a pre-training model may say `kept_layers` and `keep`.
+    """
+    return cut_arguments(config, layers_of_cut(config, model.get("kept_layers"), model.get("keep") or "bottom"))
 
 
 def sublayer_shapes(config: Config, input_is_normed: bool = True) -> dict[tuple[str, int], tuple[Shape, ...]]:

@@ -268,7 +268,7 @@ def assign_in_order(variables, values: list[tuple[str, Rows]], source: Path) -> 
         if tuple(variable.shape) != tuple(value.shape):
             raise UserError(f"{source}: {name} has shape {tuple(value.shape)}, the model's {tuple(variable.shape)}")
     for variable, (_, value) in zip(variables, values, strict=True):
-        fill(variable, value if isinstance(value, Stored) else read(value))
+        fill(variable, value if isinstance(value, Stored | np.ndarray) else read(value))
 
 
 def opened(path: Path) -> Checkpoint:

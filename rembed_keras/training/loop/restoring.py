@@ -13,11 +13,12 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.objectives import PretrainingModel
-from rembed_keras.modeling.objectives.pretraining import encoder_of
-from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.modeling.saving.configuration import class_named, made
 from rembed_keras.modeling.saving.filling import blank
+from rembed_keras.training.initial.held import Held, folded
+from rembed_keras.training.initial.weights import Changes
 from rembed_keras.training.loop import checkpoints, starting
 
 WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
@@ -46,13 +47,12 @@ def restore(found: checkpoints.Checkpoint) -> keras.Model:
     Raises:
         UserError: if its files are not of that model, or its starting weights are gone or others now.
     """
-    start = found.state.get("start")
-    source = None if start is None else starting.folder_of(start, found.path)
+    start, (_, *sources) = found.state.get("start"), _folders(found)
     with blank():
-        model = _made(found, found.state.get("model"), keras.Model, source)
-    if source is not None:
-        weights = starting.base_weights(model)
-        _fill_from(weights, source)
+        model = _made(found, found.state.get("model"), keras.Model)
+    if start is not None:
+        weights, source = starting.base_weights(model), sources[0]
+        held_in(source).changed(Changes.of(start)).fill(weights)
         if starting.checksum(weights) != starting.checksum_of(start):
             raise UserError(f"{found.path}: the starting weights in {source} differ from those that it started from")
         model.start = start
@@ -60,26 +60,25 @@ def restore(found: checkpoints.Checkpoint) -> keras.Model:
     return model
 
 
-def _fill_from(weights, source):
-    """Gives an encoder's own weights those of a starting checkpoint, preset or Hugging Face folder."""
-    if not (source / "state.json").exists():
-        held = encoder_of(read_model(str(source))[0])
-        checkpoints.assign_in_order(weights, [(each.path, each) for each in held.weights], source)
-        return
-    found = checkpoints.opened(source)
-    with blank():
-        paths = [weight.path for weight in kept_encoder(found).weights]
-    arrays = found.arrays("encoder")
-    checkpoints.assign_in_order(weights, [(path, arrays[path]) for path in paths if path in arrays], source)
+def _folders(found):
+    """A checkpoint's folder, and those of the starting weights that it leaves out, and of those that they leave out."""
+    folders, state = [found.path], found.state
+    while state.get("start") is not None:
+        source = starting.folder_of(state["start"], folders[-1])
+        if source in folders:
+            raise UserError(f"checkpoint {found.path}: {source} is said to start from itself")
+        folders.append(source)
+        state = checkpoints.opened(source).state if (source / "state.json").exists() else {}
+    return folders
 
 
-def _made(found, config, kind, source=None):
+def _made(found, config, kind):
     """What a part of a checkpoint's configuration describes, no larger than its files and those it started from."""
     try:
         sizes = config["config"]
         entries = getattr(class_named(config), "ledger_entries", None)
         whole = sizes if entries is not None else sizes.get("encoder", sizes)
-        files = [file for folder in (found.path, source) if folder for file in folder.glob("*")]
+        files = [file for folder in _folders(found) for file in folder.glob("*")]
         weights = [file for file in files if file.suffix in WEIGHTS and file.is_file()]
         if ledger(whole, entries=entries).total > sum(file.stat().st_size for file in weights):
             raise UserError("it describes a larger model than its files hold")
@@ -96,18 +95,47 @@ def load_kept(encoder, found: checkpoints.Checkpoint) -> None:
     Raises:
         UserError: if the encoder is another than the one that is kept; nothing was changed then.
     """
-    source = found.path / "encoder.safetensors"
+    _held_of_run(found).give(encoder)
+
+
+def held_in(path: Path, with_head: bool = False) -> Held:
+    """The encoder of a folder: what a run keeps, a fine-tuned one with what its methods added folded in, or another's.
+
+    Args:
+        path: the folder of a checkpoint, a keras-hub preset or a Hugging Face model.
+        with_head: whether to hold the pre-training head too, if there is one.
+
+    Raises:
+        UserError: if there is no encoder, or one with additions that do not fold.
+    """
+    if (path / "state.json").exists():
+        found = checkpoints.opened(path)
+        model = found.state.get("model")
+        kind = class_named(model) if isinstance(model, dict) else None
+        is_tuned = isinstance(kind, type) and issubclass(kind, TaskModel)
+        return folded(restore(found).encoder, path) if is_tuned else _held_of_run(found, with_head)
+    model, _ = read_model(str(path))
+    if not isinstance(model, PretrainingModel):
+        return Held.whole(model, path)
+    held = Held.whole(model.drop_heads(), path)
+    if with_head:
+        held.head = {variable.path: variable for variable in model.droppable_variables}
+        held.objective = keras.saving.get_registered_name(type(model))
+    return held
+
+
+def _held_of_run(found, with_head=False):
     with blank():
         kept = kept_encoder(found)
-    if kept.num_layers != encoder.num_layers:
-        raise UserError(f"{source} keeps {kept.num_layers} layers; the encoder of this stage has {encoder.num_layers}")
-    if changes_of(kept) != changes_of(encoder):
-        raise UserError(f"{source} has adapters or quantized layers that the encoder of this stage has not")
+    source, arrays = found.path / "encoder.safetensors", found.arrays("encoder")
     paths = [weight.path for weight in kept.weights]  # of layers that are kept, as they are called in the file
-    del kept
-    arrays, pairs = found.arrays("encoder"), zip(encoder.weights, paths, strict=False)
-    values = {wanted.path: arrays[path] for wanted, path in pairs if path in arrays}
-    checkpoints.assign_arrays(encoder.weights, values, source)
+    missing = [path for path in paths if path not in arrays]
+    if missing:
+        raise UserError(f"{source} has no {missing[0]}: it is of another model")
+    held = Held(kept, [(path, arrays[path]) for path in paths], source)
+    if with_head:
+        held.head, held.objective = found.arrays("head"), found.state["model"].get("registered_name")
+    return held
 
 
 def kept_encoder(found: checkpoints.Checkpoint):

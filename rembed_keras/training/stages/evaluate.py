@@ -15,10 +15,11 @@ from rembed_keras.tasks.kinds.encoding import Encoded, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed
+from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
-from rembed_keras.training.stages.finetune import folder_of, has_failed
-from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights, Start
 
 BATCH_SIZE = 64
 
@@ -27,7 +28,7 @@ def evaluate(
     workdir: Workdir,
     task: Task,
     encoder: Callable | None = None,
-    pretrained: str | None = None,
+    pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     learning_rates: Sequence[Rate] = (1e-4,),
     starts: Sequence[Start] = STARTS,
@@ -53,7 +54,7 @@ def evaluate(
     Raises:
         UserError: for a model that was not fine-tuned, or several learning rates and no data to choose by.
     """
-    initial = InitialWeights(workdir.path, encoder, pretrained)
+    initial = EncoderStart(workdir.path, encoder, pretrained)
     asked = Asked(workdir, task, initial, sequence_length, jit_compile)
     scores, chosen = [], {}
     for start in starts:

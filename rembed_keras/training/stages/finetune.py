@@ -8,12 +8,10 @@ import hashlib
 import itertools
 import json
 import math
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -26,24 +24,16 @@ from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, S
 from rembed_keras.tasks.kinds.task import Task, batches
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
+from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed
+from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
-from rembed_keras.training.stages.initial_weights import STARTS, InitialWeights, Start
 
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
-TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
-
-
-class Trained(NamedTuple):
-    """A training of a task, and where its checkpoints are; its learning rate is written as in the folder's name."""
-
-    start: str
-    rate: str
-    seed: int
-    folder: Path
 
 
 @together
@@ -52,7 +42,7 @@ def finetune(
     optimizer: Callable,
     task: Task,
     encoder: Callable | None = None,
-    pretrained: str | None = None,
+    pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     batch_size: Count = 32,
     epochs: Count = 3,
@@ -78,8 +68,8 @@ def finetune(
         optimizer: makes the optimizer of a learning rate, any of Keras's; `TrainingOptimizer` is put around it.
         task: what to learn.
         encoder: makes the `Encoder`; None to make what `pretrained` holds.
-        pretrained: the folder of another run, a preset or a Hugging Face model to start from; by default the run's own
-            newest checkpoint.
+        pretrained: what to start from, `InitialWeights` or the folder of another run, one of its fine-tuned tasks, a
+            preset or a Hugging Face model; by default the run's own newest checkpoint.
         sequence_length: S, tokens that are read of an example.
         batch_size: B.
         epochs: passes over the training data.
@@ -104,7 +94,7 @@ def finetune(
     check_counts(counts | {"FINETUNE_EPOCHS": epochs, "log_every": log_every})
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
-    initial = InitialWeights(workdir.path, encoder, pretrained)
+    initial = EncoderStart(workdir.path, encoder, pretrained)
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
     if encoded.truncated and workdir.is_chief:
         share = encoded.truncated / len(task.splits.train)
@@ -184,23 +174,6 @@ def _refuse_another_of_its_name(folder, settings):
             )
 
 
-def folder_of(workdir: Workdir, task: Task, start: str, rate: float, seed: int) -> Path:
-    """Where the checkpoints of a fine-tuned model are."""
-    return workdir.finetuned / task.name / f"{start}-lr{rate:g}-seed{seed}"
-
-
-def trained_in(folder: Path) -> list[Trained]:
-    """The trainings in a task's folder, by start, learning rate and seed, each in the order of its numbers."""
-    matches = ((TRAINED.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir())
-    found = [Trained(each["start"], each["rate"], int(each["seed"]), path) for each, path in matches if each]
-    return sorted(found, key=lambda each: (each.start, float(each.rate), each.seed))
-
-
-def has_failed(folder: Path) -> bool:
-    """Whether a model's training ended in a non-finite loss."""
-    return (folder / "failed.json").exists()
-
-
 class _Learners:
     """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
 
@@ -246,10 +219,12 @@ class _Learners:
 
     def _started(self, model):
         """Where the weights are that a model has now, and their checksum; None if all of them will be trained."""
+        if self.placement.processes.is_chief:
+            self.initial.announce(f"finetune/{self.task.name}")
         if not self.methods and not model.encoder.arguments["freeze_input_embedding"]:
             return None
         self._checksum = self._checksum or starting.checksum(model.encoder.weights)
-        return {"place": self.initial.place, "sha256": self._checksum}
+        return self.initial.record | {"sha256": self._checksum}
 
     def _settled(self, model, data):
         """The methods, those that ask the training data as they are for this model, which are printed."""

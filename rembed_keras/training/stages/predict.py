@@ -14,9 +14,8 @@ from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Ta
 from rembed_keras.tasks.formats.columns import parse_format
 from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.loop import checkpoints, restoring
-from rembed_keras.training.stages.finetune import trained_in
-from rembed_keras.training.stages.initial_weights import STARTS
+from rembed_keras.training.initial.finetuned import chosen_model
+from rembed_keras.training.loop import restoring
 
 KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
 CHUNK = 512  # examples that are held at a time
@@ -54,7 +53,7 @@ class Answerer:
             raise UserError(
                 f"{self.tokenizer.path} is not the tokenizer that the task was fine-tuned with: run finetune again"
             )
-        self.model = restoring.restore(_checkpoint(folder))
+        self.model = restoring.restore(chosen_model(folder))
         self._check(folder / "task.json")
         self.model.compile(jit_compile=place("one_device", BATCH_SIZE).jit_compile)
         self._num_segments = self.model.encoder.get_config()["num_segments"]
@@ -133,23 +132,6 @@ def _task_folder(run, task):
     if task is not None and task not in folders:
         raise UserError(f"{run} has not been fine-tuned for {task}{did_you_mean(task, folders)}")
     return folders[task] if task is not None else next(iter(folders.values()))
-
-
-def _checkpoint(folder):
-    """The model of the lowest seed that started pre-trained, if any did, at the learning rate that was chosen."""
-    trained = trained_in(folder)
-    start = next((start for start in STARTS if any(each.start == start for each in trained)), "none")
-    chosen = read_json(folder / "chosen.json").get(start) if (folder / "chosen.json").exists() else None
-    rates = {each.rate: None for each in trained if each.start == start}
-    if isinstance(chosen, int | float):
-        rates = {f"{chosen:g}": None}
-    if len(rates) > 1:
-        raise UserError(f"{folder} has models of learning rates {', '.join(rates)}: run evaluate, which chooses one")
-    for each in trained:
-        found = checkpoints.latest(each.folder) if each.start == start and each.rate in rates else None
-        if found is not None:
-            return found
-    raise UserError(f"{folder} has no model that was trained to its end")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

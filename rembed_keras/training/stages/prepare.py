@@ -3,10 +3,13 @@
 import time
 from typing import Literal
 
+from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.corpus import prepare as prepare_corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
-from rembed_keras.data.tokenizers.sentence_piece import Normalization
+from rembed_keras.data.tokenizers.sentence_piece import Normalization, Tokenizer
 from rembed_keras.errors import Count, Rate, Share
+from rembed_keras.training.initial.pretraining_start import check_tokenizer, place_of
+from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
 
 
@@ -15,6 +18,7 @@ def prepare(
     text_dir: str,
     vocabulary_size: Count = 8000,
     tokenizer: str | None = None,
+    initial: str | InitialWeights | None = None,
     byte_fallback: bool = False,
     normalization: Normalization = "nmt_nfkc",
     unicode_form: Literal["NFC", "NFKC"] | None = None,
@@ -33,6 +37,7 @@ def prepare(
             `data.sources.find_source`.
         vocabulary_size: V of the tokenizer that is trained.
         tokenizer: a SentencePiece model to use instead of training one.
+        initial: what pre-training starts from, as in `pretrain`: its tokenizer is taken if `tokenizer` names none.
         byte_fallback: whether a trained tokenizer spells rare characters as bytes, instead of [UNK].
         normalization: what a trained tokenizer does to text first; see `data.tokenizer.train_tokenizer`.
         unicode_form: "NFC" or "NFKC" to bring text into that form first; see `data.cleaning.Cleaning` for this and the
@@ -45,9 +50,10 @@ def prepare(
         processes: how many at once; one for each core by default.
 
     Raises:
-        UserError: for text or a tokenizer that cannot be used.
+        UserError: for text or a tokenizer that cannot be used, or initial weights that are not there or have another.
     """
     begun = time.monotonic()
+    tokenizer = _tokenizer(workdir, tokenizer, initial)
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
     corpus = prepare_corpus(
         text_dir,
@@ -61,3 +67,18 @@ def prepare(
         processes,
     )
     corpus.show("corpus", time.monotonic() - begun)
+
+
+def _tokenizer(workdir, given, initial):
+    """The tokenizer to use: of initial weights theirs, which a corpus that is there has already."""
+    is_there = workdir.corpus.is_dir()
+    if initial is None or (given is not None and is_there):
+        return given
+    if is_there:
+        corpus = Corpus(workdir.corpus)
+        return corpus.tokenizer.path if "tokenizer" in corpus.manifest["settings"] else None
+    place = place_of(initial)
+    if given is None:
+        return place.tokenizer.path
+    check_tokenizer(place, Tokenizer(given))
+    return given

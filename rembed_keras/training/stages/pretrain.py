@@ -12,6 +12,8 @@ from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
+from rembed_keras.training.initial.pretraining_start import PretrainingStart
+from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
@@ -27,6 +29,7 @@ def pretrain(
     mixture: Callable,
     steps: Count,
     corpus: str | None = None,
+    initial: str | InitialWeights | None = None,
     clip_norm: Rate | None = 1.0,
     skip_nonfinite: CountOrZero = 0,
     checkpoint_every: Count = 1000,
@@ -52,6 +55,9 @@ def pretrain(
         mixture: makes the `Mixture` of a `Corpus`.
         steps: steps of the whole run.
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
+        initial: what the encoder starts from, `InitialWeights` or the folder of a run, one of its fine-tuned tasks, a
+            preset or a Hugging Face model; from scratch by default. A pre-training head of the same class, names and
+            shapes starts along. They are not read once there is a checkpoint.
         clip_norm: the largest global norm of a gradient; None does not clip.
         skip_nonfinite: how many steps with a non-finite gradient are skipped before training has diverged.
         checkpoint_every: steps between checkpoints.
@@ -69,8 +75,8 @@ def pretrain(
         seed: of the initial weights and of dropout; the data has a seed of its own.
 
     Raises:
-        UserError: for a corpus that is missing or does not fit the model, checkpoints of another model, or an
-            evaluation without evaluators or held-out text.
+        UserError: for a corpus that is missing or does not fit the model, initial weights of another structure or
+            tokenizer, checkpoints of another model, or an evaluation without evaluators or held-out text.
     """
     check_counts({"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every})
     every = 1 if keep_checkpoint_every is None else keep_checkpoint_every
@@ -79,9 +85,10 @@ def pretrain(
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size, jit_compile)
     evaluation = planned(evaluators, eval_every, EvaluationData(batches, placement), keep_best, best_is)
+    start = PretrainingStart(workdir, initial, batches.corpus.tokenizer)
     keras.utils.set_random_seed(seed)
     with placement.scope():
-        learner = model(encoder())
+        learner = start.make(encoder, model)
         learner.track_groups(batches.languages)
         trained_by = wrapped(learner, optimizer(), clip_norm, skip_nonfinite)
         learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)

@@ -12,17 +12,18 @@ from rembed_keras.errors import Count, Seed
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText, hits_at_1, precisions, sentence_encoder
 from rembed_keras.tasks.scores import Score
+from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.stages.evaluate import publish
-from rembed_keras.training.stages.initial_weights import InitialWeights
 
 
 def retrieve(
     workdir: Workdir,
     texts: Sequence[ParallelText],
     encoder: Callable | None = None,
-    pretrained: str | None = None,
+    pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     seed: Seed = 0,
 ) -> None:
@@ -39,7 +40,7 @@ def retrieve(
     Raises:
         UserError: if there is no pre-trained encoder.
     """
-    initial = InitialWeights(workdir.path, encoder, pretrained)
+    initial = EncoderStart(workdir.path, encoder, pretrained)
     sentences = {}
     for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
         keras.utils.set_random_seed(seed)

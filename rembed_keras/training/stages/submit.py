@@ -13,9 +13,11 @@ from rembed_keras.tasks.retrieval import bitext
 from rembed_keras.tasks.retrieval.parallel_text import sentence_encoder
 from rembed_keras.tasks.scores import Score
 from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
+from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.finetuned import Start
+from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.stages.evaluate import Asked, publish
-from rembed_keras.training.stages.initial_weights import InitialWeights, Start
 
 
 def submit(
@@ -23,7 +25,7 @@ def submit(
     task: Task,
     write: Callable,
     encoder: Callable | None = None,
-    pretrained: str | None = None,
+    pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     seeds: Sequence[Seed] = (0,),
     start: Start = "pretrained",
@@ -45,7 +47,7 @@ def submit(
     Raises:
         UserError: if `evaluate` has not scored it.
     """
-    asked = Asked(workdir, task, InitialWeights(workdir.path, encoder, pretrained), sequence_length)
+    asked = Asked(workdir, task, EncoderStart(workdir.path, encoder, pretrained), sequence_length)
     chosen = read_json(workdir.finetuned / task.name / "chosen.json")
     if start not in chosen:
         raise UserError(f"submit/{task.name}: evaluate has scored no model that started {start}")
@@ -66,7 +68,7 @@ def mine(
     name: str,
     texts: bitext.BitextSplits,
     encoder: Callable | None = None,
-    pretrained: str | None = None,
+    pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     start: Start = "pretrained",
 ) -> None:
@@ -84,7 +86,7 @@ def mine(
         sequence_length: S, tokens that are read of a sentence.
         start: "pretrained", or "scratch" for an untrained encoder.
     """
-    initial = InitialWeights(workdir.path, encoder, pretrained)
+    initial = EncoderStart(workdir.path, encoder, pretrained)
     probed = initial.fresh()
     initial.start(probed, start)
     model = sentence_encoder(probed)

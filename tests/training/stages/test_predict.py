@@ -17,9 +17,9 @@ from rembed_keras.tasks import (
     tagged_files,
 )
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
+from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.workdir import Workdir
-from rembed_keras.training.stages import predict
 
 pytestmark = [
     pytest.mark.usefixtures("without_graphs"),
@@ -149,7 +149,7 @@ def test_the_model_of_the_lowest_seed_answers(names, chosen, taken, tmp_path, mo
     monkeypatch.setattr(checkpoints, "latest", lambda folder: folder.name)
     folder = folder_of_seeds(tmp_path, names, chosen)
     if taken in names:
-        assert predict._checkpoint(folder) == taken
+        assert chosen_model(folder) == taken
         return
     with pytest.raises(UserError, match=taken or "has no model that was trained to its end"):
-        predict._checkpoint(folder)
+        chosen_model(folder)

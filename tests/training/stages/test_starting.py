@@ -10,9 +10,10 @@ import pytest
 from rembed_keras.adaptation import Adapters, Biases, HeadOnly, LayerwiseDecay, Lora, Norms, Reinitialize, RoAd
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.layers.adapters import merge
 from rembed_keras.tasks import Classification, Tagging
 from rembed_keras.tasks.kinds.examples import Labelled, Splits, Tagged
-from rembed_keras.training import AdamW, Answerer, evaluate, finetune
+from rembed_keras.training import AdamW, Answerer, InitialWeights, evaluate, finetune
 from rembed_keras.training.loop import checkpoints, restoring, starting
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -173,3 +174,65 @@ def test_a_start_that_is_none_is_named(start, workdir):
     (path / "state.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match=r"names no starting weights|are gone"):
         weights(path)
+
+
+CHANGED = {"encoder": None, "pretrained": InitialWeights(num_layers=1, keep="top", scalar_mix=True)}
+
+
+def test_changed_starting_weights_are_found_again(workdir, monkeypatch, capsys):
+    path = tune_on(workdir, [Lora(2)], **CHANGED)
+    said = f"finetune/topics: starts from {workdir.path} step 7: layer 1 of 2 (top), a scalar mix is added\n"
+    assert capsys.readouterr().out.count(said) == 1
+    assert size_of(path) == 4 * stored(workdir)
+    start = checkpoints.opened(path).state["start"]
+    assert (start["num_layers"], start["keep"], start["scalar_mix"]) == (1, "top", True)
+    found = weights(path)
+    evaluate(workdir, classify(), **(MODELS | {"starts": ("pretrained",)} | CHANGED))
+    assert len([*Answerer(workdir.path).answers(EXAMPLES)]) == len(EXAMPLES)
+    record = json.loads((path / "state.json").read_text())
+    for changes, message in (({"keep": "bottom"}, "differ from those"), ({"num_layers": 2}, "weights where .* belong")):
+        changed = record | {"state": record["state"] | {"start": start | changes}}
+        (path / "state.json").write_text(json.dumps(changed))
+        with pytest.raises(UserError, match=message):
+            weights(path)
+    shutil.rmtree(path.parent)
+    monkeypatch.setattr(starting, "is_partial", lambda model, owned: False)
+    expected = weights(tune_on(workdir, [Lora(2)], **CHANGED))
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+def test_a_task_starts_from_another_of_the_run_and_that_from_a_third(workdir, tmp_path, capsys):
+    first = tune_on(workdir, [Lora(2), Norms()], classify("first"))
+    second = tune_on(workdir, [Lora(2)], classify("second"), pretrained=InitialWeights(task="first"))
+    third = tune_on(workdir, [HeadOnly()], classify("third"), encoder=None, pretrained=InitialWeights(task="second"))
+    folder = workdir.finetuned / "second/pretrained-lr0.01-seed0"
+    assert f"finetune/third: starts from {folder} step 4\n" in capsys.readouterr().out
+    assert checkpoints.opened(third).state["start"]["place"] == second.relative_to(workdir.path).as_posix()
+    for name, path in (("first", first), ("second", second), ("third", third)):
+        assert size_of(path) == 4 * stored(workdir, name)
+    shutil.move(workdir.path, tmp_path / "moved")
+    there = [tmp_path / "moved" / path.relative_to(workdir.path) for path in (first, second, third)]
+    one, two, three = (restoring.restore(checkpoints.opened(path)).encoder for path in there)
+    for encoder in (one, two):
+        merge(encoder)
+    named = {weight.path: np.asarray(weight) for weight in two.weights}
+    moved = {weight.path: np.asarray(weight) for weight in one.weights}
+    for weight in three.weights:
+        np.testing.assert_array_equal(np.asarray(weight), named[weight.path], err_msg=weight.path)
+    assert any(not np.array_equal(named[path], moved[path]) for path in named if "query/kernel" in path)
+    record = json.loads((there[1] / "state.json").read_text())
+    record["state"]["start"]["place"] = there[1].relative_to(tmp_path / "moved").as_posix()
+    (there[1] / "state.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="is said to start from itself"):
+        weights(there[1])
+    shutil.move(tmp_path / "moved", workdir.path)
+
+
+def test_a_task_is_asked_for_by_a_name_that_is_there(workdir):
+    tune_on(workdir, [], classify("first"))
+    with pytest.raises(UserError, match=r"finetuned/firs is not a folder of a model; did you mean first\?"):
+        tune_on(workdir, [], classify("second"), pretrained=InitialWeights(task="firs"))
+    with pytest.raises(UserError, match=r"num_layers is 1 there and 2 in the recipe's encoder: name num_layers of"):
+        tune_on(workdir, [], classify("third"), encoder=make_encoder, pretrained=InitialWeights(num_layers=1))

@@ -1,0 +1,100 @@
+"""Where the encoder of a task starts: with the weights that a recipe names, or the same encoder untrained."""
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.training.initial import places
+from rembed_keras.training.initial.finetuned import STARTS
+from rembed_keras.training.initial.weights import InitialWeights, initial_weights
+from rembed_keras.training.loop import restoring
+
+
+class EncoderStart:
+    """Encoders that are about to learn a task.
+
+    Args:
+        folder: the folder of the run.
+        encoder: makes the run's `Encoder`; None to make what `pretrained` holds.
+        pretrained: the `InitialWeights`, or the place that they are in; None for the run itself.
+
+    Raises:
+        UserError: if there is neither an encoder nor a place to take one from.
+    """
+
+    def __init__(self, folder: Path, encoder: Callable | None = None, pretrained: str | InitialWeights | None = None):
+        if encoder is None and pretrained is None:
+            raise UserError("fine-tuning needs an encoder: bind `encoder`, or `pretrained` to the folder of a model")
+        self._make = encoder
+        self._is_announced = False
+        given = initial_weights(pretrained)
+        self._run, self._changes = folder, given.changes
+        self._is_own = given.place is None
+        self._is_run = self._is_own and given.task is None
+        self.folder = (folder if self._is_own else Path()) / (given.folder or "")
+        if not self.folder.is_dir():
+            places.find(self.folder)
+
+    @cached_property
+    def _place(self):
+        if self._is_run and not (self.folder / "checkpoints").is_dir():
+            raise UserError(f"{self.folder / 'checkpoints'} has no pre-trained encoder: run pretrain first")
+        return places.find(self.folder)
+
+    @cached_property
+    def _beside(self):
+        """The place, to ask for what stands beside an encoder; of this run, which may not have one yet."""
+        return places.Place(self.folder, str(self.folder), self.folder) if self._is_run else self._place
+
+    @cached_property
+    def _held(self):
+        return restoring.held_in(self._place.path).changed(self._changes)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the encoder was trained with."""
+        return self._beside.tokenizer
+
+    @cached_property
+    def languages(self) -> list[str]:
+        """Languages that the encoder saw in pre-training, as far as its folder says."""
+        return self._beside.languages
+
+    @cached_property
+    def num_segments(self) -> int:
+        """How many segments the encoder distinguishes."""
+        return self.fresh().get_config()["num_segments"]
+
+    def fresh(self):
+        """A new encoder with initial weights, of the shape that pre-training keeps."""
+        return self._make() if self._make is not None else self._held.fresh()
+
+    @cached_property
+    def record(self) -> dict:
+        """Where the weights are, "place", and how they are changed; a place within the run is relative to it."""
+        path = self._place.path
+        place = path.relative_to(self._run).as_posix() if self._is_own else str(path.resolve())
+        return {"place": place} | self._changes.record()
+
+    def announce(self, stage: str) -> None:
+        """Prints once where a stage starts, if the recipe names it, and what is changed."""
+        if (not self._is_run or self._changes.record()) and not self._is_announced:
+            print(f"{stage}: {self._held.said(self._place.name)}", flush=True)
+        self._is_announced = True
+
+    def start(self, encoder, start: str) -> None:
+        """Gives a fresh encoder the weights of a start.
+
+        Args:
+            encoder: a fresh `Encoder`.
+            start: "pretrained" for those of the newest checkpoint or of the folder; "scratch" for the ones it has.
+
+        Raises:
+            UserError: if the start is unknown, or there is no encoder or one of another structure.
+        """
+        if start not in STARTS:
+            raise UserError(f"a start is {start!r}; it can be one of {', '.join(STARTS)}")
+        if start == "pretrained":
+            self._held.give(encoder)

@@ -1,0 +1,65 @@
+"""Fine-tuned models on disk: a folder for each task, and in it one for each start, learning rate and seed."""
+
+import re
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+from rembed_keras.data.json_files import read_json
+from rembed_keras.errors import UserError
+from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.workdir import Workdir
+
+Start: TypeAlias = Literal["pretrained", "scratch"]
+STARTS: tuple[Start, ...] = get_args(Start)
+TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
+
+
+class Trained(NamedTuple):
+    """A training of a task, and where its checkpoints are; its learning rate is written as in the folder's name."""
+
+    start: str
+    rate: str
+    seed: int
+    folder: Path
+
+
+def folder_of(workdir: Workdir, task: Task, start: str, rate: float, seed: int) -> Path:
+    """Where the checkpoints of a fine-tuned model are."""
+    return workdir.finetuned / task.name / f"{start}-lr{rate:g}-seed{seed}"
+
+
+def trained_in(folder: Path) -> list[Trained]:
+    """The trainings in a task's folder, by start, learning rate and seed, each in the order of its numbers."""
+    matches = ((TRAINED.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir())
+    found = [Trained(each["start"], each["rate"], int(each["seed"]), path) for each, path in matches if each]
+    return sorted(found, key=lambda each: (each.start, float(each.rate), each.seed))
+
+
+def has_failed(folder: Path) -> bool:
+    """Whether a model's training ended in a non-finite loss."""
+    return (folder / "failed.json").exists()
+
+
+def chosen_model(folder: Path) -> checkpoints.Checkpoint:
+    """The model of the lowest seed that started pre-trained, if any did, at the learning rate that was chosen.
+
+    Args:
+        folder: of a task.
+
+    Raises:
+        UserError: if nobody has chosen among several learning rates, or no model was trained to its end.
+    """
+    trained = trained_in(folder)
+    start = next((start for start in STARTS if any(each.start == start for each in trained)), "none")
+    chosen = read_json(folder / "chosen.json").get(start) if (folder / "chosen.json").exists() else None
+    rates = {each.rate: None for each in trained if each.start == start}
+    if isinstance(chosen, int | float):
+        rates = {f"{chosen:g}": None}
+    if len(rates) > 1:
+        raise UserError(f"{folder} has models of learning rates {', '.join(rates)}: run evaluate, which chooses one")
+    for each in trained:
+        found = checkpoints.latest(each.folder) if each.start == start and each.rate in rates else None
+        if found is not None:
+            return found
+    raise UserError(f"{folder} has no model that was trained to its end")

@@ -1,0 +1,134 @@
+"""Places that an encoder can be taken from, and what stands beside it there: its tokenizer, and how it is called."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.interop import encoder_arguments, tokenizer_of
+from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
+from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, trained_in
+from rembed_keras.training.loop import checkpoints
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an encoder is.
+
+    Attributes:
+        path: the folder of a checkpoint, a keras-hub preset or a Hugging Face model.
+        name: what it is called in messages.
+        run: the run that it was pre-trained in, if that is known.
+        task: the folder of the task that it was fine-tuned for, if it was.
+    """
+
+    path: Path
+    name: str
+    run: Path | None = None
+    task: Path | None = None
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the encoder was trained with.
+
+        Raises:
+            UserError: if there is none.
+        """
+        if self.task is not None:
+            return self._of_task(self.task)
+        if self.run is not None:
+            return Corpus(self.run / "corpus").tokenizer
+        file = tokenizer_of(self.path)
+        if file is None:
+            raise UserError(f"{self.path} has no SentencePiece model, and texts cannot be read without it")
+        return Tokenizer(file)
+
+    def _of_task(self, folder):
+        found = Tokenizer(folder / "tokenizer.model")
+        about = folder / "task.json"
+        if about.exists() and read_json(about).get("tokenizer_sha256") not in (None, found.sha256):
+            raise UserError(f"{found.path} is not the tokenizer that the task was fine-tuned with: run finetune again")
+        return found
+
+    @property
+    def languages(self) -> list[str]:
+        """Languages that the encoder saw in pre-training, as far as its folder says."""
+        return Corpus(self.run / "corpus").languages if self.run and (self.run / "corpus").is_dir() else []
+
+
+def find(folder: Path, latest: Callable = checkpoints.latest) -> Place:
+    """The encoder that a folder holds: a run, a fine-tuned task or one of its models, a checkpoint, or another's model.
+
+    Args:
+        folder: the folder.
+        latest: finds the newest checkpoint in the folder of a run's.
+
+    Raises:
+        UserError: if it holds none.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder of a model{_suggestion(folder)}")
+    if (folder / "state.json").is_file():
+        siblings = checkpoints.newest_first(folder.parent)
+        found = next((each for each in siblings if each.path.name == folder.name), None)
+        if found is None:
+            raise UserError(f"checkpoint {folder} is damaged: name another")
+        return _of_checkpoint(found)
+    if (folder / "checkpoints").is_dir():
+        found = latest(folder / "checkpoints")
+        if found is None:
+            raise UserError(f"{folder / 'checkpoints'} has no pre-trained encoder: run pretrain first")
+        return _of_checkpoint(found)
+    if any(folder.glob("step-*/state.json")) and (found := checkpoints.latest(folder)) is not None:
+        return _of_checkpoint(found)
+    if (folder / "config.json").is_file():
+        return Place(folder, str(folder))
+    if trained_in(folder):
+        return _of_checkpoint(chosen_model(folder))
+    tasks = sorted(path.parent for path in folder.glob("finetuned/**/task.json"))
+    if tasks:
+        raise UserError(f"{folder} did not pre-train: name one of its fine-tuned tasks, for example {tasks[0]}")
+    raise UserError(f"{folder} is not a run, a fine-tuned task, a keras-hub preset or a Hugging Face model")
+
+
+def arguments_of(folder: Path) -> tuple[dict, str]:
+    """The arguments of the encoder that a folder holds, of which nothing is built, and what it is called.
+
+    Raises:
+        UserError: if it holds none.
+    """
+    place = find(folder, _newest)
+    try:
+        if (place.path / "state.json").exists():
+            model = checkpoints.opened(place.path).state["model"]["config"]
+            arguments = kept_arguments(model["encoder"]["config"], model)
+        else:
+            arguments = encoder_arguments(place.path)
+        check_encoder(arguments)
+        return arguments, place.name
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"{place.path} describes no encoder") from None
+
+
+def _newest(folder):
+    """The newest checkpoint, whose files are not read to compare their checksums; None if there is none."""
+    found = sorted(folder.glob("step-*/state.json"))
+    return checkpoints.opened(found[-1].parent) if found else None
+
+
+def _of_checkpoint(found):
+    path, trained = found.path, found.path.parent
+    if TRAINED.fullmatch(trained.name):
+        runs = (each.parent for each in trained.parents if each.name == "finetuned")
+        return Place(path, f"{trained} step {found.step}", next(runs, None), trained.parent)
+    return Place(path, f"{trained.parent} step {found.step}", trained.parent)
+
+
+def _suggestion(folder):
+    """What may have been meant by the name of a task that is not there."""
+    there = [path.name for path in folder.parent.iterdir()] if folder.parent.is_dir() else []
+    return did_you_mean(folder.name, there)

@@ -1,0 +1,96 @@
+"""Where pre-training starts: from scratch, or with the weights of an encoder that was trained before.
+
+They are read once. A run that has a checkpoint goes on from that, whether what it started from is still there or not,
+and `initial_weights.json` in its folder says what that was.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.training.initial import places
+from rembed_keras.training.initial.weights import InitialWeights, initial_weights
+from rembed_keras.training.loop import checkpoints, restoring, starting
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
+
+RECORD = "initial_weights.json"  # in a run's folder: where its pre-training started
+
+
+class PretrainingStart:
+    """What pre-training starts from.
+
+    The encoder gets its weights before the objective is built on it, so that tables which an objective begins as copies
+    of the encoder's begin as copies of trained ones. A pre-training head of the same class whose weights have the same
+    names and shapes is taken along; any other begins untrained, which is printed.
+
+    Args:
+        workdir: the run's folder.
+        initial: the weights, or the place that they are in; None to start from scratch.
+        tokenizer: of the corpus.
+
+    Raises:
+        UserError: if there are no such weights, or they were trained with another tokenizer.
+    """
+
+    def __init__(self, workdir: Workdir, initial: str | InitialWeights | None, tokenizer: Tokenizer):
+        self._workdir, self._held = workdir, None
+        if initial is None or checkpoints.latest(workdir.checkpoints) is not None:
+            return
+        self._given, self._place = initial_weights(initial), place_of(initial)
+        check_tokenizer(self._place, tokenizer)
+        self._held = restoring.held_in(self._place.path, with_head=True).changed(self._given.changes)
+
+    def make(self, encoder: Callable, model: Callable) -> keras.Model:
+        """The pre-training model, with the weights that it starts from.
+
+        Args:
+            encoder: makes the `Encoder`.
+            model: makes the pre-training model of an encoder.
+
+        Raises:
+            UserError: naming what of the encoder has another structure than the one that the weights are of.
+        """
+        made = encoder()
+        if self._held is None:
+            return model(made)
+        self._held.give(made)
+        sha256 = starting.checksum(made.weights)
+        learner = model(made)
+        has_head = self._held.give_head(learner)
+        record = {"place": str(self._place.path.resolve())} | self._given.changes.record()
+        record |= {"sha256": sha256, "head": has_head}
+        head = "its pre-training head too" if has_head else "the pre-training head is new"
+        if self._workdir.is_chief:
+            write_atomically(self._workdir.path / RECORD, json.dumps(record, indent=1))
+            print(f"pretrain: {self._held.said(self._place.name)}; {head}", flush=True)
+        return learner
+
+
+def place_of(initial: str | InitialWeights) -> places.Place:
+    """Where the weights are that pre-training starts from.
+
+    Raises:
+        UserError: if there are none.
+    """
+    given = initial_weights(initial)
+    if given.place is None:
+        raise UserError("training.InitialWeights has no place: pre-training cannot start from its own run")
+    return places.find(Path(given.folder or given.place))
+
+
+def check_tokenizer(place: places.Place, tokenizer: Tokenizer) -> None:
+    """Checks that an encoder reads ids as a corpus has them.
+
+    Raises:
+        UserError: if it was trained with another tokenizer than the corpus was prepared with.
+    """
+    theirs = place.tokenizer
+    if theirs.sha256 != tokenizer.sha256:
+        raise UserError(
+            f"{place.name} was trained with the tokenizer {theirs.path}, and the corpus was prepared with another: set "
+            "TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
+        )
