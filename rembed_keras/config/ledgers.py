@@ -3,16 +3,16 @@
 What cannot be built is found on the way, by the same functions that the constructors check their arguments with.
 """
 
-import importlib
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.config.backend import import_framework
+from rembed_keras.config.making import imported, made, within
 from rembed_keras.config.recipe import ROOT, Recipe
 from rembed_keras.config.signatures import is_ours, static_method
 from rembed_keras.config.statements import Reference
+from rembed_keras.config.taught import teachers_of, terms_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.cost import adam_slots
 from rembed_keras.modeling.sizes import check_sequence_length
@@ -30,14 +30,22 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     """
     for each in stages(recipe):
         _check_rows(recipe, each)
+        terms_of(recipe, each)
     pretrain = pretraining(recipe)
     stage = recipe.arguments(pretrain)
     if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
         return None
-    encoder, model = (_within(pretrain, stage[name]) for name in ("encoder", "model"))
-    mixture = _within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
+    encoder, model = (within(pretrain, stage[name]) for name in ("encoder", "model"))
+    mixture = within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
     try:
-        return _ledger(recipe, encoder, model, mixture, _slots_of(recipe, pretrain, stage.get("optimizer")))
+        return _ledger(
+            recipe,
+            encoder,
+            model,
+            mixture,
+            _slots_of(recipe, pretrain, stage.get("optimizer")),
+            terms_of(recipe, pretrain),
+        )
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError as error:
@@ -46,17 +54,18 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         raise UserError(f"a size of {encoder.selector} or {model.selector} is not a number") from None
 
 
-def _ledger(recipe, encoder, model, mixture, slots):
+def _ledger(recipe, encoder, model, mixture, slots, terms):
     sizes = recipe.arguments(encoder)
-    sizes |= {name: _made(recipe, encoder, sizes[name]) for name in PARTS if name in sizes}
+    sizes |= {name: made(recipe, encoder, sizes[name]) for name in PARTS if name in sizes}
     config = {name: _described(recipe, model, value) for name, value in recipe.arguments(model).items()}
     config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
     rate = data.get("mask_rate", 0.15)
     rate = max(rate.values()) if isinstance(rate, dict) else rate
-    made = ledger(config, data.get("sequence_length"), rate, _entries_of(model.target), slots)
+    entries, teachers = _entries_of(model.target), teachers_of(terms)
+    counted = ledger(config, data.get("sequence_length"), rate, entries, slots, terms, teachers)
     _check_length(data, sizes)
-    return made
+    return counted
 
 
 def stages(recipe: Recipe) -> Iterator[Reference]:
@@ -77,7 +86,7 @@ def _check_rows(recipe, stage):
     """Checks that the encoder of a stage takes rows as long as the stage reads."""
     arguments = recipe.arguments(stage)
     if isinstance(arguments.get("encoder"), Reference):
-        encoder = _within(stage, arguments["encoder"])
+        encoder = within(stage, arguments["encoder"])
         try:
             _check_length(arguments, recipe.arguments(encoder))
         except UserError as error:
@@ -90,11 +99,6 @@ def _check_length(data, sizes):
         check_sequence_length(length, longest)
 
 
-def _within(outer, inner):
-    """A reference in the scope that it is called in: its own, or that of the reference which calls it."""
-    return replace(inner, scope=inner.scope or outer.scope)
-
-
 def _entries_of(objective: str):
     """The function that gives an objective's ledger entries; of ours it is found without importing a framework.
 
@@ -102,7 +106,7 @@ def _entries_of(objective: str):
         UserError: for an objective that does not say what it costs.
     """
     path = static_method(objective, "ledger_entries") if is_ours(objective) else f"{objective}.ledger_entries"
-    entries = _imported(path) if path else None
+    entries = imported(path) if path else None
     if entries is None:
         raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
     return entries
@@ -118,13 +122,13 @@ def _slots_of(recipe, outer, optimizer):
         return adam_slots
     path = static_method(optimizer.target, "ledger_slots") if is_ours(optimizer.target) else None
     if path:
-        return _imported(path)
+        return imported(path)
     import_framework()
     from rembed_keras.training.optimizers.slots import count_slots
 
     def make():
         try:
-            return _made(recipe, outer, optimizer)
+            return made(recipe, outer, optimizer)
         except (TypeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"no optimizer can be made by {optimizer.selector}: {reason}") from None
@@ -138,30 +142,5 @@ def _described(recipe, outer, value):
         return [_described(recipe, outer, each) for each in value]
     if not isinstance(value, Reference):
         return value
-    part = _within(outer, value)
+    part = within(outer, value)
     return {"config": recipe.arguments(part), "ledger_entries": _entries_of(part.target)}
-
-
-def _made(recipe, outer, value):
-    """A part, or a list of them, as an encoder is given it."""
-    value = recipe.resolve(value)
-    if isinstance(value, list | tuple):
-        return [_made(recipe, outer, each) for each in value]
-    if not isinstance(value, Reference):
-        return value
-    part = _within(outer, value)
-    arguments = {name: _made(recipe, part, each) for name, each in recipe.arguments(part).items()}
-    return _imported(part.target)(**arguments)
-
-
-def _imported(path):
-    """What a dotted path leads to; None if there is no such thing."""
-    if not is_ours(path):
-        import_framework()
-    module, _, name = path.rpartition(".")
-    try:
-        owner = importlib.import_module(module)
-    except ImportError:
-        outer, _, inner = module.rpartition(".")
-        owner = getattr(importlib.import_module(outer), inner)
-    return getattr(owner, name, None)

@@ -73,6 +73,15 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     return model, notes
 
 
+def encoder_arguments(folder: Path) -> dict[str, Any]:
+    """Arguments of the `Encoder` of a folder's model, of which only `config.json` is read.
+
+    Raises:
+        UserError: for an unsupported model.
+    """
+    return _encoder_config(_read_config(folder), folder)
+
+
 def _read_config(folder):
     config = read_json(folder / "config.json")
     kind = config.get("model_type")

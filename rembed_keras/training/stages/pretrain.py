@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
+from rembed_keras.adaptation.terms import Term
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, CountOrZero, Rate, Seed, UserError, check_counts
 from rembed_keras.modeling.blocks.stack import attention_of
@@ -12,6 +13,7 @@ from rembed_keras.modeling.sizes import check_sequence_length
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.teaching import with_teachers
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 
@@ -32,6 +34,7 @@ def pretrain(
     keep_checkpoints: Count = 2,
     keep_checkpoint_every: Count | None = None,
     callbacks: Sequence[Callable] = (),
+    terms: Sequence[Term] = (),
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
     seed: Seed = 0,
@@ -53,6 +56,7 @@ def pretrain(
         keep_checkpoints: how many of the newest checkpoints stay on disk.
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too, for `trace_retrieval`.
         callbacks: make callbacks of Keras's or of your own, without (); see `loop.own_callbacks`.
+        terms: what is added to the model's loss, for example `adaptation.terms.MiniLM()`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
         seed: of the initial weights and of dropout; the data has a seed of its own.
@@ -66,9 +70,11 @@ def pretrain(
     check_counts({"SEED": seed}, "Seed")
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size, jit_compile)
+    terms = with_teachers(terms, batches.corpus.tokenizer, batches.sequence_length, placement, is_packed=True)
     keras.utils.set_random_seed(seed)
     with placement.scope():
         learner = model(encoder())
+        learner.use_terms(terms)
         learner.track_groups(batches.languages)
         trained_by = wrapped(learner, optimizer(), clip_norm, skip_nonfinite)
         learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)
