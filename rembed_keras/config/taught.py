@@ -33,9 +33,7 @@ def terms_of(recipe: Recipe, stage: Reference) -> list[Any]:
 def _made(recipe, stage, value):
     reference = recipe.resolve(value)
     if not (isinstance(reference, Reference) and reference.is_call):
-        raise UserError(
-            f"{stage.selector}.terms has {value!r}, which is no loss term; one ends in (), as @terms.RDrop()"
-        )
+        raise UserError(f"{stage.selector}.terms has {value!r}, no loss term: one ends in (), as @terms.RDrop()")
     try:
         return made(recipe, stage, reference)
     except UserError as error:

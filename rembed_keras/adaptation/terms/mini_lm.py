@@ -102,10 +102,8 @@ class MiniLM(Term):
         ours = self._heads(model.reading, -1, note["hidden_states"], documents)
         states = self.teacher.read(note["inputs"])["hidden_states"]
         theirs = self._heads(self.teacher.encoder, self.teacher_layer, states, documents)
-        return sum(
-            divergence(*(relation(heads, each, self.relation_heads) for heads in (theirs, ours)), documents)
-            for each in self.relations
-        )
+        pairs = [[relation(heads, each, self.relation_heads) for heads in (theirs, ours)] for each in self.relations]
+        return sum(divergence(teacher, student, documents) for teacher, student in pairs)
 
     def _heads(self, encoder, layer, states, documents):
         """Queries, keys and values [B, S, H, K] of a block, by what they are."""

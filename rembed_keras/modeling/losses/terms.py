@@ -30,7 +30,7 @@ class HasTerms:
     """
 
     terms: Sequence[Any] = ()
-    _weights_now: Mapping[str, Any] | None = None  # of terms whose weights change, in the present step
+    _weights_now: Any = None  # of terms whose weights change, in the present step
 
     def use_terms(self, terms: Sequence[Any]) -> None:
         """Adds terms to the loss of training; evaluation's stays as it is. Call it once, before `compile`.
