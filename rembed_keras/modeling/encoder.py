@@ -144,7 +144,7 @@ class Encoder(keras_hub.models.Backbone):
             trainable=trainable,
         )
         self.token_embedding = self.parts.embeddings.token
-        self.note = Note()
+        self.note = Note(set())
         settle_dtypes(self)
         if freeze_input_embedding:
             self.token_embedding.trainable = False

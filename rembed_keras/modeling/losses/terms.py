@@ -6,6 +6,7 @@ draws: its dropout is the same with the term and without. A teacher's weights ar
 are, so that on JAX no program has them as constants, and are in no file that the model is saved in.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.losses.weights import by_step, weight_at
 from rembed_keras.modeling.micro_batches import optimizer_at
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
-from rembed_keras.modeling.replicas import shares
+from rembed_keras.modeling.replicas import num_replicas, shares
 
 TAKEN = ("loss", "accuracy", "layer_losses", "term_losses", "grad_norm", "learning_rate", "step", "tokens")
 OFFSET = 40503  # between the seeds of a model's draws and those of its terms
@@ -30,7 +31,6 @@ class HasTerms:
     """
 
     terms: Sequence[Any] = ()
-    _weights_now: Any = None  # of terms whose weights change, in the present step
 
     def use_terms(self, terms: Sequence[Any]) -> None:
         """Adds terms to the loss of training; evaluation's stays as it is. Call it once, before `compile`.
@@ -55,12 +55,14 @@ class HasTerms:
         schedules = {term.name: by_step(term.weight, f"the weight of {term.name}") for term in terms}
         self.terms = tuple(term for term in terms if any(weight for _, weight in schedules[term.name]))
         self._schedules = {term.name: schedules[term.name] for term in self.terms}
+        self._weights_now = Held()  # of terms whose weights change, in the present step
         self.term_means = [MeanOfNumbers(name=term.name) for term in self.terms]
         self.term_weights = [keras.metrics.Mean(name=f"{name}/weight") for name in self._changing]
         for term in self.terms:
             if hasattr(term, "check"):
                 term.check(model)
-        model.reading.note.is_wanted = bool(self.terms)
+        if self.terms:
+            model.reading.note.want()
 
     @property
     def _changing(self):
@@ -90,7 +92,7 @@ class HasTerms:
         model: Any = self
         if self._changing:
             step = model.optimizer.iterations
-            self._weights_now = _Held({name: weight_at(pairs, step) for name, pairs in self._changing.items()})
+            self._weights_now.value = {name: weight_at(pairs, step) for name, pairs in self._changing.items()}
 
     def terms_loss(self, x, y, y_pred, sample_weight):
         """The share that a replica and micro-batch has in the weighted sum of all terms, a float32 scalar."""
@@ -126,29 +128,34 @@ class HasTerms:
         return sum(weights.get(term.name, self._schedules[term.name][0][1]) * mean.result() for term, mean in pairs)
 
 
-class _Held:
-    """What Keras must not track as a part of a model."""
+class Held(threading.local):
+    """A value that Keras does not track as a part of a model: each replica, which is a thread of its own, has another.
 
-    def __init__(self, value):
-        self.value = value
+    Attributes:
+        value: None at first.
+    """
+
+    value: Any = None
 
 
-class Note:
+class Note(Held):
     """What an encoder computed when it was last called, for loss terms; kept only while they want it.
 
     Attributes:
-        is_wanted: whether it is kept.
         value: "inputs", as the encoder was called with them; "hidden_states"; and "sequence_output" and
             "pooled_output" unless only some tokens were computed. None if it was not called.
     """
 
-    def __init__(self):
-        self.is_wanted = False
-        self.value: dict[str, Any] | None = None
+    def __init__(self, wish: set):
+        self._wish = wish  # one for all threads, each of which begins with this very argument
+
+    def want(self) -> None:
+        """Has it kept from now on."""
+        self._wish.add("value")
 
     def take(self, **value) -> None:
         """Keeps it, if it is wanted."""
-        if self.is_wanted:
+        if self._wish:
             self.value = value
 
 
@@ -163,6 +170,9 @@ def _counts(losses, x, sample_weight):
     if len(losses.shape) > 1 and isinstance(x, Mapping) and "target_shares" in x:
         return x["target_weights"], x["target_shares"]
     is_weighted = sample_weight is not None and len(sample_weight.shape) == len(losses.shape)
-    weights = ops.cast(sample_weight, "float32") if is_weighted else ops.ones_like(losses)
+    if is_weighted:
+        weights = ops.cast(sample_weight, "float32")
+        return weights, shares(weights)
+    weights = ops.ones_like(losses)
     part = ops.max(x["micro_batch_shares"]) if isinstance(x, Mapping) and "micro_batch_shares" in x else 1.0
-    return weights, shares(weights) * part
+    return weights, weights / ops.sum(weights) * part / num_replicas()  # each has as many rows
