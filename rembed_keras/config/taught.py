@@ -73,7 +73,7 @@ def _encoder_in(folder):
     try:
         checkpoints = sorted((folder / "checkpoints").glob("step-*"))
         if checkpoints:
-            model = read_json(checkpoints[-1] / "state.json")["model"]["config"]
+            model = read_json(checkpoints[-1] / "state.json")["state"]["model"]["config"]
             cut = {name: model[name] for name in ("kept_layers", "keep") if model.get(name) is not None}
             return model["encoder"]["config"] | cut
         config = read_json(folder / "config.json")
