@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shutil
 import warnings
 
 import pytest
@@ -37,6 +38,23 @@ def held_out_corpus(text_dir, tmp_path_factory):
     """The same text, 15 % of its paragraphs held out."""
     folder = tmp_path_factory.mktemp("held_out") / "corpus"
     return prepare(text_dir, folder, vocabulary_size=900, cleaning=Cleaning(held_out=0.15))
+
+
+@pytest.fixture(scope="session")
+def pretrained(corpus, tmp_path_factory):
+    """The folder of a run with an untrained encoder."""
+    import keras
+
+    from rembed_keras.modeling import Encoder, MaskedLM
+    from rembed_keras.training.loop import checkpoints, restoring
+
+    folder = tmp_path_factory.mktemp("pretrained")
+    shutil.copytree(corpus.path, folder / "corpus")
+    model = MaskedLM(Encoder(900, 1, 2, 8, 16, 4, max_sequence_length=64), 12)
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
+    checkpoints.save(folder / "checkpoints", 1, parts, state)
+    return folder
 
 
 def write_tiny_task(folder):

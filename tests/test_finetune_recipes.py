@@ -1,15 +1,11 @@
 """Every recipe of fine-tuning runs to its end on files in the official formats, from a run that pre-trained."""
 
 import json
-import shutil
 from pathlib import Path
 
-import keras
 import pytest
 
 from rembed_keras import config
-from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.training.loop import checkpoints, restoring
 from tests.tasks import official
 
 ROOT = Path(__file__).parent.parent
@@ -19,18 +15,6 @@ pytestmark = [
     pytest.mark.usefixtures("without_graphs"),  # graphs of each kind of task are tested in training/stages
     pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def pretrained(corpus, tmp_path_factory):
-    """The folder of a run with an untrained encoder."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    shutil.copytree(corpus.path, folder / "corpus")
-    model = MaskedLM(Encoder(900, 1, 2, 8, 16, 4, max_sequence_length=64), 12)
-    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
-    state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
-    checkpoints.save(folder / "checkpoints", 1, parts, state)
-    return folder
 
 
 @pytest.fixture(scope="module")

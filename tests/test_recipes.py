@@ -47,7 +47,7 @@ SMALL = {
 
 
 @pytest.fixture
-def small(text_dir, corpus, held_out_corpus, tmp_path):
+def small(text_dir, corpus, held_out_corpus, pretrained, tmp_path):
     """Bindings of the command line that make a recipe small; its corpus is prepared already."""
     shutil.copytree(corpus.path, tmp_path / "run" / "corpus")
     write_tiny_task(tmp_path / "task")
@@ -65,7 +65,7 @@ def small(text_dir, corpus, held_out_corpus, tmp_path):
 
     def bindings(recipe):
         there = config.load(str(recipe))
-        knobs = SMALL | {"WORKDIR": tmp_path / "run", "TEXT_DIR": text_dir}
+        knobs = SMALL | {"WORKDIR": tmp_path / "run", "TEXT_DIR": text_dir, "TEACHER": pretrained}
         sizes = {"num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
         bound = {f"modeling.Encoder.{key}": value for key, value in sizes.items()}
         bound |= {key: path for key, path in paths.items() if key in there.configuration()}

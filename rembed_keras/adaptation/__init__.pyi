@@ -12,6 +12,11 @@ from .methods.training import LayerwiseDecay as LayerwiseDecay
 from .methods.training import Reinitialize as Reinitialize
 from .projections import LowRank as LowRank
 from .projections import Rotations as Rotations
+from .teachers import Teacher as Teacher
+from .terms.mini_lm import MiniLM as MiniLM
+from .terms.r_drop import RDrop as RDrop
+from .terms.supervised_contrast import SupervisedContrast as SupervisedContrast
+from .terms.term import Term as Term
 from .tuning import learning_rate_multipliers as learning_rate_multipliers
 from .tuning import task_variables as task_variables
 from .tuning import tune as tune

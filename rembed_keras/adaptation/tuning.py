@@ -72,11 +72,13 @@ class Tuned:
         trainable: those that learn, and that an optimizer has slots for.
         stored: those to be stored for the task, beside an encoder that all tasks share.
         total: those of the model, with what was added.
+        teacher: those of its loss terms' teachers, which are in none of the others.
     """
 
     trainable: int
     stored: int
     total: int
+    teacher: int = 0
 
 
 def tuned(model: keras.Model) -> Tuned:
@@ -90,5 +92,5 @@ def tuned(model: keras.Model) -> Tuned:
     >>> tuned(model).stored == 4 * (2 * 8 * 2 + 8 + 2) + 3 * (8 + 1)
     True
     """
-    counted = (model.trainable_variables, task_variables(model), model.weights)
+    counted = (model.trainable_variables, task_variables(model), model.weights, model.teacher_variables)
     return Tuned(*(sum(math.prod(variable.shape) for variable in variables) for variables in counted))

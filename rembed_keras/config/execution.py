@@ -13,6 +13,7 @@ from rembed_keras.config.parse import override
 from rembed_keras.config.recipe import ROOT, Recipe
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.statements import Reference
+from rembed_keras.config.taught import check_teachers
 from rembed_keras.errors import UserError
 
 
@@ -23,6 +24,7 @@ def run(recipe: Recipe) -> None:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
     ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
+    check_teachers(recipe, stages(recipe))
     training = _bind(recipe)
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)

@@ -13,6 +13,7 @@ from rembed_keras.config.making import imported, made, sizes_of, within
 from rembed_keras.config.recipe import ROOT, Recipe
 from rembed_keras.config.signatures import is_ours, static_method
 from rembed_keras.config.statements import Reference
+from rembed_keras.config.taught import teachers_of, terms_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
@@ -32,6 +33,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     for each in stages(recipe):
         _check_rows(recipe, each)
         check_initial(recipe, each)
+        terms_of(recipe, each)
     pretrain = pretraining(recipe)
     stage = recipe.arguments(pretrain)
     _check_evaluation(recipe, pretrain, stage)
@@ -42,7 +44,14 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     prepare = None if stage.get("corpus") else next((each for each in stages(recipe) if each.target == PREPARE), None)
     parts = [encoder, model, mixture or pretrain]
     try:
-        counted = _ledger(recipe, encoder, model, mixture, _slots_of(recipe, pretrain, stage.get("optimizer")))
+        counted = _ledger(
+            recipe,
+            encoder,
+            model,
+            mixture,
+            _slots_of(recipe, pretrain, stage.get("optimizer")),
+            terms_of(recipe, pretrain),
+        )
         if prepare:
             parts.append(prepare)
             _check_pieces(recipe.arguments(prepare), recipe.arguments(encoder))
@@ -55,14 +64,15 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         raise UserError(f"a size of {encoder.selector} or {model.selector} is not a number") from None
 
 
-def _ledger(recipe, encoder, model, mixture, slots):
+def _ledger(recipe, encoder, model, mixture, slots, terms):
     sizes = sizes_of(recipe, encoder)
     config = {name: _described(recipe, model, value) for name, value in recipe.arguments(model).items()}
     config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
     rate = data.get("mask_rate", 0.15)
     rate = max(rate.values()) if isinstance(rate, dict) else rate
-    counted = ledger(config, data.get("sequence_length"), rate, _entries_of(model.target), slots)
+    entries, teachers = _entries_of(model.target), teachers_of(terms)
+    counted = ledger(config, data.get("sequence_length"), rate, entries, slots, terms, teachers)
     _check_length(data, sizes)
     if mixture:
         check_packed_rows(sizes)

@@ -16,6 +16,7 @@ from rembed_keras.modeling.blocks import PostNorm
 from rembed_keras.modeling.blocks.stack import attention_of, block_of, check_encoder, cut_arguments, layers_of_cut
 from rembed_keras.modeling.choices import Choice, described
 from rembed_keras.modeling.layers.embeddings import document_positions
+from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
 from rembed_keras.modeling.sizes import Activation, LayerSharing
@@ -143,6 +144,7 @@ class Encoder(keras_hub.models.Backbone):
             trainable=trainable,
         )
         self.token_embedding = self.parts.embeddings.token
+        self.note = Note(set())
         settle_dtypes(self)
         if freeze_input_embedding:
             self.token_embedding.trainable = False
@@ -163,7 +165,14 @@ class Encoder(keras_hub.models.Backbone):
 
         The last block is computed for these tokens alone, so that this is cheaper than the whole and a pick.
         """
-        return self._transform(inputs, at=positions, training=training)[0]
+        last, states = self._transform(inputs, at=positions, training=training)
+        self.note.take(inputs=inputs, hidden_states=states)
+        return last
+
+    def call(self, inputs, training=None, mask=None):
+        outputs = super().call(inputs, training=training, mask=mask)
+        self.note.take(inputs=inputs, **outputs)
+        return outputs
 
     @property
     def arguments(self) -> dict:

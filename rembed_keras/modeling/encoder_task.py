@@ -9,11 +9,12 @@ import keras_hub
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import settle_dtypes
 
 
-class EncoderTask(OnReplicas, keras_hub.models.Task):
+class EncoderTask(HasTerms, OnReplicas, keras_hub.models.Task):
     """A model around an encoder, with presets: `save_to_preset` and `from_preset`.
 
     A subclass whose constructor has an `encoder` takes it as `backbone=` too, as keras-hub hands it over.
@@ -29,6 +30,7 @@ class EncoderTask(OnReplicas, keras_hub.models.Task):
     """
 
     backbone_cls = Encoder
+    reads_rows = True  # whether the encoder sees all tokens of a row in training
 
     # keras-hub's loops would first send every batch through a preprocessor; there is none
     fit, evaluate, predict = keras.Model.fit, keras.Model.evaluate, keras.Model.predict
@@ -62,6 +64,11 @@ class EncoderTask(OnReplicas, keras_hub.models.Task):
     def encoder(self) -> Encoder:
         """The encoder, which keras-hub calls the backbone."""
         return self.backbone
+
+    @property
+    def reading(self) -> Encoder:
+        """The encoder that training calls: of the same blocks, where an objective has it read another table."""
+        return self.encoder
 
 
 def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:

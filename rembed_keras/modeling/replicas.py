@@ -75,6 +75,29 @@ def shares(weights):
     return ops.divide_no_nan(weights, sum_over_replicas(ops.sum(weights)))
 
 
+def gathered(rows):
+    """Rows of all replicas, in their order, and which of them is this replica's first.
+
+    Args:
+        rows: [B, ...], float, as many on every replica.
+
+    Returns:
+        [R x B, ...] and an int. Gradients flow to the rows of every replica.
+
+    >>> gathered(np.ones((2, 3)))[1]
+    0
+    """
+    count = num_replicas()
+    if count == 1:
+        return rows, 0
+    import tensorflow as tf
+
+    index = tf.distribute.get_replica_context().replica_id_in_sync_group
+    here = ops.reshape(ops.one_hot(index, count, dtype=rows.dtype), (count, *[1] * len(rows.shape)))
+    spread = sum_over_replicas(here * rows[None])  # [B, ...] -> [R, B, ...]
+    return ops.reshape(spread, (-1, *rows.shape[1:])), index * ops.shape(rows)[0]
+
+
 def layers_loss(model: keras.Model):
     """What a model's layers added to the loss when it was last called, and its regularizers add: a float32 scalar.
 

@@ -42,11 +42,13 @@ class Ledger:
         entries: the lines.
         sequence_length: S, at which FLOPs were counted.
         slots: numbers that the optimizer remembers of each line's variables.
+        teachers: the lines of the teachers of loss terms, which are neither kept nor dropped.
     """
 
     entries: tuple[Entry, ...]
     sequence_length: int
     slots: tuple[int, ...]
+    teachers: tuple[Entry, ...] = ()
 
     def _sum(self, field, is_kept=None) -> int:
         return sum(getattr(entry, field) for entry in self.entries if is_kept in (None, entry.is_kept))
@@ -113,9 +115,17 @@ class Ledger:
         """Bytes that a backward pass needs of the forward pass, per token of input in float32; see `parts`."""
         return self._columns("activations", BYTES)
 
+    @property
+    def teacher(self) -> dict[str, int]:
+        """What teachers cost, whose weights are frozen and never saved: parameters, a forward pass, and bytes."""
+        parameters = sum(entry.parameters for entry in self.teachers)
+        flops = sum(entry.flops for entry in self.teachers)
+        return {"parameters": parameters, "flops_per_token": flops, "bytes": BYTES * parameters}
+
     def to_json(self) -> dict:
-        """All of it as what JSON can say."""
-        return {
+        """All of it as what JSON can say; "teacher" where there is one."""
+        teacher = {"teacher": self.teacher} if self.teachers else {}
+        return teacher | {
             "kept": self.kept,
             "dropped": self.dropped,
             "total": self.total,
@@ -138,13 +148,14 @@ class Ledger:
         from rich.table import Table
 
         shown = Table(title="What is kept and what is dropped")
-        for column in ("", "kept", "dropped", "of all"):
+        for column in ("", "kept", "dropped", "of all", *(["teacher"] if self.teachers else [])):
             shown.add_column(column, justify="left" if not column else "right")
         for entry in self.entries:
             cells = (f"{entry.parameters:,}", "") if entry.is_kept else ("", f"{entry.parameters:,}")
             shown.add_row(entry.name, *cells, f"{entry.parameters / self.total:.1%}")
         shown.add_section()
-        shown.add_row("parameters", f"{self.kept:,}", f"{self.dropped:,}", f"{self.total:,}")
+        teacher = [f"{self.teacher['parameters']:,}"] if self.teachers else []
+        shown.add_row("parameters", f"{self.kept:,}", f"{self.dropped:,}", f"{self.total:,}", *teacher)
         paper_dropped = self.paper_total - self.paper_kept
         shown.add_row("  as the paper counts", f"{self.paper_kept:,}", f"{paper_dropped:,}", f"{self.paper_total:,}")
         rows = {
@@ -154,8 +165,15 @@ class Ledger:
             "bytes of the optimizer's slots": self.optimizer_bytes,
             "activation bytes per token": self.activation_bytes,
         }
+        taught = {}
+        if self.teachers:
+            taught = {
+                "forward FLOPs per token": self.teacher["flops_per_token"],
+                "bytes in float32": self.teacher["bytes"],
+            }
         for name, columns in rows.items():
-            shown.add_row(name, *(f"{columns[column]:,}" for column in ("kept", "dropped", "total")))
+            own = [f"{columns[column]:,}" for column in ("kept", "dropped", "total")]
+            shown.add_row(name, *own, *([f"{taught[name]:,}"] if name in taught else []))
         return shown
 
 
@@ -165,6 +183,8 @@ def ledger(
     mask_rate: float = MASK_RATE,
     entries: Callable[[Config, int, float], list[Entry]] | None = None,
     slots: Callable[[Sequence[Entry]], list[int]] = adam_slots,
+    terms: Sequence[Any] = (),
+    teachers: Sequence[Config] = (),
 ) -> Ledger:
     """Counts what a model costs.
 
@@ -176,6 +196,9 @@ def ledger(
         mask_rate: share of the tokens that reach the head, at its highest where it changes.
         entries: of a configuration, the `ledger_entries` of its objective; `MaskedLM`'s by default.
         slots: numbers that an optimizer remembers of each entry's variables; Adam's by default.
+        terms: loss terms; those of the model by default.
+        teachers: arguments of the encoders that teach them, with `kept_layers` and `keep` where these are cut; by
+            default those of the model's terms.
 
     Returns:
         The ledger.
@@ -209,7 +232,18 @@ def ledger(
             _check_masked_lm(config)
             entries = masked_lm_entries
         lines = entries(config | {"encoder": encoder}, length, mask_rate)
-    return Ledger(tuple(lines), length, tuple(slots(lines)))
+    terms = terms or getattr(model_or_config, "terms", ())
+    asked = {id(each): each for term in terms for each in getattr(term, "teachers", ()) if each.is_open}
+    teachers = [*teachers, *(each.encoder.arguments for each in asked.values())]
+    read = [
+        line
+        for each in teachers
+        for line in encoder_entries(each, length, each.get("kept_layers"), each.get("keep", "bottom"))
+        if line.is_kept
+    ]
+    counting = [term for term in terms if hasattr(term, "ledger_entries")]
+    lines = [*lines, *(line for term in counting for line in term.ledger_entries(encoder, lines, length))]
+    return Ledger(tuple(lines), length, tuple(slots(lines)), tuple(read))
 
 
 def _check_masked_lm(config):

@@ -20,6 +20,8 @@ class Regressor(TaskModel):
     Inputs as the encoder's. Trained on numbers [B] with mean squared error.
     """
 
+    symmetric_divergence = None  # type: ignore[assignment] # it predicts no distribution
+
     def __init__(
         self,
         encoder: Encoder,

@@ -62,10 +62,24 @@ class TaskModel(EncoderTask):
         return ops.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Mean loss of the weighted predictions of all replicas, and what layers add to it."""
+        """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""
         if self.loss is not None:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
-        return weighted_mean(self.losses_of(y, y_pred), sample_weight) + layers_loss(self) / num_replicas()
+            loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        else:
+            loss = weighted_mean(self.losses_of(y, y_pred), sample_weight) + layers_loss(self) / num_replicas()
+        return loss + self.terms_loss(x, y, y_pred, sample_weight) if training and self.terms else loss
+
+    def symmetric_divergence(self, outputs, others):
+        """How far two outputs of the same rows are apart: the mean of both Kullback-Leibler divergences, in nats.
+
+        Args:
+            outputs: logits [..., N].
+            others: the same, of another pass.
+
+        Returns:
+            float32 [...], as the targets are.
+        """
+        return symmetric_divergence(outputs, others)
 
     def adapt(self, methods) -> None:
         """Applies fine-tuning methods, each of which says what of the encoder is trained; see `adaptation.tune`."""
@@ -96,3 +110,14 @@ class TaskModel(EncoderTask):
         model.adapt([made(method, object) for method in methods])
         quantize_again(model, config.get("quantized", {}))
         return model
+
+
+def symmetric_divergence(logits, others):
+    """The mean of both Kullback-Leibler divergences of two softmaxes, in nats: logits [..., N] twice -> float32 [...].
+
+    >>> rows = np.array([[0.0, 0.0], [0.0, np.log(3)]], "float32")
+    >>> bool(np.allclose(symmetric_divergence(rows, rows[::-1].copy()), np.log(3) / 8))
+    True
+    """
+    logits, others = (ops.cast(each, "float32") for each in (logits, others))
+    return 0.5 * ops.sum((ops.softmax(logits) - ops.softmax(others)) * (logits - others), axis=-1)

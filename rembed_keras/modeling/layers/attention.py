@@ -79,6 +79,11 @@ class SelfAttention(Sublayer):
             "output": heads.output_dense,
         }
 
+    def queries_keys_values(self, hidden, positions):
+        """What heads attend with, for those who compare them: three times [B, S, D] -> [B, S, H, K]."""
+        heads = self.heads
+        return [project(dense, hidden) for dense in (heads.query_dense, heads.key_dense, heads.value_dense)]
+
     def call(self, hidden, mask, positions=None, at=None, training=None):
         early = None if self.kind.needs_all_queries else at
         query, mask = pick(hidden, early), pick(self.kind.restrict(mask, positions), early)
@@ -152,6 +157,12 @@ class RotaryAttention(Sublayer):
     def projections(self):
         """The matrices, by what they do."""
         return {"query": self.query, "key": self.key, "value": self.value, "output": self.merge}
+
+    def queries_keys_values(self, hidden, positions):
+        """What heads attend with, rotated: three times [B, S, D] -> [B, S, H, K]."""
+        normed = hidden if self.norm is None else self.norm(hidden)
+        query, key, value = (project(dense, normed) for dense in (self.query, self.key, self.value))
+        return [*(rotate(each, positions, self.kind.rotary_base) for each in (query, key)), value]
 
     def call(self, hidden, mask, positions=None, at=None, training=None):
         normed = hidden if self.norm is None else self.norm(hidden)

@@ -120,6 +120,7 @@ class LateMaskedLM(MaskedTokenPrediction):
     """
 
     ledger_entries = staticmethod(late_masked_lm_entries)
+    reads_rows = False
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from keras import ops
 
 from rembed_keras.errors import check_counts
 from rembed_keras.modeling.heads.masked_lm_head import MaskedLMHead
+from rembed_keras.modeling.heads.task_model import symmetric_divergence
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 
 
@@ -51,7 +52,7 @@ class MaskedTokenPrediction(PretrainingModel):
         labels, output = (inputs["targets"], inputs["target_shares"]), self.head.output_embedding
         scale = ops.max(inputs["loss_scales"])
         loss, losses, hits = output.losses(features, *labels, self.loss_chunk, training, scale)
-        outputs = {"loss": loss, "losses": losses, "hits": hits}
+        outputs = {"loss": loss, "losses": losses, "hits": hits, "features": features}
         if self.computes_metrics:
             outputs["logits"] = output(ops.stop_gradient(features))  # [B, P, E_out] -> [B, P, V]
         return outputs
@@ -64,6 +65,14 @@ class MaskedTokenPrediction(PretrainingModel):
         if isinstance(y_pred, dict):
             return y_pred["loss"]
         return ops.sum(cross_entropies(y, y_pred) * x["target_shares"])
+
+    def symmetric_divergence(self, outputs, others):
+        """How far two outputs of the same tokens are apart, in nats [B, P]; see `TaskModel`'s.
+
+        It costs the logits of both, 2 x P x V float32 numbers a row of a micro-batch.
+        """
+        score = self.head.output_embedding
+        return symmetric_divergence(score(outputs["features"]), score(others["features"]))
 
     def update_metrics(self, x, y, y_pred, sample_weight):
         if isinstance(y_pred, dict):

@@ -114,7 +114,7 @@ class PretrainingModel(EncoderTask):
 
     def nats_of(self, logs: Mapping[str, float]) -> float | None:
         """The nats per masked token that logs have; None for an objective that predicts no masked tokens."""
-        return logs["loss"] - logs.get("layer_losses", 0.0)
+        return logs["loss"] - logs.get("layer_losses", 0.0) - logs.get("term_losses", 0.0)
 
     def track_groups(self, groups) -> None:
         """Also logs the loss of each group of rows, as `loss/<group>`; rows say theirs in `language_ids` int [B]."""
@@ -195,6 +195,7 @@ class PretrainingModel(EncoderTask):
         *state, batch = args
         with optimizer_at(self.optimizer, *state):
             args = (*state, self._completed(batch, self.step_numbers(training=True)))
+            self.weigh_terms()
         if self.micro_batches > 1:
             return self.reported(step_in_parts(self, self.micro_batches, *args))
         return super().train_step(*args)
@@ -243,13 +244,14 @@ class PretrainingModel(EncoderTask):
         """Adds a batch to the running means."""
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The objective's loss and what layers add to it, over all replicas."""
+        """The objective's loss, and what layers and terms add to it, over all replicas."""
         x = self._with_shares(x, y, sample_weight)
         loss = self.loss_of(x, y, y_pred, sample_weight)
         added = layers_loss(self)
         if self.layer_losses is not None:
             self.layer_losses.update_state(added, ops.ones(()))
-        return loss + added * ops.max(x["micro_batch_shares"]) / num_replicas()
+        loss = loss + added * ops.max(x["micro_batch_shares"]) / num_replicas()
+        return loss + self.terms_loss(x, y, y_pred, sample_weight) if training and self.terms else loss
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         self.update_metrics(self._with_shares(x, y, sample_weight), y, y_pred, sample_weight)
@@ -268,7 +270,8 @@ class PretrainingModel(EncoderTask):
     def get_metrics_result(self):
         # Keras's own tracker of the loss averages over rows; ours, over predictions, takes its place
         added = 0.0 if self.layer_losses is None else self.layer_losses.result()
-        return super().get_metrics_result() | {"loss": self.loss_result() + added}
+        terms = {"term_losses": self.terms_result()} if self.terms else {}
+        return super().get_metrics_result() | terms | {"loss": self.loss_result() + added + sum(terms.values())}
 
     def loss_result(self):
         """The running mean of `loss_of`, over predictions."""

@@ -180,6 +180,11 @@ class ReplacedTokenDetection(PretrainingModel):
         return self.generator.without_pooler(super().trained(variables))
 
     @property
+    def reading(self) -> Encoder:
+        """The encoder as detection reads it."""
+        return self.reader
+
+    @property
     def folded_variables(self) -> list:
         """The encoder's token table if another takes its place in training."""
         return [] if self.reader is self.encoder else [self.encoder.token_embedding.embeddings]

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 from keras import ops
 
-from rembed_keras.errors import Count, CountOrZero, Rate, UserError, is_within, shortened
+from rembed_keras.errors import Count, CountOrZero, Rate, UserError, shortened
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.losses.weights import by_step, weight_at
 from rembed_keras.modeling.objectives.masked_tokens import with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.sum_cost import sum_entries
@@ -62,7 +63,7 @@ class Sum(PretrainingModel):
         given = [1.0] * len(objectives) if weights is None else [*weights]
         if not objectives or len(given) != len(objectives):
             raise UserError(f"Sum has {len(objectives)} objectives and {len(given)} weights: it needs one for each")
-        self.schedules = [_by_step(weight) for weight in given]
+        self.schedules = [by_step(weight, "a weight of Sum") for weight in given]
         self.objectives = []
         for i, objective in enumerate(objectives):
             with keras.name_scope(f"objective_{i}"):  # files of checkpoints tell their variables apart by path
@@ -75,6 +76,7 @@ class Sum(PretrainingModel):
             "weights": [_as_json(weight) for weight in given],
         }
         super().__init__(encoder, inputs, outputs, arguments, name, micro_batches)
+        self.reads_rows = any(each.reads_rows for each in self.objectives)
         self.weight_means = [keras.metrics.Mean(name=f"{each.name}/weight") for each in self.objectives]
 
     @property
@@ -105,7 +107,9 @@ class Sum(PretrainingModel):
     def step_numbers(self, training: bool) -> dict:
         """As others', and the weight of each objective."""
         step = self.optimizer.iterations if training else None
-        weights = {each.name: _at(rates, step) for each, rates in zip(self.objectives, self.schedules, strict=True)}
+        weights = {
+            each.name: weight_at(rates, step) for each, rates in zip(self.objectives, self.schedules, strict=True)
+        }
         return super().step_numbers(training) | {f"{name}/weight": weight for name, weight in weights.items()}
 
     def shares_of(self, x, y, sample_weight):
@@ -175,30 +179,6 @@ def _config_of(objective):
     }
 
 
-def _by_step(weight):
-    """A weight as [(step, number), ...], rising.
-
-    Raises:
-        UserError: for what is no weight.
-    """
-    pairs = weight.items() if isinstance(weight, Mapping) else [(0, weight)]
-    pairs = sorted((int(step) if isinstance(step, str) and step.isdigit() else step, rate) for step, rate in pairs)
-    are_good = all(is_within(step, "CountOrZero") and is_within(rate, "Rate") for step, rate in pairs)
-    if not are_good or not pairs or pairs[0][0] != 0:
-        raise UserError(
-            f"a weight of Sum is {shortened(weight)}; it must be at least 0, or such numbers by step from 0"
-        )
-    return pairs
-
-
 def _as_json(weight):
     """A weight as a configuration says it: JSON's keys are text."""
     return {str(step): rate for step, rate in weight.items()} if isinstance(weight, Mapping) else weight
-
-
-def _at(pairs, step):
-    """The weight at a step, a scalar; the last where there is no step."""
-    weight = ops.cast(pairs[-1][1] if step is None else pairs[0][1], "float32")
-    for start, rate in pairs[1:] if step is not None else ():
-        weight = ops.where(step >= start, ops.cast(rate, "float32"), weight)
-    return weight

@@ -156,6 +156,7 @@ class _Saves:
             return
         found, optimizer = self.found, self.learner.optimizer
         _check_dtype(found, keras.saving.serialize_keras_object(self.learner))
+        _check_terms(found, self.learner)
         restoring.load_parts(self.learner, found)
         source = found.path / "optimizer.safetensors"
         checkpoints.assign_named(optimizer.named_variables(), found.arrays("optimizer"), source, "optimizer")
@@ -207,3 +208,10 @@ def _check_dtype(found, model):
             f"{found.path} was trained with dtype {names[0]} and the encoder's is {names[1]} now: bind the encoder's "
             "dtype, or set Keras's dtype policy back"
         )
+
+
+def _check_terms(found, learner):
+    """Refuses to go on with other loss terms, whose running means a checkpoint has not."""
+    there, here = found.state.get("terms", []), [term.name for term in learner.terms]
+    if there != here:
+        raise UserError(f"{found.path} was trained with loss terms {there}, and the recipe has {here} now")

@@ -189,7 +189,10 @@ def running_of(model) -> list:
 
 
 def state_of(model) -> dict:
-    """What a checkpoint says of a model: "model", its configuration, and "start", where the weights not in it are."""
-    state = {"model": keras.saving.serialize_keras_object(model)}
+    """What a checkpoint says of a model: "model", its configuration; "terms", the names of its loss terms.
+
+    And "start", where the weights are that are not in it.
+    """
+    state = {"model": keras.saving.serialize_keras_object(model), "terms": [term.name for term in model.terms]}
     start = getattr(model, "start", None)
     return state if start is None else state | {"start": dict(start)}

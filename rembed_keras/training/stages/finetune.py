@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from rembed_keras.adaptation.methods import Method
+from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
@@ -29,6 +30,7 @@ from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, ha
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.teaching import with_teachers
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
@@ -56,6 +58,7 @@ def finetune(
     seeds: Sequence[Seed] = (0,),
     log_every: Count = 50,
     callbacks: Sequence[Callable] = (),
+    terms: Sequence[Term] = (),
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
 ) -> None:
@@ -83,6 +86,7 @@ def finetune(
         seeds: of the head's initial weights, of dropout and of the order; one model each.
         log_every: steps between rows of the log.
         callbacks: make callbacks of Keras's or of your own, without (); see `loop.own_callbacks`.
+        terms: what is added to the task's loss, for example `adaptation.terms.RDrop()`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
 
@@ -107,14 +111,15 @@ def finetune(
         "warmup_share": warmup_share,
         "dropout": dropout,
         "methods": [type(method).__name__ for method in methods],
+        "terms": [type(term).__name__ for term in terms],
         "examples_sha256": _sha256(encoded),
     }
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
     wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
-    schedule = round(warmup_share * steps), steps
-    learners = _Learners(task, initial, optimizer, wrap, methods, dropout, placement, schedule)
+    taught = with_teachers(terms, initial.tokenizer, sequence_length, placement)
+    learners = _Learners(task, initial, optimizer, wrap, methods, taught, dropout, placement, (warmup_share, steps))
     for rate, start, seed in itertools.product(learning_rates, starts, seeds):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
@@ -165,7 +170,7 @@ def _sha256(encoded):
 def _refuse_another_of_its_name(folder, settings):
     """Models that were trained otherwise would be taken for those of this task, as if it had been done."""
     there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
-    there = {"methods": there.get("ways")} | there  # as version 0.1 called them
+    there = {"methods": there.get("ways"), "terms": []} | there  # version 0.1 says `ways`, and knows no terms
     for key, value in settings.items():
         if there.get(key) != value:
             raise UserError(
@@ -177,9 +182,11 @@ def _refuse_another_of_its_name(folder, settings):
 class _Learners:
     """The models of a task, one after the other; those of one learning rate share one program, compiled once."""
 
-    def __init__(self, task, initial, optimizer, wrap, methods, dropout, placement, schedule):
-        self.task, self.initial, self.optimizer, self.wrap, self.methods = task, initial, optimizer, wrap, methods
-        self.dropout, self.placement, self.schedule = dropout, placement, schedule
+    def __init__(self, task, initial, optimizer, wrap, methods, terms, dropout, placement, schedule):
+        self.task, self.initial, self.optimizer, self.wrap = task, initial, optimizer, wrap
+        self.methods, self.terms = methods, terms
+        self.dropout, self.placement = dropout, placement
+        self.schedule = round(schedule[0] * schedule[1]), schedule[1]
         self._learner: Any = None
         self._rate: float | None = None
         self._checksum: str | None = None  # of the pre-trained encoder
@@ -208,6 +215,7 @@ class _Learners:
             tune(fresh, methods)
             fresh.start = started if starting.is_partial(fresh, task_variables(fresh)) else None
             multipliers = learning_rate_multipliers(fresh, methods)
+            fresh.use_terms(self.terms)
             optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule))
             fresh.compile(
                 optimizer=self.wrap(fresh, optimizer, multipliers=multipliers),
@@ -251,6 +259,7 @@ def _record_cost(workdir, task, cost):
     path = workdir.path / "ledger.json"
     costs = json.loads(path.read_text(encoding="utf-8"))
     of_task = {"trainable": cost.trainable, "stored": cost.stored, "total": cost.total}
+    of_task |= {"teacher": cost.teacher} if cost.teacher else {}
     if costs.setdefault("tasks", {}).get(task.name) != of_task:
         costs["tasks"][task.name] = of_task
         write_atomically(path, json.dumps(costs, indent=1))

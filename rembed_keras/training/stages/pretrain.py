@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
+from rembed_keras.adaptation.terms import Term
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
 from rembed_keras.modeling.blocks.stack import check_packed_rows
@@ -16,6 +17,7 @@ from rembed_keras.training.initial.pretraining_start import PretrainingStart
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.teaching import with_teachers
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 
@@ -37,6 +39,7 @@ def pretrain(
     keep_checkpoints: Count = 2,
     keep_checkpoint_every: Count | None = None,
     callbacks: Sequence[Callable] = (),
+    terms: Sequence[Term] = (),
     eval_every: Count | None = None,
     evaluators: Sequence[Evaluator] = (),
     keep_best: str | None = None,
@@ -65,6 +68,7 @@ def pretrain(
         keep_checkpoints: how many of the newest checkpoints stay on disk.
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too, for `trace_retrieval`.
         callbacks: make callbacks of Keras's or of your own, without (); see `loop.own_callbacks`.
+        terms: what is added to the model's loss, for example `adaptation.terms.MiniLM()`.
         eval_every: steps between evaluations; None evaluates nothing.
         evaluators: what is evaluated; see `evaluators.evaluator`.
         keep_best: a scalar of theirs, such as "loss": the checkpoint of its best step so far stays, which
@@ -86,9 +90,11 @@ def pretrain(
     placement = place(strategy, batches.batch_size, jit_compile)
     evaluation = planned(evaluators, eval_every, EvaluationData(batches, placement), keep_best, best_is)
     start = PretrainingStart(workdir, initial, batches.corpus.tokenizer)
+    terms = with_teachers(terms, batches.corpus.tokenizer, batches.sequence_length, placement, is_packed=True)
     keras.utils.set_random_seed(seed)
     with placement.scope():
         learner = start.make(encoder, model)
+        learner.use_terms(terms)
         learner.track_groups(batches.languages)
         trained_by = wrapped(learner, optimizer(), clip_norm, skip_nonfinite)
         learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)

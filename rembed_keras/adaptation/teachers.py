@@ -1,0 +1,69 @@
+"""Teachers: encoders that were trained before, which a loss term asks and nothing changes.
+
+A teacher is opened once, by the stage that uses it, and its weights are in no checkpoint and no preset: a run says
+where it is. It is called without dropout, and no gradient flows into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rembed_keras.errors import UserError, shortened
+
+if TYPE_CHECKING:
+    from rembed_keras.modeling.encoder import Encoder
+
+
+class Teacher:
+    """A trained encoder that teaches.
+
+    Args:
+        place: the folder of a run, a keras-hub preset or a Hugging Face model, of the student's tokenizer; or an
+            `Encoder`, which is then frozen.
+
+    Raises:
+        UserError: for what is neither.
+
+    >>> from rembed_keras.modeling import Encoder
+    >>> encoder = Encoder(100, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
+    >>> len(Teacher(encoder).encoder.trainable_variables)
+    0
+    """
+
+    def __init__(self, place: str | Encoder):
+        self.place = place if isinstance(place, str) else None
+        self._encoder: Encoder | None = None
+        if self.place is None:
+            if not hasattr(place, "parts"):
+                raise UserError(f"the place of a teacher is {shortened(place)}; it must be a folder of a model")
+            self.take(place)
+
+    def take(self, encoder) -> None:
+        """Gives it the encoder of its place, and freezes it."""
+        encoder.trainable = False
+        self._encoder = encoder
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has its encoder."""
+        return self._encoder is not None
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder.
+
+        Raises:
+            UserError: before it was opened.
+        """
+        if self._encoder is None:
+            raise UserError(f"the teacher {self.place} was not opened: give Teacher the encoder itself")
+        return self._encoder
+
+    @property
+    def weights(self) -> list:
+        """Its weights, once it is open."""
+        return self._encoder.weights if self._encoder is not None else []
+
+    def read(self, inputs) -> dict:
+        """The encoder's outputs of the inputs of an encoder, which may hold more than it takes."""
+        return self.encoder({key: inputs[key] for key in self.encoder.input}, training=False)

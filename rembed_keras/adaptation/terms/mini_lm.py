@@ -1,0 +1,167 @@
+"""MiniLM: a student's last block shall relate tokens to one another as a block of its teacher does.
+
+What is compared are distributions over the tokens of a document, S x S whatever the widths, so that a student may be
+narrower and shallower than its teacher.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.adaptation.terms.term import Term, Weight
+from rembed_keras.errors import Count, UserError, check_counts, shortened
+from rembed_keras.modeling.cost import Config, Entry, inner_dim
+
+Relation: TypeAlias = Literal["query-key", "query-query", "key-key", "value-value"]
+SIDES = ("query", "key", "value")
+
+
+class MiniLM(Term):
+    """Kullback-Leibler divergences of a student's relations from its teacher's, in nats a token, head and relation.
+
+    A relation is a softmax of scaled dot products between the tokens of a document: of queries and keys, which is
+    self-attention, of values and values, and so on. Padding counts nowhere, and tokens of other documents of a packed
+    row neither. The mean is over the tokens and heads of a row, then over rows; relations are added.
+
+    Args:
+        teacher: a `Teacher`, which reads what the student's encoder reads.
+        weight: a number, or numbers by step.
+        relations: which: the two of MiniLM by default; MiniLMv2 takes "query-query", "key-key" and "value-value".
+        relation_heads: into how many heads queries, keys and values are cut to be compared; by default as many as each
+            has, which must then be the same.
+        teacher_layer: which block of the teacher, -1 being the last.
+        name: what logs call it.
+
+    Raises:
+        UserError: for an unknown relation or none; or, when it is used, for encoders that have not the same heads,
+            attention that is no full softmax, or a student whose encoder does not read whole rows.
+
+    Source: Wang et al. 2020, section 3 (arXiv:2002.10957); Wang et al. 2021, section 3 (arXiv:2012.15828), for relation
+    heads.
+    """
+
+    def __init__(
+        self,
+        teacher: Teacher,
+        weight: Weight = 1.0,
+        relations: Sequence[Relation] = ("query-key", "value-value"),
+        relation_heads: Count | None = None,
+        teacher_layer: int = -1,
+        name: str = "mini_lm",
+    ):
+        super().__init__(weight, name)
+        unknown = [each for each in relations if each not in get_args(Relation)]
+        if unknown or not relations:
+            given = shortened([*relations])
+            raise UserError(f"relations of {name} are {given}; they can be {', '.join(get_args(Relation))}")
+        check_counts({f"relation_heads of {name}": 1 if relation_heads is None else relation_heads})
+        if not callable(getattr(teacher, "read", None)):
+            raise UserError(f"the teacher of {name} is {shortened(teacher)}; bind it to @teachers.Teacher()")
+        self.teacher = teacher
+        self.relations = tuple(relations)
+        self.relation_heads = relation_heads
+        self.teacher_layer = teacher_layer
+
+    @property
+    def teachers(self) -> Sequence[Teacher]:
+        return (self.teacher,)
+
+    def check(self, model) -> None:
+        student, teacher = model.reading, self.teacher.encoder
+        if teacher is model.encoder:
+            raise UserError(f"the teacher of {self.name} is the student itself, which would be frozen")
+        if not model.reads_rows:
+            raise UserError(f"{self.name} compares all tokens of a row, and the encoder of {model.name} sees only some")
+        layers = teacher.num_layers
+        if not -layers <= self.teacher_layer < layers:
+            raise UserError(f"teacher_layer of {self.name} is {self.teacher_layer}; the teacher has {layers} blocks")
+        sublayers = {
+            "student": student.parts.blocks[-1].attention,
+            "teacher": teacher.parts.blocks[self.teacher_layer].attention,
+        }
+        for who, sublayer in sublayers.items():
+            if not hasattr(sublayer, "queries_keys_values") or sublayer.kind.attend is not None:
+                kind = type(getattr(sublayer, "kind", sublayer)).__name__
+                raise UserError(f"{self.name} compares full attention, and the {who}'s block has {kind}")
+        self._check_heads(student.arguments, teacher.arguments)
+
+    def _check_heads(self, student, teacher):
+        count = self.relation_heads
+        if count is None and student["num_heads"] != teacher["num_heads"]:
+            heads = f"{student['num_heads']} heads and the teacher {teacher['num_heads']}"
+            raise UserError(f"the student has {heads}: bind relation_heads of {self.name}")
+        for who, config in (("student", student), ("teacher", teacher)):
+            if count is not None and inner_dim(config) % count:
+                raise UserError(
+                    f"relation_heads of {self.name} is {count}, which does not divide the {who}'s heads' width"
+                )
+
+    def loss(self, model, batch: tuple, outputs: Any):
+        note = model.reading.note.value
+        documents = note["inputs"]["padding_mask"]
+        ours = self._heads(model.reading, -1, note["hidden_states"], documents)
+        states = self.teacher.read(note["inputs"])["hidden_states"]
+        theirs = self._heads(self.teacher.encoder, self.teacher_layer, states, documents)
+        pairs = [[relation(heads, each, self.relation_heads) for heads in (theirs, ours)] for each in self.relations]
+        return sum(divergence(teacher, student, documents) for teacher, student in pairs)
+
+    def _heads(self, encoder, layer, states, documents):
+        """Queries, keys and values [B, S, H, K] of a block, by what they are."""
+        from rembed_keras.modeling.layers.embeddings import document_positions
+
+        layer = layer % encoder.num_layers
+        sublayer = encoder.parts.blocks[layer].attention
+        made = sublayer.queries_keys_values(states[layer], document_positions(documents))
+        return dict(zip(SIDES, made, strict=True))
+
+    def ledger_entries(self, encoder: Config, entries: Sequence[Entry], length: int) -> list[Entry]:
+        """The student's relations, and queries, keys and values once more, of all tokens."""
+        inner = inner_dim(encoder)
+        projected = 6 * encoder["hidden_dim"] * inner
+        scores = 2 * length * inner * len(self.relations)
+        numbers = length * (self.relation_heads or encoder["num_heads"]) * len(self.relations) + 3 * inner
+        return [Entry(f"{self.name}: relations", (), projected + scores, is_kept=False, activations=numbers)]
+
+
+def relation(heads, name: Relation, count: int | None = None):
+    """Scaled dot products between tokens.
+
+    Args:
+        heads: [B, S, H, K] of each of the `SIDES`.
+        name: which two.
+        count: into how many heads they are cut; H by default.
+
+    Returns:
+        float32 [B, count, S, S].
+    """
+    from keras import ops
+
+    left, right = (ops.cast(heads[side], "float32") for side in name.split("-"))
+    if count is not None:
+        width = left.shape[-2] * left.shape[-1]
+        shape = (*ops.shape(left)[:2], count, width // count)
+        left, right = ops.reshape(left, shape), ops.reshape(right, shape)
+    return ops.einsum("bqhk,bshk->bhqs", left * left.shape[-1] ** -0.5, right)
+
+
+def divergence(teacher, student, documents):
+    """How far a student's relation is from its teacher's, a mean over tokens and heads.
+
+    Args:
+        teacher: scores, float32 [B, H, S, S].
+        student: the same; gradients flow here only.
+        documents: the padding mask, int [B, S]; 0 for padding, and the number of each token's document.
+
+    Returns:
+        float32 [B], in nats.
+    """
+    from keras import ops
+
+    from rembed_keras.modeling.layers.sublayer import attention_mask
+
+    mask = attention_mask(documents)[:, None]  # [B, 1, S, S]
+    teacher, student = (ops.where(mask, scores, -1e30) for scores in (ops.stop_gradient(teacher), student))
+    gap = ops.log_softmax(teacher, axis=-1) - ops.log_softmax(student, axis=-1)
+    nats = ops.sum(ops.where(mask, ops.softmax(teacher, axis=-1) * gap, 0.0), axis=-1)  # [B, H, S]
+    is_real = ops.cast(ops.cast(documents, "bool"), "float32")
+    return ops.divide_no_nan(ops.sum(ops.mean(nats, axis=1) * is_real, axis=1), ops.sum(is_real, axis=1))

@@ -1,0 +1,74 @@
+"""The loss terms of a recipe's stages, and what is known of their teachers before anything is run.
+
+A teacher may come from a run that is still to be made, so a recipe can be read where its teacher is not; but no stage
+runs then.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rembed_keras.config.backend import import_framework
+from rembed_keras.config.making import made
+from rembed_keras.config.recipe import Recipe
+from rembed_keras.config.statements import Reference
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.cost import Config
+from rembed_keras.modeling.losses.weights import by_step
+
+
+def terms_of(recipe: Recipe, stage: Reference) -> list[Any]:
+    """The loss terms of a stage that count, made as the stage will be given them.
+
+    Raises:
+        UserError: for one that cannot be made.
+    """
+    listed = recipe.arguments(stage).get("terms") or ()
+    made_of = ((each, _made(recipe, stage, each)) for each in listed)
+    terms = [term for each, term in made_of if isinstance(recipe.resolve(each), Reference)]
+    return [each for each in terms if any(weight for _, weight in by_step(each.weight, each.name))]
+
+
+def _made(recipe, stage, value):
+    reference = recipe.resolve(value)
+    if not (isinstance(reference, Reference) and reference.is_call):
+        raise UserError(f"{stage.selector}.terms has {value!r}, no loss term: one ends in (), as @terms.RDrop()")
+    try:
+        return made(recipe, stage, reference)
+    except UserError as error:
+        raise UserError(f"{error}{recipe.places(str(error), (reference, stage))}") from None
+    except TypeError as error:
+        raise UserError(f"no loss term can be made by {reference.selector}: {error}") from None
+
+
+def _teachers(terms: Iterable[Any]) -> Iterator[Path]:
+    """The places of terms' teachers, each once."""
+    places = (each.place for term in terms for each in getattr(term, "teachers", ()))
+    return (Path(place) for place in dict.fromkeys(places) if place is not None)
+
+
+def check_teachers(recipe: Recipe, stages: Iterable[Reference]) -> None:
+    """Refuses stages whose teachers are nowhere.
+
+    Raises:
+        UserError: naming the first that is missing.
+    """
+    for stage in stages:
+        for place in _teachers(terms_of(recipe, stage)):
+            if not place.is_dir():
+                raise UserError(f"the teacher {place} of {stage.selector} is not a folder of a model: train it first")
+
+
+def teachers_of(terms: Sequence[Any]) -> list[Config]:
+    """Arguments of the encoders of terms' teachers that are there, as they are kept.
+
+    Raises:
+        UserError: for a folder that is no model.
+    """
+    folders = [place for place in _teachers(terms) if place.is_dir()]
+    if not folders:
+        return []
+    import_framework()
+    from rembed_keras.training.initial.places import arguments_of
+
+    return [arguments_of(folder)[0] for folder in folders]

@@ -1,0 +1,178 @@
+"""Loss terms: what is added to a model's own loss, and where the model shows them what it computes.
+
+A term gives a loss for each row or prediction; the model takes their mean as it takes that of its own loss, over all
+replicas and micro-batches, and logs it by the term's name. What a term draws at random is apart from what the model
+draws: its dropout is the same with the term and without. A teacher's weights are handed to a step as the model's own
+are, so that on JAX no program has them as constants, and are in no file that the model is saved in.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from rembed_keras.errors import UserError, shortened
+from rembed_keras.modeling.losses.weights import by_step, weight_at
+from rembed_keras.modeling.micro_batches import optimizer_at
+from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
+from rembed_keras.modeling.replicas import num_replicas, shares
+
+TAKEN = ("loss", "accuracy", "layer_losses", "term_losses", "grad_norm", "learning_rate", "step", "tokens")
+OFFSET = 40503  # between the seeds of a model's draws and those of its terms
+
+
+class HasTerms:
+    """A model whose loss has terms; a mixin that stands before the model's class.
+
+    Attributes:
+        terms: those that count: of a weight that is not always 0.
+    """
+
+    terms: Sequence[Any] = ()
+
+    def use_terms(self, terms: Sequence[Any]) -> None:
+        """Adds terms to the loss of training; evaluation's stays as it is. Call it once, before `compile`.
+
+        Args:
+            terms: see `adaptation.terms.Term`. One of weight 0 is left out, and costs nothing.
+
+        Raises:
+            UserError: for what is no term, two of one name, a name that logs have already, or one that does not suit
+                this model.
+        """
+        model: Any = self
+        for term in terms:
+            if isinstance(term, type) or not callable(getattr(term, "loss", None)):
+                raise UserError(f"{term!r} is no loss term; in a recipe it ends in (), as @terms.RDrop()")
+        names = [term.name for term in terms]
+        for name in names:
+            if not isinstance(name, str) or names.count(name) > 1 or name in TAKEN:
+                raise UserError(
+                    f"a loss term is called {shortened(name)}: give each a name of its own, not one of logs"
+                )
+        schedules = {term.name: by_step(term.weight, f"the weight of {term.name}") for term in terms}
+        self.terms = tuple(term for term in terms if any(weight for _, weight in schedules[term.name]))
+        self._schedules = {term.name: schedules[term.name] for term in self.terms}
+        self._weights_now = Held()  # of terms whose weights change, in the present step
+        self.term_means = [MeanOfNumbers(name=term.name) for term in self.terms]
+        self.term_weights = [keras.metrics.Mean(name=f"{name}/weight") for name in self._changing]
+        for term in self.terms:
+            if hasattr(term, "check"):
+                term.check(model)
+        if self.terms:
+            model.reading.note.want()
+
+    @property
+    def _changing(self):
+        """Schedules of the weights that change by step."""
+        return {name: pairs for name, pairs in getattr(self, "_schedules", {}).items() if len(pairs) > 1}
+
+    @property
+    def teacher_variables(self) -> list:
+        """The weights of all terms' teachers."""
+        teachers = (teacher for term in self.terms for teacher in getattr(term, "teachers", ()))
+        return [*{id(weight): weight for teacher in teachers for weight in teacher.weights}.values()]
+
+    @property
+    def non_trainable_variables(self):
+        """The model's, and those of its teachers, which are no others of its `variables`."""
+        return [*super().non_trainable_variables, *self.teacher_variables]  # type: ignore[misc] # the model's
+
+    def train_step(self, *args):
+        """The model's, at the step's weights of its terms."""
+        model: Any = self
+        with optimizer_at(model.optimizer, *args[:-1]):
+            self.weigh_terms()
+        return super().train_step(*args)  # type: ignore[misc] # the model's
+
+    def weigh_terms(self) -> None:
+        """Looks up the weights of terms that change, at the optimizer's step."""
+        model: Any = self
+        if self._changing:
+            step = model.optimizer.iterations
+            self._weights_now.value = {name: weight_at(pairs, step) for name, pairs in self._changing.items()}
+
+    def terms_loss(self, x, y, y_pred, sample_weight):
+        """The share that a replica and micro-batch has in the weighted sum of all terms, a float32 scalar."""
+        model: Any = self
+        total = ops.zeros((), "float32")
+        if not self.terms:
+            return total
+        note = model.reading.note
+        seen = note.value
+        states = _seed_states(model)
+        before = [state.value * 1 for state in states]
+        changing = self._weights_now.value if self._changing else {}
+        for state, value in zip(states, before, strict=True):
+            state.assign(value + ops.cast(OFFSET, value.dtype))
+        for term, mean in zip(self.terms, self.term_means, strict=True):
+            note.value = seen  # whatever another term had the model compute
+            losses = ops.cast(term.loss(model, (x, y, sample_weight), y_pred), "float32")
+            weights, parts = _counts(losses, x, sample_weight)
+            mean.update_state(losses, weights)
+            weight = changing.get(term.name, self._schedules[term.name][0][1])
+            total = total + weight * ops.sum(losses * parts)
+        for state, value in zip(states, before, strict=True):
+            state.assign(value)
+        for mean, name in zip(self.term_weights, self._changing, strict=True):
+            mean.update_state(changing[name])
+        note.value = None
+        return total
+
+    def terms_result(self):
+        """The running mean of `terms_loss`."""
+        weights = {name: mean.result() for name, mean in zip(self._changing, self.term_weights, strict=True)}
+        pairs = zip(self.terms, self.term_means, strict=True)
+        return sum(weights.get(term.name, self._schedules[term.name][0][1]) * mean.result() for term, mean in pairs)
+
+
+class Held(threading.local):
+    """A value that Keras does not track as a part of a model: each replica, which is a thread of its own, has another.
+
+    Attributes:
+        value: None at first.
+    """
+
+    value: Any = None
+
+
+class Note(Held):
+    """What an encoder computed when it was last called, for loss terms; kept only while they want it.
+
+    Attributes:
+        value: "inputs", as the encoder was called with them; "hidden_states"; and "sequence_output" and
+            "pooled_output" unless only some tokens were computed. None if it was not called.
+    """
+
+    def __init__(self, wish: set):
+        self._wish = wish  # one for all threads, each of which begins with this very argument
+
+    def want(self) -> None:
+        """Has it kept from now on."""
+        self._wish.add("value")
+
+    def take(self, **value) -> None:
+        """Keeps it, if it is wanted."""
+        if self._wish:
+            self.value = value
+
+
+def _seed_states(model):
+    """States of a model's generators of random numbers."""
+    weights = {id(weight) for weight in model.weights}
+    return [each for each in model.variables if id(each) not in weights and "int" in str(each.dtype)]
+
+
+def _counts(losses, x, sample_weight):
+    """What each loss of a term counts in its mean, and its share in the mean of the whole batch."""
+    if len(losses.shape) > 1 and isinstance(x, Mapping) and "target_shares" in x:
+        return x["target_weights"], x["target_shares"]
+    is_weighted = sample_weight is not None and len(sample_weight.shape) == len(losses.shape)
+    if is_weighted:
+        weights = ops.cast(sample_weight, "float32")
+        return weights, shares(weights)
+    weights = ops.ones_like(losses)
+    part = ops.max(x["micro_batch_shares"]) if isinstance(x, Mapping) and "micro_batch_shares" in x else 1.0
+    return weights, weights / ops.sum(weights) * part / num_replicas()  # each has as many rows

@@ -1,0 +1,68 @@
+"""Teachers of loss terms, opened from where they are before anything is trained."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.interop import read_model
+from rembed_keras.modeling.blocks.stack import attention_of
+from rembed_keras.modeling.losses.weights import by_step
+from rembed_keras.modeling.objectives import PretrainingModel
+from rembed_keras.modeling.sizes import check_sequence_length
+from rembed_keras.training.distributed.strategies import Placement
+from rembed_keras.training.loop.restoring import model_of_run
+
+
+def with_teachers(
+    terms: Sequence[Any], tokenizer: Tokenizer, sequence_length: int, placement: Placement, is_packed: bool = False
+) -> Sequence[Any]:
+    """Loss terms, after the teachers of those that count were opened, each once.
+
+    Args:
+        terms: see `adaptation.terms`.
+        tokenizer: what the student reads texts with.
+        sequence_length: S.
+        placement: where the student will be built.
+        is_packed: whether rows hold several documents.
+
+    Raises:
+        UserError: for a teacher that is nowhere, or cannot read what the student reads.
+    """
+    for term in terms:
+        if not isinstance(term, type) and any(weight for _, weight in by_step(term.weight, term.name)):
+            for teacher in getattr(term, "teachers", ()):
+                if not teacher.is_open:
+                    with placement.scope():
+                        _open(teacher, tokenizer)
+                _check(teacher, tokenizer, sequence_length, is_packed)
+    return terms
+
+
+def _open(teacher: Teacher, tokenizer: Tokenizer) -> None:
+    folder = Path(str(teacher.place))
+    if not folder.is_dir():
+        raise UserError(f"the teacher {folder} is not a folder of a model")
+    model, path = (model_of_run if (folder / "checkpoints").is_dir() else read_model)(str(folder))
+    if path is not None and (theirs := Tokenizer(path).sha256) != tokenizer.sha256:
+        raise UserError(
+            f"the teacher {folder} has another tokenizer than the student: sha256 {theirs[:8]}, not "
+            f"{tokenizer.sha256[:8]}"
+        )
+    teacher.take(model.drop_heads() if isinstance(model, PretrainingModel) else model)
+
+
+def _check(teacher, tokenizer, sequence_length, is_packed):
+    config = teacher.encoder.arguments
+    if tokenizer.vocabulary_size > config["vocabulary_size"]:
+        pieces = f"{tokenizer.vocabulary_size} word pieces and the teacher vocabulary_size {config['vocabulary_size']}"
+        raise UserError(f"the student reads {pieces}: it has another tokenizer")
+    alone = [type(kind).__name__ for kind in attention_of(config) if not kind.takes_packed_rows]
+    if is_packed and alone:
+        raise UserError(f"the teacher's attention.{alone[0]} needs one document a row, and rows of a corpus are packed")
+    try:
+        check_sequence_length(sequence_length, config["max_sequence_length"])
+    except UserError as error:
+        raise UserError(f"the teacher {teacher.place or ''}: {error}") from None

@@ -1,0 +1,64 @@
+"""Loss terms in recipes: made and counted when a recipe is read, and refused then by knob and place."""
+
+import json
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.errors import UserError
+from tests.test_recipes import ROOT
+
+RECIPE = str(ROOT / "recipes/options/mini_lm.gin")
+LORA = str(ROOT / "recipes/finetune/methods/lora.gin")
+FINETUNE = str(ROOT / "recipes/finetune/methods/supervised_contrast.gin")
+
+
+def test_a_teacher_that_is_there_has_its_own_column(pretrained):
+    there = config.ledger_of(config.load(RECIPE, [f"TEACHER={pretrained}"]))
+    plain = config.ledger_of(config.load(RECIPE, [f"TEACHER={pretrained}", "terms.MiniLM.weight=0"]))
+    assert there.teacher["parameters"] > 900 * 4
+    state = json.loads(next((pretrained / "checkpoints").glob("step-*/state.json")).read_text())
+    sizes = state["state"]["model"]["config"]["encoder"]["config"]
+    assert there.teacher["parameters"] == config.ledger_of(_encoder_recipe(sizes)).kept
+    assert (there.kept, there.dropped) == (plain.kept, plain.dropped)
+    assert there.flops["dropped"] > plain.flops["dropped"]
+    assert plain.teachers == ()
+
+
+def _encoder_recipe(sizes):
+    """The recipe, of a student of the teacher's sizes."""
+    names = ("num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")
+    knobs = {"VOCABULARY_SIZE": "vocabulary_size", "INPUT_EMBEDDING_DIM": "input_embedding_dim"}
+    bound = [f"modeling.Encoder.{name}={sizes[name]}" for name in names]
+    bound += [f"{knob}={sizes[name]}" for knob, name in knobs.items()]
+    return config.load(RECIPE, [*bound, f"NUM_LAYERS={sizes['num_layers']}", "terms.MiniLM.weight=0"])
+
+
+def test_a_missing_teacher_can_be_read_of_but_not_asked(tmp_path):
+    recipe = config.load(RECIPE, [f"TEACHER={tmp_path / 'none'}", f"WORKDIR={tmp_path / 'run'}"])
+    assert config.ledger_of(recipe).teachers == ()
+    with pytest.raises(UserError, match=r"the teacher .*none of training.pretrain is not a folder of a model"):
+        config.run(recipe)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "binding", "reason"),
+    [
+        (RECIPE, "terms.MiniLM.weight=-1", r"terms.MiniLM.weight is -1; it must be a number of at least 0"),
+        (RECIPE, "terms.MiniLM.relations=('query-values',)", "must be a list, each one of query-key"),
+        (RECIPE, "terms.MiniLM.relation_heads=0", "must be a positive whole number"),
+        (RECIPE, "TEACHER=7", "TEACHER is 7; it must be text"),
+        (LORA, "training.finetune.terms=7", "must be a list"),
+        (RECIPE, "terms.MiniLM.weight={3: 1.0}", "weight of mini_lm is"),
+        (
+            FINETUNE,
+            "terms.SupervisedContrast.temperature=0.0",
+            r"temperature of supervised_contrast is 0.0.*command line",
+        ),
+        (FINETUNE, "training.finetune.terms=[@terms.SupervisedContrast]", r"one ends in \(\)"),
+    ],
+)
+def test_wrong_values_are_refused_when_a_recipe_is_read(recipe, binding, reason):
+    with pytest.raises(UserError, match=reason):
+        config.ledger_of(config.load(recipe, [binding]))
