@@ -27,10 +27,10 @@ from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed
+from rembed_keras.training.initial.teachers import with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.fit import train
-from rembed_keras.training.loop.teaching import with_teachers
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped

@@ -14,10 +14,10 @@ from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
+from rembed_keras.training.initial.teachers import with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
-from rembed_keras.training.loop.teaching import with_teachers
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 

@@ -7,13 +7,12 @@ from typing import Any
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop import read_model
 from rembed_keras.modeling.blocks.stack import attention_of
 from rembed_keras.modeling.losses.weights import by_step
-from rembed_keras.modeling.objectives import PretrainingModel
 from rembed_keras.modeling.sizes import check_sequence_length
 from rembed_keras.training.distributed.strategies import Placement
-from rembed_keras.training.loop.restoring import model_of_run
+from rembed_keras.training.initial import places
+from rembed_keras.training.loop import restoring
 
 
 def with_teachers(
@@ -42,16 +41,16 @@ def with_teachers(
 
 
 def _open(teacher: Teacher, tokenizer: Tokenizer) -> None:
-    folder = Path(str(teacher.place))
-    if not folder.is_dir():
-        raise UserError(f"the teacher {folder} is not a folder of a model")
-    model, path = (model_of_run if (folder / "checkpoints").is_dir() else read_model)(str(folder))
-    if path is not None and (theirs := Tokenizer(path).sha256) != tokenizer.sha256:
+    place = places.find(Path(str(teacher.place)))
+    if (theirs := place.tokenizer.sha256) != tokenizer.sha256:
         raise UserError(
-            f"the teacher {folder} has another tokenizer than the student: sha256 {theirs[:8]}, not "
+            f"the teacher {place.name} has another tokenizer than the student: sha256 {theirs[:8]}, not "
             f"{tokenizer.sha256[:8]}"
         )
-    teacher.take(model.drop_heads() if isinstance(model, PretrainingModel) else model)
+    held = restoring.held_in(place.path)
+    encoder = held.fresh()
+    held.give(encoder)
+    teacher.take(encoder)
 
 
 def _check(teacher, tokenizer, sequence_length, is_packed):
