@@ -60,7 +60,7 @@ def test_an_objective_and_stages_are_replaced_like_an_optimizer(load):
     short = load(quickstart, "training.run.stages=[@training.prepare]", "training.run.tasks=[]")
     assert set(short.configuration()) <= {
         *(f"training.run.{name}" for name in ("stages", "workdir", "strategy", "tasks")),
-        *(f"training.prepare.{name}" for name in ("text_dir", "vocabulary_size")),
+        *(f"training.prepare.{name}" for name in ("text_dir", "vocabulary_size", "held_out", "initial")),
     }
 
 
