@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 
 from rembed_keras import config
