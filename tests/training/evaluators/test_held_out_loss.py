@@ -1,0 +1,58 @@
+"""The loss on held-out text, against a definition of its own."""
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.evaluators import HeldOutLoss
+from rembed_keras.training.evaluators.evaluator import EvaluationData
+from rembed_keras.training.loop.evaluation import unchanged
+from tests.training.loop.test_evaluation import OBJECTIVES, make_encoder, make_mixture
+
+
+def compiled(objective="masked_lm"):
+    keras.utils.set_random_seed(4)
+    model = OBJECTIVES[objective](make_encoder())
+    model.track_groups(["de", "en", "ja"])
+    model.compile(jit_compile=False)
+    return model
+
+
+def test_held_out_loss_is_the_mean_over_masked_tokens(held_out_corpus):
+    """Against logits and float64; of 15 rows in batches of 4 the last one is padded."""
+    model, mixture = compiled(), make_mixture(held_out_corpus)
+    data = EvaluationData(mixture, place("one_device", 4))
+    x, y, weights = mixture.held_out(rows=14)
+    assert len(y) == 15
+    found = HeldOutLoss(rows=14).evaluate(model, data)
+    logits = np.asarray(model.predict({name: x[name] for name in model.input}, verbose=0), np.float64)  # [N, P, V]
+    shares = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    losses = -np.take_along_axis(shares, y[..., None], axis=-1)[..., 0]
+    hits = logits.argmax(axis=-1) == y
+    expected = {"loss": np.average(losses, weights=weights), "accuracy": np.average(hits, weights=weights)}
+    for i, language in enumerate(mixture.languages):
+        own = weights * (x["language_ids"] == i)[:, None]
+        expected[f"loss/{language}"] = np.average(losses, weights=own)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["late", "gdes", "sum"])
+def test_padding_the_last_batch_counts_nothing_and_draws_are_the_same_each_time(
+    objective, held_out_corpus, monkeypatch
+):
+    model, mixture = compiled(objective), make_mixture(held_out_corpus)
+    found = []
+    for size in (4, 4, 32):  # 32 is one batch, and mostly padding
+        if size == 32:  # other batches draw other numbers
+            monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+            model = compiled(objective)
+        monkeypatch.setattr(mixture, "batch_size", size)
+        data = EvaluationData(mixture, place("one_device", 4))
+        with unchanged(model):
+            found.append(HeldOutLoss(rows=14).evaluate(model, data))
+    assert found[0] == found[1]
+    with unchanged(model):
+        monkeypatch.setattr(mixture, "batch_size", 1)  # no padding
+        whole = HeldOutLoss(rows=14).evaluate(model, EvaluationData(mixture, place("one_device", 1)))
+    assert found[2] == pytest.approx(whole, rel=1e-5)
