@@ -1,0 +1,47 @@
+"""Fine-tuning methods on two replicas: they choose, learn and store what they do on one device."""
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from rembed_keras.adaptation.methods import Adapters, FisherChosen, Lora
+from rembed_keras.tasks import Classification
+from rembed_keras.training import finetune
+from rembed_keras.training.loop.workdir import Workdir
+from tests.training.stages.test_finetune import labelled, make_encoder, optimizer, splits
+
+METHODS = {
+    "chosen": lambda: [FisherChosen("norms", count=2, batches=3)],
+    "chosen and added": lambda: [FisherChosen("blocks", count=1, batches=2), Lora(2), Adapters(3)],
+}
+
+
+def learnt(folder, corpus, strategy, methods):
+    """The tensors of the last checkpoint."""
+    workdir = Workdir(folder)
+    (folder / "corpus").symlink_to(corpus.path)
+    try:
+        settings = {"encoder": make_encoder, "strategy": strategy, "methods": methods, "starts": ("scratch",)}
+        sizes = {"sequence_length": 16, "batch_size": 8, "epochs": 2, "dropout": 0.0, "log_every": 2}
+        task = Classification("topics", splits(labelled))
+        finetune(workdir, optimizer, task, learning_rates=(1e-2,), jit_compile=False, **settings, **sizes)
+    finally:
+        workdir.close()
+    last = max(folder.glob("finetuned/topics/*/step-*"))
+    return {(file.name, name): value for file in last.glob("*.safetensors") for name, value in load_file(file).items()}
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+@pytest.mark.parametrize("what", METHODS)
+def test_two_replicas_choose_and_store_what_one_device_does(what, corpus, tmp_path, capsys):
+    stored, chosen = [], []
+    for strategy in ("one_device", "mirrored"):
+        stored.append(learnt(tmp_path / strategy, corpus, strategy, METHODS[what]()))
+        lines = capsys.readouterr().out.splitlines()
+        chosen.append([line for line in lines if "chosen=[" in line or "are the task's own" in line])
+    assert len(chosen[0]) == 2 and chosen[0] == chosen[1]
+    one, two = stored
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, atol=2e-5, err_msg=str(name))
