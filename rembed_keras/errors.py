@@ -13,7 +13,7 @@ from typing import TypeAlias
 SEEDS = 2**32  # number of distinct seeds of NumPy
 FORMER_NAMES = {"FINETUNE_WAYS": "FINETUNE_METHODS", "ways": "methods"}  # of knobs and parameters
 
-# ranges of numbers, as annotations that are checked when a recipe is read, see `config.annotations`
+# ranges of numbers, as annotations that are checked when a recipe is read, see `config.recipes.annotations`
 Count: TypeAlias = int
 CountOrZero: TypeAlias = int
 Seed: TypeAlias = int

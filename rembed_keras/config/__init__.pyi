@@ -2,4 +2,4 @@ from .execution import benchmark as benchmark
 from .execution import budget as budget
 from .execution import run as run
 from .ledgers import ledger_of as ledger_of
-from .parse import load as load
+from .recipes.parse import load as load

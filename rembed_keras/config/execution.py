@@ -9,11 +9,11 @@ import gin
 from rembed_keras import compat
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, stages
-from rembed_keras.config.parse import override
-from rembed_keras.config.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.parse import override
+from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.sharing import made_once
-from rembed_keras.config.statements import Reference
-from rembed_keras.config.taught import check_teachers
+from rembed_keras.config.terms import check_teachers
 from rembed_keras.errors import UserError
 
 

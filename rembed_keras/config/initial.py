@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.making import sizes_of, within
-from rembed_keras.config.recipe import Recipe
-from rembed_keras.config.statements import Reference
+from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
 
 INITIAL = "training.InitialWeights"

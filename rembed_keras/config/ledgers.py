@@ -10,10 +10,10 @@ from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import check_initial
 from rembed_keras.config.making import imported, made, sizes_of, within
-from rembed_keras.config.recipe import ROOT, Recipe
-from rembed_keras.config.signatures import is_ours, static_method
-from rembed_keras.config.statements import Reference
-from rembed_keras.config.taught import teachers_of, terms_of
+from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.signatures import is_ours, static_method
+from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.config.terms import teachers_of, terms_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots

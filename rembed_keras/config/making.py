@@ -4,9 +4,9 @@ import importlib
 from dataclasses import replace
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.recipe import Recipe
-from rembed_keras.config.signatures import is_ours
-from rembed_keras.config.statements import Reference
+from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.signatures import is_ours
+from rembed_keras.config.recipes.statements import Reference
 
 PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
 

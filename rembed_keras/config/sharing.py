@@ -14,8 +14,8 @@ import gin
 
 from rembed_keras import compat
 from rembed_keras.config.ledgers import RUN, stages
-from rembed_keras.config.recipe import Recipe
-from rembed_keras.config.statements import Macro, Reference, items_of
+from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.statements import Macro, Reference, items_of
 
 AGAIN = ("keras", "keras_hub")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rembed_keras.config.signatures import signature
+from rembed_keras.config.recipes.signatures import signature
 from tests.bad_input.attempts import attempt, attempts
 from tests.bad_input.mutations import VALUES, mutated
 

@@ -10,7 +10,7 @@ import gin
 import pytest
 
 from rembed_keras import config
-from rembed_keras.config.statements import Reference
+from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
 
 ROOT = Path(__file__).parent.parent.parent

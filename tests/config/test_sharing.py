@@ -8,7 +8,7 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.config import sharing
-from rembed_keras.config.statements import Macro, Reference
+from rembed_keras.config.recipes.statements import Macro, Reference
 
 RECIPE = """\
 from __gin__ import dynamic_registration

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar, cast
 
-from rembed_keras.config.signatures import bases, is_ours, names_in, signature
+from rembed_keras.config.recipes.signatures import bases, is_ours, names_in, signature
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 # what owns variables must be built inside a strategy's scope, by the stage that opens it: rooms of this package and of

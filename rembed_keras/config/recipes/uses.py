@@ -10,7 +10,7 @@ was replaced, and in another file: what stands in the same file, or in a later o
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from rembed_keras.config.statements import Binding, Key, Macro, Reference, in_macro, items_of
+from rembed_keras.config.recipes.statements import Binding, Key, Macro, Reference, in_macro, items_of
 from rembed_keras.errors import UserError, did_you_mean
 
 NEVER = -1  # instead of the number of a replacement

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
 
-from rembed_keras.config.recipe import Recipe
-from rembed_keras.config.statements import Binding, Macro, Reference, check_binding, targets_of
+from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.statements import Binding, Macro, Reference, check_binding, targets_of
 from rembed_keras.errors import UserError, did_you_mean
 
 PACKAGE = Path(__file__).parent.parent

@@ -10,8 +10,8 @@ from typing import Any
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.making import made
-from rembed_keras.config.recipe import Recipe
-from rembed_keras.config.statements import Reference
+from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.losses.weights import by_step

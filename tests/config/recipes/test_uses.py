@@ -3,7 +3,7 @@
 import pytest
 
 from rembed_keras import config
-from rembed_keras.config.uses import is_within
+from rembed_keras.config.recipes.uses import is_within
 from rembed_keras.errors import UserError
 
 OPTIONS = 'include "recipes/options/coupled.gin"\n'

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import config
-from rembed_keras.config.signatures import names_in, signature
+from rembed_keras.config.recipes.signatures import names_in, signature
 from rembed_keras.errors import UserError
 
 ROOT = Path(__file__).parent.parent.parent

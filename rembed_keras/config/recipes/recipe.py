@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rembed_keras.config.annotations import check_value
-from rembed_keras.config.signatures import signature
-from rembed_keras.config.statements import Binding, Key, Macro, Reference, check_binding, in_macro
-from rembed_keras.config.uses import Uses
+from rembed_keras.config.recipes.annotations import check_value
+from rembed_keras.config.recipes.signatures import signature
+from rembed_keras.config.recipes.statements import Binding, Key, Macro, Reference, check_binding, in_macro
+from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run

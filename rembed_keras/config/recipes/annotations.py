@@ -7,8 +7,8 @@ values are held against annotations when a recipe is read. What an annotation le
 import ast
 from collections.abc import Callable
 
-from rembed_keras.config.signatures import bases, expanded, is_class_of_ours, is_ours, signature
-from rembed_keras.config.statements import Binding, Macro, Reference
+from rembed_keras.config.recipes.signatures import bases, expanded, is_class_of_ours, is_ours, signature
+from rembed_keras.config.recipes.statements import Binding, Macro, Reference
 from rembed_keras.errors import RANGES, UserError, did_you_mean, is_within, shortened
 
 PLAIN = {
