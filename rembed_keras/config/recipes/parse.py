@@ -17,7 +17,7 @@ from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Binding, Macro, Reference, check_binding, targets_of
 from rembed_keras.errors import UserError, did_you_mean
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parent.parent.parent
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"

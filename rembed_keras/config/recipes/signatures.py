@@ -15,7 +15,7 @@ from pathlib import Path
 from rembed_keras.errors import RANGES
 
 PACKAGE = __package__.split(".")[0]
-ROOT = Path(__file__).parent.parent  # of the package
+ROOT = Path(__file__).parent.parent.parent  # of the package
 
 
 @dataclass(frozen=True)

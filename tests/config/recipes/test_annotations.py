@@ -9,7 +9,7 @@ from rembed_keras import config
 from rembed_keras.config.recipes.signatures import names_in, signature
 from rembed_keras.errors import UserError
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 ROOMS = sorted({path.parent for path in (ROOT / "rembed_keras").rglob("__init__.py*")} - {ROOT / "rembed_keras/cli"})
 QUICKSTART, ENCODER = "recipes/quickstart.gin", "modeling.Encoder"
 
