@@ -129,7 +129,7 @@ def pretrain(
     if nats is not None:
         print(
             f"pretrain: the loss ended at {nats:.2f} nats per masked token; the unigram entropy is {entropy:.2f}, "
-            f"{entropy - nats:.2f} more",
+            f"{abs(entropy - nats):.2f} {'more' if entropy >= nats else 'less'}",
             flush=True,
         )
 
