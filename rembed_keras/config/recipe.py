@@ -27,12 +27,14 @@ class Recipe:
         macros: by name.
         bindings: by scope, target and parameter.
         trusted: packages that the user lets it name anything of.
+        root: what is called, a dotted path.
     """
 
     trusted: tuple[str, ...] = ()
     imports: dict[str, str] = field(default_factory=dict)
     macros: dict[str, Binding] = field(default_factory=dict)
     bindings: dict[tuple[str, str, str], Binding] = field(default_factory=dict)
+    root: str = ROOT
 
     def add(self, binding: Binding) -> None:
         """Binds a parameter or macro, in place of what was bound there before."""
@@ -133,7 +135,7 @@ class Recipe:
             check_binding(binding, self.trusted)
         macros: set[str] = set()
         bindings: set[tuple[str, str, str]] = set()
-        self._follow(ROOT, "", macros, bindings, set())
+        self._follow(self.root, "", macros, bindings, set())
         for name, binding in self.macros.items():
             if name not in macros:
                 raise UserError(f"{binding.place}: nothing uses {name}{did_you_mean(name, macros)}")
