@@ -111,7 +111,7 @@ class _Driver:
         logs = self.plan.folder / "logs"
         self._publish()
         corpora = [
-            Job(f"corpus-{each.folder.parent.name}", tuple(each.command), each.folder.parent,
+            Job(f"corpus-{each.folder.parent.name}", each.command, each.folder.parent,
                 logs / f"corpus-{each.folder.parent.name}.txt")
             for each in self.plan.corpora
             if not each.is_prepared
@@ -120,7 +120,7 @@ class _Driver:
         runs = [run for run in self.plan.runs if not run.is_finished and run.name not in self.failures]
         for run in runs:
             _link(run)
-        jobs = [Job(run.name, tuple(run.command), run.folder, logs / f"{run.name}.txt") for run in runs]
+        jobs = [Job(run.name, run.command, run.folder, logs / f"{run.name}.txt") for run in runs]
         click.echo(f"{self.plan.folder}: {len(self.plan.runs)} runs, {len(jobs)} to do; logs in {logs}")
         run_jobs(jobs, at_once, self._ended)
         self._show()

@@ -47,6 +47,14 @@ class Job:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
+@dataclass
+class _Process:
+    job: Job
+    process: subprocess.Popen
+    begun: float
+    is_asked: bool = False  # to end
+
+
 def run_jobs(jobs: Sequence[Job], at_once: int, on_end: Callable[[Job, int, float], None]) -> None:
     """Runs jobs, in their order, some at once.
 
@@ -60,7 +68,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int, on_end: Callable[[Job, int, floa
         Interrupted: at a second signal, which the processes are passed as well.
     """
     waiting = deque(jobs)
-    running: dict[Job, tuple[subprocess.Popen, float, list]] = {}
+    running: list[_Process] = []
     with stopping_between_steps(lambda: True) as received:
         try:
             while running or (waiting and not received):
@@ -68,14 +76,14 @@ def run_jobs(jobs: Sequence[Job], at_once: int, on_end: Callable[[Job, int, floa
                 time.sleep(POLL)
                 if received:
                     _terminate_once(running)
-                for job in [job for job, (process, _, _) in running.items() if process.poll() is not None]:
-                    process, begun, _ = running.pop(job)
-                    on_end(job, process.returncode, time.monotonic() - begun)
+                for each in [each for each in running if each.process.poll() is not None]:
+                    running.remove(each)
+                    on_end(each.job, each.process.returncode, time.monotonic() - each.begun)
         finally:
-            for process, _, _ in running.values():
-                process.terminate()
-            for process, _, _ in running.values():
-                process.wait()
+            for each in running:
+                each.process.terminate()
+            for each in running:
+                each.process.wait()
     if received:
         raise AllStopped(received[0], "what was running is saved")
 
@@ -109,14 +117,14 @@ def _start(waiting, running, at_once):
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with open(job.log, "ab") as log:  # a group of its own, so that a signal of the terminal comes once
             process = subprocess.Popen(job.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0)
-        running[job] = (process, time.monotonic(), [])
+        running.append(_Process(job, process, time.monotonic()))
 
 
 def _terminate_once(running):
-    for process, _, asked in running.values():
-        if not asked:
-            process.terminate()
-            asked.append(True)
+    for each in running:
+        if not each.is_asked:
+            each.process.terminate()
+            each.is_asked = True
 
 
 def is_held(folder: Path) -> bool:

@@ -33,7 +33,9 @@ def simulated(effect, seeds=5, noise=0.01, seed=0):
 def test_a_verdict_is_scipys_paired_test_of_means_over_languages():
     rows = simulated(0.01)
     table = {(row["arm"], row["seed"], row["language"]): row["value"] for row in rows}
-    means = [[np.mean([table[arm, s, name] for name in ("de", "fr", "ja")]) for s in range(5)] for arm in ("new", "old")]
+    means = [
+        [np.mean([table[arm, s, name] for name in ("de", "fr", "ja")]) for s in range(5)] for arm in ("new", "old")
+    ]
     expected = stats.ttest_rel(*means)
     low, high = expected.confidence_interval(0.95)
     (verdict,) = derive([HIGHER], rows)
@@ -43,7 +45,9 @@ def test_a_verdict_is_scipys_paired_test_of_means_over_languages():
     assert (verdict.seeds, verdict.languages) == (5, 3)
 
 
-@pytest.mark.parametrize(("effect", "verdict"), [(0.05, "supported"), (-0.05, "contradicted"), (0.0, "too close to call")])
+@pytest.mark.parametrize(
+    ("effect", "verdict"), [(0.05, "supported"), (-0.05, "contradicted"), (0.0, "too close to call")]
+)
 def test_a_known_effect_is_called(effect, verdict):
     assert derive([HIGHER], simulated(effect))[0].verdict == verdict
     mirrored = {"supported": "contradicted", "contradicted": "supported"}.get(verdict, verdict)
@@ -59,7 +63,9 @@ def test_shuffled_arms_are_called_no_more_often_than_the_level():
         names = [other[row["arm"]] if swapped[row["seed"]] else row["arm"] for row in rows]
         shuffled = [row | {"arm": name} for row, name in zip(rows, names, strict=True)]
         called += derive([HIGHER], shuffled)[0].verdict != "too close to call"
-    assert called / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400) + 2 / 2**5  # all seeds are on one side in two patterns
+    assert (
+        called / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400) + 2 / 2**5
+    )  # all seeds are on one side in two patterns
 
 
 def test_power_is_the_share_of_simulated_studies_that_call_the_effect():
@@ -101,7 +107,11 @@ def test_only_pairs_count():
 
 def test_one_seed_says_nothing():
     (verdict,) = derive([HIGHER], simulated(0.3, seeds=1))
-    assert (verdict.verdict, verdict.low, verdict.note) == ("too close to call", None, "with one seed nothing can be said")
+    assert (verdict.verdict, verdict.low, verdict.note) == (
+        "too close to call",
+        None,
+        "with one seed nothing can be said",
+    )
 
 
 def test_an_effect_below_the_smallest_worth_seeing_is_noted():
