@@ -146,6 +146,7 @@ class _Driver:
         self._publish()
 
     def _publish(self):
+        from rembed_keras.analysis.studies.page import page
         from rembed_keras.analysis.studies.record import make_record
         from rembed_keras.analysis.studies.report import markdown
         from rembed_keras.training.loop.workdir import write_atomically
@@ -153,6 +154,7 @@ class _Driver:
         self.record = make_record(self.plan, self.seconds, self.failures)
         write_atomically(self.plan.folder / "study.json", json.dumps(self.record, indent=1) + "\n")
         write_atomically(self.plan.folder / "study.md", markdown(self.record, self.title))
+        write_atomically(self.plan.folder / "study.html", page(self.record, self.title))
 
     def _show(self):
         from rich.console import Console
@@ -165,7 +167,7 @@ class _Driver:
         Console().print(scores_table(self.record).rich())
         for line in lines(self.record):
             click.echo(line)
-        click.echo(f"{self.plan.folder}: study.json, study.md")
+        click.echo(f"{self.plan.folder}: study.json, study.md, study.html")
 
 
 def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequence[str]) -> None:

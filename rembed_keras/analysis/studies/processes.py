@@ -78,6 +78,9 @@ def run_jobs(jobs: Sequence[Job], at_once: int, on_end: Callable[[Job, int, floa
                     _terminate_once(running)
                 for each in [each for each in running if each.process.poll() is not None]:
                     running.remove(each)
+                    if each.process.returncode and is_held(each.job.folder):  # a run of a killed study was first
+                        waiting.append(each.job)
+                        continue
                     on_end(each.job, each.process.returncode, time.monotonic() - each.begun)
         finally:
             for each in running:
