@@ -1,6 +1,7 @@
 """A study's file: what is wrong with it, or with an arm, is found before anything is run."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,9 @@ def test_list_prints_a_command_a_run_and_links_the_shared_corpus(planned, tmp_pa
     planned().runs[0].folder.joinpath("finished.json").write_text("{}")
     (corpus / "manifest.json").write_text("{}")
     assert len(command("study", "own.gin", "--list", cwd=tmp_path)[1].splitlines()) == 3
+
+
+def test_the_study_on_the_page_is_one(planned):
+    page = (Path(__file__).parents[2] / "docs/studies.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```gin\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert [run.name for run in planned(text=block).runs][:2] == ["wide-seed0", "coupled-seed0"]

@@ -38,7 +38,7 @@ def record():
         "verdicts": [each.to_json() for each in derive(HYPOTHESES, scores)],
         "measures": [{"name": "found"}, {"name": "loss"}],
         "arms": [{"name": "wide & deep", "kept": 300, "dropped": 700}, {"name": "one", "kept": 300, "dropped": 0}],
-        "runs": [{"name": "one-seed0", "state": "finished"}, {"name": "one-seed1", "state": "failed", "failure": "<b>"}],
+        "runs": [{"name": "s0", "state": "finished"}, {"name": "s1", "state": "failed", "failure": "<b>"}],
         "curves": [{"arm": "one", "seed": 0, "points": [[0, 8.0], [10, 6.0], [20, 5.0]]}],
     }  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_the_page_is_whole_and_says_what_was_found(record):
         "wide <finds> more",
         "supported",
         "too close to call",
-        "one-seed1 failed: <b>",
+        "s1 failed: <b>",
         "1 of 2 runs",
     ):
         assert said in text, said
