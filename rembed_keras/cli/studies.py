@@ -123,6 +123,8 @@ class _Driver:
         jobs = [Job(run.name, run.command, run.folder, logs / f"{run.name}.txt") for run in runs]
         click.echo(f"{self.plan.folder}: {len(self.plan.runs)} runs, {len(jobs)} to do; logs in {logs}")
         run_jobs(jobs, at_once, self._ended)
+        if jobs or not (self.plan.folder / "study.png").exists():
+            self._draw()
         self._show()
         return bool(self.failures)
 
@@ -156,6 +158,16 @@ class _Driver:
         write_atomically(self.plan.folder / "study.md", markdown(self.record, self.title))
         write_atomically(self.plan.folder / "study.html", page(self.record, self.title))
 
+    def _draw(self):
+        """Draws what takes seconds to import, once all runs have ended."""
+        from rembed_keras.analysis.studies.figure import draw_study
+        from rembed_keras.analysis.studies.hparams import write_trials
+        from rembed_keras.config.backend import import_framework
+
+        draw_study(self.plan.folder / "study.png", self.record)
+        import_framework()  # without what TensorFlow would print when TensorBoard imports it
+        write_trials(self.plan.folder / "tensorboard", self.record)
+
     def _show(self):
         from rich.console import Console
 
@@ -167,7 +179,9 @@ class _Driver:
         Console().print(scores_table(self.record).rich())
         for line in lines(self.record):
             click.echo(line)
-        click.echo(f"{self.plan.folder}: study.json, study.md, study.html")
+        click.echo(
+            f"{self.plan.folder}: study.json, study.md, study.html, study.png; tensorboard --logdir {self.plan.folder}"
+        )
 
 
 def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).parent.parent
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
+STUDIES = "rembed_keras.analysis.studies"  # what studies import and recipes do not
 
 
 def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = ()) -> Recipe:
@@ -39,6 +40,8 @@ def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = 
             binding, macro or scope that nothing uses.
     """
     recipe = read(path, allow_import)
+    if STUDIES in recipe.imports.values():
+        raise UserError(f"{path} is a study and not a recipe: run it with `rembed study`")
     for text in bindings:
         override(text, recipe)
     recipe.check()

@@ -10,7 +10,7 @@ from rembed_keras.analysis.studies.definition import Arm, Measure, Study
 from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
 from rembed_keras.config.ledgers import ledger_of, pretraining, stages
-from rembed_keras.config.parse import load, override, read
+from rembed_keras.config.parse import STUDIES, load, override, read
 from rembed_keras.config.recipe import Recipe
 from rembed_keras.config.sharing import identity
 from rembed_keras.config.signatures import is_ours
@@ -18,7 +18,6 @@ from rembed_keras.config.statements import Reference, items_of
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.training.loop.same_recipe import refuse_another_recipe
 
-STUDIES = "rembed_keras.analysis.studies"
 OF_A_RUN = ("SEED", "WORKDIR")  # knobs that the study sets
 
 

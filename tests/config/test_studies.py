@@ -166,6 +166,8 @@ def test_an_arm_that_was_changed_is_refused_by_name(planned):
 def test_a_recipe_is_no_study_and_a_study_no_recipe(planned):
     with pytest.raises(UserError, match=r"own.gin is not a study: .* see `rembed run`"):
         planned(text="from __gin__ import dynamic_registration\n")
+    with pytest.raises(UserError, match=r"smoke.gin is a study and not a recipe: run it with `rembed study`"):
+        config.load("recipes/studies/smoke.gin")
     assert not config.is_study("recipes/quickstart.gin")
     assert config.is_study("recipes/studies/smoke.gin")
 
