@@ -102,6 +102,7 @@ class _Driver:
         record: Mapping = read_record(plan.folder / "study.json") or {"runs": []}
         self.plan, self.title = plan, title
         self.seconds = {run["name"]: run["seconds"] for run in record["runs"]}
+        self.drawn = record.get("scores") if (plan.folder / "study.png").exists() else None
         self.failures: dict[str, str] = {}
 
     def run(self, at_once: int) -> bool:
@@ -123,7 +124,7 @@ class _Driver:
         jobs = [Job(run.name, run.command, run.folder, logs / f"{run.name}.txt") for run in runs]
         click.echo(f"{self.plan.folder}: {len(self.plan.runs)} runs, {len(jobs)} to do; logs in {logs}")
         run_jobs(jobs, at_once, self._ended)
-        if jobs or not (self.plan.folder / "study.png").exists():
+        if self.record["scores"] != self.drawn:  # runs may have been finished by a scheduler
             self._draw()
         self._show()
         return bool(self.failures)
@@ -154,7 +155,7 @@ class _Driver:
         from rembed_keras.training.loop.workdir import write_atomically
 
         self.record = make_record(self.plan, self.seconds, self.failures)
-        write_atomically(self.plan.folder / "study.json", json.dumps(self.record, indent=1) + "\n")
+        write_atomically(self.plan.folder / "study.json", json.dumps(self.record, indent=1, default=str) + "\n")
         write_atomically(self.plan.folder / "study.md", markdown(self.record, self.title))
         write_atomically(self.plan.folder / "study.html", page(self.record, self.title))
 
@@ -194,7 +195,7 @@ def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequen
     plan = config.plan_study(path, bindings, allow_import)
     record = read_record(plan.folder / "study.json")
     if as_json:
-        click.echo(json.dumps(make_record(plan, {}, {}), indent=1))
+        click.echo(json.dumps(make_record(plan, {}, {}), indent=1, default=str))
         return
     console = Console()
     for table in plan.tables(record):

@@ -127,7 +127,7 @@ class Plan:
         if len(unknown) == len({run.arm for run in left}):
             return f"{said}; hours unknown until a run of an arm is finished (`rembed benchmark` times a recipe)"
         rest = f", and those of {', '.join(unknown)}, unknown until one is finished" if unknown else ""
-        return f"{said}: {hours:.2f} hours at the speed of those that are finished{rest}"
+        return f"{said}: {hours:.2f} hours, one at once, at the speed of those that are finished{rest}"
 
     def _arms_table(self, record):
         measured = seconds_by_arm(record)

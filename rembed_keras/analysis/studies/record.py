@@ -140,7 +140,8 @@ def _measured(plan: Plan, run: PlannedRun) -> list[dict]:
 
 def _run(run: PlannedRun, seconds, failures):
     state = "finished" if run.is_finished else "failed" if run.name in failures else "missing"
-    environment = run.folder / "environment.json"
+    environment, end = run.folder / "environment.json", run.folder / "finished.json"
+    last = read_json(end).get("seconds_of_last_process", 0.0) if end.exists() else 0.0  # of a scheduler's run
     return {
         "name": run.name,
         "arm": run.arm,
@@ -149,14 +150,15 @@ def _run(run: PlannedRun, seconds, failures):
         "command": list(run.command),
         "state": state,
         "failure": failures.get(run.name) if state == "failed" else None,
-        "seconds": round(seconds.get(run.name, 0.0), 1),
+        "seconds": round(seconds.get(run.name) or last, 3),
         "environment": read_json(environment) if environment.exists() else None,
     }
 
 
 def _curve(run: PlannedRun) -> Sequence[tuple[int, float]]:
     name, key = CURVE
-    points = [(row["step"], row[key]) for row in read_log(run.folder, name) if isinstance(row.get(key), float)]
+    rows = [row for row in read_log(run.folder, name) if isinstance(row.get(key), float)]
+    points = [(row["step"], row[key]) for row in rows if math.isfinite(row[key])]
     stride = math.ceil(len(points) / POINTS) or 1
     return points[(len(points) - 1) % stride :: stride] if points else []  # the last point is always there
 

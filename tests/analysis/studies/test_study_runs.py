@@ -5,6 +5,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -149,6 +150,36 @@ def test_a_failed_run_is_reported_and_the_others_go_on(study, monkeypatch):
     monkeypatch.delenv("FAILS")
     assert study()[0] == 0 and started() == ["one-seed0"]
     assert {run["state"] for run in record()["runs"]} == {"finished"}
+
+
+def test_a_corpus_that_fails_fails_its_runs_alone(study, monkeypatch, tmp_path):
+    other = 'more/studies.Arm.name = "more"\nmore/studies.Arm.recipe = "recipes/options/coupled.gin"\n'
+    other += 'more/studies.Arm.bindings = ["VOCABULARY_SIZE=4000"]\n'
+    text = STUDY.replace("@one/studies.Arm()]", "@one/studies.Arm(), @more/studies.Arm()]") + other
+    (tmp_path / "own.gin").write_text(text)
+    script = (tmp_path / "run.py").read_text()
+    (tmp_path / "run.py").write_text(
+        script.replace('"budget":', '"budget":\n    assert "VOCABULARY_SIZE" not in bound')
+    )
+    code, _, said = study()
+    assert code == 1 and "failed: AssertionError" in said
+    states = {run["name"]: (run["state"], run["failure"]) for run in record()["runs"]}
+    assert states["more-seed1"] == ("failed", "its corpus failed: AssertionError")
+    assert [name for name, (state, _) in states.items() if state == "finished"] == [
+        "wide-seed0", "one-seed0", "wide-seed1", "one-seed1"
+    ]  # fmt: skip
+
+
+def test_runs_that_a_scheduler_ran_are_collected(study, tmp_path):
+    code, _, _ = study("SEEDS=(0,)")
+    before = (tmp_path / "study/study.png").read_bytes()
+    for arm in ("wide", "one"):
+        shutil.copytree(tmp_path / f"study/runs/{arm}-seed0", tmp_path / f"study/runs/{arm}-seed1")
+    started()
+    code, _, _ = study()
+    assert code == 0 and started() == []
+    assert len(record()["scores"]) == 12 and (tmp_path / "study/study.png").read_bytes() != before
+    assert {run["seconds"] for run in record()["runs"] if run["seed"]} == {1.0}
 
 
 def test_verify_derives_verdicts_from_scores_alone(study, command, tmp_path):
