@@ -80,6 +80,12 @@ def test_knobs_of_the_command_line_are_the_studys_or_else_every_arms(planned):
     assert all((bound(run)["STEPS"], bound(run)["modeling.Encoder.dropout"]) == ("5", "0.0") for run in plan.runs)
 
 
+def test_the_command_line_wins_over_an_arm_and_an_arm_over_the_study(planned):
+    text = STUDY.replace('"COUPLING=coupled"', '"COUPLING=coupled", "STEPS=40"')
+    assert [bound(run)["STEPS"] for run in planned(text=text).runs] == ["30", "40"] * 2
+    assert [bound(run)["STEPS"] for run in planned("STEPS=5", text=text).runs] == ["5"] * 4
+
+
 def test_a_knob_that_some_arms_have_is_bound_in_those(planned):
     text = STUDY.replace(ONE, 'one/studies.Arm.recipe = "recipes/options/late_masking.gin"')
     text = text.replace('["COUPLING=coupled", "OUTPUT_EMBEDDING_DIM=64"]', "[]").replace(

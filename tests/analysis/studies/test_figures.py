@@ -66,8 +66,9 @@ def trials(folder):
 
 
 def test_tensorboard_shows_a_trial_a_run(record, tmp_path):
-    for _ in range(2):  # the second time in place of the first
-        write_trials(tmp_path / "tensorboard", record)
+    old = record["runs"][0] | {"name": "old-seed0", "arm": "old"}
+    for runs in ([old], record["runs"]):  # the second time in place of the first
+        write_trials(tmp_path / "tensorboard", record | {"runs": runs})
     found = trials(tmp_path / "tensorboard")
     assert len(found) == 6
     settings, metrics = found["wide-seed1"]
