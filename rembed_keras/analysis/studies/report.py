@@ -55,13 +55,17 @@ def verdicts_table(record: Mapping) -> Table:
 
 def lines(record: Mapping) -> list[str]:
     """Verdicts for a terminal, a line each."""
-    return [
-        f"{verdict['hypothesis']}: {verdict['verdict']}{': ' + verdict['note'] if verdict['note'] else ''}; "
-        f"difference {number(verdict['difference'])}, {1 - record['alpha']:.0%} interval {number(verdict['low'])} to "
-        f"{number(verdict['high'])}, adjusted p {number(verdict['adjusted_p'])}, detectable "
-        f"{number(verdict['detectable'])}, {verdict['seeds']} seeds"
-        for verdict in record["verdicts"]
-    ]
+    return [_line(verdict, 1 - record["alpha"]) for verdict in record["verdicts"]]
+
+
+def _line(verdict, confidence):
+    parts = [f"{verdict['hypothesis']}: {verdict['verdict']}{': ' + verdict['note'] if verdict['note'] else ''}"]
+    if verdict["difference"] is not None:
+        parts.append(f"difference {number(verdict['difference'])} over {verdict['seeds']} pairs of seeds")
+    if verdict["low"] is not None:
+        parts.append(f"{confidence:.0%} interval {number(verdict['low'])} to {number(verdict['high'])}")
+        parts.append(f"adjusted p {number(verdict['adjusted_p'])}, detectable {number(verdict['detectable'])}")
+    return "; ".join(parts)
 
 
 def failures(record: Mapping) -> list[str]:

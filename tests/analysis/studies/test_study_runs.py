@@ -129,7 +129,8 @@ def test_study_json_has_every_score_with_where_it_comes_from(study):
 
 
 def test_verdicts_are_of_the_runs_scores(study):
-    study("SEEDS=(0, 1, 2)")
+    assert "wide finds more: too close to call: with one seed nothing can be said; diff" in study("SEEDS=(0,)")[1]
+    assert "wide finds more: supported; difference 0.1033 over 3 pairs of seeds; 95%" in study("SEEDS=(0, 1, 2)")[1]
     (verdict,) = record()["verdicts"]
     assert verdict["difference"] == pytest.approx((0.1 + 0.11 + 0.1) / 3)
     assert (verdict["verdict"], verdict["seeds"], verdict["languages"]) == ("supported", 3, 2)
