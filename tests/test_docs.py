@@ -94,9 +94,10 @@ def test_commands_can_be_typed(path):
         if program == "rembed":
             name, *arguments = words
             asked = cli.rembed.commands[name].make_context(name, arguments).params
-            recipe = asked.get("recipe", "")
+            recipe = asked.get("recipe", asked.get("study", ""))
             if recipe.startswith("recipes/"):
-                config.load(str(ROOT / recipe), asked["bindings"])
+                load = config.plan_study if config.is_study(recipe) else config.load
+                load(str(ROOT / recipe), asked["bindings"])
         elif program == "make":
             assert words[0] in TARGETS
         else:

@@ -12,7 +12,7 @@ from tests.conftest import write_tiny_task
 
 ROOT = Path(__file__).parent.parent
 EVERY_RECIPE = sorted((ROOT / "recipes").rglob("*.gin"))
-RECIPES = [path for path in EVERY_RECIPE if "finetune" not in path.parts]  # those that pre-train
+RECIPES = [path for path in EVERY_RECIPE if not {"finetune", "studies"} & {*path.parts}]  # those that pre-train
 KNOBS = {
     "STEPS",
     "BATCH_SIZE",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rembed_keras.cli import studies
 from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 
 
@@ -33,10 +34,14 @@ def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -
 def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
     """Show a RECIPE's ledger, knobs and bindings; builds no model.
 
-    The ledger counts parameters, FLOPs and memory, kept and dropped after pre-training.
+    The ledger counts parameters, FLOPs and memory, kept and dropped after pre-training. Of a study it shows the arms
+    side by side, how many runs are left, and what differences its seeds can detect.
     """
     from rembed_keras import config
 
+    if config.is_study(recipe, allow_import):
+        studies.show(recipe, bindings, as_json, allow_import)
+        return
     loaded = _load(recipe, bindings, allow_import)
     ledger = config.ledger_of(loaded)
     if as_json:

@@ -2,6 +2,7 @@
 
 import importlib
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import gin
@@ -29,7 +30,7 @@ def run(recipe: Recipe) -> None:
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)
     with made_once(recipe):
-        _call(getattr(training, name), record=record)
+        call(getattr(training, name), record=record)
 
 
 def _bind(recipe):
@@ -37,6 +38,16 @@ def _bind(recipe):
     import_framework()
     from rembed_keras import training
 
+    give_to_gin(recipe)
+    return training
+
+
+def give_to_gin(recipe: Recipe) -> None:
+    """Imports what a recipe names, and binds all that it says.
+
+    Raises:
+        UserError: for what cannot be imported or bound.
+    """
     for module in recipe.imports.values():
         _load(module)
     gin.clear_config(clear_constants=True)
@@ -44,7 +55,6 @@ def _bind(recipe):
         gin.parse_config(recipe.text())
     except (AttributeError, TypeError, ValueError) as error:  # names in packages of others
         raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
-    return training
 
 
 def _load(module):
@@ -58,8 +68,12 @@ def _load(module):
         raise UserError(f"the recipe imports {module}, which cannot be imported: {reason}{where}") from error
 
 
-def _call(function, **arguments):
-    """Calls a function with what is bound to it."""
+def call(function: Callable, **arguments):
+    """Calls a function with what is bound to it.
+
+    Raises:
+        UserError: for a parameter without a default that is not bound.
+    """
     try:
         return gin.get_configurable(function)(**arguments)
     except TypeError as error:
@@ -84,7 +98,7 @@ def budget(recipe: Recipe):
     own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
     for name, value in own.items():
         override(f"training.budget.{name}={value}", recipe)
-    return _call(_bind(recipe).budget)
+    return call(_bind(recipe).budget)
 
 
 def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:

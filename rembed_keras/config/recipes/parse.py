@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).parent.parent.parent
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
+STUDIES = "rembed_keras.analysis.studies"  # what studies import and recipes do not
 
 
 def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = ()) -> Recipe:
@@ -38,12 +39,19 @@ def load(path: str, bindings: Sequence[str] = (), allow_import: Sequence[str] = 
         UserError: for a file that is missing or malformed, an import that is not admitted, an unknown name, or a
             binding, macro or scope that nothing uses.
     """
-    recipe = Recipe(tuple(allow_import))
-    admitted = (*ADMITTED, *allow_import)
-    _read(_find(path, None), recipe, admitted, ())
+    recipe = read(path, allow_import)
+    if STUDIES in recipe.imports.values():
+        raise UserError(f"{path} is a study and not a recipe: run it with `rembed study`")
     for text in bindings:
         override(text, recipe)
     recipe.check()
+    return recipe
+
+
+def read(path: str, allow_import: Sequence[str] = ()) -> Recipe:
+    """Reads a recipe as `load` does, without checking what it says."""
+    recipe = Recipe(tuple(allow_import))
+    _read(_find(path, None), recipe, (*ADMITTED, *allow_import), ())
     return recipe
 
 

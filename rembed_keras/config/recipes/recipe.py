@@ -31,6 +31,7 @@ class Recipe:
         history: all that was bound, in the order in which it was read.
         dropped: what went with a value that a later file replaced, each with the binding that did; see `uses`.
         trusted: packages that the user lets it name anything of.
+        root: what is called, a dotted path.
     """
 
     trusted: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class Recipe:
     bindings: dict[Key, Binding] = field(default_factory=dict)
     history: list[Binding] = field(default_factory=list)
     dropped: list[tuple[Binding, Binding]] = field(default_factory=list)
+    root: str = ROOT
 
     def add(self, binding: Binding) -> None:
         """Binds a parameter or macro, in place of what was bound there before."""
@@ -132,7 +134,7 @@ class Recipe:
         """
         for binding in (*self.macros.values(), *self.bindings.values()):
             check_binding(binding, self.trusted)
-        uses = Uses(self.history, ROOT)
+        uses = Uses(self.history, self.root)
         self._drop_unused(self.macros, uses)
         self._drop_unused(self.bindings, uses)
         for binding in self.bindings.values():

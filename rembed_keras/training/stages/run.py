@@ -22,6 +22,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, join
+from rembed_keras.training.loop.same_recipe import refuse_another_recipe
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
 WATCHED = (
@@ -35,9 +36,6 @@ WATCHED = (
     "numpy",
     "safetensors",
 )
-WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir"} | {
-    f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
-}
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def run(
 
 def _begin(folder, record):
     """Whether there is anything to do; if so, the record is written."""
-    _refuse_another_recipe(folder, record.config)
+    refuse_another_recipe(folder.path, record.config)
     if (folder.path / "finished.json").exists():
         print(f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again.")
         return False
@@ -133,26 +131,6 @@ def _write_record(folder, record):
     write_atomically(folder.path / "environment.json", json.dumps(_environment(), indent=1))
     if record.ledger is not None:
         write_atomically(folder.path / "ledger.json", json.dumps(record.ledger.to_json(), indent=1))
-
-
-def _refuse_another_recipe(folder, config):
-    path = folder.path / "config.gin"
-    learnt = (folder.checkpoints, folder.finetuned, folder.path / "finished.json")
-    if not path.exists() or not any(part.exists() for part in learnt):
-        return  # a mistake that was found before anything was learnt may be mended
-    there, here = (_bindings(text) for text in (path.read_text(encoding="utf-8"), config))
-    for key in sorted(there.keys() | here.keys()):
-        if there.get(key) != here.get(key):
-            raise UserError(
-                f"WORKDIR {folder.path} is of another recipe: {key} is {there.get(key, 'absent')} there and "
-                f"{here.get(key, 'absent')} here; choose another WORKDIR"
-            )
-
-
-def _bindings(text):
-    """Bindings of a resolved recipe by name, without comments, and without those that say where it is computed."""
-    lines = (line.partition("  # ")[0].partition(" = ") for line in text.splitlines() if " = " in line)
-    return {key: value for key, _, value in lines if key not in WHERE}
 
 
 def _environment():

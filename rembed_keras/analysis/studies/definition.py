@@ -1,0 +1,144 @@
+"""What a study is: arms, seeds, measures and hypotheses.
+
+An arm is a recipe and its overrides. Every arm is run from every seed, every measure is read from every run, and every
+hypothesis compares two arms on one measure, paired by seed and language. The hypotheses are written down before the
+first run, with the sign that is expected and the smallest effect worth seeing; so are the verdicts' rules.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from rembed_keras.errors import Rate, Seed, Share, UserError, did_you_mean
+
+NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of an arm, which folders are named by
+
+
+class Value(NamedTuple):
+    """What a measure is in one language.
+
+    Attributes:
+        value: the number.
+        n: of how many examples, or rows of a log, it is the mean.
+    """
+
+    value: float
+    n: int
+
+
+class Measure(Protocol):
+    """What is read from the folder of a finished run.
+
+    Attributes:
+        name: in hypotheses and tables.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name in hypotheses and tables."""
+
+    def is_made_by(self, stages: Mapping[str, Sequence[str] | None]) -> bool:
+        """Whether the stages of a run produce it.
+
+        Args:
+            stages: of each stage, by its name, the tasks that it scores; None where the recipe does not say.
+        """
+
+    def values(self, run: Path) -> dict[str, Value]:
+        """The values in the folder of a finished run by language, "" where there is none; empty if it has none."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A recipe and its overrides.
+
+    Attributes:
+        name: its name in tables and folders.
+        recipe: the gin file.
+        bindings: `KNOB=VALUE`, as on the command line of `rembed run`.
+    """
+
+    name: str
+    recipe: str
+    bindings: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One arm against another on a measure.
+
+    Attributes:
+        name: its name in tables.
+        arm: the arm of which something is expected.
+        against: the arm that it is compared with.
+        measure: the name of the measure.
+        expected: whether the measure of `arm` is expected to be higher or lower than that of `against`.
+        smallest_effect: the smallest difference worth seeing, in the measure's unit.
+    """
+
+    name: str
+    arm: str
+    against: str
+    measure: str
+    expected: Literal["higher", "lower"]
+    smallest_effect: Rate
+
+
+@dataclass(frozen=True)
+class Study:
+    """Arms that are run from several seeds, and what is expected of them.
+
+    Attributes:
+        workdir: the study's folder.
+        arms: at least one.
+        seeds: of the runs of each arm.
+        measures: what is read from each run.
+        hypotheses: pairs of arms on a measure.
+        bindings: overrides of all arms that have the knob; those of an arm win.
+        alpha: family-wise level of the hypotheses' tests, two-sided.
+    """
+
+    workdir: str
+    arms: Sequence[Arm]
+    seeds: Sequence[Seed]
+    measures: Sequence[Measure]
+    hypotheses: Sequence[Hypothesis] = ()
+    bindings: Sequence[str] = ()
+    alpha: Share = 0.05
+
+    def check(self) -> None:
+        """Checks that names are there and unique.
+
+        Raises:
+            UserError: for a name that is used twice, cannot name a folder or is not there, for equal seeds, and for a
+                level that no test can have.
+        """
+        if not self.arms or not self.seeds:
+            raise UserError(f"a study needs {'seeds' if self.arms else 'arms'}: bind studies.Study.arms and .seeds")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise UserError(f"the study has a seed twice: {', '.join(map(str, self.seeds))}")
+        if not 0 < self.alpha < 1:
+            raise UserError(f"studies.Study.alpha is {self.alpha}; it must be above 0 and below 1")
+        arms, measures = ([each.name for each in found] for found in (self.arms, self.measures))
+        for kind, names in (("arm", arms), ("measure", measures), ("hypothesis", [h.name for h in self.hypotheses])):
+            _check_names(kind, names)
+        for each in self.hypotheses:
+            known = {"arm": (each.arm, arms), "against": (each.against, arms), "measure": (each.measure, measures)}
+            for role, (name, names) in known.items():
+                if name not in names:
+                    kind = "measure" if role == "measure" else "arm"
+                    raise UserError(f"hypothesis {each.name}: there is no {kind} {name!r}{did_you_mean(name, names)}")
+            if each.arm == each.against:
+                raise UserError(f"hypothesis {each.name} compares arm {each.arm} with itself")
+
+
+def _check_names(kind: str, names: Sequence[str]) -> None:
+    for name in names:
+        if not name.strip():
+            raise UserError(f"the study has a {kind} without a name")
+        if kind == "arm" and not NAME.fullmatch(name):
+            raise UserError(f"{name!r} cannot name an arm: use letters, digits, '_', '-', '+' and '.'")
+        if names.count(name) > 1:
+            raise UserError(f"{name!r} names more than one {kind} of the study")

@@ -1,0 +1,52 @@
+"""The figure of a study, a PNG file for slides and READMEs: losses by step, and the effect of each hypothesis."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rembed_keras.analysis.studies.drawings import colours
+from rembed_keras.analysis.studies.verdicts import TOO_CLOSE
+
+
+def draw_study(path: Path, record: Mapping) -> None:
+    """Draws a study.
+
+    Args:
+        path: the file, which is written atomically.
+        record: what `study.json` says.
+    """
+    from matplotlib.figure import Figure  # without pyplot: no display, no global state
+
+    pairs = [*zip(record["hypotheses"], record["verdicts"], strict=True)]
+    figure = Figure(figsize=(7, 4 + 1.3 * len(pairs)), layout="constrained")
+    axes = figure.subplots(1 + len(pairs), 1, squeeze=False, height_ratios=[4, *[1] * len(pairs)])[:, 0]
+    colour, named = colours([arm["name"] for arm in record["arms"]]), set()
+    for each in record["curves"]:
+        if each["points"]:
+            label = None if each["arm"] in named else each["arm"]
+            axes[0].plot(*zip(*each["points"], strict=True), color=colour[each["arm"]], label=label)
+            named.add(each["arm"])
+    axes[0].set(xlabel="step", ylabel="loss")
+    axes[0].grid(alpha=0.3)
+    if named:
+        axes[0].legend(frameon=False)
+    for place, (hypothesis, verdict) in zip(axes[1:], pairs, strict=True):
+        _draw_effect(place, hypothesis, verdict)
+    writing = path.with_name(f".{path.stem}.writing.png")
+    figure.savefig(writing, dpi=150)
+    writing.replace(path)
+
+
+def _draw_effect(axes, hypothesis, verdict):
+    """A difference with its interval, filled if it is significant; dashed the smallest effect worth seeing."""
+    axes.axvline(0, color="0.3", linewidth=1)
+    for side in (-1, 1):
+        axes.axvline(side * hypothesis["smallest_effect"], color="0.6", linestyle="--", linewidth=1)
+    if verdict["low"] is not None:
+        axes.plot([verdict["low"], verdict["high"]], [0, 0], color="#0072b2")
+    if verdict["difference"] is not None:
+        filling = "white" if verdict["verdict"] == TOO_CLOSE else "#0072b2"
+        axes.plot(verdict["difference"], 0, "o", color="#0072b2", markerfacecolor=filling)
+    axes.set_yticks([])
+    axes.set_title(f"{hypothesis['name']}: {verdict['verdict']}", loc="left", fontsize="medium")
+    axes.set_xlabel(f"{hypothesis['arm']} less {hypothesis['against']}, {hypothesis['measure']}")
+    axes.spines[["top", "right", "left"]].set_visible(False)

@@ -1,0 +1,111 @@
+"""What studies measure: scores and logged numbers of finished runs.
+
+A measure of one's own is a class with `name`, `is_made_by` and `values`, in a package named by `--allow-import`; see
+`definition.Measure`.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rembed_keras.analysis.studies.definition import Value
+from rembed_keras.data.json_files import parse_json, read_json
+from rembed_keras.errors import Count
+
+SCORE_NOTHING = ("prepare", "pretrain")  # stages
+LOGGED_BY = {"evaluation": "pretrain"}  # stages of logs that are not called as their stages
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A number that a stage logs, at its end: the mean of the last rows of the log.
+
+    Attributes:
+        name: in hypotheses and tables.
+        run: whose rows: "pretrain"; "evaluation" for what was held out; or another value of `run` in `metrics.jsonl`.
+        key: which number.
+        rows: how many of the last rows that have the number are averaged.
+        by_language: whether to read `KEY/LANGUAGE` of each language instead, as in "loss/de".
+    """
+
+    name: str
+    run: str = "pretrain"
+    key: str = "loss"
+    rows: Count = 1
+    by_language: bool = False
+
+    def is_made_by(self, stages: Mapping[str, Sequence[str] | None]) -> bool:
+        """Whether a run has the stage that logs it."""
+        owner = self.run.split("/")[0]
+        return LOGGED_BY.get(owner, owner) in stages
+
+    def values(self, run: Path) -> dict[str, Value]:
+        """The mean of the last finite numbers, by language if there are any."""
+        numbers = defaultdict(list)
+        for row in read_log(run, self.run):
+            for key, value in row.items():
+                owner, _, language = key.partition("/")
+                if owner == self.key and bool(language) == self.by_language and _is_finite(value):
+                    numbers[language].append(value)
+        last = {language: each[-self.rows :] for language, each in sorted(numbers.items())}
+        return {language: Value(sum(each) / len(each), len(each)) for language, each in last.items()}
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of `scores.json`; the models that a run fine-tuned from several seeds are averaged.
+
+    Attributes:
+        name: in hypotheses and tables.
+        task: for example "topics" or "retrieval/help".
+        metric: for example "accuracy".
+        system: what was scored.
+        languages: those that count; all by default.
+        without: languages that do not count, for example the one of fine-tuning.
+    """
+
+    name: str
+    task: str
+    metric: str = "accuracy"
+    system: str = "pretrained"
+    languages: Sequence[str] | None = None
+    without: Sequence[str] = ()
+
+    def is_made_by(self, stages: Mapping[str, Sequence[str] | None]) -> bool:
+        """Whether a stage scores the task, or may."""
+        scoring = [tasks for stage, tasks in stages.items() if stage not in SCORE_NOTHING]
+        return any(tasks is None or self.task in tasks for tasks in scoring)
+
+    def values(self, run: Path) -> dict[str, Value]:
+        """The score by language; languages whose training failed are left out."""
+        numbers, sizes = defaultdict(list), {}
+        for row in read_scores(run):
+            counts = self.languages is None or row["language"] in self.languages
+            if (row["task"], row["metric"], row["system"]) != (self.task, self.metric, self.system) or not counts:
+                continue
+            if row["language"] not in self.without and _is_finite(row["value"]):
+                numbers[row["language"]].append(row["value"])
+                sizes[row["language"]] = row["n"]
+        return {language: Value(sum(each) / len(each), sizes[language]) for language, each in sorted(numbers.items())}
+
+
+def read_log(run: Path, name: str) -> list[dict]:
+    """Rows of a run's log that were written whole, of one of its trainings."""
+    path = run / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    rows = [parse_json(line, path) for line in lines if line.endswith("\n")]
+    return [row for row in rows if row.get("run") == name]
+
+
+def read_scores(run: Path) -> list[dict]:
+    """Rows of a run's `scores.json`; none if it is not there."""
+    path = run / "scores.json"
+    return read_json(path, list) if path.exists() else []
+
+
+def _is_finite(value):
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

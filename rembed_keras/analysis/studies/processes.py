@@ -1,0 +1,142 @@
+"""Runs of a study as processes, some at once.
+
+Each is a `rembed` command of its own, so that one that fails takes no other with it, and one that is killed resumes.
+SIGTERM and SIGINT are passed on: every process saves, and the study ends with 75, the code of a command that resumes.
+"""
+
+import fcntl
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rembed_keras.interruption import RESTART, Stopped, stopping_between_steps
+
+POLL = 0.1  # seconds
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command of a study.
+
+    Attributes:
+        name: in messages.
+        command: arguments of `rembed`.
+        folder: of the run; while another process holds it, as that of a killed study may, the job waits.
+        log: file that stdout and stderr are appended to.
+    """
+
+    name: str
+    command: Sequence[str]
+    folder: Path
+    log: Path
+
+    @property
+    def words(self) -> list[str]:
+        """The whole command."""
+        return [sys.executable, "-m", "rembed_keras", *self.command]
+
+    @property
+    def last_line(self) -> str:
+        """The last line of the log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n") if self.log.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+@dataclass
+class _Process:
+    job: Job
+    process: subprocess.Popen
+    begun: float
+    is_asked: bool = False  # to end
+
+
+def run_jobs(jobs: Sequence[Job], at_once: int, on_end: Callable[[Job, int, float], None]) -> None:
+    """Runs jobs, in their order, some at once.
+
+    Args:
+        jobs: the jobs.
+        at_once: how many processes.
+        on_end: called with a job that ended, its exit code and its seconds.
+
+    Raises:
+        Stopped: after a signal, when all processes have saved and ended.
+        Interrupted: at a second signal, which the processes are passed as well.
+    """
+    waiting = deque(jobs)
+    running: list[_Process] = []
+    with stopping_between_steps(lambda: True) as received:
+        try:
+            while running or (waiting and not received):
+                _start(waiting, running, 0 if received else at_once)
+                time.sleep(POLL)
+                if received:
+                    _terminate_once(running)
+                for each in [each for each in running if each.process.poll() is not None]:
+                    running.remove(each)
+                    if each.process.returncode and is_held(each.job.folder):  # a run of a killed study was first
+                        waiting.append(each.job)
+                        continue
+                    on_end(each.job, each.process.returncode, time.monotonic() - each.begun)
+        finally:
+            for each in running:
+                each.process.terminate()
+            for each in running:
+                each.process.wait()
+    if received:
+        raise AllStopped(received[0], "what was running is saved")
+
+
+class AllStopped(Stopped):
+    """A study that a signal stopped, and all its processes with it.
+
+    Args:
+        number: the signal.
+        done: what was saved.
+
+    >>> AllStopped(signal.SIGINT, "all is saved").code
+    75
+    """
+
+    code = RESTART
+
+    def __init__(self, number: int, done: str):
+        super().__init__(f"stopped by {signal.Signals(number).name}", done)
+
+
+def _start(waiting, running, at_once):
+    """Starts what there is room for; a job whose folder is held goes to the end of the queue."""
+    for _ in range(len(waiting)):
+        if len(running) >= at_once:
+            return
+        job = waiting.popleft()
+        if is_held(job.folder):
+            waiting.append(job)
+            continue
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(job.log, "ab") as log:  # a group of its own, so that a signal of the terminal comes once
+            process = subprocess.Popen(job.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0)
+        running.append(_Process(job, process, time.monotonic()))
+
+
+def _terminate_once(running):
+    for each in running:
+        if not each.is_asked:
+            each.process.terminate()
+            each.is_asked = True
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process works in a run's folder."""
+    if not (folder / ".lock").exists():
+        return False
+    with open(folder / ".lock", "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

@@ -1,0 +1,173 @@
+"""`study.json`: every score of every run, where it comes from, and the verdicts that follow.
+
+It holds all that tables, figures and the page are made of, and the definition of the study, so that verdicts can be
+derived again from it alone.
+"""
+
+import math
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rembed_keras import __version__
+from rembed_keras.analysis.studies.definition import Hypothesis
+from rembed_keras.analysis.studies.measures import read_log, read_scores
+from rembed_keras.analysis.studies.plan import Plan, PlannedRun
+from rembed_keras.analysis.studies.verdicts import Verdict, derive, is_same
+from rembed_keras.data.json_files import read_json
+from rembed_keras.errors import UserError
+
+FORMAT = 1
+POINTS = 200  # of a curve, at most
+CURVE = "pretrain", "loss"  # whose rows, which number
+
+
+def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str, str]) -> dict[str, Any]:
+    """What a study's folder comes to.
+
+    Args:
+        plan: the study.
+        seconds: that each run has taken so far, by its name.
+        failures: the last line of each run that failed, by its name.
+
+    Returns:
+        What `study.json` says.
+    """
+    study = plan.study
+    finished = [run for run in plan.runs if run.is_finished]
+    scores = [row for run in finished for row in _measured(plan, run)]
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "commit": _commit(),
+        "machine": platform.machine(),
+        "alpha": study.alpha,
+        "hypotheses": [asdict(each) for each in study.hypotheses],
+        "measures": [{"name": each.name, "kind": type(each).__name__} | vars(each) for each in study.measures],
+        "seeds": list(study.seeds),
+        "arms": [
+            asdict(planned) | {"recipe": arm.recipe, "bindings": [*arm.bindings]}
+            for planned, arm in zip(plan.arms, study.arms, strict=True)
+        ],
+        "runs": [_run(run, seconds, failures) for run in plan.runs],
+        "scores": scores,
+        "run_scores": [
+            {"arm": run.arm, "run_seed": run.seed} | row for run in finished for row in read_scores(run.folder)
+        ],
+        "curves": [{"arm": run.arm, "seed": run.seed, "points": _curve(run)} for run in finished],
+        "verdicts": [verdict.to_json() for verdict in derive(study.hypotheses, scores, study.alpha)],
+    }
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """What `study.json` says; None if it is not there.
+
+    Raises:
+        UserError: for a file that is damaged or of another version.
+    """
+    if not path.exists():
+        return None
+    record = read_json(path)
+    kinds = {"runs": list, "scores": list, "hypotheses": list, "verdicts": list, "alpha": float}
+    if record.get("format") != FORMAT or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
+        raise UserError(f"{path} is no study.json of this version of rembed_keras")
+    return record
+
+
+def disagreements(path: Path) -> list[str]:
+    """Derives the verdicts of a study again, from its stored scores alone.
+
+    Args:
+        path: its `study.json`.
+
+    Returns:
+        A line for each verdict that differs from the stored one; none if all agree.
+
+    Raises:
+        UserError: for a file that cannot be read or is malformed.
+    """
+    record = read_record(path)
+    if record is None:
+        raise UserError(f"{path} is not there")
+    try:
+        hypotheses = [Hypothesis(**each) for each in record["hypotheses"]]
+        stored = {each["hypothesis"]: Verdict(**each) for each in record["verdicts"]}
+        derived = derive(hypotheses, record["scores"], record["alpha"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise UserError(f"{path} is malformed: {str(error).splitlines()[0]}") from None
+    found = []
+    for each in derived:
+        there = stored.pop(each.hypothesis, None)
+        if there is None or not is_same(each, there):
+            stated = "absent" if there is None else _said(there)
+            found.append(f"{each.hypothesis}: {stated} in {path.name}, {_said(each)} from its scores")
+    return [*found, *(f"{name}: {path.name} has a verdict on it, and no hypothesis" for name in stored)]
+
+
+def _said(verdict):
+    if verdict.difference is None:
+        return verdict.verdict
+    p = "none" if verdict.p is None else f"{verdict.p:.4g}"
+    return f"{verdict.verdict} (difference {verdict.difference:.6g}, p {p}, adjusted {verdict.adjusted_p:.4g})"
+
+
+def missing(plan: Plan, record: Mapping) -> list[str]:
+    """A line for each measure that a finished run should have and has not."""
+    have = {(row["arm"], row["seed"], row["measure"]) for row in record["scores"]}
+    measures = {arm.name: arm.measures for arm in plan.arms}
+    return [
+        f"{run.name}: {run.folder} has no value of measure {name}"
+        for run in plan.runs
+        if run.is_finished
+        for name in measures[run.arm]
+        if (run.arm, run.seed, name) not in have
+    ]
+
+
+def _measured(plan: Plan, run: PlannedRun) -> list[dict]:
+    rows = []
+    for measure in plan.study.measures:
+        task, metric = getattr(measure, "task", ""), getattr(measure, "metric", measure.name)
+        about = {"arm": run.arm, "seed": run.seed, "measure": measure.name, "task": task, "metric": metric}
+        for language, (value, n) in measure.values(run.folder).items():
+            if math.isfinite(value):
+                rows.append(about | {"language": language, "value": value, "n": n})
+    return rows
+
+
+def _run(run: PlannedRun, seconds, failures):
+    state = "finished" if run.is_finished else "failed" if run.name in failures else "missing"
+    environment, end = run.folder / "environment.json", run.folder / "finished.json"
+    last = read_json(end).get("seconds_of_last_process", 0.0) if end.exists() else 0.0  # of a scheduler's run
+    return {
+        "name": run.name,
+        "arm": run.arm,
+        "seed": run.seed,
+        "folder": str(run.folder),
+        "command": list(run.command),
+        "state": state,
+        "failure": failures.get(run.name) if state == "failed" else None,
+        "seconds": round(seconds.get(run.name) or last, 3),
+        "environment": read_json(environment) if environment.exists() else None,
+    }
+
+
+def _curve(run: PlannedRun) -> Sequence[tuple[int, float]]:
+    name, key = CURVE
+    rows = [row for row in read_log(run.folder, name) if isinstance(row.get(key), float)]
+    points = [(row["step"], row[key]) for row in rows if math.isfinite(row[key])]
+    stride = math.ceil(len(points) / POINTS) or 1
+    return points[(len(points) - 1) % stride :: stride] if points else []  # the last point is always there
+
+
+def _commit() -> str | None:
+    """The commit of this package's working tree, "-dirty" after it if files were changed; None without git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,113 @@
+"""Tables of a study's results, from what `study.json` says."""
+
+from collections.abc import Mapping
+
+from rembed_keras.analysis.reports.significance import Spread, spread
+from rembed_keras.analysis.reports.tables import Table
+
+ABOUT = (
+    "Scores are means over seeds ± sample standard deviation, languages averaged within a seed. Differences are paired "
+    "by seed and language and tested over seeds; intervals are not adjusted, verdicts are, by Holm's procedure over "
+    "all hypotheses. Detectable is the smallest true difference that such a test finds with a power of 80 %."
+)
+
+
+def spreads(record: Mapping) -> dict[tuple[str, str], Spread]:
+    """Mean and deviation over seeds by arm and measure, languages averaged within a seed."""
+    values: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for row in record["scores"]:
+        values.setdefault((row["arm"], row["measure"]), {}).setdefault(row["seed"], []).append(row["value"])
+    return {key: spread([sum(each) / len(each) for each in seeds.values()]) for key, seeds in values.items()}
+
+
+def scores_table(record: Mapping) -> Table:
+    """A row for each arm, a column for each measure."""
+    found, measures = spreads(record), [each["name"] for each in record["measures"]]
+    rows = [
+        [arm["name"], *_counts(arm), *(_score(found.get((arm["name"], name))) for name in measures)]
+        for arm in record["arms"]
+    ]
+    return Table("Scores", ["arm", "kept", "dropped", *measures], rows, words=1)
+
+
+def verdicts_table(record: Mapping) -> Table:
+    """A row for each hypothesis."""
+    rows = []
+    for hypothesis, verdict in zip(record["hypotheses"], record["verdicts"], strict=True):
+        low, high = (number(verdict[key]) for key in ("low", "high"))
+        rows.append([
+            hypothesis["name"],
+            f"{hypothesis['arm']} {hypothesis['expected']} than {hypothesis['against']} on {hypothesis['measure']}",
+            verdict["verdict"],
+            verdict["note"],
+            number(verdict["difference"]),
+            f"{low} to {high}" if verdict["low"] is not None else "-",
+            number(verdict["adjusted_p"]),
+            number(hypothesis["smallest_effect"]),
+            number(verdict["detectable"]),
+            str(verdict["seeds"]),
+            str(verdict["languages"]),
+        ])  # fmt: skip
+    columns = ["hypothesis", "expected", "verdict", "note", "difference", f"{1 - record['alpha']:.0%} interval"]
+    columns += ["adjusted p", "smallest effect", "detectable", "seeds", "languages"]
+    return Table("Verdicts", columns, rows, words=4)
+
+
+def lines(record: Mapping) -> list[str]:
+    """Verdicts for a terminal, a line each."""
+    return [_line(verdict, 1 - record["alpha"]) for verdict in record["verdicts"]]
+
+
+def _line(verdict, confidence):
+    parts = [f"{verdict['hypothesis']}: {verdict['verdict']}{': ' + verdict['note'] if verdict['note'] else ''}"]
+    if verdict["difference"] is not None:
+        parts.append(f"difference {number(verdict['difference'])} over {verdict['seeds']} pairs of seeds")
+    if verdict["low"] is not None:
+        parts.append(f"{confidence:.0%} interval {number(verdict['low'])} to {number(verdict['high'])}")
+        parts.append(f"adjusted p {number(verdict['adjusted_p'])}, detectable {number(verdict['detectable'])}")
+    return "; ".join(parts)
+
+
+def failures(record: Mapping) -> list[str]:
+    """A line for each run that is not finished."""
+    return [
+        f"{run['name']} {'failed: ' + run['failure'] if run['state'] == 'failed' else 'is not finished'}"
+        for run in record["runs"]
+        if run["state"] != "finished"
+    ]
+
+
+def markdown(record: Mapping, title: str) -> str:
+    """`study.md`."""
+    tables = [scores_table(record)]
+    if record["hypotheses"]:
+        tables.append(verdicts_table(record))
+    left = [f"* {line}" for line in failures(record)]
+    where = f"rembed_keras {record['version']}, commit {record['commit'] or 'unknown'}"
+    parts = [
+        f"# {title}",
+        *(table.markdown() for table in tables),
+        ABOUT,
+        *(["\n".join(left)] if left else []),
+        where,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def number(value: float | None) -> str:
+    """A number of a table.
+
+    >>> number(0.012345), number(None)
+    ('0.01235', '-')
+    """
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _counts(arm):
+    return ["-" if arm[key] is None else f"{arm[key]:,}" for key in ("kept", "dropped")]
+
+
+def _score(found):
+    if found is None:
+        return "-"
+    return number(found.mean) + (f" ±{found.std:.2g}" if found.n > 1 else "")

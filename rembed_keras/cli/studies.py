@@ -1,0 +1,203 @@
+"""The command about studies: run all arms from all seeds, and say what follows for each hypothesis."""
+
+import fcntl
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
+from rembed_keras.errors import UserError
+
+
+@click.command()
+@click.argument("study", metavar="STUDY")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@click.option("--jobs", type=WHOLE, default=1, show_default=True, help="How many runs at once.")
+@click.option("--list", "as_list", is_flag=True, help="Print one command a run, for a scheduler, and run nothing.")
+@click.option("--verify", is_flag=True, help="STUDY is a study.json: derive its verdicts again from its scores.")
+@ALLOW_IMPORT
+def study(study: str, bindings: tuple[str, ...], jobs: int, as_list: bool, verify: bool, allow_import) -> None:
+    """Run a STUDY: arms, seeds, measures and hypotheses.
+
+    A finished run is never run again; the same command resumes, and runs what an added arm or seed needs. KNOB is one
+    of the study, or else of every arm that has it. The folder of the study gets study.json, study.md and study.html.
+    Exit code 1 means that a run failed, or that verdicts do not agree with scores.
+    """
+    if verify:
+        _verify(Path(study), bindings)
+        return
+    from rembed_keras import config
+
+    plan = config.plan_study(study, bindings, allow_import)
+    if as_list:
+        _list(plan)
+        return
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    with open(plan.folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(
+                f"study {plan.folder} is in use by another process: wait for it or choose another"
+            ) from None
+        failed = _Driver(plan, Path(study).stem).run(jobs)
+    if failed:
+        sys.exit(1)
+
+
+def _verify(path, bindings):
+    from rembed_keras.analysis.studies.record import disagreements
+
+    if bindings:
+        raise UserError(f"--verify takes a study.json alone, not {bindings[0]}")
+    found = disagreements(path)
+    for line in found:
+        click.echo(line)
+    if found:
+        sys.exit(1)
+    click.echo(f"{path}: the verdicts follow from the scores")
+
+
+def _list(plan):
+    """Prints commands; corpora that runs share come first, and their runs find them by links that are made here."""
+    for corpus in plan.corpora:
+        if not corpus.is_prepared:
+            click.echo(_command(corpus.command))
+    for run in plan.runs:
+        if not run.is_finished:
+            _link(run)
+            click.echo(_command(run.command))
+    waiting = sum(not corpus.is_prepared for corpus in plan.corpora)
+    if waiting:
+        what = (
+            "the first command prepares a corpus" if waiting == 1 else f"the first {waiting} commands prepare corpora"
+        )
+        click.echo(f"{what} of several runs: finish it before the others", err=True)
+
+
+def _command(arguments: Sequence[str]) -> str:
+    return shlex.join([sys.executable, "-m", "rembed_keras", *arguments])
+
+
+def _link(run) -> None:
+    """Makes a run's corpus the one that it shares, unless it has one."""
+    own = run.folder / "corpus"
+    if run.corpus is None or own.exists() or own.is_symlink():
+        return
+    run.folder.mkdir(parents=True, exist_ok=True)
+    own.symlink_to(os.path.relpath(run.corpus, run.folder))
+
+
+class _Driver:
+    """Runs what is left of a study, and publishes what there is after each run."""
+
+    def __init__(self, plan, title: str):
+        from rembed_keras.analysis.studies.record import read_record
+
+        record: Mapping = read_record(plan.folder / "study.json") or {"runs": []}
+        self.plan, self.title = plan, title
+        self.seconds = {run["name"]: run["seconds"] for run in record["runs"]}
+        self.drawn = record.get("scores") if (plan.folder / "study.png").exists() else None
+        self.failures: dict[str, str] = {}
+
+    def run(self, at_once: int) -> bool:
+        """Whether a run failed."""
+        from rembed_keras.analysis.studies.processes import Job, run_jobs
+
+        logs = self.plan.folder / "logs"
+        self._publish()
+        corpora = [
+            Job(f"corpus-{each.folder.parent.name}", each.command, each.folder.parent,
+                logs / f"corpus-{each.folder.parent.name}.txt")
+            for each in self.plan.corpora
+            if not each.is_prepared
+        ]  # fmt: skip
+        run_jobs(corpora, at_once, self._prepared)
+        runs = [run for run in self.plan.runs if not run.is_finished and run.name not in self.failures]
+        for run in runs:
+            _link(run)
+        jobs = [Job(run.name, run.command, run.folder, logs / f"{run.name}.txt") for run in runs]
+        click.echo(f"{self.plan.folder}: {len(self.plan.runs)} runs, {len(jobs)} to do; logs in {logs}")
+        run_jobs(jobs, at_once, self._ended)
+        if self.record["scores"] != self.drawn:  # runs may have been finished by a scheduler
+            self._draw()
+        self._show()
+        return bool(self.failures)
+
+    def _prepared(self, job, code, seconds):
+        corpus = next(each for each in self.plan.corpora if each.folder.parent == job.folder)
+        if corpus.is_prepared:
+            click.echo(f"{job.name}: prepared in {seconds:.0f} s")
+        elif code != 75:
+            click.echo(f"{job.name} failed: {job.last_line}", err=True)
+            lost = [run.name for run in self.plan.runs if run.corpus == corpus.folder and not run.is_finished]
+            self.failures |= dict.fromkeys(lost, f"its corpus failed: {job.last_line}")
+
+    def _ended(self, job, code, seconds):
+        run = next(each for each in self.plan.runs if each.name == job.name)
+        self.seconds[run.name] = self.seconds.get(run.name, 0.0) + seconds
+        if run.is_finished:
+            click.echo(f"{run.name}: finished in {self.seconds[run.name]:.0f} s")
+        else:
+            self.failures[run.name] = job.last_line or f"exit code {code}"
+            click.echo(f"{run.name} {'failed' if code != 75 else 'stopped'}: {self.failures[run.name]}", err=True)
+        self._publish()
+
+    def _publish(self):
+        from rembed_keras.analysis.studies.page import page
+        from rembed_keras.analysis.studies.record import make_record
+        from rembed_keras.analysis.studies.report import markdown
+        from rembed_keras.training.loop.workdir import write_atomically
+
+        self.record = make_record(self.plan, self.seconds, self.failures)
+        write_atomically(self.plan.folder / "study.json", json.dumps(self.record, indent=1, default=str) + "\n")
+        write_atomically(self.plan.folder / "study.md", markdown(self.record, self.title))
+        write_atomically(self.plan.folder / "study.html", page(self.record, self.title))
+
+    def _draw(self):
+        """Draws what takes seconds to import, once all runs have ended."""
+        from rembed_keras.analysis.studies.figure import draw_study
+        from rembed_keras.analysis.studies.hparams import write_trials
+        from rembed_keras.config.backend import import_framework
+
+        draw_study(self.plan.folder / "study.png", self.record)
+        import_framework()  # without what TensorFlow would print when TensorBoard imports it
+        write_trials(self.plan.folder / "tensorboard", self.record)
+
+    def _show(self):
+        from rich.console import Console
+
+        from rembed_keras.analysis.studies.record import missing
+        from rembed_keras.analysis.studies.report import lines, scores_table
+
+        for line in missing(self.plan, self.record):
+            click.echo(f"warning: {line}", err=True)
+        Console().print(scores_table(self.record).rich())
+        for line in lines(self.record):
+            click.echo(line)
+        click.echo(
+            f"{self.plan.folder}: study.json, study.md, study.html, study.png; tensorboard --logdir {self.plan.folder}"
+        )
+
+
+def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequence[str]) -> None:
+    """Shows what a study will run, as `rembed inspect` does."""
+    from rich.console import Console
+
+    from rembed_keras import config
+    from rembed_keras.analysis.studies.record import make_record, read_record
+
+    plan = config.plan_study(path, bindings, allow_import)
+    record = read_record(plan.folder / "study.json")
+    if as_json:
+        click.echo(json.dumps(make_record(plan, {}, {}), indent=1, default=str))
+        return
+    console = Console()
+    for table in plan.tables(record):
+        console.print(table.rich())
+    click.echo(plan.hours(record))

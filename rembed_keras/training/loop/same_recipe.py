@@ -1,0 +1,42 @@
+"""A run's folder belongs to one recipe: `STRATEGY` and `WORKDIR` say where it is computed, all else what."""
+
+from pathlib import Path
+
+from rembed_keras.errors import UserError
+
+WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir"} | {
+    f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
+}
+LEARNT = ("checkpoints", "finetuned", "finished.json")
+
+
+def refuse_another_recipe(folder: Path, config: str) -> None:
+    """Checks that a run's folder is of a recipe, if anything was learnt in it.
+
+    Args:
+        folder: the run's; a mistake that was found before anything was learnt may be mended.
+        config: the resolved recipe, a gin text.
+
+    Raises:
+        UserError: naming the first binding that differs.
+    """
+    path = folder / "config.gin"
+    if not path.exists() or not any((folder / part).exists() for part in LEARNT):
+        return
+    there, here = (bindings_in(text) for text in (path.read_text(encoding="utf-8"), config))
+    for key in sorted(there.keys() | here.keys()):
+        if there.get(key) != here.get(key):
+            raise UserError(
+                f"WORKDIR {folder} is of another recipe: {key} is {there.get(key, 'absent')} there and "
+                f"{here.get(key, 'absent')} here; choose another WORKDIR"
+            )
+
+
+def bindings_in(config: str) -> dict[str, str]:
+    r"""Bindings of a resolved recipe by name, without comments, and without those that say where it is computed.
+
+    >>> bindings_in('SEED = 0  # of the weights\nWORKDIR = "runs/one"')
+    {'SEED': '0'}
+    """
+    lines = (line.partition("  # ")[0].partition(" = ") for line in config.splitlines() if " = " in line)
+    return {key: value for key, _, value in lines if key not in WHERE}

@@ -1,0 +1,93 @@
+"""A study's figure, and its trials as TensorBoard's own HPARAMS tab reads them."""
+
+import numpy as np
+import pytest
+
+from rembed_keras.analysis.studies.definition import Hypothesis
+from rembed_keras.analysis.studies.figure import draw_study
+from rembed_keras.analysis.studies.hparams import write_trials
+from rembed_keras.analysis.studies.verdicts import derive
+
+HYPOTHESIS = Hypothesis("wide finds more", "wide", "one", "found", "higher", 0.02)
+
+
+@pytest.fixture
+def record():
+    values = {"wide": (0.5, 0.7, 0.63), "one": (0.4, 0.6, 0.5)}
+    scores = [
+        {"arm": arm, "seed": seed, "measure": "found", "language": language, "value": value + shift}
+        for arm, found in values.items()
+        for seed, value in enumerate(found)
+        for language, shift in (("de", -0.1), ("fr", 0.1))
+    ]
+    runs = [
+        {"name": f"{arm}-seed{seed}", "arm": arm, "seed": seed, "state": "finished",
+         "command": ["run", "a.gin", f"WIDTH={64 if arm == 'wide' else 8}", f"SEED={seed}", "WORKDIR=x"]}
+        for arm in values for seed in range(3)
+    ]  # fmt: skip
+    return {
+        "hypotheses": [vars(HYPOTHESIS)],
+        "verdicts": [each.to_json() for each in derive([HYPOTHESIS], scores)],
+        "measures": [{"name": "found"}],
+        "arms": [{"name": "wide"}, {"name": "one"}],
+        "scores": scores,
+        "runs": [*runs, {"name": "more-seed0", "arm": "more", "seed": 0, "state": "failed", "command": []}],
+        "curves": [{"arm": "wide", "seed": 0, "points": [[1, 3.0], [2, 2.0]]}, {"arm": "one", "seed": 0, "points": []}],
+    }
+
+
+def trials(folder):
+    """What the tab shows: settings and metrics by trial."""
+    from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+    from tensorboard.context import RequestContext
+    from tensorboard.plugins.base_plugin import TBContext
+    from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
+
+    events = EventMultiplexer().AddRunsFromDirectory(str(folder))
+    events.Reload()
+    context = backend_context.Context(TBContext(data_provider=MultiplexerDataProvider(events, str(folder))))
+    request, asked = RequestContext(), api_pb2.ListSessionGroupsRequest(
+        allowed_statuses=[api_pb2.STATUS_UNKNOWN, api_pb2.STATUS_RUNNING, api_pb2.STATUS_SUCCESS],
+        start_index=0, slice_size=100,
+    )  # fmt: skip
+    columns = context.experiment_from_metadata(
+        request, "", True, context.hparams_metadata(request, ""), context.hparams_from_data_provider(request, "", 100)
+    )
+    asked.col_params.extend(api_pb2.ColParams(metric=info.name) for info in columns.metric_infos)
+    found = list_session_groups.Handler(request, context, "", asked).run()
+    return {
+        group.name: (
+            {name: getattr(value, value.WhichOneof("kind")) for name, value in group.hparams.items()},
+            {value.name.tag: value.value for value in group.metric_values},
+        )
+        for group in found.session_groups
+    }
+
+
+def test_tensorboard_shows_a_trial_a_run(record, tmp_path):
+    old = record["runs"][0] | {"name": "old-seed0", "arm": "old"}
+    for runs in ([old], record["runs"]):  # the second time in place of the first
+        write_trials(tmp_path / "tensorboard", record | {"runs": runs})
+    found = trials(tmp_path / "tensorboard")
+    assert len(found) == 6
+    settings, metrics = found["wide-seed1"]
+    assert settings == {"arm": "wide", "seed": 1.0, "WIDTH": "64"}
+    assert metrics == {"found": pytest.approx(0.7)}
+
+
+def test_the_figure_is_drawn(record, tmp_path):
+    from matplotlib.image import imread
+
+    draw_study(tmp_path / "study.png", record)
+    pixels = imread(tmp_path / "study.png")
+    record["verdicts"][0]["verdict"] = "too close to call"
+    draw_study(tmp_path / "other.png", record)
+    assert pixels.shape[0] > 500 and not np.array_equal(pixels, imread(tmp_path / "other.png"))
+    assert {path.name for path in tmp_path.iterdir()} == {"study.png", "other.png"}
+
+
+def test_the_figure_of_a_study_before_its_runs_is_drawn(record, tmp_path):
+    empty = record | {"curves": [], "verdicts": [each.to_json() for each in derive([HYPOTHESIS], [])]}
+    draw_study(tmp_path / "study.png", empty)
+    assert (tmp_path / "study.png").stat().st_size > 1000

@@ -1,0 +1,67 @@
+"""What studies read from a run's folder."""
+
+import json
+
+import pytest
+
+from rembed_keras.analysis.studies.definition import Value
+from rembed_keras.analysis.studies.measures import Logged, Score
+
+ROWS = [
+    {"run": "pretrain", "step": 1, "loss": 6.0, "loss/de": 6.5, "loss/ja": 5.5},
+    {"run": "pretrain", "step": 2, "loss": 5.0, "loss/de": 5.5},
+    {"run": "pretrain", "step": 3, "loss": 4.0, "loss/ja": 3.5},
+    {"run": "pretrain", "step": 4, "loss": None},
+    {"run": "finetune/topics", "step": 9, "loss": 0.1},
+]
+
+
+def score(language, value, seed=0, **about):
+    return {"task": "topics", "metric": "accuracy", "system": "pretrained"} | about | {
+        "language": language, "value": value, "seed": seed, "n": 100 if language == "en" else 40
+    }  # fmt: skip
+
+
+SCORES = [
+    score("en", 0.9), score("en", 0.7, seed=1), score("de", 0.5), score("de", 0.6, seed=1), score("ja", None),
+    score("ja", 0.3, seed=1), score("fr", None), score("de", 0.1, system="scratch"), score("de", 0.2, task="other"),
+    score("de", 0.4, metric="F1"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS) + '{"run": "pretr')
+    (tmp_path / "scores.json").write_text(json.dumps(SCORES))
+    return tmp_path
+
+
+def test_a_logged_number_is_the_last_that_is_finite(run):
+    assert Logged("loss").values(run) == {"": Value(4.0, 1)}
+    assert Logged("loss", rows=2).values(run) == {"": Value(4.5, 2)}
+    assert Logged("loss", run="finetune/topics").values(run) == {"": Value(0.1, 1)}
+    assert Logged("loss", by_language=True).values(run) == {"de": Value(5.5, 1), "ja": Value(3.5, 1)}
+    assert Logged("x", key="absent").values(run) == {}
+
+
+def test_a_score_is_the_mean_over_the_models_of_a_run(run):
+    found = Score("topics", "topics").values(run)
+    assert {name: (round(each.value, 9), each.n) for name, each in found.items()} == {
+        "en": (0.8, 100), "de": (0.55, 40), "ja": (0.3, 40)
+    }  # fmt: skip
+    assert set(Score("topics", "topics", without=["en"]).values(run)) == {"de", "ja"}
+    assert set(Score("topics", "topics", languages=["en", "fr"]).values(run)) == {"en"}
+    assert Score("scratch", "topics", system="scratch").values(run) == {"de": Value(0.1, 40)}
+    assert Score("topics", "topics", metric="F1").values(run) == {"de": Value(0.4, 40)}
+
+
+def test_a_run_without_files_has_no_values(tmp_path):
+    assert Logged("loss").values(tmp_path) == {} and Score("topics", "topics").values(tmp_path) == {}
+
+
+def test_measures_know_the_stages_that_make_them():
+    stages = {"prepare": None, "pretrain": None, "retrieve": ["retrieval/help"]}
+    assert Logged("loss").is_made_by(stages) and not Logged("loss", run="finetune/topics").is_made_by(stages)
+    assert Score("a", "retrieval/help").is_made_by(stages) and not Score("a", "topics").is_made_by(stages)
+    assert Score("a", "topics").is_made_by(stages | {"own_stage": None})
+    assert not Score("a", "retrieval/help").is_made_by({"pretrain": None})

@@ -1,0 +1,154 @@
+"""The page of a study: what it shows, that it needs nothing else, and that browsers show it at any width."""
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from rembed_keras.analysis.studies.definition import Hypothesis
+from rembed_keras.analysis.studies.drawings import LEFT, RIGHT, WIDTH, breakdown, curves, dots
+from rembed_keras.analysis.studies.page import page
+from rembed_keras.analysis.studies.verdicts import by_language, derive
+
+HYPOTHESES = [
+    Hypothesis("wide <finds> more", "wide & deep", "one", "found", "higher", 0.02),
+    Hypothesis("wide learns faster", "wide & deep", "one", "loss", "lower", 0.1),
+]
+VOID = {"meta", "link"}
+
+
+@pytest.fixture(scope="module")
+def record():
+    draw, languages = np.random.default_rng(0), [f"l{number}" for number in range(30)]
+    scores = [
+        {"arm": arm, "seed": seed, "measure": name, "language": language, "value": draw.normal(base, 0.01)}
+        for arm, gain in (("wide & deep", 0.1), ("one", 0.0))
+        for seed in range(3)
+        for name, base, spoken in (("found", 0.4 + gain, languages), ("loss", 5, [""]))
+        for language in spoken
+    ]
+    return {
+        "version": "1", "commit": None, "alpha": 0.05, "scores": scores,
+        "hypotheses": [vars(each) for each in HYPOTHESES],
+        "verdicts": [each.to_json() for each in derive(HYPOTHESES, scores)],
+        "measures": [{"name": "found"}, {"name": "loss"}],
+        "arms": [{"name": "wide & deep", "kept": 300, "dropped": 700}, {"name": "one", "kept": 300, "dropped": 0}],
+        "runs": [{"name": "s0", "state": "finished"}, {"name": "s1", "state": "failed", "failure": "<b>"}],
+        "curves": [{"arm": "one", "seed": 0, "points": [[0, 8.0], [10, 6.0], [20, 5.0]]}],
+    }  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """Collects tags, and asserts that they are closed in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.attributes, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, *pair) for pair in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.attributes += [(tag, *pair) for pair in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_page_is_whole_and_says_what_was_found(record):
+    parsed = Tags()
+    parsed.feed(page(record, "a < b"))
+    assert not parsed.open
+    text = " ".join(parsed.text)
+    for said in (
+        "a < b",
+        "wide <finds> more",
+        "supported",
+        "too close to call",
+        "s1 failed: <b>",
+        "1 of 2 runs",
+    ):
+        assert said in text, said
+    assert "wide & deep: 300 kept, 700 dropped" in text
+
+
+def test_the_page_asks_for_nothing(record):
+    text = page(record, "study")
+    parsed = Tags()
+    parsed.feed(text)
+    named = [
+        (tag, name, value) for tag, name, value in parsed.attributes if name in ("src", "href", "srcset", "action")
+    ]
+    assert named == [("link", "href", "data:,")]
+    assert not re.search(r"<script|<iframe|@import|url\(|javascript:| on\w+=", text)
+    assert "default-src 'none'" in text
+
+
+def shapes(svg, kind):
+    return [each.attrib for each in ET.fromstring(svg).iter(f"{{http://www.w3.org/2000/svg}}{kind}")]
+
+
+def test_the_breakdown_is_to_scale(record):
+    bars = [float(bar["width"]) for bar in shapes(breakdown(record["arms"]), "rect")]
+    assert bars == pytest.approx([0.3 * WIDTH, 0.7 * WIDTH, 0.3 * WIDTH, 0.0])
+
+
+def test_a_curve_goes_through_its_points(record):
+    (line,) = shapes(curves(record["curves"], ["one"]), "polyline")
+    points = np.array([[float(part) for part in pair.split(",")] for pair in line["points"].split()])
+    assert points[[0, -1], 0] == pytest.approx([LEFT, WIDTH - RIGHT])
+    rise = np.diff(points[:, 1])
+    assert rise[0] == pytest.approx(2 * rise[1], abs=0.2) and rise[1] > 0  # the loss falls, so y grows
+
+
+def test_dots_stand_at_their_differences(record):
+    found = by_language(HYPOTHESES[0], record["scores"])
+    middle, half = (LEFT + WIDTH - RIGHT) / 2, (WIDTH - RIGHT - LEFT) / 2
+    circles = shapes(dots(found["l0"], found, 0.02), "circle")
+    assert len(circles) == 31
+    ends = [found["l0"].low, found["l0"].high, *(each.difference for each in found.values())]
+    reach = 1.15 * max(map(abs, ends))
+    expected = [middle + half * each.difference / reach for each in (found["l0"], *found.values())]
+    assert [float(circle["cx"]) for circle in circles] == pytest.approx(expected, abs=0.06)
+
+
+def test_nothing_is_drawn_of_nothing():
+    assert dots(None, {}, 0.1) == "" and curves([], []) == ""
+
+
+FRAME = """<!DOCTYPE html><body style="margin:0"><iframe src="study.html" style="border:0;width:{width}px;height:900px">
+</iframe><p id="said"></p><script>onload = () => {{
+const frame = document.querySelector("iframe"), page = frame.contentDocument, text = page.querySelector("svg text")
+document.getElementById("said").textContent = JSON.stringify({{
+  width: page.documentElement.scrollWidth, scripts: page.scripts.length, drawings: page.querySelectorAll("svg").length,
+  requests: frame.contentWindow.performance.getEntriesByType("resource").map(entry => entry.name),
+  letters: text.getBoundingClientRect().height}})}}</script>"""
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_chromium_shows_the_page_without_a_request_or_an_error(record, tmp_path, width):
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    (tmp_path / "study.html").write_text(page(record, "study"), encoding="utf-8")
+    (tmp_path / "frame.html").write_text(FRAME.format(width=width), encoding="utf-8")
+    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
+    words += ["--window-size=1400,1000", "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run(
+        [*words, f"file://{tmp_path}/frame.html"], capture_output=True, text=True, timeout=120, check=True
+    )
+    said = json.loads(re.search(r'<p id="said">(.*?)</p>', done.stdout)[1])
+    assert said["width"] <= width and said["scripts"] == 0 and said["drawings"] == 4
+    assert said["letters"] > 9  # pixels
+    assert not said["requests"]
+    assert "CONSOLE" not in done.stderr

@@ -1,0 +1,211 @@
+"""A study's file: what is wrong with it, or with an arm, is found before anything is run."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.errors import UserError
+
+STUDY = """\
+from __gin__ import dynamic_registration
+from rembed_keras.analysis import studies
+WORKDIR = "study"
+SEEDS = (0, 1)
+studies.Study.workdir = %WORKDIR
+studies.Study.seeds = %SEEDS
+studies.Study.arms = [@wide/studies.Arm(), @one/studies.Arm()]
+studies.Study.bindings = ["STEPS=30"]
+wide/studies.Arm.name = "wide"
+wide/studies.Arm.recipe = "recipes/quickstart.gin"
+wide/studies.Arm.bindings = ["OUTPUT_EMBEDDING_DIM=512"]
+one/studies.Arm.name = "one"
+one/studies.Arm.recipe = "recipes/quickstart.gin"
+one/studies.Arm.bindings = ["COUPLING=coupled", "OUTPUT_EMBEDDING_DIM=64"]
+studies.Study.measures = [@loss/studies.Logged(), @topics/studies.Score()]
+loss/studies.Logged.name = "loss"
+topics/studies.Score.name = "topics"
+topics/studies.Score.task = "topics"
+studies.Study.hypotheses = [@h/studies.Hypothesis()]
+h/studies.Hypothesis.name = "wide is better"
+h/studies.Hypothesis.arm = "wide"
+h/studies.Hypothesis.against = "one"
+h/studies.Hypothesis.measure = "topics"
+h/studies.Hypothesis.expected = "higher"
+h/studies.Hypothesis.smallest_effect = 0.01
+"""
+ONE = 'one/studies.Arm.recipe = "recipes/quickstart.gin"'
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """Plans a study of this text, with the bindings of a command line."""
+    monkeypatch.chdir(tmp_path)
+
+    def plan(*bindings, text=STUDY):
+        Path("own.gin").write_text(text)
+        return config.plan_study("own.gin", bindings)
+
+    return plan
+
+
+def bound(run):
+    """What a run's command binds."""
+    return dict(word.split("=", 1) for word in run.command if "=" in word)
+
+
+def test_a_plan_has_a_run_of_each_arm_from_each_seed(planned):
+    plan = planned()
+    assert [run.name for run in plan.runs] == ["wide-seed0", "one-seed0", "wide-seed1", "one-seed1"]
+    one = plan.runs[3]
+    assert one.command[:2] == ["run", "recipes/quickstart.gin"]
+    expected = {"COUPLING": "coupled", "OUTPUT_EMBEDDING_DIM": "64", "STEPS": "30", "SEED": "1"}
+    assert bound(one) == expected | {"WORKDIR": "study/runs/one-seed1"}
+    loaded = config.load(one.command[1], one.command[2:])
+    assert loaded.knobs()["SEED"]["value"] == 1
+
+
+def test_arms_have_the_ledgers_of_their_recipes(planned):
+    wide, one = planned().arms
+    for arm, bindings in ((wide, ["OUTPUT_EMBEDDING_DIM=512"]), (one, ["COUPLING=coupled", "OUTPUT_EMBEDDING_DIM=64"])):
+        ledger = config.ledger_of(config.load("recipes/quickstart.gin", bindings))
+        assert (arm.kept, arm.dropped) == (ledger.kept, ledger.dropped)
+
+
+def test_knobs_of_the_command_line_are_the_studys_or_else_every_arms(planned):
+    plan = planned("SEEDS=(3,)", "STEPS=5", "modeling.Encoder.dropout=0.0")
+    assert [run.name for run in plan.runs] == ["wide-seed3", "one-seed3"]
+    assert all((bound(run)["STEPS"], bound(run)["modeling.Encoder.dropout"]) == ("5", "0.0") for run in plan.runs)
+
+
+def test_the_command_line_wins_over_an_arm_and_an_arm_over_the_study(planned):
+    text = STUDY.replace('"COUPLING=coupled"', '"COUPLING=coupled", "STEPS=40"')
+    assert [bound(run)["STEPS"] for run in planned(text=text).runs] == ["30", "40"] * 2
+    assert [bound(run)["STEPS"] for run in planned("STEPS=5", text=text).runs] == ["5"] * 4
+
+
+def test_a_knob_that_some_arms_have_is_bound_in_those(planned):
+    text = STUDY.replace(ONE, 'one/studies.Arm.recipe = "recipes/options/late_masking.gin"')
+    text = text.replace('["COUPLING=coupled", "OUTPUT_EMBEDDING_DIM=64"]', "[]").replace(
+        'measure = "topics"', 'measure = "loss"'
+    )
+    wide, one = planned("FINETUNE_EPOCHS=1", "SEEDS=(0,)", text=text).runs
+    assert "FINETUNE_EPOCHS" in bound(wide) and "FINETUNE_EPOCHS" not in bound(one)
+
+
+def test_arms_share_a_corpus_if_they_prepare_it_alike(planned):
+    alike = planned()
+    assert len(alike.corpora) == 1 and alike.corpora[0].arms == ("wide", "one")
+    assert {run.corpus for run in alike.runs} == {alike.corpora[0].folder}
+    other = planned(text=STUDY.replace('"COUPLING=coupled"', '"COUPLING=coupled", "VOCABULARY_SIZE=4000"'))
+    assert [corpus.arms for corpus in other.corpora] == [("wide",), ("one",)]
+    own = planned(text=STUDY.replace('"STEPS=30"', '"STEPS=30", "training.pretrain.corpus=\'mine\'"'))
+    assert not own.corpora
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('against = "one"', 'against = "on"', "hypothesis wide is better: there is no arm 'on'; did you mean one?"),
+        ('against = "one"', 'against = "wide"', "hypothesis wide is better compares arm wide with itself"),
+        ('measure = "topics"', 'measure = "topic"', "there is no measure 'topic'; did you mean topics?"),
+        ('Arm.name = "one"', 'Arm.name = "wide"', "'wide' names more than one arm of the study"),
+        ('Arm.name = "one"', 'Arm.name = "a/b"', "'a/b' cannot name an arm: use letters"),
+        ("(0, 1)", "(0, 0)", "the study has a seed twice: 0, 0"),
+        ("(0, 1)", "()", "a study needs seeds"),
+        ("(0, 1)", "(0, -1)", "SEEDS is (0, -1); it must be a list, each a whole number from 0 to"),
+        ('Score.task = "topics"', 'Score.task = "topcs"', "measure topics: no stage of any arm produces it"),
+        ('Logged.name = "loss"', 'Logged.name = "loss"\nloss/studies.Logged.run = "warm"', "measure loss: no stage"),
+        ('"higher"', '"more"', "h/studies.Hypothesis.expected is 'more'; it must be one of higher, lower"),
+        ('["STEPS=30"]', '["STEP=30"]', "has a knob STEP; did you mean STEPS?"),
+        ('["STEPS=30"]', '["SEED=3"]', "SEED=3: the study sets SEED of its runs"),
+        ('["STEPS=30"]', '["STEPS=many"]', "arm wide: STEPS is 'many'; it must be a whole number"),
+        ('"COUPLING=coupled"', '"COUPLNG=coupled"', "arm one: the recipe has no knob COUPLNG; did you mean COUPLING?"),
+        ('"OUTPUT_EMBEDDING_DIM=64"', '"NUM_LAYERS=0"', "arm one: "),
+        (ONE, 'one/studies.Arm.recipe = "gone.gin"', "arm one: recipe gone.gin is not there"),
+        ('WORKDIR = "study"', 'WORKDIR = "study"\nOTHER = 3', "own.gin:4: nothing uses OTHER"),
+        ("SEEDS =", 'x/studies.Arm.name = "x"\nSEEDS =', "own.gin:4: nothing uses x/studies.Arm.name"),
+        (ONE, "", "Arm has no 'recipe': bind it in the recipe"),
+        ("studies.Study.workdir = %WORKDIR\n", 'studies.Study.name = %WORKDIR\n', "has no parameter name"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named(planned, old, new, message):
+    assert STUDY.count(old) == 1, old
+    with pytest.raises(UserError) as error:
+        planned(text=STUDY.replace(old, new))
+    assert message in str(error.value)
+    assert not Path("study").exists()
+
+
+def test_a_knob_that_no_arm_has_is_refused_with_a_suggestion(planned):
+    with pytest.raises(UserError, match="neither the study nor one of its arms has a knob STEP; did you mean STEPS"):
+        planned("STEP=3")
+    with pytest.raises(UserError, match="SEED=3: the study sets SEED of its runs"):
+        planned("SEED=3")
+
+
+def test_a_recipe_without_a_seed_is_refused(planned):
+    lines = ["from __gin__ import dynamic_registration", "from rembed_keras import training", 'WORKDIR = "x"']
+    lines += ["training.run.workdir = %WORKDIR", "training.run.stages = []", ""]
+    Path("seedless.gin").write_text("\n".join(lines))
+    text = STUDY.replace(ONE, 'one/studies.Arm.recipe = "seedless.gin"')
+    with pytest.raises(UserError, match=r"arm one: seedless.gin has no knob SEED, which the study has to set"):
+        planned(text=text)
+
+
+def test_an_arm_that_was_changed_is_refused_by_name(planned):
+    folder = planned().runs[0].folder
+    (folder / "checkpoints").mkdir(parents=True)
+    run = planned().runs[0]
+    (folder / "config.gin").write_text(config.load(run.command[1], run.command[2:]).text())
+    planned()
+    planned(text=STUDY.replace("(0, 1)", "(0, 1, 2)"))
+    with pytest.raises(UserError) as error:
+        planned("STEPS=31")
+    assert str(error.value).startswith(
+        "arm wide was changed: WORKDIR study/runs/wide-seed0 is of another recipe: STEPS is 30"
+    )
+
+
+def test_a_recipe_is_no_study_and_a_study_no_recipe(planned):
+    with pytest.raises(UserError, match=r"own.gin is not a study: .* see `rembed run`"):
+        planned(text="from __gin__ import dynamic_registration\n")
+    with pytest.raises(UserError, match=r"smoke.gin is a study and not a recipe: run it with `rembed study`"):
+        config.load("recipes/studies/smoke.gin")
+    assert not config.is_study("recipes/quickstart.gin")
+    assert config.is_study("recipes/studies/smoke.gin")
+
+
+def test_inspect_shows_arms_runs_and_power(planned, tmp_path, command):
+    planned()
+    code, shown, _ = command("inspect", "own.gin", cwd=tmp_path)
+    assert code == 0
+    assert "4 runs, 0 finished, 4 left; hours unknown until a run of an arm is finished" in shown
+    kept = config.ledger_of(config.load("recipes/quickstart.gin")).kept
+    assert shown.count(f"{kept:,}") == 2 and "12.7" not in shown.split("Power")[0]
+    code, shown, _ = command("inspect", "own.gin", "--json", cwd=tmp_path)
+    assert code == 0 and [arm["name"] for arm in json.loads(shown)["arms"]] == ["wide", "one"]
+    assert not (tmp_path / "study").exists()
+
+
+def test_list_prints_a_command_a_run_and_links_the_shared_corpus(planned, tmp_path, command):
+    planned()
+    code, shown, said = command("study", "own.gin", "--list", cwd=tmp_path)
+    lines = shown.splitlines()
+    assert code == 0 and len(lines) == 5
+    assert " budget " in lines[0] and all(" run recipes/quickstart.gin " in line for line in lines[1:])
+    assert "the first command prepares a corpus of several runs" in said
+    corpus = planned().corpora[0].folder
+    corpus.mkdir(parents=True)
+    assert (tmp_path / "study/runs/one-seed1/corpus").samefile(corpus)
+    planned().runs[0].folder.joinpath("finished.json").write_text("{}")
+    (corpus / "manifest.json").write_text("{}")
+    assert len(command("study", "own.gin", "--list", cwd=tmp_path)[1].splitlines()) == 3
+
+
+def test_the_study_on_the_page_is_one(planned):
+    page = (Path(__file__).parents[2] / "docs/studies.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```gin\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert [run.name for run in planned(text=block).runs][:2] == ["wide-seed0", "coupled-seed0"]
