@@ -97,7 +97,7 @@ def solve(
         output_width = _output_width(total - costs.kept(layers), vocabulary_size, hidden)
         if output_width:
             model = {"encoder": encoder, "output_embedding_dim": output_width}
-            found.append(_judge(model, kept, sequence_length, flops_per_second))
+            found.append(_rated(model, kept, sequence_length, flops_per_second))
     if not found:
         least = [_Costs(vocabulary_size, *shape, sequence_length, block).least(aspect) for shape in shapes]
         raise UserError(_explain([one for one in least if one], kept, total, flops, vocabulary_size, aspect))
@@ -160,7 +160,7 @@ def _output_width(budget, vocabulary, hidden):
     return min(widest // STEP * STEP, WIDEST_OUTPUT) if widest >= STEP else 0
 
 
-def _judge(model, kept, length, rate):
+def _rated(model, kept, length, rate):
     counted = ledger(model, length)
     encoder = model["encoder"]
     reasons = {

@@ -27,7 +27,7 @@ class Processes:
         index: which of them this is, from 0.
         count: how many there are.
         put: tells all others a text by a key that was never used before.
-        get: waits until a key was told, and gives its text.
+        get: waits until a key is set, and gives its text.
         is_one_lost: whether another one has ended; None where the library that connects them takes care of it.
         look_every: seconds between two looks for one that is lost.
         grace: seconds after which a process that still has not noticed a loss is ended.
@@ -102,7 +102,7 @@ class Processes:
     def in_need_of_each_other(self) -> Iterator[None]:
         """A block in which the processes work together.
 
-        What waits for one that is gone is as a rule told so by its library. Where that fails it would wait for ever; so
+        What waits for one that is gone usually gets an error from its library. Where that fails it would wait for ever; so
         a thread looks too, and ends the process.
 
         Raises:

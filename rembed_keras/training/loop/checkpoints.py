@@ -178,11 +178,11 @@ def latest(folder: Path, warn=print) -> Checkpoint | None:
     """The newest checkpoint that is whole; None if there never was one. See `newest_first`.
 
     Raises:
-        UserError: if there are checkpoints and all are damaged: to begin anew is not for us to decide.
+        UserError: if there are checkpoints and all are damaged: to start from scratch is not for us to decide.
     """
     found = next(newest_first(folder, warn), None)
     if found is None and any(folder.glob("step-*")):
-        raise UserError(f"{folder} has no checkpoint that is whole: bring one back, or remove the folder to begin anew")
+        raise UserError(f"{folder} has no checkpoint that is whole: bring one back, or remove the folder to start from scratch")
     return found
 
 

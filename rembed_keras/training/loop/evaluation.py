@@ -58,7 +58,7 @@ class Evaluation:
         if any(map(needs_held_out, evaluators)) and not any(size >= length for size in corpus.num_held_out.values()):
             raise UserError(
                 f"EVAL_EVERY is {every} and corpus {corpus.path} has no row of SEQUENCE_LENGTH {length} of held-out "
-                "text: set HELD_OUT to a share, such as 0.01, and prepare the corpus anew"
+                "text: set HELD_OUT to a share, such as 0.01, and prepare the corpus again"
             )
         self.evaluators, self.every, self.data = evaluators, every, data
         self.keep_best, self.best_is = keep_best, best_is

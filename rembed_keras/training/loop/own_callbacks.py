@@ -1,4 +1,4 @@
-"""Callbacks of the user's: made anew for each training, called among ours, and saved with it if they have a state.
+"""Callbacks of the user's: made for each training, called among ours, and saved with it if they have a state.
 
 Between two steps callbacks run in this order: the step clock, the look for divergence, the user's as they are listed,
 the log, the checkpoint, the progress line. So a user's callback knows that the step was taken, what it sets is in the

@@ -2,7 +2,7 @@
 
 `metrics.jsonl` is the truth about a run: one JSON object a logged step. A resumed run first rewinds it to the
 checkpoint it continues from, so the file of a killed and resumed run equals that of an undisturbed one. TensorBoard's
-files are drawn from it, on the same step axis, and are drawn anew when a stage is resumed.
+files are drawn from it, on the same step axis, and are redrawn when a stage is resumed.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ class Workdir:
             ) from None
 
     def board(self, run: str, rows: list[dict]) -> "Board | NoBoard":
-        """TensorBoard's curves of a run, drawn anew from its rows so far by the process that writes."""
+        """TensorBoard's curves of a run, redrawn from its rows so far by the process that writes."""
         return Board(self.tensorboard / run, rows, self.texts) if self.is_chief else NoBoard()
 
     @property
@@ -170,7 +170,7 @@ class Board:
     """TensorBoard's curves of one run, drawn from rows of the log.
 
     Args:
-        folder: where the event files go; what is there is drawn anew.
+        folder: where the event files go; what is there is replaced.
         rows: the rows so far.
         texts: Markdown texts by title, such as the recipe and the ledger.
 
@@ -183,7 +183,7 @@ class Board:
 
         self._tf, self._folder = tf, folder
         shutil.rmtree(folder, ignore_errors=True)
-        with self._told():
+        with self._as_os_error():
             self._writer = tf.summary.create_file_writer(str(folder))
             with self._writer.as_default(step=0):
                 for title, text in texts.items():
@@ -193,14 +193,14 @@ class Board:
 
     def draw(self, row: dict) -> None:
         """Adds the numbers of a row to their curves."""
-        with self._told(), self._writer.as_default(step=row["step"]):
+        with self._as_os_error(), self._writer.as_default(step=row["step"]):
             for key, value in row.items():
                 if key != "step" and isinstance(value, int | float) and math.isfinite(value):
                     self._tf.summary.scalar(key, value)
             self._writer.flush()
 
     @contextlib.contextmanager
-    def _told(self):
+    def _as_os_error(self):
         """Makes TensorFlow's error of a file one of Python's."""
         try:
             yield

@@ -20,7 +20,7 @@ class GaLore(keras.optimizers.Optimizer):
     Args:
         learning_rate: a float or a `keras.optimizers.schedules.LearningRateSchedule`.
         rank: r, of the projection; matrices whose smaller side is no larger than it are not projected.
-        update_proj_gap: steps until the singular vectors are computed anew.
+        update_proj_gap: steps until the singular vectors are recomputed.
         scale: what a projected update is multiplied by.
         weight_decay: decay per step, times the learning rate.
         beta_1: decay of the first moment.
@@ -29,7 +29,7 @@ class GaLore(keras.optimizers.Optimizer):
         name: the optimizer's name.
 
     Source: Zhao et al. 2024, algorithm 2. Singular vectors are defined up to their signs; here the entry of each that
-    is largest in magnitude is positive, so that moments mean the same after the vectors were computed anew.
+    is largest in magnitude is positive, so that moments mean the same after the vectors were recomputed.
 
     >>> GaLore(rank=64).scale
     0.25
@@ -87,13 +87,13 @@ class GaLore(keras.optimizers.Optimizer):
             rows, columns = matrix
             tall = ops.reshape(gradient, (rows, columns))
             tall = ops.transpose(tall) if rows < columns else tall  # [max(m, n), min(m, n)]
-            self._project_anew(tall, basis)
+            self._recompute_basis(tall, basis)
             low = self._adam(ops.matmul(tall, basis), *self._moments[index])  # [max(m, n), r]
             update = self.scale * ops.matmul(low, ops.transpose(basis))
             update = ops.reshape(ops.transpose(update) if rows < columns else update, variable.shape)
         self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * update)
 
-    def _project_anew(self, tall, basis):
+    def _recompute_basis(self, tall, basis):
         """Sets the basis to the leading right singular vectors of a gradient, if it is time to or there is none."""
         is_due = ops.equal(self.iterations % self.update_proj_gap, 0)
         is_due = ops.logical_or(is_due, ops.logical_not(ops.any(ops.not_equal(basis, 0.0))))  # a first step skipped

@@ -65,9 +65,9 @@ def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Co
         "peak_host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT,
         "product_flops_per_second": product_rate(),
     }
-    account = workdir.path / "ledger.json"
-    if account.exists():
-        flops = json.loads(account.read_text(encoding="utf-8"))["training_flops_per_token"]["total"]
+    ledger = workdir.path / "ledger.json"
+    if ledger.exists():
+        flops = json.loads(ledger.read_text(encoding="utf-8"))["training_flops_per_token"]["total"]
         report["training_flops_per_second"] = flops * training
         report["share_of_products"] = flops * training / report["product_flops_per_second"]
     write_atomically(workdir.path / "benchmark.json", json.dumps(report, indent=1))

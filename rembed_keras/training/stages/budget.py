@@ -1,4 +1,4 @@
-"""How often a run will read each language, told before it is paid for."""
+"""How often a run will read each language, counted before it starts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
