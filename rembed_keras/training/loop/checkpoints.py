@@ -182,7 +182,9 @@ def latest(folder: Path, warn=print) -> Checkpoint | None:
     """
     found = next(newest_first(folder, warn), None)
     if found is None and any(folder.glob("step-*")):
-        raise UserError(f"{folder} has no checkpoint that is whole: bring one back, or remove the folder to start from scratch")
+        raise UserError(
+            f"{folder} has no checkpoint that is whole: bring one back, or remove the folder to start from scratch"
+        )
     return found
 
 
