@@ -31,6 +31,11 @@ class Place:
     run: Path | None = None
     task: Path | None = None
 
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether it is known which tokenizer the encoder was trained with; a preset may have none beside it."""
+        return self.run is not None or self.task is not None or tokenizer_of(self.path) is not None
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the encoder was trained with.

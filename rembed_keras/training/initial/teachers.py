@@ -42,7 +42,7 @@ def with_teachers(
 
 def _open(teacher: Teacher, tokenizer: Tokenizer) -> None:
     place = places.find(Path(str(teacher.place)))
-    if (theirs := place.tokenizer.sha256) != tokenizer.sha256:
+    if place.has_tokenizer and (theirs := place.tokenizer.sha256) != tokenizer.sha256:
         raise UserError(
             f"the teacher {place.name} has another tokenizer than the student: sha256 {theirs[:8]}, not "
             f"{tokenizer.sha256[:8]}"
