@@ -102,8 +102,8 @@ class Processes:
     def in_need_of_each_other(self) -> Iterator[None]:
         """A block in which the processes work together.
 
-        What waits for one that is gone usually gets an error from its library. Where that fails it would wait for ever; so
-        a thread looks too, and ends the process.
+        What waits for one that is gone usually gets an error from its library. Where that fails it would wait for ever,
+        so a thread looks too, and ends the process.
 
         Raises:
             PeerLost: when a peer process is lost, without which the work cannot continue.
