@@ -213,7 +213,14 @@ def test_verify_refuses_what_is_no_study_json(command, tmp_path, text):
     assert code == 2 and said.startswith("rembed: study.json ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT])
+def number(request):
+    """A signal that is not ignored, as a shell has its background jobs ignore SIGINT."""
+    before = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, before)
+
+
 def test_a_signal_is_passed_on_and_the_study_ends_with_75(study, monkeypatch, number):
     monkeypatch.setenv("OTHER", "1")
 
