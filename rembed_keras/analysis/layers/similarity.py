@@ -17,8 +17,8 @@ def linear_cka(first: np.ndarray, second: np.ndarray, unbiased: bool = True) -> 
     Args:
         first: float [N, D], row i of example i.
         second: float [N, E], row i of example i.
-        unbiased: whether to estimate HSIC without bias (Song et al. 2012, equation 5), so that the ratio may be a little
-            below 0; if not, with bias (Kornblith et al. 2019, equation 4), between 0 and 1.
+        unbiased: whether HSIC is estimated without bias, as by Song et al. 2012, so that the ratio may be a little below
+            0; if not, with bias, as by Kornblith et al. 2019, between 0 and 1.
 
     Returns:
         The similarity; NaN if the features of either are the same for every example.
@@ -32,19 +32,19 @@ def linear_cka(first: np.ndarray, second: np.ndarray, unbiased: bool = True) -> 
 
     Source: Kornblith et al. 2019, "Similarity of Neural Network Representations Revisited".
     """
-    centered = []
-    for features in (first, second):
-        features = np.asarray(features, np.float64)
-        if features.ndim != 2 or len(features) != len(first) or len(features) < FEWEST:
-            raise ValueError(
-                f"features are {np.shape(first)} and {np.shape(second)}; they must be [N, D], N >= {FEWEST}"
-            )
-        features = features - features[0]  # so that equal rows are exactly 0
-        centered.append(features - features.mean(axis=0))
-    ours, theirs = centered
+    shapes = [np.shape(features) for features in (first, second)]
+    if any(len(shape) != 2 or shape[0] != shapes[0][0] or shape[0] < FEWEST for shape in shapes):
+        raise ValueError(f"features are {shapes[0]} and {shapes[1]}; they must be [N, D], N >= {FEWEST}")
+    ours, theirs = (_centered(np.asarray(features, np.float64)) for features in (first, second))
     estimate = _unbiased if unbiased else _biased
     scale = estimate(ours, ours) * estimate(theirs, theirs)
     return float(estimate(ours, theirs) / np.sqrt(scale)) if scale > 0 else float("nan")
+
+
+def _centered(features):
+    """Features less their mean; exactly 0 if all rows are equal."""
+    features = features - features[0]
+    return features - features.mean(axis=0)
 
 
 def _biased(first, second):

@@ -54,7 +54,5 @@ def _inside(states, padding_mask):
     """Which tokens are not padding, float64 [N, S], and how many, [N]."""
     inside = (np.asarray(padding_mask) != 0).astype(np.float64)
     if np.ndim(states) != 3 or np.shape(states)[:2] != inside.shape:
-        raise ValueError(
-            f"states are {np.shape(states)} and the mask {inside.shape}; they must be [N, S, D] and [N, S]"
-        )
+        raise ValueError(f"states {np.shape(states)} and mask {inside.shape} must be [N, S, D] and [N, S]")
     return inside, inside.sum(axis=1)

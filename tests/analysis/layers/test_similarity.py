@@ -25,7 +25,7 @@ def hsic_by_loops(first, second):
 
 
 def unbiased_hsic_by_loops(first, second):
-    """The U-statistic: the mean over ordered quadruples of different examples (Gretton et al. 2005; Song et al. 2012)."""
+    """The U-statistic: the mean over ordered quadruples of different examples (Song et al. 2012)."""
     n = len(first)
     k, ell = first @ first.T, second @ second.T
     terms = [
