@@ -17,7 +17,7 @@ def linear_cka(first: np.ndarray, second: np.ndarray, unbiased: bool = True) -> 
     Args:
         first: float [N, D], row i of example i.
         second: float [N, E], row i of example i.
-        unbiased: whether HSIC is estimated without bias, as by Song et al. 2012, so that the ratio may be a little below
+        unbiased: whether HSIC is estimated without bias, as by Song et al. 2012, so that the ratio may be a bit below
             0; if not, with bias, as by Kornblith et al. 2019, between 0 and 1.
 
     Returns:
