@@ -115,7 +115,7 @@ class _Probing:
     def score(self, system, encoder, inverse_strengths):
         """Rows of all layers and languages, and what `layers.json` says of the system."""
         train, cosines = self._measured(encoder, self._train, mean_of_tokens, token_cosines)
-        chosen_by = [None] * len(train)
+        chosen_by: list = [None] * len(train)
         if self._validation is not None:
             (features,) = self._measured(encoder, self._validation, mean_of_tokens)
             chosen_by = [(each, self._validation.targets) for each in features]

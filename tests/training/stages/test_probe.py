@@ -1,17 +1,20 @@
 """Probes of every layer: rows for each, equal for equal encoders, the encoder as it was, whatever the batches."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import keras
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from rembed_keras.analysis.layers import fit_probe, mean_of_tokens, token_cosines
 from rembed_keras.analysis.reports.results import read_run
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.tasks import Classification
+from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.tasks import Candidates, Classification
 from rembed_keras.tasks.kinds.encoding import encode
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.training import probe
@@ -117,6 +120,52 @@ def test_done_twice_it_gives_the_same_rows_and_leaves_those_of_others(probed):
     assert json.loads((probed / "layers.json").read_text()) == {
         name: json.loads(layers)["words"] for name in ("words", "again")
     }
+
+
+def test_shuffled_labels_give_chance(run):
+    """In every layer of an encoder that has the true label in its embeddings."""
+    random = np.random.default_rng(2)
+
+    def shuffled(count):
+        rows = examples(count)
+        labels = random.permutation([row.label for row in rows])
+        return [replace(row, label=str(label)) for row, label in zip(rows, labels, strict=True)]
+
+    splits = Splits(shuffled(80), {"en": shuffled(40)}, {"en": shuffled(200), "de": shuffled(200)})
+    scores = scores_of(run, Classification("shuffled", splits))
+    low, high = binom.interval(0.9999, 200, 0.5)
+    assert len(scores) == (LAYERS + 1) * 2 * 4
+    assert all(low <= 200 * row["value"] <= high for row in scores)
+
+
+def test_of_several_candidates_the_one_with_the_highest_logit_is_the_answer(run):
+    def questions(count):
+        rows = [(i, word) for i in range(count) for word in WORDS]
+        of = {"file": "true", "table": "false"}
+        return [Labelled(f"{i}{word}", f"{WORDS[word]} {i}", f"question {i}", of[word], str(i)) for i, word in rows]
+
+    splits = Splits(questions(20), {"en": questions(4)}, {"en": questions(9)})
+    scores = scores_of(run, Candidates("candidates", splits))
+    values = {row["value"] for row in scores if row["system"] in ("pretrained", "untrained")}
+    assert values == {1.0} and {row["metric"] for row in scores} == {"accuracy"}
+
+
+def scores_of(run, task):
+    """Rows of a task in the run's scores, after it is probed."""
+    workdir = Workdir(run)
+    probe(workdir, [task], **SETTINGS)
+    workdir.close()
+    rows = json.loads((run / "scores.json").read_text())
+    return [row for row in rows if row["task"].startswith(f"probe/{task.name}/")]
+
+
+def test_half_precision_and_other_blocks_are_measured_as_well(corpus):
+    inputs = encode(TEXTS, corpus.tokenizer, 24)
+    for changed in ({"dtype": "mixed_bfloat16"}, {"block": PreNorm, "num_segments": 0}, {"scalar_mix": True}):
+        keras.utils.set_random_seed(SEED)
+        found, cosines = measure_layers(ENCODER(**changed), inputs, 3, mean_of_tokens, token_cosines)
+        assert found.dtype == np.float32 and found.shape == (LAYERS + 1, 5, 8)
+        assert np.isfinite(found).all() and (np.abs(cosines) <= 1 + 1e-6).all() and found.std() > 0
 
 
 def test_weights_that_are_pretrained_give_other_rows_than_untrained_ones(run):
