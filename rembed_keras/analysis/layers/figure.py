@@ -27,7 +27,7 @@ def draw_layers(
 
     groups = dict.fromkeys(group for scores in (*systems.values(), *baselines.values()) for group in scores)
     styles = {group: STYLES[index % len(STYLES)] for index, group in enumerate(groups)}
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(8.5, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="layer (0: embeddings)", ylabel=y)
     for index, (system, curves) in enumerate(systems.items()):
         for group, values in curves.items():

@@ -106,7 +106,7 @@ def test_done_twice_it_gives_the_same_rows_and_leaves_those_of_others(probed):
     path = probed / "scores.json"
     before = path.read_text()
     other = json.loads(before)[:1]
-    other[0]["task"] = "probe/words/layers"
+    other[0]["task"] = "probe/words/layer1/layer0"  # of a task words/layer1
     stale = [{**json.loads(before)[0], "task": f"probe/words/layer{LAYERS + 1}"}]  # of a deeper encoder
     path.write_text(json.dumps(other + stale + json.loads(before)))
     layers = (probed / "layers.json").read_text()
