@@ -107,10 +107,13 @@ class _Probing:
 
     def __init__(self, task, initial, sequence_length, batch_size, seed):
         self.task, self._batch_size, self._seed = task, batch_size, seed
-        self._encode = lambda examples: task.encode(examples, initial.tokenizer, sequence_length, initial.num_segments)
-        self._train = self._encode(task.splits.train)
-        self._validation = self._encode(task.validation) if task.validation else None
-        self._scored = {language: self._encode(examples) for language, examples in task.scored.items()}
+
+        def encode(examples):
+            return task.encode(examples, initial.tokenizer, sequence_length, initial.num_segments)
+
+        self._train = encode(task.splits.train)
+        self._validation = encode(task.validation) if task.validation else None
+        self._scored = {language: encode(examples) for language, examples in task.scored.items()}
 
     def score(self, system, encoder, inverse_strengths):
         """Rows of all layers and languages, and what `layers.json` says of the system."""
