@@ -75,7 +75,7 @@ def test_independent_features_have_similarity_0_without_bias_and_more_with_it():
 
 
 def test_features_without_variance_have_none_and_other_shapes_are_refused():
-    assert math.isnan(linear_cka(FIRST, np.full((9, 2), 0.7)))
+    assert all(math.isnan(linear_cka(FIRST, np.full((9, 2), 0.7), unbiased)) for unbiased in (True, False))
     for first, second in ((FIRST, SECOND[:8]), (FIRST[:3], SECOND[:3]), (FIRST, SECOND[:, 0])):
         with pytest.raises(ValueError, match=r"must be \[N, D\], N >= 4"):
             linear_cka(first, second)
