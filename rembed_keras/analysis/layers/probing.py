@@ -8,7 +8,7 @@ import numpy as np
 
 from rembed_keras.errors import Rate, UserError
 
-INVERSE_STRENGTHS = (0.001, 0.01, 0.1, 1.0)
+INVERSE_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 MOST_ITERATIONS = 5000
 
 
@@ -89,6 +89,8 @@ def _fitted(features, labels, strength):
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn needs it too
 
     regression = LogisticRegression(C=strength, max_iter=MOST_ITERATIONS)
-    return make_pipeline(StandardScaler(), regression).fit(np.asarray(features, np.float64), labels)
+    with threadpool_limits(1):  # products this small are many times slower on several threads that wait for a core
+        return make_pipeline(StandardScaler(), regression).fit(np.asarray(features, np.float64), labels)
