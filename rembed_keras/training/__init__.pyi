@@ -17,6 +17,7 @@ from .stages.predict import lines_of as lines_of
 from .stages.predict import write_lines as write_lines
 from .stages.prepare import prepare as prepare
 from .stages.pretrain import pretrain as pretrain
+from .stages.probe import probe as probe
 from .stages.retrieve import retrieve as retrieve
 from .stages.retrieve import trace_retrieval as trace_retrieval
 from .stages.run import RunRecord as RunRecord

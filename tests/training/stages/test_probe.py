@@ -1,0 +1,226 @@
+"""Probes of every layer: rows for each, equal for equal encoders, the encoder as it was, whatever the batches."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from rembed_keras.analysis.layers import fit_probe, mean_of_tokens, token_cosines
+from rembed_keras.analysis.reports.results import read_run
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.tasks import Candidates, Classification
+from rembed_keras.tasks.kinds.encoding import encode
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.training import probe
+from rembed_keras.training.loop import checkpoints, restoring
+from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.stages.probe import measure_layers
+
+LAYERS, SEED = 2, 5
+ENCODER = partial(Encoder, 900, LAYERS, 2, 8, 16, 4, max_sequence_length=32)
+SETTINGS = {"encoder": ENCODER, "sequence_length": 16, "seed": SEED}
+WORDS = {"file": "file file file file", "table": "table table table table"}
+TEXTS = ["save the file now", "open", "the table of all files is in the window", "name", "new and old names"]
+
+
+def examples(count, shift=0):
+    labels = [("file", "table")[i % 2] for i in range(count)]
+    return [Labelled(str(i), f"{WORDS[label]} {i + shift}", None, label) for i, label in enumerate(labels)]
+
+
+def task(name="words", **parts):
+    dev, test = {"en": examples(6, 20)}, {"en": examples(8, 40), "de": examples(4, 60)}
+    return Classification(name, Splits(examples(20), parts.get("dev", dev), parts.get("test", test)))
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    """The folder of a run whose checkpoint has the weights that its encoder begins with."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "corpus").symlink_to(corpus.path)
+    keras.utils.set_random_seed(SEED)
+    model = MaskedLM(ENCODER(), 12)
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
+    checkpoints.save(folder / "checkpoints", 1, parts, state)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def probed(run):
+    """The same folder after the stage."""
+    before = bytes_below(run / "checkpoints")
+    workdir = Workdir(run)
+    probe(workdir, [task()], **SETTINGS)
+    workdir.close()
+    assert bytes_below(run / "checkpoints") == before
+    return run
+
+
+def bytes_below(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_layer_has_rows_of_every_system_and_language(probed):
+    rows = json.loads((probed / "scores.json").read_text())
+    found = [(row["task"], row["system"], row["language"], row["seed"], row["n"]) for row in rows]
+    assert sorted(found, key=str) == sorted(
+        (
+            (f"probe/words/layer{layer}", system, language, seed, n)
+            for layer in range(LAYERS + 1)
+            for system, seed in {"pretrained": SEED, "untrained": SEED, "tfidf": None, "majority": None}.items()
+            for language, n in (("en", 8), ("de", 4))
+        ),
+        key=str,
+    )
+    assert all(row["metric"] == "accuracy" for row in rows)
+    assert [measure.task for measure in read_run(probed).values] == [f"probe/words/layer{i}" for i in range(LAYERS + 1)]
+    assert (probed / "probes/words.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_identical_encoders_differ_by_0(probed):
+    rows = json.loads((probed / "scores.json").read_text())
+    values = [{**row, "system": ""} for row in rows if row["system"] == "pretrained"]
+    assert values == [{**row, "system": ""} for row in rows if row["system"] == "untrained"]
+    layers = json.loads((probed / "layers.json").read_text())["words"]
+    assert layers["pretrained"] == layers["untrained"]
+    assert (layers["language"], layers["n"]) == ("en", 20)
+    assert [len(layers["pretrained"][key]) for key in ("token_cosine", "cka_with_next")] == [LAYERS + 1, LAYERS]
+
+
+def test_a_word_that_gives_the_label_away_is_read_at_the_embeddings(probed):
+    rows = json.loads((probed / "scores.json").read_text())
+    of = {(row["task"], row["system"], row["language"]): row["value"] for row in rows}
+    for language in ("en", "de"):
+        assert of["probe/words/layer0", "pretrained", language] == 1
+        assert of["probe/words/layer0", "majority", language] == 0.5
+
+
+def test_done_twice_it_gives_the_same_rows_and_leaves_those_of_others(probed):
+    path = probed / "scores.json"
+    before = path.read_text()
+    other = json.loads(before)[:1]
+    other[0]["task"] = "probe/words/layer1/layer0"  # of a task words/layer1
+    stale = [{**json.loads(before)[0], "task": f"probe/words/layer{LAYERS + 1}"}]  # of a deeper encoder
+    path.write_text(json.dumps(other + stale + json.loads(before)))
+    layers = (probed / "layers.json").read_text()
+    workdir = Workdir(probed)
+    probe(workdir, [task(), task("again")], **SETTINGS)
+    workdir.close()
+    rows = json.loads(path.read_text())
+    assert [row for row in rows if row["task"].startswith("probe/words/layer")] == other + json.loads(before)
+    again = [row | {"task": row["task"].replace("again", "words")} for row in rows if "again" in row["task"]]
+    assert again == json.loads(before)
+    assert json.loads((probed / "layers.json").read_text()) == {
+        name: json.loads(layers)["words"] for name in ("words", "again")
+    }
+
+
+def test_shuffled_labels_give_chance(run):
+    """In every layer of an encoder that has the true label in its embeddings."""
+    random = np.random.default_rng(2)
+
+    def shuffled(count):
+        rows = examples(count)
+        labels = random.permutation([row.label for row in rows])
+        return [replace(row, label=str(label)) for row, label in zip(rows, labels, strict=True)]
+
+    splits = Splits(shuffled(80), {"en": shuffled(40)}, {"en": shuffled(200), "de": shuffled(200)})
+    scores = scores_of(run, Classification("shuffled", splits))
+    low, high = binom.interval(0.9999, 200, 0.5)
+    assert len(scores) == (LAYERS + 1) * 2 * 4
+    assert all(low <= 200 * row["value"] <= high for row in scores)
+
+
+def test_of_several_candidates_the_one_with_the_highest_logit_is_the_answer(run):
+    def questions(count):
+        rows = [(i, word) for i in range(count) for word in WORDS]
+        of = {"file": "true", "table": "false"}
+        return [Labelled(f"{i}{word}", f"{WORDS[word]} {i}", f"question {i}", of[word], str(i)) for i, word in rows]
+
+    splits = Splits(questions(20), {"en": questions(4)}, {"en": questions(9)})
+    scores = scores_of(run, Candidates("candidates", splits))
+    values = {row["value"] for row in scores if row["system"] in ("pretrained", "untrained")}
+    assert values == {1.0} and {row["metric"] for row in scores} == {"accuracy"}
+
+
+def scores_of(run, task):
+    """Rows of a task in the run's scores, after it is probed."""
+    workdir = Workdir(run)
+    probe(workdir, [task], **SETTINGS)
+    workdir.close()
+    rows = json.loads((run / "scores.json").read_text())
+    return [row for row in rows if row["task"].startswith(f"probe/{task.name}/")]
+
+
+def test_half_precision_and_other_blocks_are_measured_as_well(corpus):
+    inputs = encode(TEXTS, corpus.tokenizer, 24)
+    for changed in ({"dtype": "mixed_bfloat16"}, {"block": PreNorm, "num_segments": 0}, {"scalar_mix": True}):
+        keras.utils.set_random_seed(SEED)
+        found, cosines = measure_layers(ENCODER(**changed), inputs, 3, mean_of_tokens, token_cosines)
+        assert found.dtype == np.float32 and found.shape == (LAYERS + 1, 5, 8)
+        assert np.isfinite(found).all() and (np.abs(cosines) <= 1 + 1e-6).all() and found.std() > 0
+
+
+def test_weights_that_are_pretrained_give_other_rows_than_untrained_ones(run):
+    workdir = Workdir(run)
+    probe(workdir, [task("moved")], **SETTINGS | {"seed": SEED + 1})
+    workdir.close()
+    layers = json.loads((run / "layers.json").read_text())["moved"]
+    assert layers["pretrained"]["token_cosine"] != layers["untrained"]["token_cosine"]
+
+
+def test_neither_padding_nor_batches_change_what_is_measured_and_the_encoder_stays_as_it_is(corpus):
+    encoder = ENCODER()
+    before = [keras.ops.convert_to_numpy(variable).copy() for variable in encoder.variables]
+    short, long = (encode(TEXTS, corpus.tokenizer, length) for length in (24, 32))
+    assert short["padding_mask"].sum() == long["padding_mask"].sum()
+    once = measure_layers(encoder, short, 5, mean_of_tokens, token_cosines)
+    assert [each.shape for each in once] == [(LAYERS + 1, 5, 8), (LAYERS + 1, 5)]
+    for inputs, batch_size in ((short, 1), (short, 2), (short, 64), (long, 3)):
+        again = measure_layers(encoder, inputs, batch_size, mean_of_tokens, token_cosines)
+        for ours, theirs in zip(again, once, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    states = encoder(short)["hidden_states"]
+    for layer, features in zip(states, once[0], strict=True):
+        size = int(short["padding_mask"][3].sum())
+        np.testing.assert_allclose(np.mean(keras.ops.convert_to_numpy(layer)[3, :size], axis=0), features[3], atol=1e-5)
+    after = [keras.ops.convert_to_numpy(variable) for variable in encoder.variables]
+    assert all(map(np.array_equal, before, after)) and len(before) == len(after)
+
+
+def test_the_layer_that_encodes_the_label_is_the_one_that_gives_it():
+    inputs = {key: keras.Input((None,), dtype="int32", name=key) for key in ("token_ids", "padding_mask")}
+    label = keras.ops.one_hot(inputs["token_ids"] % 3, 3)  # [B, S] -> [B, S, 3]
+    position = keras.ops.one_hot(inputs["token_ids"] * 0, 3)
+    encoder = keras.Model(inputs, {"hidden_states": [position, label]})
+    ids = np.arange(60, dtype=np.int32)[:, None] * np.ones((1, 4), np.int32)
+    (features,) = measure_layers(encoder, {"token_ids": ids, "padding_mask": 0 * ids + 1}, 7, mean_of_tokens)
+    labels = np.arange(60) % 3
+    accuracies = [fit_probe(each[:30], labels[:30], None, (1.0,)).accuracy(each[30:], labels[30:]) for each in features]
+    assert accuracies == [pytest.approx(1 / 3), 1]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "settings", "message"),
+    [
+        ([task(), task()], {}, "two tasks words to probe"),
+        ([task(dev={})], {}, "task words: .*no validation examples"),
+        ([task()], {"inverse_strengths": (0.0, 1.0)}, "task words: .*above 0"),
+        ([Classification("few", Splits(examples(3), {}, {"en": examples(2)}))], {}, "3 training examples; .* needs 4"),
+        ([task()], {"encoder": ENCODER}, "no pre-trained encoder"),
+    ],
+)
+def test_what_cannot_be_probed_is_refused_and_nothing_is_written(tasks, settings, message, corpus, tmp_path):
+    workdir = Workdir(tmp_path)
+    (tmp_path / "corpus").symlink_to(corpus.path)
+    with pytest.raises(UserError, match=message):
+        probe(workdir, tasks, **SETTINGS | settings)
+    workdir.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus", ".lock"}
