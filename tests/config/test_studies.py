@@ -207,5 +207,5 @@ def test_list_prints_a_command_a_run_and_links_the_shared_corpus(planned, tmp_pa
 
 def test_the_study_on_the_page_is_one(planned):
     page = (Path(__file__).parents[2] / "docs/studies.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```gin\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    block = re.search(r"^```gin\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
     assert [run.name for run in planned(text=block).runs][:2] == ["wide-seed0", "coupled-seed0"]
