@@ -7,6 +7,7 @@ from rembed_keras.config.backend import import_framework
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.errors import UserError
 
 PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
 
@@ -23,7 +24,11 @@ def sizes_of(recipe: Recipe, encoder: Reference) -> dict:
 
 
 def made(recipe: Recipe, outer: Reference, value: object):
-    """A part, or a list of them, as what `outer` refers to is given it."""
+    """A part, or a list of them, as what `outer` refers to is given it.
+
+    Raises:
+        UserError: for a part that its module has not.
+    """
     value = recipe.resolve(value)
     if isinstance(value, list | tuple):
         return [made(recipe, outer, each) for each in value]
@@ -31,7 +36,10 @@ def made(recipe: Recipe, outer: Reference, value: object):
         return value
     part = within(outer, value)
     arguments = {name: made(recipe, part, each) for name, each in recipe.arguments(part).items()}
-    return imported(part.target)(**arguments)
+    kind = imported(part.target)
+    if kind is None:
+        raise UserError(f"there is no {part.selector}")
+    return kind(**arguments)
 
 
 def imported(path: str):

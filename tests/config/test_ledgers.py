@@ -168,3 +168,8 @@ def test_a_recipe_is_counted_without_a_framework():
         "print([module for module in ('keras', 'tensorflow', 'jax', 'numpy') if module in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_part_that_a_package_has_not_is_named(parts):
+    with pytest.raises(UserError, match=r"^there is no strange_parts\.Missing"):
+        config.ledger_of(parts("modeling.Encoder.attention = [@strange_parts.Missing()]"))
