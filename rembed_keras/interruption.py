@@ -78,7 +78,24 @@ def stopping_at_once() -> Iterator[list[int]]:
         raise Interrupted(number)
 
     with _handled(stop):
-        yield received
+        _stops.append(received)
+        try:
+            yield received
+        finally:
+            _stops.pop()
+
+
+_stops: list[list[int]] = []  # signals that each block of `stopping_at_once` received
+
+
+def stop_if_asked() -> None:
+    """Raises `Interrupted` if a signal came whose exception was lost, as in C code that Python's code calls back.
+
+    Raises:
+        Interrupted: before what a stopped command must not do.
+    """
+    if any(_stops):
+        raise Interrupted(next(received[0] for received in _stops if received))
 
 
 @contextlib.contextmanager

@@ -1,8 +1,10 @@
 """The command line: users' mistakes give one line and exit code 2, and leave nothing behind."""
 
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import __version__, cli
+from rembed_keras.cli.exits import reported_in_one_line
 from rembed_keras.errors import UserError
+from rembed_keras.interop.convert import written_whole
+from rembed_keras.interruption import Interrupted
 
 ROOT = Path(__file__).parent.parent
 PRETRAIN = """\
@@ -169,6 +174,27 @@ def test_a_message_is_one_line_whatever_is_behind_it(monkeypatch, capsys):
     with pytest.raises(SystemExit) as exit_:
         cli.main()
     assert (exit_.value.code, capsys.readouterr().err) == (2, "rembed: text.txt is empty\n")
+
+
+@pytest.mark.parametrize("becomes", [SystemError, OSError, UserError])
+def test_a_signal_that_code_makes_an_error_of_stops_all_the_same(becomes, capsys):
+    """C code that calls Python's back makes a SystemError of the exception."""
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Interrupted:
+            raise becomes("something else") from None
+    assert ended.value.code == 75
+    assert capsys.readouterr().err == "rembed: stopped by SIGTERM; the same command resumes\n"
+
+
+def test_a_signal_whose_exception_is_lost_leaves_no_model(tmp_path):
+    with pytest.raises(SystemExit) as ended, reported_in_one_line(), written_whole(tmp_path / "model") as folder:
+        (folder / "weights").touch()
+        with contextlib.suppress(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.value.code == 75
+    assert not list(tmp_path.iterdir())
 
 
 def test_version_and_help_load_no_framework():

@@ -28,16 +28,18 @@ def reported_in_one_line() -> Iterator[None]:
             yield
     except click.ClickException as error:
         _exit(error.format_message(), error.exit_code)
-    except (UserError, OSError) as error:
-        if signals:  # the interrupted code mistook the interruption for an error
-            _stop(Interrupted(signals[0]))
-        if isinstance(error, OSError):
-            _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
-        _exit(str(error), 2)
     except (click.Abort, KeyboardInterrupt):
         _stop(Interrupted(signal.SIGINT))
     except Stopped as stopped:
         _stop(stopped)
+    except Exception as error:
+        if signals:  # the interrupted code mistook the interruption for an error, or C code made one of it
+            _stop(Interrupted(signals[0]))
+        if isinstance(error, OSError):
+            _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
+        if isinstance(error, UserError):
+            _exit(str(error), 2)
+        raise
 
 
 def _stop(stopped):

@@ -25,6 +25,7 @@ from rembed_keras.interop.huggingface.write import write_huggingface
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1
+from rembed_keras.interruption import stop_if_asked
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import kept_arguments
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
@@ -111,6 +112,7 @@ def written_whole(target: Path) -> Iterator[Path]:
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir(parents=True)
         yield writing
+        stop_if_asked()
         os.rename(writing, target)
     except (OSError, SafetensorError, *_errors_of_tensorflow()) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
