@@ -37,7 +37,8 @@ def study(study: str, bindings: tuple[str, ...], jobs: int, as_list: bool, verif
     if as_list:
         _list(plan)
         return
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    for folder in (plan.folder, plan.results):
+        folder.mkdir(parents=True, exist_ok=True)
     with open(plan.folder / ".lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,14 +66,13 @@ def _verify(path, bindings):
 
 def _list(plan):
     """Prints commands; corpora that runs share come first, and their runs find them by links that are made here."""
-    for corpus in plan.corpora:
-        if not corpus.is_prepared:
-            click.echo(_command(corpus.command))
+    for corpus in plan.corpora_to_prepare:
+        click.echo(_command(corpus.command))
     for run in plan.runs:
         if not run.is_finished:
             _link(run)
             click.echo(_command(run.command))
-    waiting = sum(not corpus.is_prepared for corpus in plan.corpora)
+    waiting = len(plan.corpora_to_prepare)
     if waiting:
         what = (
             "the first command prepares a corpus" if waiting == 1 else f"the first {waiting} commands prepare corpora"
@@ -99,10 +99,10 @@ class _Driver:
     def __init__(self, plan, title: str):
         from rembed_keras.analysis.studies.record import read_record
 
-        record: Mapping = read_record(plan.folder / "study.json") or {"runs": []}
+        record: Mapping = read_record(plan.results / "study.json") or {"runs": []}
         self.plan, self.title = plan, title
         self.seconds = {run["name"]: run["seconds"] for run in record["runs"]}
-        self.drawn = record.get("scores") if (plan.folder / "study.png").exists() else None
+        self.drawn = record.get("scores") if (plan.results / "study.png").exists() else None
         self.failures: dict[str, str] = {}
 
     def run(self, at_once: int) -> bool:
@@ -114,8 +114,7 @@ class _Driver:
         corpora = [
             Job(f"corpus-{each.folder.parent.name}", each.command, each.folder.parent,
                 logs / f"corpus-{each.folder.parent.name}.txt")
-            for each in self.plan.corpora
-            if not each.is_prepared
+            for each in self.plan.corpora_to_prepare
         ]  # fmt: skip
         run_jobs(corpora, at_once, self._prepared)
         runs = [run for run in self.plan.runs if not run.is_finished and run.name not in self.failures]
@@ -155,9 +154,9 @@ class _Driver:
         from rembed_keras.training.loop.workdir import write_atomically
 
         self.record = make_record(self.plan, self.seconds, self.failures)
-        write_atomically(self.plan.folder / "study.json", json.dumps(self.record, indent=1, default=str) + "\n")
-        write_atomically(self.plan.folder / "study.md", markdown(self.record, self.title))
-        write_atomically(self.plan.folder / "study.html", page(self.record, self.title))
+        write_atomically(self.plan.results / "study.json", json.dumps(self.record, indent=1, default=str) + "\n")
+        write_atomically(self.plan.results / "study.md", markdown(self.record, self.title))
+        write_atomically(self.plan.results / "study.html", page(self.record, self.title))
 
     def _draw(self):
         """Draws what takes seconds to import, once all runs have ended."""
@@ -165,7 +164,7 @@ class _Driver:
         from rembed_keras.analysis.studies.hparams import write_trials
         from rembed_keras.config.backend import import_framework
 
-        draw_study(self.plan.folder / "study.png", self.record)
+        draw_study(self.plan.results / "study.png", self.record)
         import_framework()  # without what TensorFlow would print when TensorBoard imports it
         write_trials(self.plan.folder / "tensorboard", self.record)
 
@@ -180,9 +179,8 @@ class _Driver:
         Console().print(scores_table(self.record).rich())
         for line in lines(self.record):
             click.echo(line)
-        click.echo(
-            f"{self.plan.folder}: study.json, study.md, study.html, study.png; tensorboard --logdir {self.plan.folder}"
-        )
+        click.echo(f"{self.plan.results}: study.json, study.md, study.html, study.png")
+        click.echo(f"tensorboard --logdir {self.plan.folder}")
 
 
 def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequence[str]) -> None:
@@ -193,7 +191,7 @@ def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequen
     from rembed_keras.analysis.studies.record import make_record, read_record
 
     plan = config.plan_study(path, bindings, allow_import)
-    record = read_record(plan.folder / "study.json")
+    record = read_record(plan.results / "study.json")
     if as_json:
         click.echo(json.dumps(make_record(plan, {}, {}), indent=1, default=str))
         return

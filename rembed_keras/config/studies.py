@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rembed_keras.analysis.studies.definition import Arm, Measure, Study
 from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
+from rembed_keras.analysis.studies.record import read_record
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
 from rembed_keras.config.ledgers import ledger_of, pretraining, stages
 from rembed_keras.config.recipes.parse import STUDIES, load, override, read
@@ -77,7 +78,24 @@ def _planned(study: Study, bindings: Mapping[str, list[str]], allow_import: Sequ
         arms.append(_planned_arm(arm, recipe, study, produced[arm.name]))
     _check_measures(study, produced)
     by_seed = sorted(runs, key=lambda run: study.seeds.index(run.seed))
-    return Plan(study, arms, by_seed, list(corpora.values()))
+    return _with_recorded(Plan(study, arms, by_seed, list(corpora.values())))
+
+
+def _with_recorded(plan: Plan) -> Plan:
+    """The plan with the runs that the study's results have, if it keeps them apart from its runs."""
+    record = read_record(plan.results / "study.json") if plan.study.results is not None else None
+    if record is None:
+        return plan
+    finished = {(row["arm"], row["seed"]) for row in record["runs"] if row["state"] == "finished"}
+    checksums = {row["name"]: row["checksum"] for row in record["arms"]}
+    for arm in plan.arms:
+        if checksums.get(arm.name, arm.checksum) != arm.checksum and any(name == arm.name for name, _ in finished):
+            raise UserError(
+                f"arm {arm.name} was changed since its runs in {plan.results / 'study.json'}: bind another "
+                "studies.Study.results, or give the arm another name"
+            )
+    runs = [replace(run, is_recorded=(run.arm, run.seed) in finished) for run in plan.runs]
+    return replace(plan, runs=runs, kept=record)
 
 
 def _loaded(arm: Arm, words: Sequence[str], allow_import: Sequence[str]) -> Recipe:

@@ -91,13 +91,15 @@ class Study:
     """Arms that are run from several seeds, and what is expected of them.
 
     Attributes:
-        workdir: the study's folder.
+        workdir: the study's folder, with those of its runs.
         arms: at least one.
         seeds: of the runs of each arm.
         measures: what is read from each run.
         hypotheses: pairs of arms on a measure.
         bindings: overrides of all arms that have the knob; those of an arm win.
         alpha: family-wise level of the hypotheses' tests, two-sided.
+        results: folder of study.json, study.md, study.html and study.png, to be kept under version control: a run
+            that is finished there is not run again although its folder is gone. The workdir by default.
     """
 
     workdir: str
@@ -107,6 +109,7 @@ class Study:
     hypotheses: Sequence[Hypothesis] = ()
     bindings: Sequence[str] = ()
     alpha: Share = 0.05
+    results: str | None = None
 
     def check(self) -> None:
         """Checks that names are there and unique.

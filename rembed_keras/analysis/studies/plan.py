@@ -46,6 +46,7 @@ class PlannedRun:
         folder: its folder.
         command: arguments of `rembed`.
         corpus: the corpus that it shares, a folder; None if it has its own.
+        is_recorded: whether its scores are kept in the study's results, so that its folder may be gone.
     """
 
     arm: str
@@ -53,6 +54,7 @@ class PlannedRun:
     folder: Path
     command: Sequence[str]
     corpus: Path | None
+    is_recorded: bool = False
 
     @property
     def name(self) -> str:
@@ -62,6 +64,11 @@ class PlannedRun:
     @property
     def is_finished(self) -> bool:
         """Whether it never needs to be run again."""
+        return self.is_recorded or self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its folder has all that it was to make."""
         return (self.folder / "finished.json").exists()
 
 
@@ -94,17 +101,30 @@ class Plan:
         arms: in its order.
         runs: of all arms and seeds, seed by seed, so that all arms have the first seeds first.
         corpora: those that several runs share.
+        kept: what the `study.json` of the study's results said of runs whose folders may be gone; None without.
     """
 
     study: Study
     arms: Sequence[PlannedArm]
     runs: Sequence[PlannedRun]
     corpora: Sequence[PlannedCorpus]
+    kept: Mapping | None = None
 
     @property
     def folder(self) -> Path:
         """The study's folder."""
         return Path(self.study.workdir)
+
+    @property
+    def results(self) -> Path:
+        """The folder of what it comes to."""
+        return Path(self.study.results or self.study.workdir)
+
+    @property
+    def corpora_to_prepare(self) -> list[PlannedCorpus]:
+        """Those that are not there and that a run needs."""
+        needed = {run.corpus for run in self.runs if not run.is_finished}
+        return [corpus for corpus in self.corpora if corpus.folder in needed and not corpus.is_prepared]
 
     def tables(self, record: Mapping | None) -> list[Table]:
         """Arms, and hypotheses with the power that seeds and examples buy.

@@ -4,6 +4,7 @@ It holds all that tables, figures and the page are made of, and the definition o
 derived again from it alone.
 """
 
+import json
 import math
 import platform
 import subprocess
@@ -37,8 +38,10 @@ def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str,
         What `study.json` says.
     """
     study = plan.study
-    finished = [run for run in plan.runs if run.is_finished]
-    scores = [row for run in finished for row in _measured(plan, run)]
+    finished = [run for run in plan.runs if run.has_ended]
+    measures = [{"name": each.name, "kind": type(each).__name__} | vars(each) for each in study.measures]
+    kept = _kept(plan, measures)
+    scores = [row for run in finished for row in _measured(plan, run)] + kept["scores"]
     return {
         "format": FORMAT,
         "version": __version__,
@@ -46,18 +49,19 @@ def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str,
         "machine": platform.machine(),
         "alpha": study.alpha,
         "hypotheses": [asdict(each) for each in study.hypotheses],
-        "measures": [{"name": each.name, "kind": type(each).__name__} | vars(each) for each in study.measures],
+        "measures": measures,
         "seeds": list(study.seeds),
         "arms": [
             asdict(planned) | {"recipe": arm.recipe, "bindings": [*arm.bindings]}
             for planned, arm in zip(plan.arms, study.arms, strict=True)
         ],
-        "runs": [_run(run, seconds, failures) for run in plan.runs],
+        "runs": [kept["runs"].get(run.name) or _run(run, seconds, failures) for run in plan.runs],
         "scores": scores,
         "run_scores": [
-            {"arm": run.arm, "run_seed": run.seed} | row for run in finished for row in read_scores(run.folder)
+            *({"arm": run.arm, "run_seed": run.seed} | row for run in finished for row in read_scores(run.folder)),
+            *kept["run_scores"],
         ],
-        "curves": [{"arm": run.arm, "seed": run.seed, "points": _curve(run)} for run in finished],
+        "curves": [{"arm": run.arm, "seed": run.seed, "points": _curve(run)} for run in finished] + kept["curves"],
         "verdicts": [verdict.to_json() for verdict in derive(study.hypotheses, scores, study.alpha)],
     }
 
@@ -125,6 +129,19 @@ def missing(plan: Plan, record: Mapping) -> list[str]:
         for name in measures[run.arm]
         if (run.arm, run.seed, name) not in have
     ]
+
+
+def _kept(plan: Plan, measures: Sequence[Mapping]) -> dict[str, Any]:
+    """What was recorded of runs whose folders are gone; not of measures that were defined otherwise."""
+    kept = plan.kept or {"runs": [], "scores": [], "run_scores": [], "curves": [], "measures": []}
+    gone = {(run.arm, run.seed): run.name for run in plan.runs if run.is_recorded and not run.has_ended}
+    same = {each["name"] for each in json.loads(json.dumps(measures)) if each in kept["measures"]}
+    return {
+        "runs": {row["name"]: row for row in kept["runs"] if row["name"] in gone.values()},
+        "scores": [row for row in kept["scores"] if (row["arm"], row["seed"]) in gone and row["measure"] in same],
+        "run_scores": [row for row in kept["run_scores"] if (row["arm"], row["run_seed"]) in gone],
+        "curves": [row for row in kept["curves"] if (row["arm"], row["seed"]) in gone],
+    }
 
 
 def _measured(plan: Plan, run: PlannedRun) -> list[dict]:

@@ -113,6 +113,37 @@ def test_each_run_is_run_once_and_what_is_added_alone_later(study):
     assert study()[0] == 0 and started() == ["more-seed0", "more-seed1"]
 
 
+def test_runs_whose_results_are_kept_are_not_run_again_on_another_machine(study, tmp_path):
+    kept = STUDY + 'studies.Study.results = "kept"\n'
+    (tmp_path / "own.gin").write_text(kept)
+    assert study()[0] == 0 and len(started()) == 5
+    first = json.loads(Path("kept/study.json").read_text())
+    assert {path.name for path in Path("kept").iterdir()} == {"study.json", "study.md", "study.html", "study.png"}
+    shutil.rmtree("study")
+    code, shown, _ = study()
+    assert code == 0 and started() == [] and "4 runs, 0 to do" in shown
+    again = json.loads(Path("kept/study.json").read_text())
+    assert {key: again[key] for key in first} == first
+    assert study("SEEDS=(0, 1, 2)")[0] == 0 and started()[1:] == ["one-seed2", "wide-seed2"]
+    again = json.loads(Path("kept/study.json").read_text())
+    assert len(again["scores"]) == len(again["run_scores"]) == 18 and again["verdicts"][0]["seeds"] == 3
+    Path("own.gin").write_text(kept + 'wide/studies.Arm.bindings = ["STEPS=7"]\n')
+    shutil.rmtree("study")
+    code, _, said = study()
+    assert code == 2 and "arm wide was changed since its runs in kept/study.json" in said and started() == []
+
+
+def test_a_kept_value_of_a_measure_that_is_defined_otherwise_now_does_not_count(study, tmp_path):
+    kept = STUDY + 'studies.Study.results = "kept"\n'
+    (tmp_path / "own.gin").write_text(kept)
+    study()
+    shutil.rmtree("study")
+    Path("own.gin").write_text(kept + 'found/studies.Score.without = ["fr"]\n')
+    code, _, said = study()
+    assert code == 0 and "has no value of measure found" in said
+    assert {row["measure"] for row in json.loads(Path("kept/study.json").read_text())["scores"]} == {"loss"}
+
+
 def test_study_json_has_every_score_with_where_it_comes_from(study):
     study()
     found = record()
