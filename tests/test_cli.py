@@ -179,20 +179,29 @@ def test_a_message_is_one_line_whatever_is_behind_it(monkeypatch, capsys):
 @pytest.mark.parametrize("becomes", [SystemError, OSError, UserError])
 def test_a_signal_that_code_makes_an_error_of_stops_all_the_same(becomes, capsys):
     """C code that calls Python's back makes a SystemError of the exception."""
-    with pytest.raises(SystemExit) as ended, reported_in_one_line():
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        except Interrupted:
-            raise becomes("something else") from None
+
+    def interrupted():
+        with reported_in_one_line():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except Interrupted:
+                raise becomes("something else") from None
+
+    with pytest.raises(SystemExit) as ended:
+        interrupted()
     assert ended.value.code == 75
     assert capsys.readouterr().err == "rembed: stopped by SIGTERM; the same command resumes\n"
 
 
 def test_a_signal_whose_exception_is_lost_leaves_no_model(tmp_path):
-    with pytest.raises(SystemExit) as ended, reported_in_one_line(), written_whole(tmp_path / "model") as folder:
-        (folder / "weights").touch()
-        with contextlib.suppress(Interrupted):
-            os.kill(os.getpid(), signal.SIGTERM)
+    def interrupted():
+        with reported_in_one_line(), written_whole(tmp_path / "model") as folder:
+            (folder / "weights").touch()
+            with contextlib.suppress(Interrupted):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        interrupted()
     assert ended.value.code == 75
     assert not list(tmp_path.iterdir())
 
