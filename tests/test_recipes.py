@@ -12,7 +12,10 @@ from tests.conftest import write_tiny_task
 
 ROOT = Path(__file__).parent.parent
 EVERY_RECIPE = sorted((ROOT / "recipes").rglob("*.gin"))
-RECIPES = [path for path in EVERY_RECIPE if not {"finetune", "studies"} & {*path.parts}]  # those that pre-train
+STUDIES = sorted((ROOT / "recipes/studies").glob("*.gin"))
+RECIPES = [
+    path for path in EVERY_RECIPE if path not in STUDIES and "finetune" not in path.parts
+]  # those that pre-train
 KNOBS = {
     "STEPS",
     "BATCH_SIZE",
@@ -108,6 +111,14 @@ def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
         total, kept = (int(number or stated[1]) for number in stated.groups())
         for millions, count in ((total, account.paper_total), (kept, account.paper_kept)):
             assert millions in (count // 10**6, round(count / 1e6))
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=name_of)
+def test_a_study_can_be_run_and_keeps_its_results_under_its_name(study):
+    plan = config.plan_study(str(study))
+    assert len({arm.checksum for arm in plan.arms}) == len(plan.arms)
+    if study.stem != "smoke":
+        assert plan.study.results == f"docs/results/{study.stem}"
 
 
 @pytest.mark.parametrize("block", sorted((ROOT / "gin").rglob("*.gin")), ids=lambda path: path.stem)

@@ -91,6 +91,47 @@ class Score:
         return {language: Value(sum(each) / len(each), sizes[language]) for language, each in sorted(numbers.items())}
 
 
+@dataclass(frozen=True)
+class LayerScore:
+    """The score of a frozen probe of one layer, or another score by layer, in `scores.json`.
+
+    Attributes:
+        name: in hypotheses and tables.
+        task: of the probe, for example "topics".
+        layer: which: 0 is the embeddings; -1 the last, however many an arm has, and so on.
+        metric: for example "accuracy".
+        system: what was scored.
+        languages: those that count; all by default.
+        without: languages that do not count, for example the one that the probe was fitted on.
+
+    >>> LayerScore("others", "topics", without=["en"]).layer
+    -1
+    """
+
+    name: str
+    task: str
+    layer: int = -1
+    metric: str = "accuracy"
+    system: str = "pretrained"
+    languages: Sequence[str] | None = None
+    without: Sequence[str] = ()
+
+    def is_made_by(self, stages: Mapping[str, Sequence[str] | None]) -> bool:
+        """Whether a run probes the task, or may."""
+        return "probe" in stages and (stages["probe"] is None or self.task in stages["probe"])
+
+    def values(self, run: Path) -> dict[str, Value]:
+        """The score by language; none if the run has no such layer."""
+        stem = f"probe/{self.task}/layer"
+        layers = {row["task"] for row in read_scores(run) if row["task"].startswith(stem)}
+        count = len(layers)
+        layer = self.layer + count if self.layer < 0 else self.layer
+        if not 0 <= layer < count:
+            return {}
+        found = Score(self.name, f"{stem}{layer}", self.metric, self.system, self.languages, self.without)
+        return found.values(run)
+
+
 def read_log(run: Path, name: str) -> list[dict]:
     """Rows of a run's log that were written whole, of one of its trainings."""
     path = run / "metrics.jsonl"

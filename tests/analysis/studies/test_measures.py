@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rembed_keras.analysis.studies.definition import Value
-from rembed_keras.analysis.studies.measures import Logged, Score
+from rembed_keras.analysis.studies.measures import LayerScore, Logged, Score
 
 ROWS = [
     {"run": "pretrain", "step": 1, "loss": 6.0, "loss/de": 6.5, "loss/ja": 5.5},
@@ -55,6 +55,15 @@ def test_a_score_is_the_mean_over_the_models_of_a_run(run):
     assert Score("topics", "topics", metric="F1").values(run) == {"de": Value(0.4, 40)}
 
 
+def test_a_layers_score_is_of_the_layer_from_the_top_or_from_the_bottom(tmp_path):
+    rows = [score("de", layer / 10, task=f"probe/topics/layer{layer}") for layer in range(12)]
+    (tmp_path / "scores.json").write_text(json.dumps([*rows, score("de", 0.9, task="probe/other/layer12")]))
+    found = {layer: LayerScore("x", "topics", layer).values(tmp_path) for layer in (-1, -12, 0, 2, 12, -13)}
+    assert found[-1] == {"de": Value(1.1, 40)} and found[2] == {"de": Value(0.2, 40)}
+    assert found[0] == found[-12] == {"de": Value(0.0, 40)} and found[12] == found[-13] == {}
+    assert LayerScore("x", "topics", without=["de"]).values(tmp_path) == {}
+
+
 def test_a_run_without_files_has_no_values(tmp_path):
     assert Logged("loss").values(tmp_path) == {} and Score("topics", "topics").values(tmp_path) == {}
 
@@ -65,3 +74,7 @@ def test_measures_know_the_stages_that_make_them():
     assert Score("a", "retrieval/help").is_made_by(stages) and not Score("a", "topics").is_made_by(stages)
     assert Score("a", "topics").is_made_by(stages | {"own_stage": None})
     assert not Score("a", "retrieval/help").is_made_by({"pretrain": None})
+    assert LayerScore("a", "topics").is_made_by({"probe": ["topics"]}) and LayerScore("a", "x").is_made_by(
+        {"probe": None}
+    )
+    assert not LayerScore("a", "x").is_made_by({"probe": ["topics"]}) and not LayerScore("a", "x").is_made_by(stages)
