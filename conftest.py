@@ -14,7 +14,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # two devices for JAX; and little optimization by XLA, since tests compile much and compute little
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0")
 
-os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # there is a worker for each core
+# there is a worker for each core; threads of NumPy's would spin while they wait for one
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

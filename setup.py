@@ -27,6 +27,7 @@ RUNTIME = [
     "numpy>=2.4.6,<2.5",
     "scikit-learn>=1.9.1,<1.10",
     "scipy>=1.17.1,<1.18",
+    "threadpoolctl>=3.8.0,<4",
     "matplotlib>=3.11.2,<3.12",
     "safetensors>=0.8.0,<0.9",
     "protobuf>=7.36.2,<8",

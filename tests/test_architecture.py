@@ -1,6 +1,9 @@
 """The rules of the repository layout, checked on the source: imports, lengths of modules, forbidden names."""
 
 import ast
+import re
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -110,6 +113,32 @@ def test_modeling_imports_no_tensorflow_but_for_replicas_parts_of_a_step_and_che
 @pytest.mark.parametrize("library", ["tensorflow", "keras", "keras_hub", "tensorflow_text"])
 def test_data_knows_no_framework(library):
     assert not {module for module, _ in importers(library) if part_of(module) == "data"}
+
+
+def declared(*lists):
+    """The packages in some lists of setup.py."""
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    found = (node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id in lists)
+    return {re.match(r"[\w-]+", each.value)[0] for node in found for each in node.elts}
+
+
+def test_what_is_imported_is_declared():
+    """At the top of a module what is always installed; inside functions, what an extra brings as well."""
+    always = declared("RUNTIME") | {"keras-hub"}  # which keras-nlp brings in lockstep
+    at_times = always | declared("JAX", "TASKS", "CLEAN", "PEERS")
+    makers = packages_distributions()
+    missing = set()
+    for module, path in MODULES.items():
+        for target, inside in imports(path):
+            top = target.split(".")[0]
+            names = {name.replace("_", "-") for name in (top, *makers.get(top, ()))}
+            if (
+                top != "rembed_keras"
+                and top not in sys.stdlib_module_names
+                and not names & (at_times if inside else always)
+            ):
+                missing.add((module, target))
+    assert not missing
 
 
 def test_no_module_imports_itself_through_others():

@@ -14,7 +14,7 @@ from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.cost import Config
-from rembed_keras.modeling.losses.weights import by_step
+from rembed_keras.modeling.losses.weights import counts
 
 
 def terms_of(recipe: Recipe, stage: Reference) -> list[Any]:
@@ -26,7 +26,7 @@ def terms_of(recipe: Recipe, stage: Reference) -> list[Any]:
     listed = recipe.arguments(stage).get("terms") or ()
     made_of = ((each, _made(recipe, stage, each)) for each in listed)
     terms = [term for each, term in made_of if isinstance(recipe.resolve(each), Reference)]
-    return [each for each in terms if any(weight for _, weight in by_step(each.weight, each.name))]
+    return [each for each in terms if counts(each)]
 
 
 def _made(recipe, stage, value):

@@ -27,9 +27,11 @@ def tfidf_classifier(texts: Sequence[str], labels: np.ndarray):
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
+    from threadpoolctl import threadpool_limits
 
     features = TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4), sublinear_tf=True, min_df=2)
-    return make_pipeline(features, LogisticRegression(C=10.0, max_iter=1000)).fit(list(texts), labels)
+    with threadpool_limits(1):  # its products are too small for several threads, which only wait for a core
+        return make_pipeline(features, LogisticRegression(C=10.0, max_iter=1000)).fit(list(texts), labels)
 
 
 def tfidf_similarity(queries: Sequence[str], candidates: Sequence[str]) -> np.ndarray:

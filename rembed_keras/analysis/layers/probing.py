@@ -89,7 +89,7 @@ def _fitted(features, labels, strength):
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn needs it too
+    from threadpoolctl import threadpool_limits
 
     regression = LogisticRegression(C=strength, max_iter=MOST_ITERATIONS)
     with threadpool_limits(1):  # products this small are many times slower on several threads that wait for a core

@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.losses.weights import by_step, weight_at
+from rembed_keras.modeling.losses.weights import by_step, counts, weight_at
 from rembed_keras.modeling.micro_batches import optimizer_at
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.replicas import num_replicas, shares
@@ -52,9 +52,8 @@ class HasTerms:
                 raise UserError(
                     f"a loss term is called {shortened(name)}: give each a name of its own, not one of logs"
                 )
-        schedules = {term.name: by_step(term.weight, f"the weight of {term.name}") for term in terms}
-        self.terms = tuple(term for term in terms if any(weight for _, weight in schedules[term.name]))
-        self._schedules = {term.name: schedules[term.name] for term in self.terms}
+        self.terms = tuple(term for term in terms if counts(term))
+        self._schedules = {term.name: by_step(term.weight, term.name) for term in self.terms}
         self._weights_now = Held()  # of terms whose weights change, in the present step
         self.term_means = [MeanOfNumbers(name=term.name) for term in self.terms]
         self.term_weights = [keras.metrics.Mean(name=f"{name}/weight") for name in self._changing]

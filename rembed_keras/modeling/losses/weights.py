@@ -1,4 +1,4 @@
-"""Weights of losses that may change by step."""
+"""Weights of losses that may change by step, and which losses count at all."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +26,22 @@ def by_step(weight: Any, what: str) -> list[tuple[int, float]]:
     if not pairs or pairs[0][0] != 0:
         raise UserError(f"{what} is {shortened(weight)}; it must be at least 0, or such numbers by step from 0")
     return pairs
+
+
+def counts(term: Any) -> bool:
+    """Whether a loss term's weight is ever above 0; one that never counts costs nothing.
+
+    Args:
+        term: see `adaptation.terms.Term`; it has a `weight` and a `name`.
+
+    Raises:
+        UserError: for what is no weight.
+
+    >>> from types import SimpleNamespace
+    >>> counts(SimpleNamespace(weight={0: 0.0, 10: 0.5}, name="r_drop"))
+    True
+    """
+    return any(weight for _, weight in by_step(term.weight, f"the weight of {term.name}"))
 
 
 def weight_at(pairs, step):

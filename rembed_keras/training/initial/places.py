@@ -14,6 +14,8 @@ from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
 from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, trained_in
 from rembed_keras.training.loop import checkpoints
 
+PREPARE_ANEW = "set TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -51,6 +53,23 @@ class Place:
         if file is None:
             raise UserError(f"{self.path} has no SentencePiece model, and texts cannot be read without it")
         return Tokenizer(file)
+
+    def check_tokenizer(self, tokenizer: Tokenizer, remedy: str = PREPARE_ANEW) -> None:
+        """Checks that the encoder reads ids as a corpus has them.
+
+        Args:
+            tokenizer: that the corpus was prepared with.
+            remedy: what to do if it is another, for the message.
+
+        Raises:
+            UserError: if the encoder was trained with another, or it is not known with which.
+        """
+        theirs = self.tokenizer
+        if theirs.sha256 != tokenizer.sha256:
+            raise UserError(
+                f"{self.name} was trained with the tokenizer {theirs.path}, and the corpus was prepared with another: "
+                f"{remedy}"
+            )
 
     def _of_task(self, folder):
         found = Tokenizer(folder / "tokenizer.model")

@@ -41,7 +41,7 @@ class PretrainingStart:
         if initial is None or checkpoints.latest(workdir.checkpoints) is not None:
             return
         self._given, self._place = initial_weights(initial), place_of(initial)
-        check_tokenizer(self._place, tokenizer)
+        self._place.check_tokenizer(tokenizer)
         self._held = restoring.held_in(self._place.path, with_head=True).changed(self._given.changes)
 
     def make(self, encoder: Callable, model: Callable) -> keras.Model:
@@ -80,17 +80,3 @@ def place_of(initial: str | InitialWeights) -> places.Place:
     if given.place is None:
         raise UserError("training.InitialWeights has no place: pre-training cannot start from its own run")
     return places.find(Path(given.folder or given.place))
-
-
-def check_tokenizer(place: places.Place, tokenizer: Tokenizer) -> None:
-    """Checks that an encoder reads ids as a corpus has them.
-
-    Raises:
-        UserError: if it was trained with another tokenizer than the corpus was prepared with.
-    """
-    theirs = place.tokenizer
-    if theirs.sha256 != tokenizer.sha256:
-        raise UserError(
-            f"{place.name} was trained with the tokenizer {theirs.path}, and the corpus was prepared with another: set "
-            "TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
-        )

@@ -7,9 +7,9 @@ from typing import Any
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import attention_of
-from rembed_keras.modeling.losses.weights import by_step
-from rembed_keras.modeling.sizes import check_sequence_length
+from rembed_keras.modeling.blocks.stack import check_packed_rows
+from rembed_keras.modeling.losses.weights import counts
+from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.initial import places
 from rembed_keras.training.loop import restoring
@@ -31,7 +31,7 @@ def with_teachers(
         UserError: for a teacher that is nowhere, or cannot read what the student reads.
     """
     for term in terms:
-        if not isinstance(term, type) and any(weight for _, weight in by_step(term.weight, term.name)):
+        if not isinstance(term, type) and counts(term):
             for teacher in getattr(term, "teachers", ()):
                 if not teacher.is_open:
                     with placement.scope():
@@ -42,11 +42,8 @@ def with_teachers(
 
 def _open(teacher: Teacher, tokenizer: Tokenizer) -> None:
     place = places.find(Path(str(teacher.place)))
-    if place.has_tokenizer and (theirs := place.tokenizer.sha256) != tokenizer.sha256:
-        raise UserError(
-            f"the teacher {place.name} has another tokenizer than the student: sha256 {theirs[:8]}, not "
-            f"{tokenizer.sha256[:8]}"
-        )
+    if place.has_tokenizer:
+        place.check_tokenizer(tokenizer, "a teacher reads what the student reads, so prepare it with the teacher's")
     held = restoring.held_in(place.path)
     encoder = held.fresh()
     held.give(encoder)
@@ -55,13 +52,11 @@ def _open(teacher: Teacher, tokenizer: Tokenizer) -> None:
 
 def _check(teacher, tokenizer, sequence_length, is_packed):
     config = teacher.encoder.arguments
-    if tokenizer.vocabulary_size > config["vocabulary_size"]:
-        pieces = f"{tokenizer.vocabulary_size} word pieces and the teacher vocabulary_size {config['vocabulary_size']}"
-        raise UserError(f"the student reads {pieces}: it has another tokenizer")
-    alone = [type(kind).__name__ for kind in attention_of(config) if not kind.takes_packed_rows]
-    if is_packed and alone:
-        raise UserError(f"the teacher's attention.{alone[0]} needs one document a row, and rows of a corpus are packed")
     try:
+        if is_packed:
+            check_packed_rows(config)
+        check_pieces(tokenizer.vocabulary_size, config["vocabulary_size"])
         check_sequence_length(sequence_length, config["max_sequence_length"])
     except UserError as error:
-        raise UserError(f"the teacher {teacher.place or ''}: {error}") from None
+        of = f" {teacher.place}" if teacher.place else ""
+        raise UserError(f"the teacher{of}: {error}") from None

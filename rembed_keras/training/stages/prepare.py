@@ -8,7 +8,7 @@ from rembed_keras.data.corpus import prepare as prepare_corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.tokenizers.sentence_piece import Normalization, Tokenizer
 from rembed_keras.errors import Count, Rate, Share
-from rembed_keras.training.initial.pretraining_start import check_tokenizer, place_of
+from rembed_keras.training.initial.pretraining_start import place_of
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -80,5 +80,5 @@ def _tokenizer(workdir, given, initial):
     place = place_of(initial)
     if given is None:
         return place.tokenizer.path
-    check_tokenizer(place, Tokenizer(given))
+    place.check_tokenizer(Tokenizer(given))
     return given

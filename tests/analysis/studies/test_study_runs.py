@@ -273,18 +273,23 @@ def test_a_signal_is_passed_on_and_the_study_ends_with_75(study, monkeypatch, nu
     assert study("--jobs", "2")[0] == 0 and len(started()) == 4
 
 
-def test_a_run_whose_folder_is_held_waits(tmp_path):
+def test_a_run_whose_folder_is_held_waits(tmp_path, monkeypatch):
     from rembed_keras.training.loop.workdir import Workdir
 
     folder = Workdir(tmp_path / "run")
-    assert is_held(tmp_path / "run")
-    ended = []
+    looks, ended = [], []
+
+    def look(path):
+        looks.append(is_held(path))
+        if len(looks) == 3:
+            folder.close()
+        return looks[-1]
+
+    monkeypatch.setattr(processes, "is_held", look)
+    monkeypatch.setattr(processes, "POLL", 0.001)
     job = Job("one", ["--version"], tmp_path / "run", tmp_path / "log.txt")
-    free = threading.Timer(0.5, folder.close)
-    free.start()
-    begun = time.monotonic()
     processes.run_jobs([job], 1, lambda job, code, _: ended.append((job.name, code)))
-    assert ended == [("one", 0)] and time.monotonic() - begun > 0.5
+    assert ended == [("one", 0)] and looks == [True, True, True, False]
     assert job.last_line.startswith("rembed, version")
 
 

@@ -7,22 +7,22 @@ import keras
 import pytest
 
 from rembed_keras import config
-from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText
-from rembed_keras.training import AdamW, pretrain, trace_retrieval
+from rembed_keras.training import trace_retrieval
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.evaluators import BitextRetrieval, HeldOutLoss
 from rembed_keras.training.evaluators.evaluator import EvaluationData
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
+from tests.training.pretraining import learn, make_head, make_mixture, rows
 
 STEPS = 11
 BACKEND = keras.config.backend()
 DETECTION = {"output_embedding_dim": 8, "generator_layers": 1, "generator_scale": 0.5}
 OBJECTIVES = {
-    "masked_lm": lambda encoder: MaskedLM(encoder, 8),
+    "masked_lm": make_head,
     "late": lambda encoder: LateMaskedLM(encoder, 8, decoder_layers=1),
     "gdes": lambda encoder: ReplacedTokenDetection(encoder, sharing="gdes", **DETECTION),
     "sum": lambda encoder: Sum(
@@ -37,24 +37,10 @@ def make_encoder():
     return Encoder(900, 2, 2, 8, 16, 8, max_sequence_length=16, dropout=0.2)
 
 
-def make_mixture(of):
-    return Mixture(of, batch_size=4, sequence_length=16, seed=3)
-
-
-def learn(folder, corpus, objective="masked_lm", **settings):
+def run(folder, corpus, objective="masked_lm", **settings):
     """Pre-trains from the newest checkpoint in a folder."""
-    workdir = Workdir(folder)
-    usual = {"steps": STEPS, "log_every": 3, "checkpoint_every": 5, "jit_compile": False, "corpus": str(corpus.path)}
-    try:
-        pretrain(workdir, make_encoder, OBJECTIVES[objective], lambda: AdamW(1e-2), make_mixture, **usual | settings)
-    finally:
-        workdir.close()
-
-
-def rows(folder, run=None):
-    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    found = [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in found]
-    return found if run is None else [row for row in found if row["run"] == run]
+    usual = {"steps": STEPS, "log_every": 3, "checkpoint_every": 5}
+    learn(folder, corpus, make_encoder, OBJECTIVES[objective], **usual | settings)
 
 
 def files_of(folder):
@@ -101,9 +87,9 @@ def texts(text_dir, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["masked_lm", "gdes", "sum"])
 def test_training_is_as_if_nothing_were_evaluated(objective, held_out_corpus, texts, tmp_path):
-    learn(tmp_path / "without", held_out_corpus, objective)
+    run(tmp_path / "without", held_out_corpus, objective)
     evaluators = [HeldOutLoss(rows=10), BitextRetrieval(texts, 16)]
-    learn(tmp_path / "with", held_out_corpus, objective, eval_every=4, evaluators=evaluators)
+    run(tmp_path / "with", held_out_corpus, objective, eval_every=4, evaluators=evaluators)
     assert rows(tmp_path / "with", "pretrain") == rows(tmp_path / "without")
     ours, theirs = (files_of(tmp_path / name / "checkpoints") for name in ("with", "without"))
     assert ours == theirs
@@ -121,8 +107,8 @@ def test_two_replicas_train_as_if_nothing_were_evaluated_and_evaluate_as_one(
     held_out_corpus, texts, tmp_path, mirrored
 ):
     evaluators = [HeldOutLoss(rows=10), BitextRetrieval(texts, 16)]
-    learn(tmp_path / "without", held_out_corpus, strategy="mirrored")
-    learn(tmp_path / "with", held_out_corpus, strategy="mirrored", eval_every=4, evaluators=evaluators)
+    run(tmp_path / "without", held_out_corpus, strategy="mirrored")
+    run(tmp_path / "with", held_out_corpus, strategy="mirrored", eval_every=4, evaluators=evaluators)
     assert rows(tmp_path / "with", "pretrain") == rows(tmp_path / "without")
     assert files_of(tmp_path / "with/checkpoints") == files_of(tmp_path / "without/checkpoints")
     data = EvaluationData(make_mixture(held_out_corpus), place("one_device", 4))
@@ -146,7 +132,7 @@ KEEPING = {
 @pytest.fixture(scope="module")
 def undisturbed(held_out_corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    learn(folder, held_out_corpus, **KEEPING)
+    run(folder, held_out_corpus, **KEEPING)
     return folder
 
 
@@ -158,11 +144,11 @@ def test_a_killed_run_ends_in_the_same_rows_and_checkpoints(
     for step in killed_at:
         monkeypatch.setattr(Killer, "at", (step,))
         with pytest.raises(PowerError):
-            learn(tmp_path, held_out_corpus, **KEEPING)
+            run(tmp_path, held_out_corpus, **KEEPING)
     monkeypatch.setattr(Killer, "at", ())
-    learn(tmp_path, held_out_corpus, **KEEPING)
-    for run in ("pretrain", "evaluation"):
-        assert rows(tmp_path, run) == rows(undisturbed, run)
+    run(tmp_path, held_out_corpus, **KEEPING)
+    for of in ("pretrain", "evaluation"):
+        assert rows(tmp_path, of) == rows(undisturbed, of)
     assert files_of(tmp_path / "checkpoints") == files_of(undisturbed / "checkpoints")
     assert len(list((tmp_path / "tensorboard/evaluation").iterdir())) == 1
 
@@ -178,18 +164,18 @@ def test_the_best_checkpoint_stays(held_out_corpus, tmp_path, monkeypatch):
     usual = {"eval_every": 2, "evaluators": [Prescribed()], "keep_best": "value", "keep_checkpoints": 1}
     for best_is, step in (("lowest", 4), ("highest", 11)):
         folder = tmp_path / best_is
-        learn(folder, held_out_corpus, best_is=best_is, **usual)
+        run(folder, held_out_corpus, best_is=best_is, **usual)
         assert kept(folder) == sorted({step, STEPS})
         assert json.loads((folder / "checkpoints/best.json").read_text())["step"] == step
         assert checkpoints.best(folder / "checkpoints").step == step
         assert rows(folder, "evaluation")[5]["value"] is None
-    learn(tmp_path / "at_4", held_out_corpus, steps=4)
+    run(tmp_path / "at_4", held_out_corpus, steps=4)
     ours = files_of(tmp_path / "lowest/checkpoints/step-00000004")
     theirs = files_of(tmp_path / "at_4/checkpoints/step-00000004")
     assert {name: ours[name] for name in ours if name.suffix == ".safetensors"} == {
         name: theirs[name] for name in theirs if name.suffix == ".safetensors"
     }
-    learn(tmp_path / "lowest", held_out_corpus, best_is="lowest", **usual)  # as when a later stage was killed
+    run(tmp_path / "lowest", held_out_corpus, best_is="lowest", **usual)  # as when a later stage was killed
     assert kept(tmp_path / "lowest") == [4, 11]
     (tmp_path / "lowest/checkpoints/step-00000004/state.json").write_text("{}")
     with pytest.raises(UserError, match=r"names step 4, of which .* has no checkpoint that is whole"):
@@ -201,7 +187,7 @@ def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "corpus").symlink_to(held_out_corpus.path)
-    learn(folder, held_out_corpus, eval_every=STEPS, evaluators=[BitextRetrieval(texts, 16)], seed=0)
+    run(folder, held_out_corpus, eval_every=STEPS, evaluators=[BitextRetrieval(texts, 16)], seed=0)
     workdir = Workdir(folder)
     trace_retrieval(workdir, make_encoder, texts, 16)
     workdir.close()
@@ -225,13 +211,13 @@ MISTAKES = {
 def test_mistakes_are_found_before_the_first_step(what, held_out_corpus, tmp_path):
     settings, message = MISTAKES[what]
     with pytest.raises(UserError, match=message):
-        learn(tmp_path, held_out_corpus, **{"eval_every": 4, "evaluators": [HeldOutLoss(rows=4)]} | settings)
+        run(tmp_path, held_out_corpus, **{"eval_every": 4, "evaluators": [HeldOutLoss(rows=4)]} | settings)
     assert not (tmp_path / "checkpoints").exists() and (not (tmp_path / "metrics.jsonl").exists() or not rows(tmp_path))
 
 
 def test_a_corpus_without_held_out_rows_is_refused(corpus, tmp_path):
     with pytest.raises(UserError, match=r"EVAL_EVERY is 4 and corpus .* has no row .* of held-out text: set HELD_OUT"):
-        learn(tmp_path, corpus, eval_every=4, evaluators=[HeldOutLoss()])
+        run(tmp_path, corpus, eval_every=4, evaluators=[HeldOutLoss()])
 
 
 def load(*bindings):

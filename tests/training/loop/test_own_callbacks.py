@@ -1,17 +1,12 @@
 """The user's callbacks: their place among ours, and what a kill leaves of them."""
 
-import json
-
 import keras
 import pytest
 
 from rembed_keras import config
-from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.training import AdamW, pretrain
 from rembed_keras.training.loop import checkpoints
-from rembed_keras.training.loop.workdir import Workdir
+from tests.training.pretraining import learn, rows
 
 
 class Counter(keras.callbacks.Callback):
@@ -54,31 +49,11 @@ class Killer(keras.callbacks.Callback):
             raise PowerError
 
 
-def learn(folder, corpus, *callbacks, steps=8):
+def run(folder, corpus, *callbacks, steps=8):
     """Pre-trains from the newest checkpoint in a folder, with callbacks; gives the states of the last checkpoint."""
-    workdir = Workdir(folder)
     Counter.folder = folder
-    try:
-        pretrain(
-            workdir,
-            lambda: Encoder(900, 1, 2, 8, 16, 8, max_sequence_length=16),
-            lambda encoder: MaskedLM(encoder, 8),
-            lambda: AdamW(1e-2),
-            lambda of: Mixture(of, batch_size=4, sequence_length=16, seed=3),
-            corpus=str(corpus.path),
-            steps=steps,
-            log_every=4,
-            checkpoint_every=3,
-            callbacks=callbacks,
-            jit_compile=False,
-        )
-    finally:
-        workdir.close()
+    learn(folder, corpus, callbacks=callbacks, steps=steps, log_every=4, checkpoint_every=3)
     return checkpoints.latest(folder / "checkpoints").state
-
-
-def rows(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(autouse=True)
@@ -88,13 +63,13 @@ def forgotten():
 
 def test_a_callback_runs_before_the_log_and_the_checkpoint_and_survives_a_kill(tmp_path, corpus):
     with pytest.raises(PowerError):
-        learn(tmp_path / "run", corpus, Counter, Killer)
+        run(tmp_path / "run", corpus, Counter, Killer)
     assert [steps for steps, _ in Counter.seen] == [1, 2, 3, 4, 5]
     assert Counter.seen[2] == (3, []) and Counter.seen[3][1] == ["step-00000003"]  # saved after it, counting it
     Counter.seen.clear()
     Killer.on_train_batch_end, usual = keras.callbacks.Callback.on_train_batch_end, Killer.on_train_batch_end
     try:
-        state = learn(tmp_path / "run", corpus, Counter, Killer)
+        state = run(tmp_path / "run", corpus, Counter, Killer)
     finally:
         Killer.on_train_batch_end = usual
     assert [steps for steps, _ in Counter.seen] == [4, 5, 6, 7, 8]
@@ -102,11 +77,11 @@ def test_a_callback_runs_before_the_log_and_the_checkpoint_and_survives_a_kill(t
 
 
 def test_where_a_callback_ends_training_the_row_and_the_checkpoint_are_the_last(tmp_path, corpus, capsys):
-    state = learn(tmp_path / "run", corpus, Ender)
+    state = run(tmp_path / "run", corpus, Ender)
     assert state["has_ended"] and [row["step"] for row in rows(tmp_path / "run")] == [4, 5]
     assert max(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == "step-00000005"
     capsys.readouterr()
-    learn(tmp_path / "run", corpus, Ender)  # as when a later stage was killed
+    run(tmp_path / "run", corpus, Ender)  # as when a later stage was killed
     assert "pretrain: done," in capsys.readouterr().out
     assert [row["step"] for row in rows(tmp_path / "run")] == [4, 5]
 
@@ -127,14 +102,14 @@ MISTAKES = {
 def test_mistakes_are_named(what, tmp_path, corpus):
     callback, message = MISTAKES[what]
     with pytest.raises(UserError) as caught:
-        learn(tmp_path / "run", corpus, callback)
+        run(tmp_path / "run", corpus, callback)
     assert message in str(caught.value)
 
 
 def test_a_checkpoint_of_other_callbacks_is_refused(tmp_path, corpus):
-    learn(tmp_path / "run", corpus, Counter, steps=3)
+    run(tmp_path / "run", corpus, Counter, steps=3)
     with pytest.raises(UserError, match=r"saved with callbacks \['Counter'\] and the recipe lists \[\]"):
-        learn(tmp_path / "run", corpus, steps=4)
+        run(tmp_path / "run", corpus, steps=4)
 
 
 def load(tmp_path, value):

@@ -1,21 +1,21 @@
 """Any Keras optimizer trains: its run ends, is resumed to the same bits, and a step that is skipped changes nothing."""
 
 import contextlib
+import shutil
+from functools import partial
 
 import keras
 import numpy as np
 import pytest
 
-from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.saving.configuration import made
-from rembed_keras.training import AdamW, GaLore, Muon, TrainingOptimizer, pretrain
-from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training import AdamW, GaLore, Muon, TrainingOptimizer
 from tests.modeling.test_micro_batches import make_batch
-from tests.training.loop.test_fit import files_of, log
+from tests.training.pretraining import RATE, files_of, learn, make_encoder
+from tests.training.pretraining import rows as log
 
-RATE = 1e-2
 OPTIMIZERS = {
     "AdamW": lambda: AdamW(RATE),
     "Lion": lambda: keras.optimizers.Lion(RATE, weight_decay=0.1),
@@ -105,23 +105,9 @@ def test_decay_leaves_norms_and_biases():
         np.testing.assert_allclose(now, then * (1 - 0.1 * decay), rtol=1e-6)
 
 
-def learn(folder, corpus, make, steps):
-    workdir = Workdir(folder)
-    try:
-        pretrain(
-            workdir,
-            lambda: Encoder(900, 1, 2, 8, 16, 8, max_sequence_length=16, dropout=0.2),
-            lambda encoder: MaskedLM(encoder, 8),
-            make,
-            lambda of: Mixture(of, batch_size=4, sequence_length=16, seed=3),
-            corpus=str(corpus.path),
-            steps=steps,
-            log_every=2,
-            checkpoint_every=2,
-            jit_compile=False,
-        )
-    finally:
-        workdir.close()
+def run(folder, corpus, name, steps):
+    encoder = partial(make_encoder, dropout=0.2)
+    learn(folder, corpus, encoder, optimizer=OPTIMIZERS[name], steps=steps, log_every=2, checkpoint_every=2)
 
 
 @pytest.mark.slow
@@ -130,9 +116,10 @@ def learn(folder, corpus, make, steps):
 def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path, request):
     if keras.config.backend() == "tensorflow":
         request.getfixturevalue("without_graphs")
-    learn(tmp_path / "whole", corpus, OPTIMIZERS[name], 4)
-    learn(tmp_path / "stopped", corpus, OPTIMIZERS[name], 2)
-    learn(tmp_path / "stopped", corpus, OPTIMIZERS[name], 4)
+    run(tmp_path / "whole", corpus, name, 4)
+    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")  # as it was after two steps
+    shutil.rmtree(tmp_path / "stopped/checkpoints/step-00000004")
+    run(tmp_path / "stopped", corpus, name, 4)
     rows = log(tmp_path / "whole")
     assert rows == log(tmp_path / "stopped") and all(row["grad_norm"] > 0 for row in rows)
     ours, theirs = (files_of(tmp_path / run, 4) for run in ("whole", "stopped"))
@@ -143,9 +130,9 @@ def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path, requ
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_run_is_not_resumed_with_another_optimizer(corpus, tmp_path):
-    learn(tmp_path, corpus, OPTIMIZERS["AdamW"], 2)
+    run(tmp_path, corpus, "AdamW", 2)
     with pytest.raises(UserError, match=r"optimizer\.safetensors has no lion/.*: it is of another optimizer"):
-        learn(tmp_path, corpus, OPTIMIZERS["Lion"], 4)
+        run(tmp_path, corpus, "Lion", 4)
 
 
 def fit_steps(scope, name, jit_compile):

@@ -1,19 +1,20 @@
 """Training in float16: gradients that would be lost are kept, those that overflow cost a step and no more."""
 
 import contextlib
+import shutil
+from functools import partial
 
 import keras
 import numpy as np
 import pytest
 
-from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.training import AdamW, pretrain
-from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training import AdamW
 from rembed_keras.training.optimizers.training_optimizer import SCALE, TrainingOptimizer, wrapped
 from tests.modeling.test_micro_batches import make_batch
-from tests.training.loop.test_fit import files_of, log
+from tests.training.pretraining import files_of, learn, make_encoder
+from tests.training.pretraining import rows as log
 
 NO_DROPOUT = 1e-9  # with any, Keras has no attention of JAX's, which is not to be had in float16 on a CPU
 ON_JAX = keras.config.backend() == "jax"
@@ -104,23 +105,8 @@ def half_precision():
     keras.config.set_dtype_policy("float32")
 
 
-def learn(folder, corpus, dtype=None, steps=12):
-    workdir = Workdir(folder)
-    try:
-        pretrain(
-            workdir,
-            lambda: Encoder(900, 1, 2, 8, 16, 8, max_sequence_length=16, dtype=dtype),
-            lambda encoder: MaskedLM(encoder, 8),
-            lambda: AdamW(1e-2),
-            lambda of: Mixture(of, batch_size=4, sequence_length=16, seed=3),
-            corpus=str(corpus.path),
-            steps=steps,
-            log_every=4,
-            checkpoint_every=4,
-            jit_compile=False,
-        )
-    finally:
-        workdir.close()
+def run(folder, corpus, dtype=None, steps=12):
+    learn(folder, corpus, partial(make_encoder, dtype=dtype), steps=steps, log_every=4, checkpoint_every=4)
 
 
 @pytest.mark.slow
@@ -128,10 +114,11 @@ def learn(folder, corpus, dtype=None, steps=12):
 @pytest.mark.usefixtures("half_precision", "without_graphs")
 @pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_run_in_float16_learns_as_one_in_float32_and_goes_on_where_it_stopped(corpus, tmp_path):
-    learn(tmp_path / "whole", corpus)
-    learn(tmp_path / "stopped", corpus, steps=8)
-    learn(tmp_path / "stopped", corpus)
-    learn(tmp_path / "wide", corpus, dtype="float32")
+    run(tmp_path / "whole", corpus)
+    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")  # as it was after eight steps
+    shutil.rmtree(tmp_path / "stopped/checkpoints/step-00000012")
+    run(tmp_path / "stopped", corpus)
+    run(tmp_path / "wide", corpus, dtype="float32")
     rows, wide = log(tmp_path / "whole"), log(tmp_path / "wide")
     assert rows == log(tmp_path / "stopped")
     assert files_of(tmp_path / "whole", 12) == files_of(tmp_path / "stopped", 12)
@@ -144,11 +131,11 @@ def test_a_run_in_float16_learns_as_one_in_float32_and_goes_on_where_it_stopped(
 
 @pytest.mark.slow
 def test_a_run_does_not_go_on_in_another_dtype(corpus, tmp_path):
-    learn(tmp_path, corpus, dtype="float32", steps=4)
+    run(tmp_path, corpus, dtype="float32", steps=4)
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         with pytest.raises(UserError, match=r"step-00000004 was trained with dtype float32 and .* mixed_bfloat16 now"):
-            learn(tmp_path, corpus)
+            run(tmp_path, corpus)
     finally:
         keras.config.set_dtype_policy("float32")
     assert [row["step"] for row in log(tmp_path)] == [4]

@@ -13,7 +13,6 @@ from rembed_keras.tasks import Classification
 from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, submit
-from rembed_keras.training.loop.workdir import Workdir
 
 pytestmark = [
     pytest.mark.usefixtures("without_graphs"),
@@ -30,14 +29,6 @@ PARTS = {"en": "save open the table", "dev": "window file", "test": "all in and"
 
 SETTINGS = {"encoder": partial(Encoder, 900, 1, 2, 8, 16, 4, max_sequence_length=32), "sequence_length": 12}
 MODELS = {"starts": ("scratch",), "seeds": (0,), "jit_compile": False}
-
-
-@pytest.fixture
-def workdir(corpus, tmp_path):
-    made = Workdir(tmp_path / "run")
-    (made.path / "corpus").symlink_to(corpus.path)
-    yield made
-    made.close()
 
 
 def optimizer(learning_rate):

@@ -56,14 +56,6 @@ TASKS = {
 }
 
 
-@pytest.fixture
-def workdir(corpus, tmp_path):
-    made = Workdir(tmp_path / "run")
-    (made.path / "corpus").symlink_to(corpus.path)
-    yield made
-    made.close()
-
-
 def make_encoder():
     return Encoder(900, 1, 2, 24, 32, 12, max_sequence_length=32, dropout=0.0)
 

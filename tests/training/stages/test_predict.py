@@ -19,20 +19,11 @@ from rembed_keras.tasks import (
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.loop import checkpoints
-from rembed_keras.training.loop.workdir import Workdir
 
 pytestmark = [
     pytest.mark.usefixtures("without_graphs"),
     pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
 ]
-
-
-@pytest.fixture
-def workdir(corpus, tmp_path):
-    made = Workdir(tmp_path / "run")
-    (made.path / "corpus").symlink_to(corpus.path)
-    yield made
-    made.close()
 
 
 def learn(workdir, task):

@@ -1,6 +1,7 @@
 """Loss terms in both stages: killed and resumed, with teachers from where models are, and what is refused."""
 
 import json
+from functools import partial
 
 import keras
 import numpy as np
@@ -9,43 +10,19 @@ from safetensors.numpy import load_file
 
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM, RDrop, SupervisedContrast
-from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.training import AdamW, pretrain
+from rembed_keras.modeling import Encoder
 from rembed_keras.training.loop.workdir import Workdir
+from tests.training.pretraining import learn, rows
+from tests.training.pretraining import make_encoder as make_tiny
 from tests.training.stages.test_finetune import TASKS
 from tests.training.stages.test_finetune import learn as fine_tune
 
-
-def make_encoder(layers=1):
-    return Encoder(900, layers, 2, 8, 16, 8, max_sequence_length=32, dropout=0.2)
+make_encoder = partial(make_tiny, max_sequence_length=32, dropout=0.2)
 
 
-def learn(folder, corpus, terms=(), steps=4, layers=1, **settings):
-    workdir = Workdir(folder)
-    try:
-        pretrain(
-            workdir,
-            lambda: make_encoder(layers),
-            lambda encoder: MaskedLM(encoder, 8),
-            lambda: AdamW(1e-2),
-            lambda of: Mixture(of, batch_size=4, sequence_length=16, seed=3),
-            corpus=str(corpus.path),
-            steps=steps,
-            log_every=3,
-            checkpoint_every=2,
-            jit_compile=False,
-            terms=terms,
-            **settings,
-        )
-    finally:
-        workdir.close()
-
-
-def rows(folder):
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k != "tokens_per_second"} for line in lines]
+def run(folder, corpus, terms=(), steps=4, layers=1):
+    learn(folder, corpus, partial(make_encoder, layers), terms=terms, steps=steps, log_every=3, checkpoint_every=2)
 
 
 def weights(folder, step):
@@ -58,7 +35,7 @@ def teacher(corpus, tmp_path_factory):
     """A run whose encoder teaches."""
     folder = tmp_path_factory.mktemp("teacher")
     (folder / "corpus").symlink_to(corpus.path)
-    learn(folder, corpus, steps=1, layers=2)
+    run(folder, corpus, steps=1, layers=2)
     return folder
 
 
@@ -68,11 +45,11 @@ def test_a_run_with_terms_that_was_stopped_ends_in_the_same_bits(corpus, teacher
     def terms():
         return [MiniLM(Teacher(str(teacher)), weight={0: 1.0, 3: 5.0}), RDrop(weight=0.5)]
 
-    learn(tmp_path / "whole", corpus, terms())
-    learn(tmp_path / "stopped", corpus, terms(), steps=2)
+    run(tmp_path / "whole", corpus, terms())
+    run(tmp_path / "stopped", corpus, terms(), steps=2)
     with pytest.raises(UserError, match=r"trained with loss terms \['mini_lm', 'r_drop'\], and the recipe has \[\]"):
-        learn(tmp_path / "stopped", corpus, [RDrop(weight=0)])
-    learn(tmp_path / "stopped", corpus, terms())
+        run(tmp_path / "stopped", corpus, [RDrop(weight=0)])
+    run(tmp_path / "stopped", corpus, terms())
     whole, stopped = (weights(tmp_path / name, 4) for name in ("whole", "stopped"))
     for part, arrays in whole.items():
         assert arrays.keys() == stopped[part].keys()
@@ -123,18 +100,18 @@ def test_fine_tuning_has_terms_and_a_teacher_that_outlives_a_failure(corpus, tea
 
 def test_a_teacher_of_another_tokenizer_or_place_is_refused(corpus, teacher, text_dir, tmp_path):
     with pytest.raises(UserError, match="is not a folder of a model"):
-        learn(tmp_path / "run", corpus, [MiniLM(Teacher(str(tmp_path / "none")))])
+        run(tmp_path / "run", corpus, [MiniLM(Teacher(str(tmp_path / "none")))])
     from rembed_keras.data.corpus import prepare
 
     other = prepare(text_dir, tmp_path / "other", vocabulary_size=800)
-    with pytest.raises(UserError, match="has another tokenizer than the student"):
-        learn(tmp_path / "run", other, [MiniLM(Teacher(str(teacher)))])
+    with pytest.raises(UserError, match=r"was trained with the tokenizer .*: a teacher reads what the student reads"):
+        run(tmp_path / "run", other, [MiniLM(Teacher(str(teacher)))])
     small = Encoder(700, 1, 2, 8, 16, 8, max_sequence_length=32)
-    with pytest.raises(UserError, match="vocabulary_size 700"):
-        learn(tmp_path / "run", corpus, [MiniLM(Teacher(small))])
+    with pytest.raises(UserError, match=r"^the teacher: the corpus has 900 word pieces; .* vocabulary_size is 700"):
+        run(tmp_path / "run", corpus, [MiniLM(Teacher(small))])
     short = Encoder(900, 1, 2, 8, 16, 8, max_sequence_length=8)
     with pytest.raises(UserError, match="max_sequence_length is 8"):
-        learn(tmp_path / "run", corpus, [MiniLM(Teacher(short))])
+        run(tmp_path / "run", corpus, [MiniLM(Teacher(short))])
     assert not (tmp_path / "run/checkpoints").exists()
 
 
@@ -143,7 +120,7 @@ def test_a_preset_teaches(corpus, tmp_path):
     encoder = make_encoder(2)
     encoder.save_to_preset(str(tmp_path / "preset"))
     asked = Teacher(str(tmp_path / "preset"))
-    learn(tmp_path / "run", corpus, [MiniLM(asked)], steps=1)
+    run(tmp_path / "run", corpus, [MiniLM(asked)], steps=1)
     for ours, theirs in zip(asked.weights, encoder.weights, strict=True):
         np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
     assert rows(tmp_path / "run")[-1]["mini_lm"] > 0

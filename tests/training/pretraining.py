@@ -1,0 +1,50 @@
+"""Pre-training of the smallest encoder, and what it leaves in a folder."""
+
+import json
+
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.training import AdamW, pretrain
+from rembed_keras.training.loop.workdir import Workdir
+
+RATE = 1e-2
+USUAL = {"jit_compile": False}
+
+
+def make_encoder(layers=1, **changes):
+    return Encoder(900, layers, 2, 8, 16, 8, **({"max_sequence_length": 16} | changes))
+
+
+def make_head(encoder):
+    return MaskedLM(encoder, 8)
+
+
+def make_optimizer():
+    return AdamW(RATE)
+
+
+def make_mixture(of, kind=Mixture):
+    return kind(of, batch_size=4, sequence_length=16, seed=3)
+
+
+def learn(
+    folder, corpus, encoder=make_encoder, head=make_head, optimizer=make_optimizer, mixture=make_mixture, **settings
+):
+    """Pre-trains from the newest checkpoint in a folder; `settings` are those of the stage."""
+    workdir = Workdir(folder)
+    try:
+        pretrain(workdir, encoder, head, optimizer, mixture, corpus=str(corpus.path), **USUAL | settings)
+    finally:
+        workdir.close()
+
+
+def rows(folder, run=None):
+    """Rows of the log, or those of one run, without timings."""
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    found = [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in found]
+    return found if run is None else [row for row in found if row["run"] == run]
+
+
+def files_of(folder, step):
+    """The files of a checkpoint: bytes by name."""
+    return {file.name: file.read_bytes() for file in (folder / f"checkpoints/step-{step:08d}").iterdir()}
