@@ -47,7 +47,7 @@ TEST = [
     "hypothesis>=6.170.15,<7",
     "coverage>=7.17.3,<8",
     "build>=1.6.1,<2",
-    "ruff==0.17.5",  # exact: another release formats and judges otherwise
+    "ruff==0.17.5",  # exact: another release formats and checks otherwise
     "mypy==2.4.1",
 ]
 
