@@ -1,7 +1,7 @@
 # Each target does its own set-up: a bare machine with Python 3.11 or later and this folder are enough.
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then those of the model and its ledger on JAX
-#   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5
+#   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
 #   make beam         an environment for Apache Beam, which cannot share one with the rest; `make test` makes it too
@@ -62,7 +62,9 @@ beam: .venv-beam/.installed
 TORCH ?= torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 TRANSFORMERS_4 := 'transformers>=4.57.6,<5'
 TRANSFORMERS_5 := 'transformers>=5.23,<6'
-VERSIONS := 'import torch, transformers; print(f"torch {torch.__version__}, transformers {transformers.__version__}")'
+PEFT := 'peft>=0.21.2,<0.22'
+VERSIONS := 'import peft, torch, transformers as t; print(f"torch {torch.__version__}, transformers {t.__version__}, " \
+  f"PEFT {peft.__version__}")'
 # Hugging Face's asks the network for nothing, and does not load TensorFlow
 ALONE := HF_HUB_OFFLINE=1 USE_TF=0 TRANSFORMERS_VERBOSITY=error
 
@@ -80,12 +82,12 @@ venv_on = $(1)/bin/python -m venv --clear $(2); \
   > $$(echo $(2)/lib/python3*/site-packages)/below.pth
 
 .venv-peers/.installed: setup.py | $(VENV)/.installed-test
-	@echo "Installing PyTorch and transformers 4 into .venv-peers ..."
+	@echo "Installing PyTorch, transformers 4 and PEFT into .venv-peers ..."
 	$(call venv_on,$(VENV),.venv-peers)
 	.venv-peers/bin/pip install --quiet $(TORCH) || { \
 	  echo "Where pip looks is no $(TORCH). Set PIP_EXTRA_INDEX_URL to PyTorch's index of builds for processors;" >&2; \
 	  echo "or take its build with CUDA, gigabytes: make test-peers TORCH=torch==2.13.0" >&2; exit 1; }
-	.venv-peers/bin/pip install --quiet $(TRANSFORMERS_4)
+	.venv-peers/bin/pip install --quiet $(TRANSFORMERS_4) $(PEFT)
 	@touch $@
 
 .venv-peers5/.installed: .venv-peers/.installed

@@ -40,14 +40,15 @@ TASKS = [
     "seqeval>=1.2.2,<1.3",
 ]
 CLEAN = ["rensa>=0.5.0,<0.6", "py3langid>=0.4.0,<0.5"]  # near duplicates, and whose language a paragraph is
-PEERS = ["torch>=2.13.0,<2.14", "transformers>=4.57.6,<5"]  # what tests and benchmarks compare with, where installed
+# what tests and benchmarks compare with, where installed
+PEERS = ["torch>=2.13.0,<2.14", "transformers>=4.57.6,<5", "peft>=0.21.2,<0.22"]
 TEST = [
     "pytest>=9.2.0,<10",
     "pytest-xdist>=3.8.0,<4",
     "hypothesis>=6.170.15,<7",
     "coverage>=7.17.3,<8",
     "build>=1.6.1,<2",
-    "ruff==0.17.5",  # exact: another release formats and judges otherwise
+    "ruff==0.17.5",  # exact: another release formats and checks otherwise
     "mypy==2.4.1",
 ]
 

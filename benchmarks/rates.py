@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 
 from rembed_keras.data import sample
-from rembed_keras.data.corpus import prepare
 from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.data.prepare.corpora import prepare
 
 ROWS = ((16, 128), (64, 64), (256, 128), (32, 512))  # batches that are read: rows, tokens a row
 BATCH_TOKENS = 2_000_000  # that are read of each

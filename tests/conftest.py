@@ -10,8 +10,8 @@ import pytest
 from rembed_keras import cli
 from rembed_keras.config.backend import SETTINGS
 from rembed_keras.data import sample
-from rembed_keras.data.corpus import prepare
 from rembed_keras.data.prepare.cleaning import Cleaning
+from rembed_keras.data.prepare.corpora import prepare
 
 ONEDNN = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 os.environ.setdefault(ONEDNN, SETTINGS[ONEDNN])  # as `rembed` does

@@ -26,7 +26,7 @@ ARROWS = {
     "errors": set(),
     "interruption": set(),
 }
-EVERYBODYS = {"compat", "errors", "interruption"}
+SHARED = {"compat", "errors", "interruption"}
 ENTRANCES = {"__init__", "__main__"}  # public entry points, which may import any room
 
 
@@ -77,7 +77,7 @@ def test_imports_follow_the_arrows(module):
     part = part_of(module)
     if part in ENTRANCES:
         return
-    allowed = ARROWS[part] | EVERYBODYS | {part}
+    allowed = ARROWS[part] | SHARED | {part}
     strangers = {target for target in own_imports(MODULES[module]) if part_of(target) not in allowed | {"__init__"}}
     assert not strangers, f"{module} may import {sorted(allowed)} only"
 

@@ -48,9 +48,14 @@ def test_no_other_file_touches_what_is_private_to_others(path):
         if isinstance(node, ast.Attribute) and private(node.attr):
             is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             assert (is_own and node.attr in OWN) or ast.unparse(node) == "os._exit", f"line {node.lineno}: {node.attr}"
-        if isinstance(node, ast.ImportFrom):
-            assert not any(map(private, node.module.split("."))), f"line {node.lineno}: {node.module}"
-            assert not node.module.startswith(("tensorflow.python", "keras.src")), f"line {node.lineno}: {node.module}"
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            whole = [node.module] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+            for module in whole:
+                assert not any(map(private, module.split("."))), f"line {node.lineno}: {module}"
+                assert not module.startswith(("tensorflow.python", "keras.src", "keras_hub.src")), f"line {node.lineno}"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr"):
+            name = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+            assert not private(name) or name in OWN, f"line {node.lineno}: {name}"
 
 
 def test_no_private_name_of_ours_hides_one_of_keras():

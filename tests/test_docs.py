@@ -25,11 +25,11 @@ GIN = sorted(path for folder in ("gin", "recipes") for path in (ROOT / folder).r
 # the right column of DESIGN.md's table of words, as it would be written
 NOT_THE_FIELDS = re.compile(
     r"hidden (word|token|position)s?\b|words that are named"
-    r"|finetune_ways|finetune/ways|@ways\.|\bimport ways\b|\bthin matri(x|ces)|\b(begins?|begun|began|beginning) anew\b"
+    r"|finetune_ways|finetune/ways|@ways\.|\bimport ways\b|\bthin matri(x|ces)|\banew\b"
     r"|\btranslations? (is |are |to be )*found\b"
     r"|\bcommonest\b|\bknew only how often\b|\bhad for nothing\b"
     r"|\baccounts?\b|\bwhat (is|was) paid\b"
-    r"|\bjudg(e[sd]?|ing)\b|\b(told|tells?) in one line\b|\bhush"
+    r"|\bjudg(e[sd]?|ing)\b|\b(is|are|was|were) told\b|\b(told|tells?) in one line\b|\bhush"
     r"|\bno numbers?\b|\bfellows?\b|\bwhat a kill leaves\b"
     r"|\btoday's (block|body)\b"
     r"|\borigins?\b"
@@ -151,3 +151,12 @@ def test_words_are_the_fields(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     found = [f"{number}: {line.strip()}" for number, line in enumerate(lines, 1) if NOT_THE_FIELDS.search(line)]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", ["rembed_keras", "tests", "examples", "benchmarks"])
+def test_words_of_programs_are_the_fields(folder):
+    """Names too, whose words stand between underscores."""
+    paths = [path for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
+    lines = ((path, line.strip()) for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    found = [f"{name_of(path)}: {line}" for path, line in lines if NOT_THE_FIELDS.search(line.replace("_", " "))]
+    assert paths and not found, "\n".join(found)

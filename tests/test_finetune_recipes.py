@@ -43,9 +43,10 @@ def write_own(folder):
     return {"TRAIN": folder / "train.jsonl", "TEST": f"{folder}/test.{{language}}.jsonl", "PAIR": "next"}
 
 
-def write_sections(folder):
+def write_sections(folder, recipe):
     write_labelled(folder / "sections")
-    return {"TASK_DIR": folder / "sections"}
+    alone = {name: [-1] for name in ("MIDDLE_LAYERS", "UPPER_LAYERS") if name in recipe.knobs()}  # there is one block
+    return {"TASK_DIR": folder / "sections"} | alone
 
 
 def write_bundled(folder, recipe):
@@ -75,7 +76,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
     if recipe.stem == "own_files":
         bound |= write_own(tmp_path)
     elif suite in ("finetune", "methods"):
-        bound |= write_bundled(tmp_path, loaded) if suite == "finetune" else write_sections(tmp_path)
+        bound |= (write_bundled if suite == "finetune" else write_sections)(tmp_path, loaded)
     if recipe.stem == "tydiqa":
         bound["xtreme.tydiqa.dev_size"] = 1
     config.run(config.load(str(recipe), [f"{key}={value}" for key, value in bound.items()]))

@@ -51,7 +51,7 @@ def train(folder: Path):
 
 def prepare(text: Path, tokenizer: Path, folder: Path):
     """Shards of a folder of text."""
-    from rembed_keras.data.corpus import prepare
+    from rembed_keras.data.prepare.corpora import prepare
 
     prepare(text, folder, tokenizer=tokenizer)
 

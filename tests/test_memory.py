@@ -166,7 +166,7 @@ def test_a_corpus_is_read_within_a_tenth_of_its_size(corpus, tmp_path):
 
 
 PREPARE = """
-from rembed_keras.data.corpus import prepare
+from rembed_keras.data.prepare.corpora import prepare
 
 def make(name):
     prepare(folder / name, folder / f"{name}.made", tokenizer=sys.argv[2], shard_megabytes=0.1, processes=1)

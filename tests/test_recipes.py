@@ -104,12 +104,12 @@ def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
     loaded = config.load(str(recipe))
     assert set(loaded.knobs()) >= KNOBS
     assert all(knob["about"] for knob in loaded.knobs().values())
-    account = config.ledger_of(loaded)
-    assert account.kept > 0
+    breakdown = config.ledger_of(loaded)
+    assert breakdown.kept > 0
     stated = re.search(r"(\d+)M in pre-training(?: and kept|, (\d+)M kept)", " ".join(lines))
     if stated:  # the paper truncates or rounds
         total, kept = (int(number or stated[1]) for number in stated.groups())
-        for millions, count in ((total, account.paper_total), (kept, account.paper_kept)):
+        for millions, count in ((total, breakdown.paper_total), (kept, breakdown.paper_kept)):
             assert millions in (count // 10**6, round(count / 1e6))
 
 

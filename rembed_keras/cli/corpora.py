@@ -68,8 +68,9 @@ def prepare(
     .txt.gz files, of .jsonl or .jsonl.gz files, or of WikiExtractor's output; or tfds:NAME/CONFIG:VERSION, a data set
     of tensorflow-datasets. If it is interrupted, the same command resumes.
     """
-    from rembed_keras.data.corpus import prepare as prepare_corpus
     from rembed_keras.data.prepare.cleaning import Cleaning
+    from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
+    from rembed_keras.data.prepare.corpora import show
 
     begun = time.monotonic()
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
@@ -85,7 +86,7 @@ def prepare(
         processes,
         None if beam is None else shlex.split(beam),
     )
-    corpus.show(out_dir, time.monotonic() - begun)
+    show(corpus, out_dir, time.monotonic() - begun)
 
 
 @click.command()

@@ -42,7 +42,7 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
     encoder = within(stage, encoder)
     sizes = sizes_of(recipe, encoder)
     try:
-        theirs, name = arguments_of(folder)
+        theirs, name = arguments_of(folder, initial.checkpoint)
         check_same(initial.changes.arguments(theirs), sizes, name)
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None

@@ -1,4 +1,4 @@
-"""A prepared corpus, which is what pre-training reads, and how it is made of text.
+"""A prepared corpus, which is what pre-training reads; `prepare.corpora` makes it of text.
 
 A corpus is a folder: the tokenizer, ArrayRecord files of tokens, the counts of every piece, and `manifest.json` with
 checksums of the sources and of the files made from them. Every paragraph is a document, `[CLS] ... [SEP]`, and a
@@ -7,27 +7,17 @@ A corpus is written to a temporary folder and renamed, so it is there whole or n
 is resumed by the next.
 """
 
-import shutil
-import sys
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.manifest import check_manifest, shards_of
-from rembed_keras.data.prepare.beam import BeamWorkers
-from rembed_keras.data.prepare.cleaning import VERDICT_TITLES, VERDICTS, Cleaning
-from rembed_keras.data.prepare.jobs import Workers
-from rembed_keras.data.prepare.preparation import Plan, checksums, make, staging_folder
 from rembed_keras.data.prepare.shards import BLOCK
-from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
@@ -35,7 +25,6 @@ from rembed_keras.errors import UserError
 _begin = attrgetter("begin")
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 OPEN_FILES = 256
-UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on a warning is printed
 
 
 class Corpus:
@@ -158,36 +147,6 @@ class Corpus:
         shares = self._counts[:, known.unk_id] / np.maximum(text, 1)
         return dict(zip(self.languages, shares.tolist(), strict=True))
 
-    def show(self, name: str, seconds: float) -> None:
-        """Prints what was prepared, and warns on stderr of languages that the tokenizer covers badly.
-
-        Args:
-            name: of the corpus, as printed.
-            seconds: how long preparing it took.
-        """
-        console = Console()
-        if self.verdicts:
-            console.print(self._verdicts_table())
-        tokens, size = sum(self.num_tokens.values()), self.tokenizer.vocabulary_size
-        made = f"{tokens:,} tokens in {len(self.languages)} languages, vocabulary of {size:,}"
-        if self.num_held_out:
-            made += f"; {sum(self.num_held_out.values()):,} tokens are held out"
-        console.out(f"{name}: {made}, in {seconds:.0f} s", highlight=False)
-        for language, share in self.unknown_shares.items():
-            if share > UNKNOWN:
-                advice = "use byte fallback, a larger vocabulary, or a tokenizer that covers its characters"
-                sys.stderr.write(f"warning: {share:.1%} of the tokens of {language} are [UNK]: {advice}\n")
-
-    def _verdicts_table(self):
-        table = Table(title="Paragraphs")
-        for column in ("language", *VERDICT_TITLES):
-            table.add_column(column, justify="left" if column == "language" else "right")
-        for language, found in self.verdicts.items():
-            table.add_row(language, *(f"{found[verdict]:,}" for verdict in VERDICTS))
-        table.add_section()
-        table.add_row("all", *(f"{sum(each[name] for each in self.verdicts.values()):,}" for name in VERDICTS))
-        return table
-
     def verify(self) -> None:
         """Reads every file and compares it with its checksum.
 
@@ -206,58 +165,3 @@ class Corpus:
 
 def _damaged(path):
     return UserError(f"{path} is damaged or missing: remove the corpus and prepare it again")
-
-
-def prepare(
-    text_dir: str | Path,
-    out_dir: str | Path,
-    vocabulary_size: int = 8000,
-    tokenizer: str | Path | None = None,
-    byte_fallback: bool = False,
-    normalization: str = "nmt_nfkc",
-    cleaning: Cleaning | None = None,
-    shard_megabytes: float = 64,
-    processes: int | None = None,
-    beam: Sequence[str] | None = None,
-) -> Corpus:
-    """Prepares a corpus from text, or returns the one that was prepared from it already.
-
-    Args:
-        text_dir: folder of `<language>.txt` or `.txt.gz`, UTF-8, one paragraph a line; or another source of text, see
-            `sources.find_source`.
-        out_dir: the corpus's folder.
-        vocabulary_size: V of the tokenizer that is trained.
-        tokenizer: a SentencePiece model to use instead of training one.
-        byte_fallback: whether a trained tokenizer encodes rare characters as bytes, instead of [UNK].
-        normalization: the normalization rule of a trained tokenizer; see `train_tokenizer`.
-        cleaning: normalization and filtering of text before tokenization; none by default.
-        shard_megabytes: megabytes of text per shard; it does not change the tokens.
-        processes: how many worker processes; one per core by default.
-        beam: options of Apache Beam, to run on its workers; see `data.prepare.beam`.
-
-    Raises:
-        UserError: for text, a tokenizer or a folder that cannot be used; nothing is left behind then.
-    """
-    if not isinstance(shard_megabytes, int | float) or shard_megabytes <= 0:
-        raise UserError(f"shard_megabytes is {shard_megabytes!r}; it must be greater than 0")
-    out_dir, cleaning = Path(out_dir), cleaning or Cleaning()
-    settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
-    if normalization != "nmt_nfkc":
-        settings["normalization"] = normalization
-    if tokenizer is not None:
-        settings = {"tokenizer": Tokenizer(tokenizer).sha256}
-    settings |= cleaning.settings()
-    shard_bytes = round(shard_megabytes * 1e6)
-    source = find_source(text_dir, shard_bytes)
-    own = Workers(processes, sum(part.size for part in source.parts))
-    workers = own if beam is None else BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
-    sources = checksums(source, workers)
-    if out_dir.exists() and any(out_dir.iterdir()):
-        found = Corpus(out_dir)
-        if (found.manifest.get("settings"), found.manifest.get("sources")) == (settings, sources):
-            shutil.rmtree(staging_folder(out_dir), ignore_errors=True)  # of a process that was killed after its work
-            return found
-        raise UserError(f"{out_dir} has a corpus of other text or settings: remove it or choose another folder")
-    plan = Plan(source, settings, None if tokenizer is None else Path(tokenizer), cleaning, shard_bytes)
-    make(plan, out_dir, sources, workers)
-    return Corpus(out_dir)

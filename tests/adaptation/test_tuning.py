@@ -147,15 +147,15 @@ def test_steps_move_what_was_asked_for_and_nothing_else(case):
     assert expected - found <= idle
 
 
-def test_the_account_is_what_differs_from_the_shared_encoder(case):
+def test_the_breakdown_is_what_differs_from_the_shared_encoder(case):
     _, model, _, shared = case
     own = [
         weight
         for weight in model.weights
         if weight.path not in shared or not np.array_equal(shared[weight.path], weight.numpy())
     ]
-    account = tuned(model)
-    assert (account.trainable, account.stored, account.total) == (count(own), count(own), count(model.weights))
+    counted = tuned(model)
+    assert (counted.trainable, counted.stored, counted.total) == (count(own), count(own), count(model.weights))
 
 
 def test_what_is_stored_for_a_task_makes_the_model_again(case):

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rembed_keras.data.corpus import prepare
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from tests.original import write_original
 

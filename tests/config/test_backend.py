@@ -1,4 +1,4 @@
-"""What the backend is told before it is imported."""
+"""What is set for the backend before it is imported."""
 
 import os
 import subprocess

@@ -69,8 +69,8 @@ def test_later_files_and_the_command_line_win(load):
 
 
 def test_the_ledger_follows_scopes_and_macros(load):
-    account = config.ledger_of(load())
-    assert account.paper_total - account.paper_kept == 100 * 32
+    breakdown = config.ledger_of(load())
+    assert breakdown.paper_total - breakdown.paper_kept == 100 * 32
     coupled = config.ledger_of(
         load(bindings=["modeling.MaskedLM.coupling=coupled", "modeling.Encoder.input_embedding_dim=32"])
     )

@@ -57,7 +57,7 @@ ENCODER = {
 
 @pytest.fixture
 def parts(tmp_path, monkeypatch):
-    """A package of a stranger's, and what `load` is told of it."""
+    """A package of a stranger's, and the arguments with which `load` admits it."""
     (tmp_path / "strange_parts.py").write_text(PARTS, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     recipe = tmp_path / "strange.gin"

@@ -1,4 +1,4 @@
-"""What several stages refer to is made once a run, and anew in the next."""
+"""What several stages refer to is made once a run, and again in the next."""
 
 import sys
 import types
@@ -91,7 +91,7 @@ def test_a_task_that_is_called_with_something_else_is_another(load):
     assert [task.splits for task in SEEN] == ["all", "few"]
 
 
-def test_what_keras_has_is_made_anew(load):
+def test_what_keras_has_is_made_at_each_use(load):
     config.run(load())
     assert len(DRAWN) == 2 and DRAWN[0] is not DRAWN[1]
 

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from rembed_keras.data.corpus import BLOCK, Corpus, prepare
+from rembed_keras.data.corpus import BLOCK, Corpus
+from rembed_keras.data.prepare.corpora import prepare, show
 from rembed_keras.errors import UserError
 
 
@@ -105,7 +106,7 @@ def test_an_empty_language_is_reported_with_a_given_tokenizer_too(corpus, tmp_pa
 def test_a_full_disk_leaves_nothing(corpus, text_dir, tmp_path):
     command = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
-        "from rembed_keras.data.corpus import prepare; prepare(*sys.argv[1:3], tokenizer=sys.argv[3])"
+        "from rembed_keras.data.prepare.corpora import prepare; prepare(*sys.argv[1:3], tokenizer=sys.argv[3])"
     )
     words = [sys.executable, "-c", command, text_dir, tmp_path / "corpus", corpus.tokenizer.path]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -141,7 +142,7 @@ def test_languages_that_the_tokenizer_covers_badly_are_reported(corpus, tmp_path
     made = prepare(tmp_path / "text", tmp_path / "corpus", tokenizer=corpus.tokenizer.path)
     words = corpus.tokenizer.encode("\u0905 \u0906\u0907 save")
     assert made.unknown_shares == {"en": 0.0, "xx": words.count(corpus.tokenizer.unk_id) / len(words)}
-    made.show("corpus", 1.0)
+    show(made, "corpus", 1.0)
     (warning,) = capsys.readouterr().err.splitlines()
     assert warning.startswith(
         f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use byte fallback"
@@ -166,4 +167,4 @@ def test_a_file_that_the_manifest_leaves_out_is_damaged(corpus, tmp_path):
     del manifest["files"]["counts.npy"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=r"counts\.npy is damaged or missing"):
-        Corpus(folder).show("corpus", 1.0)
+        show(Corpus(folder), "corpus", 1.0)

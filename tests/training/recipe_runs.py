@@ -1,6 +1,6 @@
 """Runs recipes in a process of its own: `python -m tests.training.recipe_runs '[[recipe, binding, ...], ...]'`.
 
-CPU_DEVICES says how many devices TensorFlow sees; JAX is told by XLA_FLAGS.
+CPU_DEVICES says how many devices TensorFlow sees; XLA_FLAGS says it to JAX.
 """
 
 import json

@@ -55,6 +55,23 @@ def signature(path: str) -> Signature | None:
     return _signature(module, node, skip=0) if isinstance(node, ast.FunctionDef) else _constructor(module, node)
 
 
+def called_with(path: str, parameter: str) -> tuple[str, ...]:
+    """The names of what a parameter's value is called with, as far as a protocol of this package annotates it.
+
+    >>> called_with("rembed_keras.training.finetune", "optimizer")
+    ('learning_rate',)
+    >>> called_with("rembed_keras.training.pretrain", "optimizer")
+    ()
+    """
+    known = signature(path)
+    annotation = known.annotations.get(parameter) if known else None
+    found = _definition(f"{known.module}.{annotation.id}") if known and isinstance(annotation, ast.Name) else None
+    if found is None:
+        return ()
+    calls = [each for each in found[1].body if isinstance(each, ast.FunctionDef) and each.name == "__call__"]
+    return tuple(argument.arg for call in calls for argument in call.args.kwonlyargs)
+
+
 def static_method(path: str, name: str) -> str | None:
     """The dotted path of the function that a class of this package, or its base, has as a static method.
 

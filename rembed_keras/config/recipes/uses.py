@@ -4,12 +4,14 @@ A recipe that includes AdamW's file, and then another optimizer's or names one o
 bindings that nothing uses: of AdamW's rates, and of knobs for them. They went with the value that they were bound for.
 So the bindings of a recipe are followed from the stages of its run, through every reference and macro, and through the
 values that were bound earlier too. What only an earlier value used is dropped with it, if it was bound before the value
-was replaced, and in another file: what stands in the same file, or in a later one, is a mistake.
+was replaced, and in another file: what stands in the same file, or in a later one, is a mistake. Nobody meets what
+is bound to an argument that the caller gives, as `finetune` gives its optimizer a learning rate.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from rembed_keras.config.recipes.signatures import called_with
 from rembed_keras.config.recipes.statements import Binding, Key, Macro, Reference, in_macro, items_of
 from rembed_keras.errors import UserError, did_you_mean
 
@@ -36,7 +38,7 @@ class Uses:
             self._versions[binding.bound].append((binding, later.get(binding.bound, NEVER)))
             later[binding.bound] = number
         self._met: dict[Key, set[int]] = defaultdict(set)  # the last replacement on each path to a binding
-        self._followed: set[tuple[str, str, int]] = set()
+        self._followed: set[tuple[str, str, int, tuple[str, ...]]] = set()
         self._follow(root, "", NEVER)
 
     def is_used(self, binding: Binding) -> bool:
@@ -53,18 +55,18 @@ class Uses:
         last = max(self._met[binding.bound], default=NEVER)
         return self._numbers[binding.bound] < last and binding.file != self._history[last].file
 
-    def _follow(self, target, scope, replaced) -> None:
-        """Notes the macros and bindings that a call meets, and those of all that it refers to."""
-        if (target, scope, replaced) in self._followed:
+    def _follow(self, target, scope, replaced, given=()) -> None:
+        """Notes the macros and bindings that a call with some arguments meets, and those of all that it refers to."""
+        if (target, scope, replaced, given) in self._followed:
             return
-        self._followed.add((target, scope, replaced))
+        self._followed.add((target, scope, replaced, given))
         for bound, versions in self._versions.items():
-            if bound[1] != target or not is_within(scope, bound[0]):
+            if bound[1] != target or bound[2] in given or not is_within(scope, bound[0]):
                 continue
             self._met[bound].add(replaced)
             for binding, by in versions:
                 for reference, last in self._references(binding.value, binding, max(by, replaced)):
-                    self._follow(reference.target, reference.scope or scope, last)
+                    self._follow(reference.target, reference.scope or scope, last, called_with(target, bound[2]))
 
     def _references(self, value, user, replaced, trail=()) -> Iterator[tuple[Reference, int]]:
         """Yields the references in a value, also through macros, which are noted."""

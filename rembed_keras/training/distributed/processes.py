@@ -85,7 +85,7 @@ class Processes:
 
     def leave(self) -> None:
         """Ends working together, for a reason that all know: the first process, which keeps the store, waits until no
-        other needs it, as those that find it gone would say that instead of the reason.
+        other needs it, as those that lose it would say that instead of the reason.
         """
         if self.put is None or self.get is None:
             return
@@ -95,14 +95,14 @@ class Processes:
             for index in range(1, self.count):
                 self.get(f"{key}/{index}")
         else:
-            with contextlib.suppress(Exception):  # it may be gone before it could answer
+            with contextlib.suppress(Exception):  # it may be lost before it could answer
                 self.put(f"{key}/{self.index}", "")
 
     @contextlib.contextmanager
     def in_need_of_each_other(self) -> Iterator[None]:
         """A block in which the processes work together.
 
-        What waits for one that is gone usually gets an error from its library. Where that fails it would wait for ever,
+        What waits for one that is lost usually gets an error from its library. Where that fails it would wait for ever,
         so a thread looks too, and ends the process.
 
         Raises:
@@ -113,7 +113,7 @@ class Processes:
         try:
             yield
         except Exception as error:
-            if self.count > 1 and _tells_of_loss(error):
+            if self.count > 1 and _is_of_loss(error):
                 raise PeerLost(LOST) from error
             raise
         finally:
@@ -145,8 +145,8 @@ class Processes:
         return [json.loads(self.get(f"{key}/{index}")) for index in range(self.count)]
 
 
-def _tells_of_loss(error):
-    """Whether a library's error is that of a connection to a process that is gone."""
+def _is_of_loss(error):
+    """Whether a library's error is that of a connection to a process that is lost."""
     library = type(error).__module__.partition(".")[0]
     signs = {"tensorflow": ("UnavailableError", "AbortedError"), "jax": ("Gloo", "UNAVAILABLE"), "jaxlib": ("Gloo",)}
     return any(sign in f"{type(error).__name__}: {error}" for sign in signs.get(library, ()))

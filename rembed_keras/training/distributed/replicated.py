@@ -87,7 +87,7 @@ def workers() -> Processes:
         for job, number in others:
             try:
                 here.check_collective_ops_peer_health(f"/job:{job}/replica:0/task:{number}", timeout_in_ms=10_000)
-            except (tf.errors.UnavailableError, tf.errors.FailedPreconditionError):  # gone; gone and back
+            except (tf.errors.UnavailableError, tf.errors.FailedPreconditionError):  # lost; lost and back
                 return True
             except tf.errors.DeadlineExceededError:  # there, and busy
                 continue

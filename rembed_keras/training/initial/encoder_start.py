@@ -30,7 +30,7 @@ class EncoderStart:
         self._make = encoder
         self._is_announced = False
         given = initial_weights(pretrained)
-        self._run, self._changes = folder, given.changes
+        self._run, self._changes, self._checkpoint = folder, given.changes, given.checkpoint
         self._is_own = given.place is None
         self._is_run = self._is_own and given.task is None
         self.folder = (folder if self._is_own else Path()) / (given.folder or "")
@@ -41,7 +41,7 @@ class EncoderStart:
     def _place(self):
         if self._is_run and not (self.folder / "checkpoints").is_dir():
             raise UserError(f"{self.folder / 'checkpoints'} has no pre-trained encoder: run pretrain first")
-        return places.find(self.folder)
+        return places.find(self.folder, self._checkpoint)
 
     @cached_property
     def _beside(self):
@@ -80,7 +80,8 @@ class EncoderStart:
 
     def announce(self, stage: str) -> None:
         """Prints once where a stage starts, if the recipe names it, and what is changed."""
-        if (not self._is_run or self._changes.record()) and not self._is_announced:
+        is_named = not self._is_run or self._changes.record() or self._checkpoint != "newest"
+        if is_named and not self._is_announced:
             print(f"{stage}: {self._held.said(self._place.name)}", flush=True)
         self._is_announced = True
 
@@ -89,7 +90,7 @@ class EncoderStart:
 
         Args:
             encoder: a fresh `Encoder`.
-            start: "pretrained" for those of the newest checkpoint or of the folder; "scratch" for the ones it has.
+            start: "pretrained" for those of a checkpoint or of the folder; "scratch" for the ones it has.
 
         Raises:
             UserError: if the start is unknown, or there is no encoder or one of another structure.

@@ -1,6 +1,5 @@
 """Places that an encoder can be taken from, and what stands beside it there: its tokenizer, and how it is called."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +11,7 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop import encoder_arguments, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
 from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, trained_in
+from rembed_keras.training.initial.weights import Which
 from rembed_keras.training.loop import checkpoints
 
 PREPARE_ANEW = "set TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
@@ -84,26 +84,25 @@ class Place:
         return Corpus(self.run / "corpus").languages if self.run and (self.run / "corpus").is_dir() else []
 
 
-def find(folder: Path, latest: Callable = checkpoints.latest) -> Place:
+def find(folder: Path, checkpoint: Which = "newest", is_verified: bool = True) -> Place:
     """The encoder that a folder holds: a run, a fine-tuned task or one of its models, a checkpoint, or another's model.
 
     Args:
         folder: the folder.
-        latest: finds the newest checkpoint in the folder of a run's.
+        checkpoint: which one of a run.
+        is_verified: whether the files of the newest are read to compare their checksums.
 
     Raises:
         UserError: if it holds none.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of a model{_suggestion(folder)}")
+    if checkpoint == "best":
+        return _of_checkpoint(_best(folder))
     if (folder / "state.json").is_file():
-        siblings = checkpoints.newest_first(folder.parent)
-        found = next((each for each in siblings if each.path.name == folder.name), None)
-        if found is None:
-            raise UserError(f"checkpoint {folder} is damaged: name another")
-        return _of_checkpoint(found)
+        return _of_checkpoint(_undamaged(folder))
     if (folder / "checkpoints").is_dir():
-        found = latest(folder / "checkpoints")
+        found = (checkpoints.latest if is_verified else _newest)(folder / "checkpoints")
         if found is None:
             raise UserError(f"{folder / 'checkpoints'} has no pre-trained encoder: run pretrain first")
         return _of_checkpoint(found)
@@ -119,13 +118,13 @@ def find(folder: Path, latest: Callable = checkpoints.latest) -> Place:
     raise UserError(f"{folder} is not a run, a fine-tuned task, a keras-hub preset or a Hugging Face model")
 
 
-def arguments_of(folder: Path) -> tuple[dict, str]:
+def arguments_of(folder: Path, checkpoint: Which = "newest") -> tuple[dict, str]:
     """The arguments of the encoder that a folder holds, of which nothing is built, and what it is called.
 
     Raises:
         UserError: if it holds none.
     """
-    place = find(folder, _newest)
+    place = find(folder, checkpoint, is_verified=False)
     try:
         if (place.path / "state.json").exists():
             model = checkpoints.opened(place.path).state["model"]["config"]
@@ -136,6 +135,21 @@ def arguments_of(folder: Path) -> tuple[dict, str]:
         return arguments, place.name
     except (KeyError, TypeError, AttributeError):
         raise UserError(f"{place.path} describes no encoder") from None
+
+
+def _best(folder):
+    found = checkpoints.best(folder / "checkpoints")
+    if found is None:
+        raise UserError(f"{folder} has no best checkpoint, as a run has whose pre-training had keep_best")
+    return found
+
+
+def _undamaged(folder):
+    siblings = checkpoints.newest_first(folder.parent)
+    found = next((each for each in siblings if each.path.name == folder.name), None)
+    if found is None:
+        raise UserError(f"checkpoint {folder} is damaged: name another")
+    return found
 
 
 def _newest(folder):

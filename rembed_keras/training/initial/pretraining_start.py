@@ -79,4 +79,4 @@ def place_of(initial: str | InitialWeights) -> places.Place:
     given = initial_weights(initial)
     if given.place is None:
         raise UserError("training.InitialWeights has no place: pre-training cannot start from its own run")
-    return places.find(Path(given.folder or given.place))
+    return places.find(Path(given.folder or given.place), given.checkpoint)

@@ -8,7 +8,7 @@ the one of the recipe is refused by name: weights that merely have the right sha
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from rembed_keras.modeling.blocks.stack import attention_of, block_of, cut_argum
 from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.sizes import KEEP, Keep
+
+Which: TypeAlias = Literal["newest", "best"]
 
 OTHERS_SHARE = 1e-6  # of a scalar mix that begins as the last layer: what all other states have together
 DEFAULTS = {  # of an encoder's arguments that say what its weights mean
@@ -100,7 +102,7 @@ class InitialWeights:
     A recipe that changes nothing names the place alone, `training.pretrain.initial = "runs/quickstart"`.
 
     Args:
-        place: a run, whose newest checkpoint is taken; the folder of one of its fine-tuned tasks, of which the model is
+        place: a run; the folder of one of its fine-tuned tasks, of which the model is
             taken that `evaluate` chose, with the lowest seed; the folder of one such model or of a checkpoint; a
             keras-hub preset; or a Hugging Face model. The run itself by default, where a stage comes after another.
         task: one of the fine-tuned tasks of the place, by name.
@@ -108,9 +110,10 @@ class InitialWeights:
         keep: which layers stay: "bottom", "top", "alternate" or "symmetric"; see `sizes.layers_to_keep`.
         scalar_mix: whether a scalar mix of all layers is put on the encoder, see `layers.scalar_mix`; the last layer
             begins with all but a millionth of its weight.
+        checkpoint: of a run, the "newest" or the "best", which `keep_best` of `pretrain` has kept.
 
     Raises:
-        UserError: for a number of layers that is none, or an unknown word.
+        UserError: for a number of layers that is none, an unknown word, or the best checkpoint of a fine-tuned task.
 
     Source: Sajjad et al. 2020 for dropped layers; Phang et al. 2018 for tasks to start from.
 
@@ -125,12 +128,20 @@ class InitialWeights:
         num_layers: Count | None = None,
         keep: Keep = "bottom",
         scalar_mix: bool = False,
+        checkpoint: Which = "newest",
     ):
         if num_layers is not None:
             check_counts({"num_layers of InitialWeights": num_layers})
         if keep not in KEEP:
             raise UserError(f"keep of InitialWeights is {shortened(keep)}; it can be one of {', '.join(KEEP)}")
-        self.place, self.task = place, task
+        if checkpoint not in get_args(Which):
+            named = ", ".join(get_args(Which))
+            raise UserError(f"checkpoint of InitialWeights is {shortened(checkpoint)}; it can be one of {named}")
+        if checkpoint == "best" and task is not None:
+            raise UserError(
+                f"checkpoint of InitialWeights is 'best', which a fine-tuned task has not: task is {task!r}"
+            )
+        self.place, self.task, self.checkpoint = place, task, checkpoint
         self.changes = Changes(num_layers, keep, scalar_mix)
 
     @property

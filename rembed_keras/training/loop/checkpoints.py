@@ -218,7 +218,7 @@ def read(variable) -> np.ndarray:
 def read_arrays(variables) -> dict[str, np.ndarray]:
     """Values of variables by their paths."""
     arrays = {variable.path: read(variable) for variable in variables}
-    assert len(arrays) == len(variables), "two variables of one path cannot be told apart in a file"
+    assert len(arrays) == len(variables), "two variables of one path cannot be distinguished in a file"
     return arrays
 
 

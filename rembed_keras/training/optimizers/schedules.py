@@ -1,10 +1,19 @@
 """The learning rate of a run, which rises and falls with its steps."""
 
+from typing import Protocol
+
 import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError
+
+
+class OptimizerOfRate(Protocol):
+    """Makes an optimizer whose learning rate its caller settles, whatever a recipe binds it to."""
+
+    def __call__(self, *, learning_rate: LearningRateSchedule) -> keras.optimizers.Optimizer:
+        """An optimizer of a learning rate."""
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

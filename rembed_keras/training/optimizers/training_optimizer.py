@@ -49,7 +49,7 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         skip_nonfinite: how many steps of the run are skipped because their gradient's norm is not finite; training
             diverged at the next such step.
         multipliers: what the learning rates of some variables are multiplied by, their decay too, by the variables'
-            paths; see `modeling.tuning.learning_rate_multipliers`.
+            paths; see `adaptation.tuning.learning_rate_multipliers`.
         initial_scale: what the loss is multiplied by at first, a power of 2; None does not scale.
         dynamic_growth_steps: steps without an overflow after which that is doubled.
         name: the optimizer's name; the inner optimizer's by default.

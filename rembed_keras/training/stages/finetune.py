@@ -32,7 +32,7 @@ from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
-from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
+from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
@@ -41,7 +41,7 @@ SETTINGS = "settings.json"  # of a task's models: what they have in common, besi
 @together
 def finetune(
     workdir: Workdir,
-    optimizer: Callable,
+    optimizer: OptimizerOfRate,
     task: Task,
     encoder: Callable | None = None,
     pretrained: str | InitialWeights | None = None,

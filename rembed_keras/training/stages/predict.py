@@ -59,7 +59,7 @@ class Answerer:
         self._num_segments = self.model.encoder.get_config()["num_segments"]
 
     def _check(self, path):
-        """Judges whether the task, the tokenizer and the model belong together."""
+        """Checks whether the task, the tokenizer and the model belong together."""
         config, length = self.model.encoder.get_config(), self.sequence_length
         labels = getattr(self.task, "labels", getattr(self.task, "tags", None))
         longest = config["max_sequence_length"] if self.model.encoder.block.has_position_table else LONGEST

@@ -4,8 +4,9 @@ import time
 from typing import Literal
 
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.data.corpus import prepare as prepare_corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
+from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
+from rembed_keras.data.prepare.corpora import show
 from rembed_keras.data.tokenizers.sentence_piece import Normalization, Tokenizer
 from rembed_keras.errors import Count, Rate, Share
 from rembed_keras.training.initial.pretraining_start import place_of
@@ -66,7 +67,7 @@ def prepare(
         shard_megabytes,
         processes,
     )
-    corpus.show("corpus", time.monotonic() - begun)
+    show(corpus, "corpus", time.monotonic() - begun)
 
 
 def _tokenizer(workdir, given, initial):

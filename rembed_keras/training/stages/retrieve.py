@@ -27,7 +27,7 @@ def retrieve(
     sequence_length: Count = 64,
     seed: Seed = 0,
 ) -> None:
-    """Scores how well translations are found, after pre-training and before, beside TF-IDF and chance.
+    """Scores bitext retrieval (precision@1), after pre-training and before, beside TF-IDF and chance.
 
     Args:
         workdir: the run's folder.
@@ -52,12 +52,12 @@ def retrieve(
         for system, model in sentences.items():
             found = precisions(model, text, initial.tokenizer, sequence_length)
             for language in text.languages:
-                scores += _both_ways(text, language, found[language], seed, system)
+                scores += _both_directions(text, language, found[language], seed, system)
         for language in text.languages:
             rows = text.pairs(language)
             ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
-            scores += _both_ways(text, language, hits_at_1(tfidf_similarity(ours, theirs)), None, "tfidf")
-            scores += _both_ways(text, language, (1 / len(rows),) * 2, None, "chance")
+            scores += _both_directions(text, language, hits_at_1(tfidf_similarity(ours, theirs)), None, "tfidf")
+            scores += _both_directions(text, language, (1 / len(rows),) * 2, None, "chance")
         publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot, initial.languages)
 
 
@@ -105,7 +105,7 @@ def trace_retrieval(
     print(f"retrieval against tokens: {workdir.path / 'retrieval.png'}", flush=True)
 
 
-def _both_ways(text, language, found, seed, system):
+def _both_directions(text, language, found, seed, system):
     n = len(text.pairs(language))
-    ways = zip((f"P@1 from {text.pivot}", f"P@1 into {text.pivot}"), found, strict=True)
-    return [Score(f"retrieval/{text.name}", language, metric, value, seed, n, system) for metric, value in ways]
+    directions = zip((f"P@1 from {text.pivot}", f"P@1 into {text.pivot}"), found, strict=True)
+    return [Score(f"retrieval/{text.name}", language, metric, value, seed, n, system) for metric, value in directions]

@@ -60,7 +60,7 @@ def run(
     tasks: Sequence[Task] = (),
     strategy: Strategy = "one_device",
 ) -> None:
-    """Runs stages in turn; on a workdir that was interrupted each goes on where it stopped.
+    """Runs stages one after another; on a workdir that was interrupted each goes on where it stopped.
 
     Args:
         stages: functions that take the `Workdir`.

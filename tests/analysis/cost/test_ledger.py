@@ -72,15 +72,15 @@ def shapes(draw):
 def test_it_counts_what_keras_counts(config):
     keras.backend.clear_session(free_memory=False)
     model = MaskedLM(Encoder(**config["encoder"]), **{key: value for key, value in config.items() if key != "encoder"})
-    account = ledger(model)
+    breakdown = ledger(model)
     kept = model.drop_heads()
-    assert account.kept == kept.count_params()
-    assert account.total == model.count_params()
-    assert account.dropped == account.total - account.kept
-    assert ledger(kept).total == ledger(kept).kept == account.kept
-    assert ledger(config).to_json() == account.to_json()
+    assert breakdown.kept == kept.count_params()
+    assert breakdown.total == model.count_params()
+    assert breakdown.dropped == breakdown.total - breakdown.kept
+    assert ledger(kept).total == ledger(kept).kept == breakdown.kept
+    assert ledger(config).to_json() == breakdown.to_json()
     trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
-    assert account.optimizer_bytes["total"] == 2 * 4 * trained
+    assert breakdown.optimizer_bytes["total"] == 2 * 4 * trained
 
 
 OBJECTIVES = {
@@ -99,11 +99,11 @@ OBJECTIVES = {
 def test_it_counts_other_objectives(name, block):
     make, arguments = OBJECTIVES[name]
     model = make(Encoder(**(SMALL | {"block": block})), **arguments)
-    account = ledger(model)
-    assert account.kept == model.drop_heads().count_params()
-    assert account.total == model.count_params() - sum("seed" in weight.path for weight in model.weights) * 2
+    breakdown = ledger(model)
+    assert breakdown.kept == model.drop_heads().count_params()
+    assert breakdown.total == model.count_params() - sum("seed" in weight.path for weight in model.weights) * 2
     trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
-    assert account.optimizer_bytes["total"] == 2 * 4 * trained
+    assert breakdown.optimizer_bytes["total"] == 2 * 4 * trained
 
 
 def test_the_published_model():
@@ -115,9 +115,9 @@ def test_the_published_model():
         "intermediate_dim": 4608,
         "input_embedding_dim": 256,
     }
-    account = ledger({"encoder": encoder, "output_embedding_dim": 1664})
-    assert (account.kept, account.total) == (575_920_384, 994_591_804)
-    assert account.bytes["kept"] == 4 * 575_920_384
+    breakdown = ledger({"encoder": encoder, "output_embedding_dim": 1664})
+    assert (breakdown.kept, breakdown.total) == (575_920_384, 994_591_804)
+    assert breakdown.bytes["kept"] == 4 * 575_920_384
 
 
 ATTENTIONS = [  # of 20 tokens: in blocks that fill the row or not, and last, where some queries are picked
@@ -178,15 +178,15 @@ def test_flops_are_those_of_the_traced_program(make, changes, arguments):
     positions = np.arange(1, 1 + predictions, dtype="int32")[None]
     x = {"token_ids": rows, "segment_ids": rows * 0, "padding_mask": rows, "mask_positions": positions}
     traced = jax.make_jaxpr(model)(x)
-    account = ledger(model, sequence_length=length, mask_rate=predictions / length)
+    breakdown = ledger(model, sequence_length=length, mask_rate=predictions / length)
     # the pooler is no part of what the loss needs, but is of the encoder's outputs; rounding is to whole FLOPs a token
-    pooler = next(entry.flops for entry in account.entries if entry.name == "pooler") if make is LateMaskedLM else 0
+    pooler = next(entry.flops for entry in breakdown.entries if entry.name == "pooler") if make is LateMaskedLM else 0
     counted = count_products(traced.jaxpr)
-    assert (account.flops["total"] - pooler) * length == pytest.approx(counted, rel=2e-3)
+    assert (breakdown.flops["total"] - pooler) * length == pytest.approx(counted, rel=2e-3)
     if make is not LateMaskedLM:  # whose encoder reads less than it will when it is alone
         kept = model.drop_heads()
         traced = jax.make_jaxpr(kept)({key: x[key] for key in kept.input})
-        assert account.flops["kept"] * length == pytest.approx(count_products(traced.jaxpr), rel=2e-3)
+        assert breakdown.flops["kept"] * length == pytest.approx(count_products(traced.jaxpr), rel=2e-3)
 
 
 @pytest.mark.skipif(keras.config.backend() != "jax", reason="counted in JAX's traces, in the run on JAX")
@@ -227,8 +227,8 @@ def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
 
     traced = jax.make_jaxpr(jax.grad(loss))([variable.value for variable in variables]).jaxpr
     needed, _ = partial_eval.dce_jaxpr(traced, [True] * len(traced.outvars))  # without what nothing reads
-    account = ledger(model, sequence_length=length, mask_rate=predictions / length)
-    assert account.training_flops["total"] * length == pytest.approx(count_products(needed), rel=2e-3)
+    breakdown = ledger(model, sequence_length=length, mask_rate=predictions / length)
+    assert breakdown.training_flops["total"] * length == pytest.approx(count_products(needed), rel=2e-3)
 
 
 @pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX shows what a backward pass holds, in the run on JAX")

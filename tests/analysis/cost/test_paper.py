@@ -75,10 +75,10 @@ def test_every_row_of_the_papers_tables(capsys):
     follows = {}
     lines = [f"{'table, row':<24}{'paper PT':>9}{'ours':>9}{'diff.':>7}{'paper FT':>10}{'ours':>9}{'diff.':>7}"]
     for name, config, *paper in ROWS:
-        account = ledger(config)
-        ours = [account.paper_total / 1e6, account.paper_kept / 1e6]
+        breakdown = ledger(config)
+        ours = [breakdown.paper_total / 1e6, breakdown.paper_kept / 1e6]
         if name == "14 RemBERT":  # the released model, with its pooler and its whole head
-            ours = [account.total / 1e6, account.kept / 1e6]
+            ours = [breakdown.total / 1e6, breakdown.kept / 1e6]
         follows[name] = all(their in (int(our), round(our)) for their, our in zip(paper, ours, strict=True))
         cells = "".join(
             f"{their:>{width}}{our:>9.2f}{our - their:>+7.2f}"
@@ -103,8 +103,8 @@ SHARES = {
 @pytest.mark.parametrize("name", SHARES)
 def test_the_share_of_embeddings(name):
     config, millions, share = SHARES[name]
-    account = ledger(config)
-    table = next(entry.parameters for entry in account.entries if entry.name == "input embedding")
+    breakdown = ledger(config)
+    table = next(entry.parameters for entry in breakdown.entries if entry.name == "input embedding")
     assert round(table / 1e6) == millions
     if share is not None:  # of the models whose size does not follow, the share does not either
-        assert round(100 * table / account.paper_total) == share
+        assert round(100 * table / breakdown.paper_total) == share

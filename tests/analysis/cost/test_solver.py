@@ -67,7 +67,7 @@ def test_a_latency_is_a_bound_on_flops(block):
         ({"kept": 278_000_000, "aspect": (9000.0, 9001.0)}, "no depth and width have an aspect of 9000..9001"),
     ],
 )
-def test_what_cannot_be_had_is_told_with_the_nearest_that_can(arguments, message):
+def test_what_cannot_be_reached_is_reported_with_the_nearest_that_can(arguments, message):
     with pytest.raises(UserError, match=message):
         solver.solve(vocabulary_size=250_002, **arguments)
 

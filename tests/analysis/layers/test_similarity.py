@@ -54,8 +54,8 @@ def test_the_same_features_have_similarity_1_whatever_their_rotation_factor_and_
     expected = linear_cka(FIRST, SECOND, unbiased)
     assert linear_cka(FIRST @ rotation, SECOND @ others, unbiased) == pytest.approx(expected, rel=1e-10)
     assert linear_cka(SECOND, FIRST, unbiased) == pytest.approx(expected, rel=1e-12)
-    stretched = FIRST * [1, 5, 1, 1]  # any other linear map changes it
-    assert abs(linear_cka(stretched, SECOND, unbiased) - expected) > 0.01
+    scaled = FIRST * [1, 5, 1, 1]  # any other linear map changes it
+    assert abs(linear_cka(scaled, SECOND, unbiased) - expected) > 0.01
 
 
 def test_some_of_the_orthonormal_features_have_the_root_of_their_share():

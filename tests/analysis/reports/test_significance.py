@@ -131,8 +131,8 @@ def test_t_is_that_of_scipy():
     assert (found.low, found.high) == pytest.approx(tuple(other.confidence_interval()))
     in_languages = np.stack([ours - theirs + 0.01, ours - theirs - 0.01], axis=1)  # [K, 2], of the same mean
     assert paired_t(in_languages).p == pytest.approx(found.p)
-    for nothing_to_judge_by in ([0.02], [0.02, 0.02, 0.02]):
-        assert math.isnan(paired_t(nothing_to_judge_by).p)
+    for too_few in ([0.02], [0.02, 0.02, 0.02]):
+        assert math.isnan(paired_t(too_few).p)
 
 
 @pytest.mark.parametrize("k", [3, 8, 12])

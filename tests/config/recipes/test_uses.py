@@ -70,6 +70,11 @@ STRICT = {
         [LION, "LEARNING_RATE=0.1"],
         "command line: nothing uses LEARNING_RATE: training",
     ),
+    "beside what replaces, of an optimizer that gets its rates from fine-tuning": (
+        'include "recipes/quickstart.gin"\n',
+        [LION, "LEARNING_RATE=0.1"],
+        r"nothing uses LEARNING_RATE: training\.pretrain\.optimizer is @keras\.optimizers\.Lion \(command line\)",
+    ),
     "before what replaces": (
         OPTIONS,
         ["WARMUP_STEPS=3", LION],
@@ -108,8 +113,8 @@ def test_what_is_bound_in_vain_is_reported_still(load, what):
 
 
 def test_what_another_stage_uses_stays(load):
-    recipe = load('include "recipes/quickstart.gin"\n', LION)
-    assert not dropped(recipe)  # fine-tuning has AdamW too
+    recipe = load('include "recipes/quickstart.gin"\n', LION)  # fine-tuning has AdamW too, at rates of its own
+    assert dropped(recipe) == DECAY | {"training.AdamW.learning_rate", "LEARNING_RATE", "WARMUP_STEPS"}
     assert recipe.configuration()["training.AdamW.beta_2"] == 0.98
 
 

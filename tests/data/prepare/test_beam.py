@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rembed_keras.data.corpus import prepare
 from rembed_keras.data.prepare.beam import all_but_first
 from rembed_keras.data.prepare.cleaning import VERDICTS, Cleaning
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
 
 ROOT = Path(__file__).parents[3]

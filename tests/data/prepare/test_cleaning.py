@@ -5,9 +5,9 @@ import unicodedata
 import numpy as np
 import pytest
 
-from rembed_keras.data.corpus import prepare
 from rembed_keras.data.prepare import survey
 from rembed_keras.data.prepare.cleaning import SHINGLE, Cleaning, band_keys, bands, foreign, knows
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
 
 pytest.importorskip("rensa", reason="needs the extra: pip install 'rembed-keras[clean]'")

@@ -10,10 +10,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rembed_keras.data.corpus import Corpus, prepare
+from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.data.prepare import jobs
 from rembed_keras.data.prepare.cleaning import Cleaning
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
 from tests.data.prepare.test_prepare import SHARD, digests
 

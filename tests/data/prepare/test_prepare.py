@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rembed_keras.data.corpus import Corpus, prepare
+from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.prepare import jobs
 from rembed_keras.data.prepare.cleaning import Cleaning
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.data.prepare.preparation import staging_folder
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 SHARD = 0.008  # megabytes
 PREPARE = (
     "import sys; from rembed_keras.data.prepare import jobs; jobs.LEAST = 10_000\n"
-    "from rembed_keras.data.corpus import prepare\n"
+    "from rembed_keras.data.prepare.corpora import prepare\n"
     "from rembed_keras.data.prepare.cleaning import Cleaning\n"
     "settings = {'tokenizer': sys.argv[3], 'cleaning': Cleaning(held_out=float(sys.argv[4])), 'processes': 2}\n"
     f"prepare(*sys.argv[1:3], shard_megabytes={SHARD}, **settings)"

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from rembed_keras.data.corpus import prepare
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.errors import UserError
 

@@ -68,7 +68,7 @@ def test_logits_are_float32_under_bfloat16():
         (4, {"segment_ids": 2}, "segment id 2 has no row in the segment table: num_segments is 2"),
     ],
 )
-def test_ids_without_a_row_are_told(length, changes, message):
+def test_ids_without_a_row_are_reported(length, changes, message):
     inputs = make_inputs([[([1] * length, [0] * length)]], length)
     for key, value in changes.items():
         inputs[key][0, 2] = value
@@ -76,7 +76,7 @@ def test_ids_without_a_row_are_told(length, changes, message):
         make_encoder()(inputs)
 
 
-def test_a_document_that_is_too_long_is_told_in_a_compiled_step():
+def test_a_document_that_is_too_long_is_reported_in_a_compiled_step():
     model = make_encoder()
     model.compile(jit_compile=False)
     half = ([1] * 8, [0] * 8)

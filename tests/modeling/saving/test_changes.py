@@ -174,7 +174,7 @@ def test_quantized_models_are_saved(name, tmp_path):
 def test_lora_on_quantized_matrices_is_saved(tmp_path):
     model = tuned_and_quantized(Adapters(3), Lora(2, per_head=True))
     weights_are_equal(model, through_a_checkpoint(model, tmp_path))
-    folded = through_keras(model, tmp_path)  # which quantizes anew what LoRA was folded into
+    folded = through_keras(model, tmp_path)  # which quantizes again what LoRA was folded into
     plain = through_a_checkpoint(model, tmp_path)
     for weight in plain.weights:
         if weight.name == "lora_kernel_b":

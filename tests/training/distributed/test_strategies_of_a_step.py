@@ -82,7 +82,7 @@ def test_two_replicas_with_unequal_counts_take_the_step_of_one_device(one_device
 
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="JAX takes batches as they are")
 def test_no_thread_tunes_a_dataset():
-    """TensorFlow's waits for up to a minute when it is told to end, about once in ten runs."""
+    """TensorFlow's waits for up to a minute when it is asked to end, about once in ten runs."""
     dataset = place("one_device", batch_size=4).feed([make_batch()])
     assert dataset.options().autotune.enabled is False
     keras.tree.map_structure(np.testing.assert_array_equal, next(dataset.as_numpy_iterator()), make_batch())
@@ -156,7 +156,7 @@ WORKERS = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
         json.dumps({"cluster": WORKERS | {"ps": ["127.0.0.1:3"]}, "task": {"type": "worker", "index": 0}}),
     ],
 )
-def test_workers_that_are_not_told_of_each_other_say_how(said, monkeypatch):
+def test_workers_without_each_others_addresses_ask_for_tf_config(said, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if said is not None:
         monkeypatch.setenv("TF_CONFIG", said)
@@ -180,24 +180,24 @@ class Store:
     """The keys and values of processes that are threads here; it ends with the first of them."""
 
     def __init__(self):
-        self.told, self.changed = {}, threading.Condition()
+        self.values, self.changed = {}, threading.Condition()
         self.has_ended = False
 
     def put(self, key, value):
         with self.changed:
-            assert key not in self.told
-            self.told[key] = value
+            assert key not in self.values
+            self.values[key] = value
             self.changed.notify_all()
 
     def get(self, key):
         with self.changed:
-            assert self.changed.wait_for(lambda: key in self.told, timeout=20)
+            assert self.changed.wait_for(lambda: key in self.values, timeout=20)
         time.sleep(0.1)  # an answer is on its way for a while
         assert not self.has_ended
-        return self.told[key]
+        return self.values[key]
 
 
-def test_what_the_chief_does_is_done_once_and_its_mistakes_are_everybodys():
+def test_what_the_chief_does_is_done_once_and_its_mistakes_reach_every_process():
     store, done = Store(), []
 
     def fail():
@@ -217,7 +217,7 @@ def test_what_the_chief_does_is_done_once_and_its_mistakes_are_everybodys():
     assert done == [0]
 
 
-def test_processes_that_see_different_folders_are_told_to_share_one(tmp_path):
+def test_processes_that_see_different_folders_are_asked_to_share_one(tmp_path):
     store = Store()
 
     def work(index):

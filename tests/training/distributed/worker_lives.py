@@ -29,7 +29,7 @@ def worker(arguments, addresses, index):
     return command("run", *arguments, TF_CONFIG=tf_config(addresses, index))
 
 
-def wait_until_told(words, said, workers):
+def wait_until_said(words, said, workers):
     """Waits until each of some files has the words; all workers live meanwhile."""
     while not all(file.exists() and words in file.read_text(errors="replace") for file in said):
         there = [file.read_text(errors="replace") for file in said if file.exists()]
@@ -43,7 +43,7 @@ def live(arguments, folder, number, hurt=None):
     said = [folder / f"life{number}_worker{index}.txt" for index in range(2)]
     workers = [start(worker(arguments, addresses, index), said[index]) for index in range(2)]
     if hurt is not None:
-        wait_until_told("tokens/s", said[:1], workers)
+        wait_until_said("tokens/s", said[:1], workers)
         for signal_ in hurt:
             os.kill(workers[1], signal_)
     return [finish(process, within=300.0) for process in workers]
@@ -70,7 +70,7 @@ def lose_chief(folder):
     addresses = addresses_of_two()
     said = [folder / f"waiting_worker{index}.txt" for index in range(2)]
     workers = [start(wait(addresses, index), said[index]) for index in range(2)]
-    wait_until_told("joined", said, workers)
+    wait_until_said("joined", said, workers)
     os.kill(workers[0], signal.SIGKILL)
     return [finish(process, within=300.0) for process in workers]
 

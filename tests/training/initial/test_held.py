@@ -258,7 +258,12 @@ def test_a_place_that_holds_no_encoder_is_named(tmp_path):
     for record in ({"num_layers": "x"}, {"keep": "some"}, {"scalar_mix": 1}):
         with pytest.raises(UserError, match="describes no changes"):
             Changes.of(record)
-    for arguments in ({"num_layers": 0}, {"keep": "middle"}):
+    for arguments in (
+        {"num_layers": 0},
+        {"keep": "middle"},
+        {"checkpoint": "last"},
+        {"checkpoint": "best", "task": "a"},
+    ):
         with pytest.raises(UserError, match="InitialWeights is"):
             training.InitialWeights("x", **arguments)
     with pytest.raises(UserError, match="needs an encoder"):

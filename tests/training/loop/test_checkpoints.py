@@ -67,7 +67,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm):
     assert len(said) == 1 and f"checkpoint {newest} is passed over" in said[0]
 
 
-def test_where_all_are_damaged_nothing_begins_anew(tmp_path):
+def test_where_all_are_damaged_training_does_not_start_from_scratch(tmp_path):
     assert checkpoints.latest(tmp_path) is None
     (save(tmp_path, 1) / "encoder.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match="has no checkpoint that is whole: bring one back, or remove the folder"):

@@ -48,7 +48,7 @@ def files_of(folder):
 
 
 class Prescribed:
-    """Brings a value that is prescribed for each evaluation in turn."""
+    """Brings a value that is prescribed for one evaluation after another."""
 
     values: dict[int, float] = {}
 

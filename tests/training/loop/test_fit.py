@@ -134,8 +134,8 @@ def test_a_step_that_diverges_is_kept_and_can_be_taken_again(corpus, tmp_path):
         np.testing.assert_array_equal(batch["w"], weights)
         for key, value in x.items():
             np.testing.assert_array_equal(batch[f"x/{key}"], value)
-    told = replay(kept)
-    assert not math.isfinite(told["gradient_norm"])
+    replayed = replay(kept)
+    assert not math.isfinite(replayed["gradient_norm"])
     with np.load(kept / "batch.npz") as batch:  # and without what is wrong with it, it is a step like others
         arrays = dict(batch)
     arrays["x/token_ids"][1, 0] = 2

@@ -1,4 +1,4 @@
-"""The user's callbacks: their place among ours, and what a kill leaves of them."""
+"""The user's callbacks: their place among ours, and their state after a kill."""
 
 import keras
 import pytest

@@ -18,7 +18,7 @@ def test_a_log_is_rewound_to_a_step_of_one_run(tmp_path):
     for each in rows:
         log.append(each)
     with open(log.path, "a") as file:
-        file.write('{"stage": "pretrain", "run": "pret')  # what a kill leaves
+        file.write('{"stage": "pretrain", "run": "pret')  # as a process that was killed leaves it
     assert log.rows() == rows
     assert log.rewind("pretrain", 1) == rows[:1]
     assert log.rows() == [rows[0], rows[2]]
@@ -32,18 +32,18 @@ def test_numbers_come_back_to_the_bit(tmp_path):
     assert log.rows()[0]["loss"] == value
 
 
-def test_curves_that_cannot_be_drawn_are_told_with_their_place(tmp_path):
+def test_curves_that_cannot_be_drawn_are_reported_with_their_place(tmp_path):
     workdir = Workdir(tmp_path)
     board = workdir.board("pretrain", [])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))  # as on a disk that is full
     try:
-        with pytest.raises(OSError, match="File too large") as told:
+        with pytest.raises(OSError, match="File too large") as caught:
             board.draw(row("pretrain", 1) | {f"value {number}": 1.0 for number in range(1000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         workdir.close()
-    assert (told.value.strerror, told.value.filename) == ("File too large", str(tmp_path / "tensorboard/pretrain"))
+    assert (caught.value.strerror, caught.value.filename) == ("File too large", str(tmp_path / "tensorboard/pretrain"))
 
 
 def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):

@@ -61,20 +61,20 @@ def test_an_overflow_costs_a_step_and_half_the_scale_and_divergence_is_what_is_l
     inner = AdamW(0.1, weight_decay=0.2)
     optimizer = TrainingOptimizer(inner, skip_nonfinite=1, initial_scale=4.0, dynamic_growth_steps=2)
     optimizer.build(variables)
-    told = []
+    counters = []
 
     def step(value):
         before = read(variables)[0]
         optimizer.apply([keras.ops.convert_to_tensor(np.full(3, value, "float32"))])
         names = ("iterations", "skipped_steps", "diverged_step", "dynamic_scale")
-        told.append([*(number(getattr(optimizer, name)) for name in names), (read(variables)[0] != before).all()])
+        counters.append([*(number(getattr(optimizer, name)) for name in names), (read(variables)[0] != before).all()])
 
     for value in (np.inf, 2.0, 2.0, 2.0, np.nan, np.inf, np.inf, 1.0, np.nan, 1.0):
         step(value)
-    assert told == [
+    assert counters == [
         [1, 0, 0, 2, False],  # overflows
         [2, 0, 0, 2, True],
-        [3, 0, 0, 4, True],  # the second in turn that went well
+        [3, 0, 0, 4, True],  # the second in a row that went well
         [4, 0, 0, 4, True],
         [5, 0, 0, 2, False],
         [6, 0, 0, 1, False],
@@ -110,7 +110,7 @@ def run(folder, corpus, dtype=None, steps=12):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(ON_JAX, reason="JAX has no attention in float16 on a CPU, which is told: see below")
+@pytest.mark.skipif(ON_JAX, reason="JAX has no attention in float16 on a CPU, which is reported: see below")
 @pytest.mark.usefixtures("half_precision", "without_graphs")
 @pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_run_in_float16_learns_as_one_in_float32_and_goes_on_where_it_stopped(corpus, tmp_path):

@@ -60,7 +60,7 @@ def test_clipping_at_nothing_is_a_mistake():
         TrainingOptimizer(AdamW(), clip_norm=0)
 
 
-def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_all():
+def test_a_non_finite_gradient_changes_nothing_and_one_too_many_freezes_all():
     values = [np.array([1.0, -0.0, -2.0], "float32"), np.array([0.5], "float32")]
     gradient = [keras.ops.convert_to_tensor(np.full(value.shape, 0.1, "float32")) for value in values]
     bad = [keras.ops.convert_to_tensor(np.array([0.1, np.inf, 0.1], "float32")), gradient[1]]
@@ -72,7 +72,7 @@ def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_a
         assert len(own) == 4
         return [np.asarray(keras.ops.convert_to_numpy(variable.value)).tobytes() for variable in (*variables, *own)]
 
-    def told():
+    def counters():
         names = ("iterations", "skipped_steps", "diverged_step")
         return [int(keras.ops.convert_to_numpy(getattr(optimizer, name).value)) for name in names]
 
@@ -80,14 +80,14 @@ def test_a_gradient_that_is_no_number_changes_nothing_and_one_too_many_freezes_a
     optimizer.apply(bad)
     first = state()
     assert first[:2] == [value.tobytes() for value in values]  # the sign of zero too
-    assert told() == [1, 1, 0]
+    assert counters() == [1, 1, 0]
     optimizer.apply(gradient)
     moved = state()
-    assert all(ours != theirs for ours, theirs in zip(moved[:2], first[:2], strict=True)) and told() == [2, 1, 0]
+    assert all(ours != theirs for ours, theirs in zip(moved[:2], first[:2], strict=True)) and counters() == [2, 1, 0]
     optimizer.apply(bad)
-    assert state() == moved and told() == [3, 2, 3]
+    assert state() == moved and counters() == [3, 2, 3]
     optimizer.apply(gradient)  # a step that is taken after training diverged
-    assert state() == moved and told() == [4, 2, 3]
+    assert state() == moved and counters() == [4, 2, 3]
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, True])

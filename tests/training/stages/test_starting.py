@@ -230,6 +230,30 @@ def test_a_task_starts_from_another_of_the_run_and_that_from_a_third(workdir, tm
     shutil.move(tmp_path / "moved", workdir.path)
 
 
+def test_a_task_starts_from_the_best_checkpoint(workdir, corpus, tmp_path, capsys):
+    best = InitialWeights(checkpoint="best")
+    with pytest.raises(UserError, match="run has no best checkpoint, as a run has whose pre-training had keep_best"):
+        tune_on(workdir, [HeadOnly()], classify("none"), pretrained=best)
+    newest = pretrain(tmp_path / "newer", corpus, seed=4)
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(newest).items()}
+    state = {"running": []} | restoring.state_of(newest)
+    checkpoints.save(workdir.path / "checkpoints", 9, parts, state, keep=1, best=7)
+    expected = checkpoints.opened(workdir.path / "checkpoints/step-00000007").arrays("encoder")
+    for name, pretrained in (("own", best), ("other", InitialWeights(str(workdir.path), checkpoint="best"))):
+        path = tune_on(workdir, [HeadOnly()], classify(name), pretrained=pretrained)
+        assert f"finetune/{name}: starts from {workdir.path} step 7\n" in capsys.readouterr().out
+        for key, value in weights(path).items():
+            assert key.startswith("head/") or np.array_equal(value, expected[key]), key
+        evaluate(workdir, classify(name), **(MODELS | {"starts": ("pretrained",), "pretrained": pretrained}))
+    with pytest.raises(UserError, match="finetuned/own has no best checkpoint"):
+        tune_on(
+            workdir,
+            [],
+            classify("third"),
+            pretrained=InitialWeights(f"{workdir.path}/finetuned/own", checkpoint="best"),
+        )
+
+
 def test_a_task_is_asked_for_by_a_name_that_is_there(workdir):
     tune_on(workdir, [], classify("first"))
     with pytest.raises(UserError, match=r"finetuned/firs is not a folder of a model; did you mean first\?"):

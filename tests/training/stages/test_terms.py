@@ -101,7 +101,7 @@ def test_fine_tuning_has_terms_and_a_teacher_that_outlives_a_failure(corpus, tea
 def test_a_teacher_of_another_tokenizer_or_place_is_refused(corpus, teacher, text_dir, tmp_path):
     with pytest.raises(UserError, match="is not a folder of a model"):
         run(tmp_path / "run", corpus, [MiniLM(Teacher(str(tmp_path / "none")))])
-    from rembed_keras.data.corpus import prepare
+    from rembed_keras.data.prepare.corpora import prepare
 
     other = prepare(text_dir, tmp_path / "other", vocabulary_size=800)
     with pytest.raises(UserError, match=r"was trained with the tokenizer .*: a teacher reads what the student reads"):
