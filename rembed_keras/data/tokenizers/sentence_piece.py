@@ -118,6 +118,11 @@ class Tokenizer:
             return 1
         return len(self._model.id_to_piece(token_id).replace(SPACE, " ").encode("utf-8"))
 
+    def is_word(self, token_id: int) -> bool:
+        """Whether a piece can be a word by itself: a space and three letters or more."""
+        piece = self._model.id_to_piece(token_id)
+        return piece[0] == SPACE and len(piece) > 3 and piece[1:].isalpha()
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without special pieces."""
         return self._model.encode(text)
