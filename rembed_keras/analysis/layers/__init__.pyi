@@ -1,3 +1,4 @@
+from .arms import panels_by_arm as panels_by_arm
 from .figure import Panel as Panel
 from .figure import draw_layers as draw_layers
 from .probing import LinearProbe as LinearProbe

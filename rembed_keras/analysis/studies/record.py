@@ -58,6 +58,11 @@ def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str,
             {"arm": run.arm, "run_seed": run.seed} | row for run in finished for row in read_scores(run.folder)
         ],
         "curves": [{"arm": run.arm, "seed": run.seed, "points": _curve(run)} for run in finished],
+        "layers": [
+            {"arm": run.arm, "seed": run.seed, "known": read_json(run.folder / "layers.json")}
+            for run in finished
+            if (run.folder / "layers.json").exists()
+        ],
         "verdicts": [verdict.to_json() for verdict in derive(study.hypotheses, scores, study.alpha)],
     }
 
