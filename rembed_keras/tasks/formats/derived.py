@@ -36,7 +36,7 @@ def capitalization(text: ParallelText, train_language: str = "en") -> Splits:
                 tags = tuple("capital" if word[0].isupper() else "small" for word in words[1:])
                 yield number, Tagged(str(number), tuple(word.lower() for word in words[1:]), tags)
 
-    return _splits(text, train_language, tag, is_kept=lambda found: any("capital" in each.tags for _, each in found))
+    return _splits(text, train_language, tag, lambda found: any("capital" in _labels(each) for _, each in found))
 
 
 def frequency_bands(text: ParallelText, train_language: str = "en") -> Splits:

@@ -108,7 +108,7 @@ def write_layers(workdir: Workdir, known: Mapping[str, Mapping]) -> None:
     """Replaces entries of `layers.json`, and leaves the others."""
     path = workdir.path / "layers.json"
     there = read_json(path) if path.exists() else {}
-    write_atomically(path, json.dumps(there | known, indent=1) + "\n")
+    write_atomically(path, json.dumps(there | {**known}, indent=1) + "\n")
 
 
 def show_layers(known: Mapping[str, Mapping]) -> None:
