@@ -1,4 +1,5 @@
 from .formats.datasets import labelled_dataset as labelled_dataset
+from .formats.derived import balanced_accuracy as balanced_accuracy
 from .formats.derived import capitalization as capitalization
 from .formats.derived import frequency_bands as frequency_bands
 from .formats.derived import scripts as scripts

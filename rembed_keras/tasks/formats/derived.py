@@ -90,6 +90,23 @@ def sentence_lengths(text: ParallelText, train_language: str = "en") -> Splits:
     return _splits(text, train_language, label)
 
 
+def balanced_accuracy(labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]) -> float:
+    """The mean over tags of the share of words with the tag that got it: 1 / K for any one of K tags, however frequent.
+
+    Args:
+        labels: tags of each sentence.
+        predictions: tags of each sentence.
+
+    >>> balanced_accuracy([["small", "small"], ["small", "capital"]], [["small", "small"], ["small", "small"]])
+    0.5
+    """
+    hits, words = Counter[str](), Counter[str]()
+    for ours, theirs in zip(labels, predictions, strict=True):
+        words.update(ours)
+        hits.update(tag for tag, other in zip(ours, theirs, strict=True) if tag == other)
+    return sum(hits[tag] / count for tag, count in words.items()) / len(words)
+
+
 def _splits(
     text: ParallelText,
     train_language: str,

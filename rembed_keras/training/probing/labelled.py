@@ -12,12 +12,14 @@ from rembed_keras.tasks.kinds.tagging import Tagging
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training.probing.features import measure_layers
 
+BALANCED = "balanced_accuracy"  # name of a metric
+
 
 class LabelledProbing:
     """One task, encoded once for all encoders.
 
     Args:
-        task: a `Classification` or `Tagging`.
+        task: a `Classification` or `Tagging`; labels weigh the same if its first metric is "balanced_accuracy".
         initial: where its encoders came from.
         sequence_length: S.
         batch_size: B, rows at once.
@@ -26,6 +28,7 @@ class LabelledProbing:
 
     def __init__(self, task: Classification | Tagging, initial, sequence_length: int, batch_size: int, seed: int):
         self.task, self._batch_size, self._seed = task, batch_size, seed
+        self._is_balanced = task.metric_names[0] == BALANCED  # fitted for what is scored
 
         def encode(examples):
             return task.encode(examples, initial.tokenizer, sequence_length, initial.num_segments)
@@ -42,7 +45,7 @@ class LabelledProbing:
             labels = _labels(self._validation)
             chosen_by = [(each, labels) for each in self._features(encoder, self._validation)]
         probes = [
-            fit_probe(each, _labels(self._train), validation, inverse_strengths)
+            fit_probe(each, _labels(self._train), validation, inverse_strengths, self._is_balanced)
             for each, validation in zip(train, chosen_by, strict=True)
         ]
         scores = []

@@ -17,9 +17,8 @@ COUNTED = 1_000_000  # tokens of text that co-occurrences are counted in, at mos
 class WordProbing:
     """Words of the corpus, and how similar they are by the words around them.
 
-    Words are the pieces that are whole words by themselves: the most frequent of a language that begin a word, are three
-    letters or more, and are read FEWEST times. A contextual vector is the mean of a word's states where it is a whole
-    word.
+    Words are pieces that are whole words: the most frequent of a language that begin a word, are three letters or more,
+    and are read FEWEST times. A contextual vector is the mean of a word's states where it is a whole word.
 
     Args:
         corpus: the prepared corpus.

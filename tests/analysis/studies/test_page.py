@@ -166,7 +166,7 @@ def test_chromium_shows_the_page_without_a_request_or_an_error(record, tmp_path,
         [*words, f"file://{tmp_path}/frame.html"], capture_output=True, text=True, timeout=120, check=True
     )
     said = json.loads(re.search(r'<p id="said">(.*?)</p>', done.stdout)[1])
-    assert said["width"] <= width and said["scripts"] == 0 and said["drawings"] == 4
+    assert said["width"] <= width and said["scripts"] == 0 and said["drawings"] == 5
     assert said["letters"] > 9  # pixels
     assert not said["requests"]
     assert "CONSOLE" not in done.stderr
