@@ -32,7 +32,8 @@ def name_of(recipe):
 def write_labelled(folder):
     folder.mkdir()
     for part in ("train.en", "dev.en", "test.en", "test.de"):
-        (folder / f"{part}.tsv").write_text("text\tlabel\nopen the door\ta\nclose it\tb\n", encoding="utf-8")
+        rows = "open the door\ta\nclose it\tb\n" * (2 if part == "train.en" else 1)
+        (folder / f"{part}.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
 
 
 def write_own(folder):
@@ -52,11 +53,15 @@ def write_sections(folder, recipe):
 def write_bundled(folder, recipe):
     """A folder for each table and each parallel text that a recipe names."""
     write_labelled(folder / "task")
-    (folder / "parallel").mkdir()
-    for language in ("de", "en"):
-        (folder / "parallel" / f"{language}.txt").write_text(f"{language} one\n{language} two\n", encoding="utf-8")
-    ends = {"tasks.labelled_folder.folder": folder / "task", "tasks.ParallelText.folder": folder / "parallel"}
-    there = [(key, path) for key in recipe.configuration() for end, path in ends.items() if key.endswith(end)]
+    there = []
+    for key in recipe.configuration():
+        if key.endswith("tasks.labelled_folder.folder"):
+            there.append((key, folder / "task"))
+        elif key.endswith("tasks.ParallelText.folder"):
+            there.append((key, folder / "parallel" / key.partition("/")[0]))
+            there[-1][1].mkdir(parents=True)
+            for language in ("de", "en"):
+                (there[-1][1] / f"{language}.txt").write_text(f"{language} one\n{language} two\n", encoding="utf-8")
     small = {"TASK_DIR": folder / "task", "KEPT_LAYERS": 1, "FINETUNE_EXAMPLES": None}
     bound = {key: path for key, path in there if recipe.configuration()[key] != "%TASK_DIR"}
     return bound | {key: value for key, value in small.items() if key in recipe.knobs()}
@@ -84,6 +89,11 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
     assert (run / "finished.json").exists()
     if recipe.stem == "own_files":
         assert {score["language"] for score in json.loads((run / "scores.json").read_text())} == {"de", "en"}
+        return
+    if recipe.stem == "layers":
+        assert (run / "layers.png").exists()
+        tasks = {score["task"].split("/")[1] for score in json.loads((run / "scores.json").read_text())}
+        assert tasks == {"sections", "intents", "libreoffice", "wesnoth", "gnome", "udhr"}
         return
     if suite in ("finetune", "methods"):
         report = (run / "report/report.md").read_text()

@@ -57,7 +57,8 @@ def small(text_dir, corpus, held_out_corpus, pretrained, tmp_path):
     for name in ("help", "udhr"):
         (tmp_path / name).mkdir()
         for language in ("de", "en"):
-            (tmp_path / name / f"{language}.txt").write_text(f"{language} one\n{language} two\n")
+            lines = [f"{language} The line {i} {'Ωμέγα ' * 6 * (i % 2)}\n" for i in range(12)]  # for all derived tasks
+            (tmp_path / name / f"{language}.txt").write_text("".join(lines), encoding="utf-8")
     paths = {
         "training.prepare.text_dir": text_dir,
         "tasks.labelled_folder.folder": tmp_path / "task",

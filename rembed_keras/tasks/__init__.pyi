@@ -1,4 +1,9 @@
 from .formats.datasets import labelled_dataset as labelled_dataset
+from .formats.derived import balanced_accuracy as balanced_accuracy
+from .formats.derived import capitalization as capitalization
+from .formats.derived import frequency_bands as frequency_bands
+from .formats.derived import scripts as scripts
+from .formats.derived import sentence_lengths as sentence_lengths
 from .formats.files import labelled_files as labelled_files
 from .formats.files import labelled_folder as labelled_folder
 from .formats.files import question_files as question_files

@@ -1,6 +1,13 @@
+from .arms import panels_by_arm as panels_by_arm
+from .figure import Panel as Panel
 from .figure import draw_layers as draw_layers
 from .probing import LinearProbe as LinearProbe
 from .probing import fit_probe as fit_probe
 from .similarity import linear_cka as linear_cka
+from .tokens import mean_of_inner_tokens as mean_of_inner_tokens
 from .tokens import mean_of_tokens as mean_of_tokens
+from .tokens import states_of as states_of
 from .tokens import token_cosines as token_cosines
+from .words import context_counts as context_counts
+from .words import ppmi as ppmi
+from .words import similarity_correlation as similarity_correlation

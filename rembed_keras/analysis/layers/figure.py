@@ -1,47 +1,79 @@
-"""The figure of a run's layers: a score at each depth, of several systems, beside what needs no encoder."""
+"""The figure of layers: what is measured at each depth, of several systems, beside what needs no encoder."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rembed_keras.analysis.reports.score_plots import COLOURS
 
 STYLES = ("-", "--", "-.", ":")
+ACROSS = 3  # panels side by side
 
 
-def draw_layers(
-    path: Path,
-    systems: Mapping[str, Mapping[str, Sequence[float]]],
-    baselines: Mapping[str, Mapping[str, float]],
-    y: str,
-) -> None:
-    """Draws scores by layer into a PNG file: a color for each system, a line style for each group of languages.
+class Panel(NamedTuple):
+    """One measure by layer.
+
+    Attributes:
+        title: what is measured.
+        curves: by system and by group of languages, a value for each layer, from the embeddings on; None for a layer
+            that has none.
+        levels: by system and by group, the value of one without an encoder; a grey line.
+    """
+
+    title: str
+    curves: Mapping[str, Mapping[str, Sequence[float | None]]]
+    levels: Mapping[str, Mapping[str, float]] = {}
+
+
+def draw_layers(path: Path, panels: Sequence[Panel]) -> None:
+    """Draws panels into a PNG file: a color for each system, a line style for each group of languages.
 
     Args:
         path: the file, which is written atomically; its folder is made.
-        systems: by system and by group of languages, a score from 0 to 1 for each layer, from the embeddings on.
-        baselines: by system and by group of languages, the score of one without an encoder; a grey line.
-        y: label of the vertical axis; numbers there are percentages.
+        panels: one or more; a system has the same color in all.
     """
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
     from matplotlib.ticker import MaxNLocator
 
-    groups = dict.fromkeys(group for scores in (*systems.values(), *baselines.values()) for group in scores)
-    styles = {group: STYLES[index % len(STYLES)] for index, group in enumerate(groups)}
-    figure = Figure(figsize=(8.5, 4.5), layout="constrained")
-    axes = figure.add_subplot(xlabel="layer (0: embeddings)", ylabel=y)
-    for index, (system, curves) in enumerate(systems.items()):
-        for group, values in curves.items():
-            color, heights = COLOURS[index % len(COLOURS)], [100 * value for value in values]
-            axes.plot(heights, styles[group], marker="o", color=color, label=f"{system}, {group}")
-    for index, (system, levels) in enumerate(baselines.items()):
-        for group, value in levels.items():
-            color = str(0.35 + 0.3 * (index % 2))
-            axes.axhline(100 * value, linestyle=styles[group], color=color, label=f"{system}, {group}")
-    axes.set_ylim(0, 100)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    systems = dict.fromkeys(system for panel in panels for system in panel.curves)
+    color = {system: COLOURS[index % len(COLOURS)] for index, system in enumerate(systems)}
+    across = min(ACROSS, len(panels))
+    down = math.ceil(len(panels) / across)
+    figure = Figure(figsize=(4.3 * across, 3.4 * down + 0.4), layout="constrained")
+    places = figure.subplots(down, across, squeeze=False).flat
+    for axes, panel in zip(places, panels, strict=False):
+        _draw(axes, panel, color)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in [*places][len(panels) :]:
+        axes.set_visible(False)
+    if len(systems) > 1:
+        from matplotlib.lines import Line2D
+
+        keys = [Line2D([], [], color=color[system], marker="o", label=system) for system in systems]
+        figure.legend(handles=keys, loc="outside upper center", ncols=len(keys), frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     writing = path.with_name(f".{path.stem}.writing.png")
     figure.savefig(writing, dpi=150)
     writing.replace(path)
+
+
+def _draw(axes, panel, color):
+    """One panel; its legend says what its styles and grey lines are, the figure's what its colors are."""
+    groups = dict.fromkeys(group for each in (*panel.curves.values(), *panel.levels.values()) for group in each)
+    styles = {group: STYLES[index % len(STYLES)] for index, group in enumerate(groups)}
+    for system, curves in panel.curves.items():
+        for group, values in curves.items():
+            heights = [math.nan if value is None else value for value in values]
+            axes.plot(heights, styles[group], marker="o", markersize=4, color=color[system])
+    for index, (system, levels) in enumerate(panel.levels.items()):
+        for group, value in levels.items():
+            shade = str(0.35 + 0.3 * (index % 2))
+            axes.axhline(value, linestyle=styles[group], color=shade, label=f"{system}, {group}" if group else system)
+    for group in groups if len(groups) > 1 else ():
+        axes.plot([], [], styles[group], color="black", label=group)
+    axes.set_title(panel.title, fontsize="medium")
+    axes.set_xlabel("layer (0: embeddings)")
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="x-small", framealpha=0.7)

@@ -18,7 +18,8 @@ class LinearProbe:
 
     Attributes:
         inverse_strength: the C that was chosen, of scikit-learn's `LogisticRegression`.
-        validation_accuracy: its accuracy on the validation examples; None without.
+        validation_accuracy: its accuracy on the validation examples, the mean over labels if they weigh the same; None
+            without validation examples.
         pipeline: the scikit-learn pipeline.
     """
 
@@ -31,9 +32,12 @@ class LinearProbe:
         values = self.pipeline.decision_function(np.asarray(features, np.float64))
         return np.stack([-values / 2, values / 2], axis=1) if values.ndim == 1 else values
 
-    def accuracy(self, features: np.ndarray, labels: np.ndarray) -> float:
-        """The share of rows [N, D] whose label, int [N], has the highest logit."""
-        return float(np.mean(self.logits(features).argmax(axis=1) == labels))
+    def accuracy(self, features: np.ndarray, labels: np.ndarray, balanced: bool = False) -> float:
+        """The share of rows [N, D] whose label, int [N], has the highest logit; or the mean of each label's share."""
+        hits = self.logits(features).argmax(axis=1) == labels
+        if balanced:
+            return float(np.mean([hits[labels == label].mean() for label in np.unique(labels)]))
+        return float(np.mean(hits))
 
 
 def fit_probe(
@@ -41,6 +45,7 @@ def fit_probe(
     labels: np.ndarray,
     validation: tuple[np.ndarray, np.ndarray] | None = None,
     inverse_strengths: Sequence[Rate] = INVERSE_STRENGTHS,
+    balanced: bool = False,
 ) -> LinearProbe:
     """Fits a linear probe; of several strengths of L2 regularization the best on validation examples, or the strongest
     of equals.
@@ -50,6 +55,7 @@ def fit_probe(
         labels: int [N], each of 0 to K - 1 at least once.
         validation: features [M, D] and labels [M] of the same language; needed to choose among several strengths.
         inverse_strengths: values of C to try.
+        balanced: whether all labels weigh the same, however many rows have them.
 
     Raises:
         UserError: for several strengths and no validation examples, or a strength that is not positive.
@@ -67,8 +73,8 @@ def fit_probe(
         raise ValueError(f"labels of a probe must be 0 to K - 1, each at least once; they are {known.tolist()}")
     probes = []
     for strength in sorted(inverse_strengths):
-        fitted = LinearProbe(strength, None, _fitted(features, labels, strength))
-        accuracy = None if validation is None else fitted.accuracy(*validation)
+        fitted = LinearProbe(strength, None, _fitted(features, labels, strength, balanced))
+        accuracy = None if validation is None else fitted.accuracy(*validation, balanced)
         probes.append(replace(fitted, validation_accuracy=accuracy))
     return max(probes, key=lambda probe: probe.validation_accuracy or 0.0)  # the first of equals
 
@@ -85,12 +91,12 @@ def check_strengths(inverse_strengths: Sequence[Rate], has_validation: bool) -> 
         raise UserError("a probe has several inverse_strengths and no validation examples to choose by: name one")
 
 
-def _fitted(features, labels, strength):
+def _fitted(features, labels, strength, balanced):
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     from threadpoolctl import threadpool_limits
 
-    regression = LogisticRegression(C=strength, max_iter=MOST_ITERATIONS)
+    regression = LogisticRegression(C=strength, max_iter=MOST_ITERATIONS, class_weight="balanced" if balanced else None)
     with threadpool_limits(1):  # products this small are many times slower on several threads that wait for a core
         return make_pipeline(StandardScaler(), regression).fit(np.asarray(features, np.float64), labels)

@@ -1,7 +1,7 @@
-"""The tokens of a sentence at one layer: their mean, and how alike they are.
+"""The tokens of a sentence at one layer: their mean, some of them, and how alike they are.
 
 As depth grows the states of a sentence's tokens tend to the same vector; that is over-smoothing, and the mean cosine
-of its tokens shows it. All tokens that are not padding count, [CLS] and [SEP] too.
+of its tokens shows it. All tokens that are not padding count, [CLS] and [SEP] too, but where it says otherwise.
 """
 
 import numpy as np
@@ -23,6 +23,38 @@ def mean_of_tokens(states: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
     inside, size = _inside(states, padding_mask)
     # [N, S, D] -> [N, D]
     return np.einsum("nsd,ns->nd", np.asarray(states, np.float64), inside) / np.maximum(size, 1)[:, None]
+
+
+def mean_of_inner_tokens(states: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:
+    """The mean hidden state of each sentence's tokens without the first and the last, which are [CLS] and [SEP].
+
+    Args:
+        states: as in `mean_of_tokens`.
+        padding_mask: as in `mean_of_tokens`, with all padding at the end.
+
+    Returns:
+        float64 [N, D]; 0 for a row without a token between.
+
+    >>> mean_of_inner_tokens(np.array([[[1.0], [3.0], [9.0], [7.0]]]), np.array([[1, 1, 1, 0]]))
+    array([[3.]])
+    """
+    inside, _ = _inside(states, padding_mask)
+    inner = np.zeros_like(inside)
+    inner[:, 1:-1] = inside[:, 2:]  # a token that another follows, and that is not the first
+    return mean_of_tokens(states, inner)
+
+
+def states_of(states: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The hidden states of some tokens of all sentences, one after another.
+
+    Args:
+        states: float [N, S, D].
+        chosen: int or bool [N, S], not 0 for T tokens.
+
+    Returns:
+        [T, D].
+    """
+    return np.asarray(states)[np.asarray(chosen) != 0]
 
 
 def token_cosines(states: np.ndarray, padding_mask: np.ndarray) -> np.ndarray:

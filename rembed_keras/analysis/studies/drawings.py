@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from rembed_keras.analysis.layers.figure import Panel
 from rembed_keras.analysis.reports.score_plots import COLOURS
 from rembed_keras.analysis.reports.significance import Comparison
 from rembed_keras.analysis.studies.report import number
@@ -58,6 +59,36 @@ def curves(found: Sequence[Mapping], arms: Sequence[str]) -> str:
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour[each["arm"]]}" stroke-width="1.5"/>')
     parts.append(_text(WIDTH - RIGHT, height - 28, "step", "end"))
     return _svg("Logged losses of each run by step", height + 4, parts)
+
+
+def layers(panel: Panel, arms: Sequence[str]) -> str:
+    """A measure by layer, in each arm's colour; pretrained solid, others dashed, baselines grey.
+
+    Args:
+        panel: curves by arm and system.
+        arms: names, in the order of their colours.
+    """
+    lines = [
+        (arm, system, [(layer, value) for layer, value in enumerate(values) if value is not None])
+        for arm, each in panel.curves.items()
+        for system, values in each.items()
+    ]
+    levels = [(name, value) for name, each in panel.levels.items() for value in each.values()]
+    heights = [value for _, _, points in lines for _, value in points] + [value for _, value in levels]
+    last = max((layer for _, _, points in lines for layer, _ in points), default=0)
+    if not heights:
+        return ""
+    bottom, colour = 176, colours(arms)
+    x, y = _Scale(0, max(last, 1), LEFT, WIDTH - RIGHT, range(last + 1)), _scale(heights, bottom, 12)
+    parts = [*_axis_below(x, 8, bottom), *_axis_left(y)]
+    for name, value in levels:
+        parts.append(_line(LEFT, y.at(value), WIDTH - RIGHT, y.at(value), "#888"))
+        parts.append(_text(WIDTH - RIGHT, y.at(value) - 3, name, "end"))
+    for arm, system, points in lines:
+        path = " ".join(f"{x.at(layer):.1f},{y.at(value):.1f}" for layer, value in points)
+        dashed = "" if system == "pretrained" else ' stroke-dasharray="5 3"'
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour[arm]}" stroke-width="1.5"{dashed}/>')
+    return _svg(panel.title, bottom + 24, parts)
 
 
 def dots(overall: Comparison | None, languages: Mapping[str, Comparison], smallest: float) -> str:

@@ -1,8 +1,12 @@
-"""The figure of a study, a PNG file for slides and READMEs: losses by step, and the effect of each hypothesis."""
+"""The figures of a study, PNG files for slides and READMEs.
+
+One has losses by step and the effect of each hypothesis; the other what each layer knows, if the runs measured it.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from rembed_keras.analysis.layers import draw_layers, panels_by_arm
 from rembed_keras.analysis.studies.drawings import colours
 from rembed_keras.analysis.studies.verdicts import TOO_CLOSE
 
@@ -34,6 +38,22 @@ def draw_study(path: Path, record: Mapping) -> None:
     writing = path.with_name(f".{path.stem}.writing.png")
     figure.savefig(writing, dpi=150)
     writing.replace(path)
+
+
+def draw_arms(path: Path, record: Mapping) -> bool:
+    """Draws what the layers of each arm know, if its runs measured that.
+
+    Args:
+        path: the file, which is written atomically.
+        record: what `study.json` says.
+
+    Returns:
+        Whether there was anything to draw.
+    """
+    panels = panels_by_arm(record)
+    if panels:
+        draw_layers(path, panels)
+    return bool(panels)
 
 
 def _draw_effect(axes, hypothesis, verdict):

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from html import escape
 
+from rembed_keras.analysis.layers import panels_by_arm
 from rembed_keras.analysis.reports.significance import Comparison
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.drawings import breakdown, colours, curves, dots
+from rembed_keras.analysis.studies.drawings import breakdown, colours, curves, dots, layers
 from rembed_keras.analysis.studies.report import ABOUT, failures, number, scores_table, verdicts_table
 from rembed_keras.analysis.studies.verdicts import CONTRADICTED, SUPPORTED, by_language
 
@@ -29,6 +30,8 @@ small { color: #555 }
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 BELOW = "Below: differences with intervals over seeds, cut at the edges; dashed the smallest effect worth seeing."
 
+LAYERS = "By layer, from 0, the embeddings. Solid: pretrained; dashed: fine-tuned; grey: encoder-free baselines."
+
 
 def page(record: Mapping, title: str) -> str:
     """The page of a study.
@@ -47,6 +50,7 @@ def page(record: Mapping, title: str) -> str:
         f"<h2>Scores</h2>{_table(scores_table(record))}",
         f"<h2>Parameters</h2>{breakdown(record['arms'])}",
         _curves(record),
+        _layers(record),
         f"<h2>All verdicts</h2>{_table(verdicts_table(record))}<p><small>{escape(ABOUT)}</small></p>"
         if record["hypotheses"]
         else "",
@@ -88,10 +92,27 @@ def _verdicts(record):
 def _curves(record):
     names = [arm["name"] for arm in record["arms"]]
     drawn = curves(record["curves"], names)
+    return f"<h2>Loss</h2>{_key(names)}{drawn}" if drawn else ""
+
+
+def _layers(record):
+    names = [arm["name"] for arm in record["arms"]]
+    cards = [
+        f'<div class="card"><h3>{escape(panel.title)}</h3>{layers(panel, names)}</div>'
+        for panel in panels_by_arm(record)
+    ]
+    return (
+        f'<h2>Layers</h2>{_key(names)}<p><small>{LAYERS}</small></p><div class="cards">{"".join(cards)}</div>'
+        if cards
+        else ""
+    )
+
+
+def _key(names):
     keys = (
         f'<span><i style="background:{colour}"></i> {escape(name)}</span>' for name, colour in colours(names).items()
     )
-    return f'<h2>Loss</h2><p class="key">{"".join(keys)}</p>{drawn}' if drawn else ""
+    return f'<p class="key">{"".join(keys)}</p>'
 
 
 def _table(table: Table) -> str:

@@ -62,6 +62,14 @@ def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str,
             *kept["run_scores"],
         ],
         "curves": [{"arm": run.arm, "seed": run.seed, "points": _curve(run)} for run in finished] + kept["curves"],
+        "layers": [
+            *(
+                {"arm": run.arm, "seed": run.seed, "known": read_json(run.folder / "layers.json")}
+                for run in finished
+                if (run.folder / "layers.json").exists()
+            ),
+            *kept["layers"],
+        ],
         "verdicts": [verdict.to_json() for verdict in derive(study.hypotheses, scores, study.alpha)],
     }
 
@@ -133,7 +141,7 @@ def missing(plan: Plan, record: Mapping) -> list[str]:
 
 def _kept(plan: Plan, measures: Sequence[Mapping]) -> dict[str, Any]:
     """What was recorded of runs whose folders are gone; not of measures that were defined otherwise."""
-    kept = plan.kept or {"runs": [], "scores": [], "run_scores": [], "curves": [], "measures": []}
+    kept = plan.kept or {"runs": [], "scores": [], "run_scores": [], "curves": [], "layers": [], "measures": []}
     gone = {(run.arm, run.seed): run.name for run in plan.runs if run.is_recorded and not run.has_ended}
     same = {each["name"] for each in json.loads(json.dumps(measures)) if each in kept["measures"]}
     return {
@@ -141,6 +149,7 @@ def _kept(plan: Plan, measures: Sequence[Mapping]) -> dict[str, Any]:
         "scores": [row for row in kept["scores"] if (row["arm"], row["seed"]) in gone and row["measure"] in same],
         "run_scores": [row for row in kept["run_scores"] if (row["arm"], row["run_seed"]) in gone],
         "curves": [row for row in kept["curves"] if (row["arm"], row["seed"]) in gone],
+        "layers": [row for row in kept["layers"] if (row["arm"], row["seed"]) in gone],
     }
 
 

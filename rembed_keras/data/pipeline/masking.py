@@ -5,6 +5,8 @@ Every row gets the same number of predicted positions, so that shapes never chan
 section 3.1; whole-word masking as in BERT's later release.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
@@ -56,6 +58,79 @@ def mask_rows(
         "mask_ids": np.where(real, labels, 0).astype(np.int32),
         "mask_weights": real.astype(np.float32),
     }
+
+
+class WordPasses(NamedTuple):
+    """Rows in which words are masked, so that over all of them every token of text is predicted once.
+
+    Attributes:
+        rows: int64 [M], the row of the text that each is of.
+        masked: as `mask_rows` gives it, of M rows. Slots of tokens that are masked and not predicted have weight 0.
+    """
+
+    rows: np.ndarray
+    masked: dict[str, np.ndarray]
+
+
+def mask_every_word(tokens: np.ndarray, num_predictions: int, tokenizer: Tokenizer) -> WordPasses:
+    """Masks whole words, and predicts their pieces from left to right.
+
+    A row is read several times. Each time other words are masked, together at most P tokens and far apart; of a word of
+    several pieces each is predicted in a pass of its own, with the pieces before it seen and those after it masked, so
+    that the losses of its pieces add up to that of the word. A word of more than P pieces is cut. Nothing is random.
+
+    Args:
+        tokens: int [B, S].
+        num_predictions: P.
+        tokenizer: says which pieces are text and which begin a word; [UNK] is neither masked nor predicted.
+
+    Source: Kauf and Ivanova 2023, "A better way to do masked language model scoring", PLL-word-l2r.
+    """
+    rows, spans = [], []  # of each pass, the positions that are masked, and which are predicted
+    for row, own in enumerate(tokens):
+        for words in _folds(_word_spans(own, tokenizer), num_predictions):
+            for nth in range(max(map(len, words))):
+                rest = [word[nth:] for word in words if len(word) > nth]
+                rows.append(row)
+                spans.append((sorted(place for word in rest for place in word), {word[0] for word in rest}))
+    number = np.array(rows, np.int64)
+    inputs = tokens[number].astype(np.int32)
+    shape = (len(rows), num_predictions)
+    positions, ids, weights = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+    for each, (row, (places, predicted)) in enumerate(zip(rows, spans, strict=True)):
+        inputs[each, places] = tokenizer.mask_id
+        positions[each, : len(places)] = places
+        ids[each, : len(places)] = tokens[row, places]
+        weights[each, : len(places)] = [place in predicted for place in places]
+    masked = {"token_ids": inputs, "mask_positions": positions, "mask_ids": ids, "mask_weights": weights}
+    return WordPasses(number, masked)
+
+
+def _word_spans(tokens, tokenizer):
+    """The positions of each word of a row [S]."""
+    words: list[list[int]] = []
+    is_inside = False
+    for place, token in enumerate(tokens.tolist()):
+        is_text = not tokenizer.is_special[token] and token != tokenizer.unk_id
+        if is_text and (tokenizer.starts_word[token] or not is_inside):
+            words.append([])
+        if is_text:
+            words[-1].append(place)
+        is_inside = is_text
+    return words
+
+
+def _folds(words, size):
+    """Words in groups of at most so many tokens, neighbors in different groups."""
+    parts = [word[begin : begin + size] for word in words for begin in range(0, len(word), size)]
+    folds: list[list[list[int]]] = [[] for _ in range(-(-sum(map(len, parts)) // size))]
+    for number, part in enumerate(parts):
+        order = [*range(number % len(folds), len(folds)), *range(number % len(folds))]
+        room = [fold for fold in order if sum(map(len, folds[fold])) + len(part) <= size]
+        if not room:
+            folds.append([])
+        folds[room[0] if room else -1].append(part)
+    return [fold for fold in folds if fold]
 
 
 def _words(tokens, is_text, num_predictions, rng, tokenizer):

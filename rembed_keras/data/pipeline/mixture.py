@@ -98,12 +98,25 @@ class Mixture:
         """Rows of text that no step trains on, and their masks, by the seed: the same whenever they are asked for.
 
         Args:
+            rows: how many in all; see `held_out_rows`.
+
+        Returns:
+            As `__getitem__`, with as many rows as there are, masked at the last rate of a schedule.
+        """
+        languages, tokens = self.held_out_rows(rows)
+        rng = np.random.default_rng((self.seed, *b"held out"))
+        return self._batch(languages, tokens, self._counts[-1][1], rng)
+
+    def held_out_rows(self, rows: Count) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of text that no step trains on, before any masking.
+
+        Args:
             rows: how many in all, which languages share by their weights. Each has one at least, rounded up, and no
                 more than whole rows are held out of it, so there may be more or fewer.
 
         Returns:
-            As `__getitem__`, with as many rows as there are, masked at the last rate of a schedule, language by
-            language; none of a language of which no whole row is held out.
+            Language ids int64 [N] and tokens int32 [N, S], language by language; none of a language of which no whole
+            row is held out.
         """
         languages, tokens = [], []
         for i, (language, weight) in enumerate(zip(self.languages, self.weights, strict=True)):
@@ -111,18 +124,26 @@ class Mixture:
             for row in range(min(math.ceil(weight * rows), there)):
                 languages.append(i)
                 tokens.append(self.corpus.held_out(language, row * self.sequence_length, self.sequence_length))
-        rng = np.random.default_rng((self.seed, *b"held out"))
-        shape = (len(tokens), self.sequence_length)
-        return self._batch(np.array(languages, np.int64), np.reshape(tokens, shape), self._counts[-1][1], rng)
+        return np.array(languages, np.int64), np.reshape(np.array(tokens, np.int32), (-1, self.sequence_length))
 
     def _batch(self, languages, tokens, count, rng):
         """Rows [B, S] of languages [B] as a batch, with so many masked tokens a row."""
-        tokenizer = self.corpus.tokenizer
-        masked = mask_rows(tokens, count, rng, tokenizer, self.whole_word)
-        empty = ((0, 0), (0, self.num_predictions - count))
+        return self.batch_of(languages, tokens, mask_rows(tokens, count, rng, self.corpus.tokenizer, self.whole_word))
+
+    def batch_of(
+        self, languages: np.ndarray, tokens: np.ndarray, masked: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """A batch, as `__getitem__` gives it, of rows that are masked already.
+
+        Args:
+            languages: ids, int [B].
+            tokens: int [B, S], before masking.
+            masked: as `masking.mask_rows` gives it, with P slots or fewer.
+        """
+        empty = ((0, 0), (0, self.num_predictions - masked["mask_positions"].shape[1]))
         slots = (masked[name] for name in ("mask_positions", "mask_ids", "mask_weights"))
         positions, ids, weights = (np.pad(slot, empty) for slot in slots) if empty[1][1] else slots
-        begins = tokens == tokenizer.cls_id
+        begins = tokens == self.corpus.tokenizer.cls_id
         begins[:, 0] = True  # a row may begin in the middle of a document
         x = {
             "token_ids": masked["token_ids"],

@@ -103,6 +103,26 @@ class Tokenizer:
         first = piece[0]
         return first == SPACE or not first.isalnum() or unicodedata.name(first, "").startswith(UNSPACED)
 
+    @cached_property
+    def num_bytes(self) -> np.ndarray:
+        """UTF-8 bytes of normalized text that a piece stands for, a space before a word among them, int64 [V].
+
+        0 for special pieces and for [UNK], of which nobody knows.
+        """
+        return np.array([self._num_bytes(i) for i in range(self.vocabulary_size)], np.int64)
+
+    def _num_bytes(self, token_id):
+        if self.is_special[token_id] or token_id == self.unk_id:
+            return 0
+        if self._model.is_byte(token_id):
+            return 1
+        return len(self._model.id_to_piece(token_id).replace(SPACE, " ").encode("utf-8"))
+
+    def is_word(self, token_id: int) -> bool:
+        """Whether a piece can be a word by itself: a space and three letters or more."""
+        piece = self._model.id_to_piece(token_id)
+        return piece[0] == SPACE and len(piece) > 3 and piece[1:].isalpha()
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without special pieces."""
         return self._model.encode(text)

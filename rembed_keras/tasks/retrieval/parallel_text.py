@@ -116,6 +116,47 @@ def precisions(
     return found
 
 
+def cosines(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """Cosine similarity [N, N] of vectors that are centered per language, as for `precision_at_1`.
+
+    Args:
+        queries: float [N, D], row i a translation of row i of the candidates.
+        candidates: float [N, D].
+    """
+    sides = []
+    for vectors in (queries, candidates):
+        centered = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
+        lengths = np.linalg.norm(centered, axis=1, keepdims=True)
+        sides.append(centered / np.where(lengths == 0, 1, lengths))
+    return sides[0] @ sides[1].T
+
+
+def csls(similarity: np.ndarray, neighbors: int = 10) -> np.ndarray:
+    """Cross-domain similarity local scaling: similarities less how near a row and a column are to all others.
+
+    A sentence that is near to everything, a hub, is nobody's translation.
+
+    Args:
+        similarity: cosines [N, M].
+        neighbors: k, how many nearest neighbors a mean is of; fewer if there are not as many.
+
+    Returns:
+        [N, M]: twice the cosine, less the mean cosines of both to their k nearest neighbors.
+
+    Source: Conneau et al. 2018, "Word translation without parallel data", section 2.3.
+
+    >>> csls(np.array([[0.9, 0.85], [0.95, 0.1]]), neighbors=1).argmax(axis=1)
+    array([1, 0])
+    """
+    rows, columns = (_mean_of_largest(side, neighbors) for side in (similarity, similarity.T))
+    return 2 * similarity - rows[:, None] - columns[None]
+
+
+def _mean_of_largest(matrix, count):
+    count = min(count, matrix.shape[1])
+    return np.partition(matrix, -count, axis=1)[:, -count:].mean(axis=1)
+
+
 def hits_at_1(similarity: np.ndarray) -> tuple[float, float]:
     """Share of rows, and of columns, of a similarity [N, N] whose diagonal is largest; a tie counts as its expected
     value under random choice."""

@@ -1,2 +1,3 @@
 from .bitext_retrieval import BitextRetrieval as BitextRetrieval
+from .bits_per_byte import BitsPerByte as BitsPerByte
 from .held_out_loss import HeldOutLoss as HeldOutLoss

@@ -221,9 +221,9 @@ class PeriodicEvaluation(keras.callbacks.Callback):
 
 
 def _shown(row):
-    """What the progress line says of a row: scalars that are not of a language or another part."""
-    own = {name: value for name, value in row.items() if isinstance(value, float) and name.count("/") < 2}
-    own = {name: value for name, value in own.items() if not name.startswith("loss/")}
+    """What the progress line says of a row: scalars that are not part of another one, as loss/de is of loss."""
+    own = {name: value for name, value in row.items() if isinstance(value, float)}
+    own = {name: value for name, value in own.items() if name.rpartition("/")[0] not in row}
     ordered = sorted(own, key=lambda name: name != "loss")
     return f"evaluation: {', '.join(f'{name} {own[name]:.3f}' for name in ordered)}"
 

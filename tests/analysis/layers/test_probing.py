@@ -66,3 +66,17 @@ def test_what_cannot_be_fitted_is_refused():
             fit_probe(features, labels, None, strengths)
     with pytest.raises(ValueError, match="0 to K - 1"):
         fit_probe(features, labels * 2, None, (1.0,))
+
+
+def test_balanced_labels_weigh_the_same_however_rare_they_are():
+    """Overlapping classes, one nine times as frequent: the plain probe gives the rare one away."""
+    labels = (RANDOM.random(3000) < 0.1).astype(int)
+    features = RANDOM.normal(size=(3000, 1)) + labels[:, None]
+    shares = {}
+    for balanced in (False, True):
+        probe = fit_probe(features, labels, None, (1.0,), balanced)
+        hits = probe.logits(features).argmax(axis=1) == labels
+        shares[balanced] = [hits[labels == label].mean() for label in (0, 1)]
+        assert probe.accuracy(features, labels, balanced=True) == pytest.approx(np.mean(shares[balanced]))
+    assert shares[False][1] < 0.1
+    assert shares[True] == pytest.approx([0.69, 0.69], abs=0.07)  # Gaussians a unit apart, cut halfway: Phi(1/2)

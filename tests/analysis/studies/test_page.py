@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from rembed_keras.analysis.layers import Panel
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.drawings import LEFT, RIGHT, WIDTH, breakdown, curves, dots
+from rembed_keras.analysis.studies.drawings import LEFT, RIGHT, WIDTH, breakdown, curves, dots, layers
 from rembed_keras.analysis.studies.page import page
 from rembed_keras.analysis.studies.verdicts import by_language, derive
 
@@ -40,6 +41,11 @@ def record():
         "arms": [{"name": "wide & deep", "kept": 300, "dropped": 700}, {"name": "one", "kept": 300, "dropped": 0}],
         "runs": [{"name": "s0", "state": "finished"}, {"name": "s1", "state": "failed", "failure": "<b>"}],
         "curves": [{"arm": "one", "seed": 0, "points": [[0, 8.0], [10, 6.0], [20, 5.0]]}],
+        "run_scores": [
+            {"arm": "wide & deep", "task": f"probe/topics/layer{layer}", "metric": "accuracy", "system": "pretrained",
+             "language": "de", "value": 0.2 * layer}
+            for layer in range(3)
+        ],
     }  # fmt: skip
 
 
@@ -77,9 +83,21 @@ def test_the_page_is_whole_and_says_what_was_found(record):
         "too close to call",
         "s1 failed: <b>",
         "1 of 2 runs",
+        "probe/topics, accuracy, %",
     ):
         assert said in text, said
     assert "wide & deep: 300 kept, 700 dropped" in text
+
+
+def test_a_measure_by_layer_is_at_its_place():
+    panel = Panel("found", {"one": {"pretrained": [10.0, None, 30.0]}}, {"majority": {"": 20.0}})
+    (line,) = shapes(layers(panel, ["one"]), "polyline")
+    (left, low), (right, high) = ([float(each) for each in pair.split(",")] for pair in line["points"].split())
+    assert (left, right) == (LEFT, WIDTH - RIGHT) and low > high
+    assert any(
+        float(each["y1"]) == pytest.approx((low + high) / 2, abs=0.1) for each in shapes(layers(panel, ["one"]), "line")
+    )
+    assert layers(Panel("nothing", {}), ["one"]) == ""
 
 
 def test_the_page_asks_for_nothing(record):
@@ -148,7 +166,7 @@ def test_chromium_shows_the_page_without_a_request_or_an_error(record, tmp_path,
         [*words, f"file://{tmp_path}/frame.html"], capture_output=True, text=True, timeout=120, check=True
     )
     said = json.loads(re.search(r'<p id="said">(.*?)</p>', done.stdout)[1])
-    assert said["width"] <= width and said["scripts"] == 0 and said["drawings"] == 4
+    assert said["width"] <= width and said["scripts"] == 0 and said["drawings"] == 5
     assert said["letters"] > 9  # pixels
     assert not said["requests"]
     assert "CONSOLE" not in done.stderr

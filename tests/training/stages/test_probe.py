@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from rembed_keras.analysis.layers import fit_probe, mean_of_tokens, token_cosines
+from rembed_keras.analysis.layers import token_cosines
 from rembed_keras.analysis.reports.results import read_run
+from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.blocks import PreNorm
-from rembed_keras.tasks import Candidates, Classification
-from rembed_keras.tasks.kinds.encoding import encode
-from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.tasks import Candidates, Classification, ParallelText, Tagging
+from rembed_keras.tasks.kinds.examples import Labelled, Splits, Tagged
 from rembed_keras.training import probe
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
-from rembed_keras.training.stages.probe import measure_layers
+from rembed_keras.training.probing.features import measure_layers
 
 LAYERS, SEED = 2, 5
 ENCODER = partial(Encoder, 900, LAYERS, 2, 8, 16, 4, max_sequence_length=32)
@@ -81,7 +80,7 @@ def test_every_layer_has_rows_of_every_system_and_language(probed):
     )
     assert all(row["metric"] == "accuracy" for row in rows)
     assert [measure.task for measure in read_run(probed).values] == [f"probe/words/layer{i}" for i in range(LAYERS + 1)]
-    assert (probed / "probes/words.png").read_bytes().startswith(b"\x89PNG")
+    assert (probed / "layers.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_identical_encoders_differ_by_0(probed):
@@ -159,13 +158,76 @@ def scores_of(run, task):
     return [row for row in rows if row["task"].startswith(f"probe/{task.name}/")]
 
 
-def test_half_precision_and_other_blocks_are_measured_as_well(corpus):
-    inputs = encode(TEXTS, corpus.tokenizer, 24)
-    for changed in ({"dtype": "mixed_bfloat16"}, {"block": PreNorm, "num_segments": 0}, {"scalar_mix": True}):
-        keras.utils.set_random_seed(SEED)
-        found, cosines = measure_layers(ENCODER(**changed), inputs, 3, mean_of_tokens, token_cosines)
-        assert found.dtype == np.float32 and found.shape == (LAYERS + 1, 5, 8)
-        assert np.isfinite(found).all() and (np.abs(cosines) <= 1 + 1e-6).all() and found.std() > 0
+def test_shuffled_tags_give_chance_and_tags_that_words_give_away_are_read(run):
+    random = np.random.default_rng(4)
+
+    def tagged(count, is_shuffled):
+        words = [tuple(random.choice(["file", "table"], 6)) for _ in range(count)]
+        tags = [
+            random.choice(["A", "B"], 6) if is_shuffled else ["AB"[word == "file"] for word in each] for each in words
+        ]
+        return [
+            Tagged(str(i), each, tuple(map(str, own))) for i, (each, own) in enumerate(zip(words, tags, strict=True))
+        ]
+
+    for is_shuffled in (True, False):
+        splits = Splits(tagged(15, is_shuffled), {"en": tagged(8, is_shuffled)}, {"en": tagged(40, is_shuffled)})
+        name = "shuffled tags" if is_shuffled else "plain tags"
+        rows = scores_of(run, Tagging(name, splits))
+        assert {row["system"] for row in rows} == {"pretrained", "untrained", "lexicon", "majority"}
+        if is_shuffled:
+            low, high = binom.interval(0.9999, 240, 0.5)
+            assert all(low <= 240 * row["value"] <= high for row in rows)
+        else:
+            assert {row["value"] for row in rows if row["system"] != "majority"} == {1.0}
+
+
+def test_retrieval_and_words_by_layer_of_equal_encoders_are_equal_and_found(run, tmp_path):
+    (tmp_path / "lines").mkdir()
+    for language in ("de", "en", "fr"):  # fr is the same as en, and de in another order
+        lines = [*TEXTS, ""] if language != "de" else [*reversed(TEXTS), ""]
+        (tmp_path / f"lines/{language}.txt").write_text("\n".join(lines) + "\n")
+    workdir = Workdir(run)
+    probe(workdir, parallel=[ParallelText(tmp_path / "lines")], words=("en",), finetuned=None, **SETTINGS)
+    workdir.close()
+    rows = [row for row in json.loads((run / "scores.json").read_text()) if row["task"].startswith("retrieval/lines/")]
+    of = {(row["task"][-1], row["system"], row["language"], row["metric"]): row["value"] for row in rows}
+    systems = ("pretrained", "untrained", "tfidf", "chance")
+    assert len(of) == len(rows) == (LAYERS + 1) * len(systems) * 2 * 2
+    assert {row["n"] for row in rows} == {5}
+    for (layer, system, language, metric), value in of.items():
+        if system == "chance":
+            assert value == pytest.approx(0.2)
+        elif language == "fr":
+            assert value == 1
+        assert system != "pretrained" or value == of[layer, "untrained", language, metric]
+    words = json.loads((run / "layers.json").read_text())["words of en"]
+    assert words["pretrained"] == words["untrained"] and words["n"] > 20
+    assert len(words["pretrained"]["layers"]) == LAYERS + 1 and -1 <= words["pretrained"]["table"] <= 1
+
+
+def test_an_encoder_after_fine_tuning_is_measured_beside(run, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("corpus", "checkpoints"):
+        (folder / name).symlink_to(run / name)
+    keras.utils.set_random_seed(SEED)
+    model = task().make_model(ENCODER(), 0.0)
+    for variable in model.encoder.trainable_variables:
+        variable.assign(variable + 0.1 * keras.random.normal(variable.shape, seed=3))
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
+    checkpoints.save(folder / "finetuned/words/pretrained-lr0.001-seed0", 1, parts, state)
+    workdir = Workdir(folder)
+    probe(workdir, [task("others")], finetuned="words", **SETTINGS)
+    workdir.close()
+    known = json.loads((folder / "layers.json").read_text())["others"]
+    assert known["pretrained"] == known["untrained"] != known["finetuned"]
+    inputs = task().encode(task().splits.train, Corpus(run / "corpus").tokenizer, 16, 2).inputs
+    (cosines,) = measure_layers(model.encoder, inputs, 32, token_cosines)
+    np.testing.assert_allclose(known["finetuned"]["token_cosine"], cosines.mean(axis=1), atol=1e-5)
+    systems = {row["system"] for row in json.loads((folder / "scores.json").read_text())}
+    assert systems == {"pretrained", "untrained", "finetuned", "tfidf", "majority"}
 
 
 def test_weights_that_are_pretrained_give_other_rows_than_untrained_ones(run):
@@ -176,41 +238,13 @@ def test_weights_that_are_pretrained_give_other_rows_than_untrained_ones(run):
     assert layers["pretrained"]["token_cosine"] != layers["untrained"]["token_cosine"]
 
 
-def test_neither_padding_nor_batches_change_what_is_measured_and_the_encoder_stays_as_it_is(corpus):
-    encoder = ENCODER()
-    before = [keras.ops.convert_to_numpy(variable).copy() for variable in encoder.variables]
-    short, long = (encode(TEXTS, corpus.tokenizer, length) for length in (24, 32))
-    assert short["padding_mask"].sum() == long["padding_mask"].sum()
-    once = measure_layers(encoder, short, 5, mean_of_tokens, token_cosines)
-    assert [each.shape for each in once] == [(LAYERS + 1, 5, 8), (LAYERS + 1, 5)]
-    for inputs, batch_size in ((short, 1), (short, 2), (short, 64), (long, 3)):
-        again = measure_layers(encoder, inputs, batch_size, mean_of_tokens, token_cosines)
-        for ours, theirs in zip(again, once, strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
-    states = encoder(short)["hidden_states"]
-    for layer, features in zip(states, once[0], strict=True):
-        size = int(short["padding_mask"][3].sum())
-        np.testing.assert_allclose(np.mean(keras.ops.convert_to_numpy(layer)[3, :size], axis=0), features[3], atol=1e-5)
-    after = [keras.ops.convert_to_numpy(variable) for variable in encoder.variables]
-    assert all(map(np.array_equal, before, after)) and len(before) == len(after)
-
-
-def test_the_layer_that_encodes_the_label_is_the_one_that_gives_it():
-    inputs = {key: keras.Input((None,), dtype="int32", name=key) for key in ("token_ids", "padding_mask")}
-    label = keras.ops.one_hot(inputs["token_ids"] % 3, 3)  # [B, S] -> [B, S, 3]
-    position = keras.ops.one_hot(inputs["token_ids"] * 0, 3)
-    encoder = keras.Model(inputs, {"hidden_states": [position, label]})
-    ids = np.arange(60, dtype=np.int32)[:, None] * np.ones((1, 4), np.int32)
-    (features,) = measure_layers(encoder, {"token_ids": ids, "padding_mask": 0 * ids + 1}, 7, mean_of_tokens)
-    labels = np.arange(60) % 3
-    accuracies = [fit_probe(each[:30], labels[:30], None, (1.0,)).accuracy(each[30:], labels[30:]) for each in features]
-    assert accuracies == [pytest.approx(1 / 3), 1]
-
-
 @pytest.mark.parametrize(
     ("tasks", "settings", "message"),
     [
         ([task(), task()], {}, "two tasks words to probe"),
+        ([], {}, "nothing to probe"),
+        ([task()], {"words": ("xx",)}, "no language 'xx'"),
+        ([task()], {"finetuned": "words"}, "finetuned/words"),
         ([task(dev={})], {}, "task words: .*no validation examples"),
         ([task()], {"inverse_strengths": (0.0, 1.0)}, "task words: .*above 0"),
         ([Classification("few", Splits(examples(3), {}, {"en": examples(2)}))], {}, "3 training examples; .* needs 4"),

@@ -1,0 +1,1 @@
+"""What the layers of encoders know, by language and beside encoder-free baselines: what the stage `probe` measures."""

@@ -1,0 +1,63 @@
+"""Layers of a study's arms: means by hand, and what is drawn of them."""
+
+from matplotlib.image import imread
+
+from rembed_keras.analysis.layers import panels_by_arm
+from rembed_keras.analysis.studies.drawings import layers
+from rembed_keras.analysis.studies.figure import draw_arms
+
+
+def row(arm, seed, layer, value, **others):
+    usual = {"task": f"probe/topics/layer{layer}", "metric": "accuracy", "system": "pretrained", "language": "de"}
+    return {"arm": arm, "run_seed": seed, "value": value} | usual | others
+
+
+def known(cosines):
+    of_task = {"pretrained": {"token_cosine": cosines, "cka_with_next": [None, 0.5]}, "n": 4, "language": "en"}
+    words = {"pretrained": {"table": 0.1, "layers": [0.2, 0.3]}, "n": 4, "language": "en"}
+    return {"topics": of_task, "words of en": words}
+
+
+RECORD = {
+    "run_scores": [
+        row("wide", 0, 0, 0.2),
+        row("wide", 1, 0, 0.4),
+        row("wide", 0, 1, 0.5),
+        row("wide", 0, 1, 0.7, language="fr"),
+        row("wide", 0, 1, None, language="it"),
+        row("wide", 0, 1, 0.9, system="finetuned"),
+        row("wide", 0, 0, 0.1, system="untrained"),
+        row("wide", 0, 0, 0.25, system="majority"),
+        row("one", 0, 0, 0.3),
+        row("one", 0, 0, 0.25, system="majority"),
+        row("one", 0, 0, 0.9, task="topics"),
+    ],
+    "layers": [
+        {"arm": "wide", "seed": 0, "known": known([0.1, 0.3])},
+        {"arm": "wide", "seed": 1, "known": known([0.3, 0.5])},
+    ],
+}
+
+
+def test_they_are_means_over_languages_and_seeds():
+    scores, cosines, cka, words = panels_by_arm(RECORD)
+    rounded = {arm: {system: [round(value, 9) for value in each] for system, each in systems.items()}
+               for arm, systems in scores.curves.items()}  # fmt: skip
+    assert rounded == {"wide": {"pretrained": [30, 60], "finetuned": [90]}, "one": {"pretrained": [30]}}
+    assert scores.levels == {"majority": {"": 25.0}} and scores.title == "probe/topics, accuracy, %"
+    assert cosines.curves == {"wide": {"pretrained": [0.2, 0.4]}}
+    assert cka.curves == {"wide": {"pretrained": [None, 0.5]}}
+    assert words.curves == {"wide": {"pretrained": [0.2, 0.3]}}
+
+
+def test_a_study_without_layers_has_no_panel_and_no_figure(tmp_path):
+    assert panels_by_arm({"run_scores": [row("one", 0, 0, 0.9, task="topics")]}) == []
+    assert not draw_arms(tmp_path / "layers.png", {}) and not [*tmp_path.iterdir()]
+
+
+def test_they_are_drawn(tmp_path):
+    assert draw_arms(tmp_path / "layers.png", RECORD)
+    assert imread(tmp_path / "layers.png").shape[0] > 500
+    drawn = [layers(panel, ["wide", "one"]) for panel in panels_by_arm(RECORD)]
+    assert drawn[0].count("<polyline") == 3 and drawn[0].count("stroke-dasharray") == 1 and "majority" in drawn[0]
+    assert all(each.startswith("<svg") for each in drawn)
