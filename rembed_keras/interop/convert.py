@@ -78,12 +78,10 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     """
     if target_kind not in WRITERS:
         raise UserError(f"{target_kind} cannot be written; writable formats are {', '.join(WRITERS)}")
-    notes = []
-    if target_kind != "preset" and isinstance(model, PretrainingModel) and not _is_plain(model):
-        model, notes = model.drop_heads(), ["the pre-training head is dropped: only the encoder is written"]
+    model, notes = (model, []) if target_kind == "preset" else plain_masked_lm(model)
     rows = encoder_of(model).get_config()["vocabulary_size"]
     with written_whole(Path(target)) as folder:
-        vocabulary = _copy_tokenizer(tokenizer, folder / TOKENIZER) if tokenizer else None
+        vocabulary = copy_tokenizer(tokenizer, folder / TOKENIZER) if tokenizer else None
         if vocabulary is not None and vocabulary.vocabulary_size > rows:
             raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model only {rows} rows")
         notes += WRITERS[target_kind](model, folder, vocabulary)
@@ -92,9 +90,12 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     return notes
 
 
-def _is_plain(model):
-    """Whether it is a masked LM whose head reads the last layer of the kept encoder."""
-    return isinstance(model, MaskedLM) and model.get_config()["kept_layers"] is None
+def plain_masked_lm(model: keras.Model) -> tuple[keras.Model, list[str]]:
+    """A model without a head other than a masked LM's which reads the last layer of the kept encoder; and notes."""
+    is_plain = isinstance(model, MaskedLM) and model.get_config()["kept_layers"] is None
+    if is_plain or not isinstance(model, PretrainingModel):
+        return model, []
+    return model.drop_heads(), ["the pre-training head is dropped: only the encoder is written"]
 
 
 @contextlib.contextmanager
@@ -211,7 +212,12 @@ def tokenizer_of(source: Path) -> Path | None:
     return next((source / name for name in names if (source / name).exists()), None)
 
 
-def _copy_tokenizer(path, copy):
+def copy_tokenizer(path: Path, copy: Path) -> Tokenizer:
+    """Copies a SentencePiece model, renumbered if it is one of fairseq's, as XLM-R's is.
+
+    Raises:
+        UserError: if it is not one.
+    """
     if path.name == FAIRSEQ_TOKENIZER:
         from_fairseq(path, copy)
     else:
