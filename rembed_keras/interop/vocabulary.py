@@ -178,6 +178,8 @@ def check_vocabulary(model: keras.Model, tokenizer: Tokenizer, source: object) -
     Raises:
         UserError: if it cannot.
     """
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(f"{source}: its tokenizer is not a SentencePiece model, and only such vocabularies are changed")
     config = encoder_of(model).get_config()
     if config["vocabulary_size"] != tokenizer.vocabulary_size:
         rows = config["vocabulary_size"]

@@ -82,9 +82,9 @@ def reallocate(
     if hosted_by(encoder_of(source)) or changes_of(encoder_of(source)):
         raise UserError("this encoder has adapters or quantized layers: reallocate it before they are added")
     if tokenizer is None and (plan.text or plan.vocabulary):
-        raise UserError("a text is read by a SentencePiece model, and this model has none beside it")
+        raise UserError("a text is read by a tokenizer, and this model has none beside it")
     with tempfile.TemporaryDirectory() as folder:
-        vocabulary = copy_tokenizer(tokenizer, Path(folder) / TOKENIZER) if tokenizer else None
+        vocabulary = copy_tokenizer(tokenizer, Path(folder)) if tokenizer else None
         if plan.vocabulary and vocabulary:
             source, vocabulary, said = _trimmed(source, vocabulary, plan.vocabulary, Path(folder) / f"new.{TOKENIZER}")
             notes += said

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rembed_keras.data.text import read_paragraphs, text_files
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.low_rank import Tables, Usage
 
@@ -11,7 +11,7 @@ UNSEEN = 0.01  # share of all tokens that pieces have beside what is counted, ea
 FRAME = 2  # tokens around a text: [CLS] and [SEP]
 
 
-def usage_of(text_dir: str, tokenizer: Tokenizer, tables: Tables, has_positions: bool) -> Usage:
+def usage_of(text_dir: str, tokenizer: AnyTokenizer, tables: Tables, has_positions: bool) -> Usage:
     """How often rows are used by the paragraphs of a text, each framed by [CLS] and [SEP].
 
     Args:

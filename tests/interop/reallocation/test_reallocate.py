@@ -117,7 +117,7 @@ MISTAKES = {
     "no text": (["RUN", "out", "--vocabulary", "none"], "none"),
     "a foreign folder": (["foreign", "out", "--input-embedding-dim", "3"], "'gpt2'; supported are"),
     "a truncated folder": (["truncated", "out", "--input-embedding-dim", "3"], "download it again"),
-    "no tokenizer": (["bert", "out", "--input-embedding-dim", "3", "--text", "there"], "SentencePiece model"),
+    "no tokenizer": (["bert", "out", "--input-embedding-dim", "3", "--text", "there"], "has none beside it"),
 }
 
 
