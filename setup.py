@@ -21,6 +21,7 @@ RUNTIME = [
     "grain>=0.2.18,<0.3",
     "array-record>=0.8.6,<0.9",
     "sentencepiece>=0.2.3,<0.3",
+    "tokenizers>=0.23.3,<0.24",
     "click>=8.5.1,<9",
     "lazy-loader>=0.6,<0.7",
     "rich>=15.0.0,<16",

@@ -1,11 +1,12 @@
-"""Commands about models in folders: convert them, change their vocabulary."""
+"""Commands about models in folders: convert them, change their vocabulary, spend their parameters anew."""
 
 from pathlib import Path
 
 import click
 
-from rembed_keras.cli.options import SOURCE_FORMATS, TARGET_FORMATS, WHOLE
+from rembed_keras.cli.options import SOURCE_FORMATS, TARGET_FORMATS, TARGET_KINDS, WHOLE
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.sizes import KEEP, Keep
 
 
 @click.command()
@@ -77,3 +78,66 @@ def extend(source: str, target: str, pieces: str) -> None:
 
     added = interop.extend(source, target, list(read_lines(Path(pieces))))
     click.echo(f"{target}: {added:,} pieces added")
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--input-embedding-dim", type=WHOLE, help="E_in, the width of the new input table.")
+@click.option("--num-layers", type=WHOLE, help="How many layers to have, fewer or more.")
+@click.option(
+    "--keep",
+    type=click.Choice(KEEP),
+    default="bottom",
+    show_default=True,
+    help="Which layers stay if there are fewer.",
+)
+@click.option("--output-embedding-dim", type=WHOLE, help="E_out of a new pre-training head.")
+@click.option("--vocabulary", metavar="TEXT_DIR", help="Keep the pieces that this text uses, as `trim` does.")
+@click.option(
+    "--text", metavar="TEXT_DIR", help="Weight pieces by how often they occur here; in --vocabulary by default."
+)
+@click.option("--to", "target_kind", type=TARGET_KINDS, default="preset", show_default=True, help="Format of TARGET.")
+def reallocate(
+    source: str,
+    target: str,
+    input_embedding_dim: int | None,
+    num_layers: int | None,
+    keep: Keep,
+    output_embedding_dim: int | None,
+    vocabulary: str | None,
+    text: str | None,
+    target_kind: str,
+) -> None:
+    """Spend the parameters of a trained model anew.
+
+    SOURCE is a run, a keras-hub preset or a Hugging Face folder, TARGET a new folder. A narrower input table is the
+    closest one whose encoder computes nearly the same: see "Shrink your encoder" in the documentation.
+    """
+    if not any((input_embedding_dim, num_layers, output_embedding_dim, vocabulary)):
+        raise UserError("nothing to change: give --input-embedding-dim, --num-layers or --vocabulary")
+    if Path(target).exists():
+        raise UserError(f"{target} already exists: remove it or choose another folder")
+    from rembed_keras.config.backend import import_framework
+
+    import_framework()
+    from rembed_keras import interop, training
+    from rembed_keras.analysis.cost.ledger import ledger
+
+    is_run = (Path(source) / "checkpoints").is_dir()
+    model, tokenizer = training.model_of_run(source) if is_run else interop.read_model(source)
+    plan = interop.Plan(input_embedding_dim, num_layers, keep, output_embedding_dim, vocabulary, text)
+    done = interop.reallocate(model, target, plan, tokenizer, target_kind)
+    for note in done.notes:
+        click.echo(f"note: {note}")
+    if done.share is not None:
+        widths = done.before["input_embedding_dim"], done.after["input_embedding_dim"]
+        click.echo(f"input embedding {widths[0]} -> {widths[1]}: {done.share:.2%} of the variance is kept")
+    sizes = [{line.name: line.parameters for line in ledger(each).entries} for each in (done.before, done.after)]
+    # blocks are counted in the name of their line
+    before, after = ({"blocks" if name.endswith("blocks") else name: n for name, n in each.items()} for each in sizes)
+    for name in dict.fromkeys([*before, *after]):
+        click.echo(f"{name:36}{before.get(name, 0):>14,} -> {after.get(name, 0):>13,}")
+    kept = sum(before.values()), sum(after.values())
+    click.echo(f"{'parameters kept':36}{kept[0]:>14,} -> {kept[1]:>13,} ({kept[1] / kept[0]:.1%})")
+    click.echo(f"{target}: {target_kind}")

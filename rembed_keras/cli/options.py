@@ -12,6 +12,7 @@ ALLOW_IMPORT = click.option(
 
 SOURCE_FORMATS = click.Choice(["huggingface", "tf1", "preset", "savedmodel", "run"])
 TARGET_FORMATS = click.Choice(["huggingface", "preset", "savedmodel"])
+TARGET_KINDS = click.Choice(["huggingface", "preset"])  # which can be read again
 
 
 class Whole(click.ParamType):

@@ -4,6 +4,9 @@ from .convert import read_model as read_model
 from .convert import tokenizer_of as tokenizer_of
 from .convert import write as write
 from .convert import written_whole as written_whole
+from .reallocation.reallocate import Plan as Plan
+from .reallocation.reallocate import Reallocated as Reallocated
+from .reallocation.reallocate import reallocate as reallocate
 from .served_task import write_served_task as write_served_task
 from .vocabulary import extend as extend
 from .vocabulary import trim as trim

@@ -17,10 +17,12 @@ import keras
 from safetensors import SafetensorError
 
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
-from rembed_keras.interop.huggingface.tokenizer import MODEL, write_tokenizer
+from rembed_keras.interop.huggingface.tokenizer import write_tokenizer
 from rembed_keras.interop.huggingface.write import write_huggingface
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.spm import from_fairseq
@@ -32,7 +34,7 @@ from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encod
 from rembed_keras.modeling.saving.configuration import OURS, check_names
 
 TOKENIZER = "tokenizer.model"  # its name in presets
-THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model")
+THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model", "tokenizer.json", "vocab.txt")
 FAIRSEQ_TOKENIZER = "sentencepiece.bpe.model"
 
 
@@ -44,7 +46,7 @@ def convert(source: str, target: str, source_kind: str, target_kind: str, tokeni
         target: the folder to write, which must not exist.
         source_kind: "huggingface", "tf1" or "preset".
         target_kind: "huggingface", "preset" or "savedmodel".
-        tokenizer: a SentencePiece model to store with it; that of the source by default, if it has one.
+        tokenizer: a tokenizer's file to store with it; that of the source by default, if it has one.
 
     Returns:
         Notes on the result, a line each.
@@ -69,7 +71,7 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
         model: an `Encoder` or a model that pre-trains one.
         target: the folder to write, which must not exist.
         target_kind: "huggingface", "preset" or "savedmodel".
-        tokenizer: a SentencePiece model to store with it; None for none.
+        tokenizer: a tokenizer's file to store with it; None for none.
 
     Returns:
         Notes on the result, a line each.
@@ -79,12 +81,10 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     """
     if target_kind not in WRITERS:
         raise UserError(f"{target_kind} cannot be written; writable formats are {', '.join(WRITERS)}")
-    notes = []
-    if target_kind != "preset" and isinstance(model, PretrainingModel) and not _is_plain(model):
-        model, notes = model.drop_heads(), ["the pre-training head is dropped: only the encoder is written"]
+    model, notes = (model, []) if target_kind == "preset" else plain_masked_lm(model)
     rows = encoder_of(model).get_config()["vocabulary_size"]
     with written_whole(Path(target)) as folder:
-        vocabulary = _copy_tokenizer(tokenizer, folder / TOKENIZER) if tokenizer else None
+        vocabulary = copy_tokenizer(tokenizer, folder) if tokenizer else None
         if vocabulary is not None and vocabulary.vocabulary_size > rows:
             raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model only {rows} rows")
         notes += WRITERS[target_kind](model, folder, vocabulary)
@@ -93,9 +93,12 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     return notes
 
 
-def _is_plain(model):
-    """Whether it is a masked LM whose head reads the last layer of the kept encoder."""
-    return isinstance(model, MaskedLM) and model.get_config()["kept_layers"] is None
+def plain_masked_lm(model: keras.Model) -> tuple[keras.Model, list[str]]:
+    """A model without a head other than a masked LM's which reads the last layer of the kept encoder; and notes."""
+    is_plain = isinstance(model, MaskedLM) and model.get_config()["kept_layers"] is None
+    if is_plain or not isinstance(model, PretrainingModel):
+        return model, []
+    return model.drop_heads(), ["the pre-training head is dropped: only the encoder is written"]
 
 
 @contextlib.contextmanager
@@ -213,12 +216,16 @@ def tokenizer_of(source: Path) -> Path | None:
     return next((source / name for name in names if (source / name).exists()), None)
 
 
-def _copy_tokenizer(path, copy):
-    if path.name == FAIRSEQ_TOKENIZER:
-        from_fairseq(path, copy)
-    else:
-        shutil.copyfile(Tokenizer(path).path, copy)
-    return Tokenizer(copy)
+def copy_tokenizer(path: Path, folder: Path) -> AnyTokenizer:
+    """Copies a tokenizer's file into a folder; one of fairseq's, as XLM-R's is, is renumbered.
+
+    Raises:
+        UserError: if it is no tokenizer.
+    """
+    if path.name != FAIRSEQ_TOKENIZER:
+        return open_tokenizer(open_tokenizer(path).copy_to(folder))
+    from_fairseq(path, folder / TOKENIZER)
+    return Tokenizer(folder / TOKENIZER)
 
 
 def _place_tokenizer(vocabulary, folder, target_kind):
@@ -226,7 +233,6 @@ def _place_tokenizer(vocabulary, folder, target_kind):
     notes = []
     if target_kind == "huggingface":
         notes = write_tokenizer(vocabulary, folder)
-        os.rename(folder / TOKENIZER, folder / MODEL)
     elif target_kind == "savedmodel":
         (folder / "assets").mkdir(exist_ok=True)
         os.rename(folder / TOKENIZER, folder / "assets" / TOKENIZER)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import keras
 
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
@@ -30,6 +32,7 @@ def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
         raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
     if tokenizer is None:
         raise UserError("a SavedModel takes strings and needs a tokenizer: name one with --tokenizer MODEL")
+    check_in_graph(tokenizer)
     import tensorflow as tf
 
     encoder = encoder_of(model)
@@ -67,3 +70,13 @@ def _served(encoder, tokenizer):
             }
 
     return Served()
+
+
+def check_in_graph(tokenizer: AnyTokenizer) -> None:
+    """Checks that a tokenizer can be part of a graph.
+
+    Raises:
+        UserError: for one that is not a SentencePiece model.
+    """
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(f"{tokenizer.path}: a SavedModel takes strings, and reads them by SentencePiece models alone")

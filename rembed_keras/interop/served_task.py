@@ -5,15 +5,16 @@ from pathlib import Path
 
 import keras
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.interop.saved_model import check_in_graph
 from rembed_keras.modeling import Classifier, Regressor
 
 
 def write_served_task(
     model: keras.Model,
     folder: Path,
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     sequence_length: int,
     labels: Sequence[str] = (),
     pairs: bool = False,
@@ -39,6 +40,7 @@ def write_served_task(
         raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
     if not isinstance(model, Classifier | Regressor):
         raise UserError("a SavedModel of a task needs a classifier or a regressor; taggers and QA are not supported")
+    check_in_graph(tokenizer)
     import tensorflow as tf
 
     served = _served(model, tokenizer, sequence_length, list(labels))

@@ -58,6 +58,33 @@ def trim(
         UserError: for a preset or text that cannot be used; nothing is written then.
     """
     model, tokenizer = _read(Path(source))
+    with written_whole(Path(target)) as folder:
+        smaller, done = trimmed(model, tokenizer, text_dir, folder / TOKENIZER, languages, min_count)
+        write_preset(smaller, folder, None)
+    return done
+
+
+def trimmed(
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    text_dir: str,
+    file: Path,
+    languages: Sequence[str] | None = None,
+    min_count: int = 1,
+) -> tuple[keras.Model, Trimmed]:
+    """A model with the pieces of its vocabulary that a text uses.
+
+    Args:
+        model: an `Encoder` or `MaskedLM` whose vocabulary can be changed; see `check_vocabulary`.
+        tokenizer: the model's.
+        text_dir: folder of `<language>.txt` or `.txt.gz`.
+        file: where to write its new tokenizer.
+        languages: languages whose pieces to keep; all by default. The others are only counted.
+        min_count: how often a piece must occur in the text to be kept.
+
+    Raises:
+        UserError: for a text that cannot be used; nothing is written then.
+    """
     files = text_files(text_dir)
     for language in languages or ():
         if language not in files:
@@ -71,13 +98,11 @@ def trim(
     is_text = np.array([piece.type == NORMAL for piece in proto.pieces])
     kept = np.flatnonzero((wanted >= min_count) | ~is_text | tokenizer.is_special | _has_extreme_score(proto))
     pieces = [proto.pieces[i] for i in kept]
-    with written_whole(Path(target)) as folder:
-        smaller = _with_rows(model, len(kept), lambda rows: rows[kept])
-        write_preset(smaller, folder, None)
-        write_model(proto, pieces, folder / TOKENIZER)
+    smaller = _with_rows(model, len(kept), lambda rows: rows[kept])
+    write_model(proto, pieces, file)
     is_gone = np.ones(len(is_text), bool)
     is_gone[kept] = False
-    return Trimmed(
+    return smaller, Trimmed(
         (len(is_text), len(kept)),
         (4 * encoder_of(model).count_params(), 4 * encoder_of(smaller).count_params()),
         {language: float(count[is_gone].sum() / max(count.sum(), 1)) for language, count in counts.items()},
@@ -138,6 +163,23 @@ def _read(source):
     if not (source / TOKENIZER).exists():
         raise UserError(f"{source} has no {TOKENIZER}: convert it again with --tokenizer MODEL")
     tokenizer = Tokenizer(source / TOKENIZER)
+    check_vocabulary(model, tokenizer, source)
+    return model, tokenizer
+
+
+def check_vocabulary(model: keras.Model, tokenizer: Tokenizer, source: object) -> None:
+    """Checks that the vocabulary of a model can be changed.
+
+    Args:
+        model: an `Encoder` or `MaskedLM`.
+        tokenizer: its tokenizer.
+        source: where they are, for messages.
+
+    Raises:
+        UserError: if it cannot.
+    """
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(f"{source}: its tokenizer is not a SentencePiece model, and only such vocabularies are changed")
     config = encoder_of(model).get_config()
     if config["vocabulary_size"] != tokenizer.vocabulary_size:
         rows = config["vocabulary_size"]
@@ -148,7 +190,6 @@ def _read(source):
         raise UserError(f"{source} is quantized: change its vocabulary before `quantize`")
     if config["input_cutoffs"] or model.get_config().get("output_cutoffs"):
         raise UserError(f"{source} has adaptive tables, whose cutoffs fix the vocabulary: it cannot be changed")
-    return model, tokenizer
 
 
 def _count(path, tokenizer):

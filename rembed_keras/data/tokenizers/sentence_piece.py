@@ -10,6 +10,7 @@ import io
 import itertools
 import os
 import re
+import shutil
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -52,6 +53,8 @@ class Tokenizer:
     Raises:
         UserError: if the file is missing, is not a SentencePiece model, or lacks a special piece.
     """
+
+    file_name = "tokenizer.model"
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -99,9 +102,7 @@ class Tokenizer:
     def _starts_word(self, token_id):
         if self._model.is_byte(token_id):
             return False
-        piece = self._model.id_to_piece(token_id)
-        first = piece[0]
-        return first == SPACE or not first.isalnum() or unicodedata.name(first, "").startswith(UNSPACED)
+        return begins_word(self._model.id_to_piece(token_id))
 
     @cached_property
     def num_bytes(self) -> np.ndarray:
@@ -173,6 +174,20 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, without special pieces."""
         return self._model.decode([int(i) for i in ids])
+
+    def copy_to(self, folder: Path) -> Path:
+        """Copies the model file into a folder, as `tokenizer.model`, and returns its path."""
+        return Path(shutil.copyfile(self.path, folder / self.file_name))
+
+
+def begins_word(piece: str) -> bool:
+    """Whether a piece begins with a space, which is U+2581 here, with punctuation, or in a script without spaces.
+
+    >>> [begins_word(piece) for piece in (SPACE + "a", "a", "!", "の")]
+    [True, False, True, True]
+    """
+    first = piece[:1]
+    return first == SPACE or not first.isalnum() or unicodedata.name(first, "").startswith(UNSPACED)
 
 
 def train_tokenizer(

@@ -7,9 +7,12 @@ SentencePiece, and RemBERT's of version 5 adds no [CLS], reads it as [UNK], and 
 
 import base64
 import json
+import os
 from pathlib import Path
 
-from rembed_keras.data.tokenizers.sentence_piece import SPECIAL_PIECES, Tokenizer
+from rembed_keras.data.tokenizers.fast import FastTokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.tokenizers.sentence_piece import SPECIAL_PIECES
 from rembed_keras.interop.spm import read_model
 
 MODEL = "sentencepiece.model"
@@ -17,31 +20,40 @@ USER_DEFINED = 4  # type of a piece that is matched before all others
 UNIGRAM = 1  # type of a model
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> list[str]:
-    """Writes the files that transformers needs beside the SentencePiece model.
+def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
+    """Writes the files that transformers needs beside the tokenizer's own.
 
     Args:
-        tokenizer: the tokenizer.
-        folder: that of the Hugging Face model, where its file is `sentencepiece.model`.
+        tokenizer: the tokenizer, whose file is in the folder; that of SentencePiece becomes `sentencepiece.model`.
+        folder: that of the Hugging Face model.
 
     Returns:
         Notes.
     """
+    if isinstance(tokenizer, FastTokenizer):
+        roles = {f"{role}_token": tokenizer.piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_PIECES}
+        _write_config(folder, roles, "PreTrainedTokenizerFast")
+        return []
     model = read_model(tokenizer.path)
+    os.rename(tokenizer.path, folder / MODEL)
     roles = {f"{role}_token": model.pieces[getattr(tokenizer, f"{role}_id")].piece for role in SPECIAL_PIECES}
     is_unigram = model.trainer_spec.model_type == UNIGRAM
+    _write_config(folder, roles, "PreTrainedTokenizerFast" if is_unigram else "RemBertTokenizer")
+    if not is_unigram:
+        return ["the tokenizer is not a unigram model, so no tokenizer.json is written"]
+    (folder / "tokenizer.json").write_text(json.dumps(_fast(model, tokenizer), ensure_ascii=False), encoding="utf-8")
+    return []
+
+
+def _write_config(folder, roles, kind):
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast" if is_unigram else "RemBertTokenizer",
+        "tokenizer_class": kind,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "bos_token": roles["cls_token"],
         "eos_token": roles["sep_token"],
         **roles,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-    if not is_unigram:
-        return ["the tokenizer is not a unigram model, so no tokenizer.json is written"]
-    (folder / "tokenizer.json").write_text(json.dumps(_fast(model, tokenizer), ensure_ascii=False), encoding="utf-8")
-    return []
 
 
 def _fast(model, tokenizer):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Labelled
 
@@ -36,7 +36,7 @@ class Encoded:
     lost: int
 
 
-def encode(texts: Sequence[str], tokenizer: Tokenizer, sequence_length: int) -> dict[str, np.ndarray]:
+def encode(texts: Sequence[str], tokenizer: AnyTokenizer, sequence_length: int) -> dict[str, np.ndarray]:
     """`[CLS] text [SEP]` of each text, truncated or padded.
 
     Args:
@@ -53,7 +53,7 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, sequence_length: int) -> 
 
 def encode_pairs(
     examples: Sequence[Labelled],
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     sequence_length: int,
     targets: np.ndarray | None = None,
     num_segments: int = 2,
@@ -101,7 +101,7 @@ def encode_pairs(
 def fill_rows(
     firsts: Sequence[Sequence[int]],
     seconds: Sequence[Sequence[int] | None],
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     sequence_length: int,
     num_segments: int = 2,
 ) -> dict[str, np.ndarray]:

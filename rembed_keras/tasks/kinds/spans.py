@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import SpanExtractor
 from rembed_keras.tasks.answers import exact_match, mlqa_scores, squad_scores
@@ -39,7 +39,7 @@ class Windows(Encoded):
 
 def encode_questions(
     questions: Sequence[Question],
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     sequence_length: int,
     stride: int = 128,
     max_question_length: int = 64,

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Tagger
 from rembed_keras.tasks.formats.columns import WordFormat
@@ -24,7 +24,7 @@ SPAN = ("B-", "I-", "E-", "S-")  # prefixes of the tags of a span's words
 
 def encode_tagged(
     sentences: Sequence[Tagged],
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     sequence_length: int,
     tags: Sequence[str],
     num_segments: int = 2,

@@ -11,7 +11,7 @@ from typing import Any
 import grain
 import keras
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.encoding import Encoded
 from rembed_keras.tasks.kinds.examples import Splits
@@ -106,7 +106,7 @@ class Task:
         raise NotImplementedError
 
     def encode(
-        self, examples: Sequence[Any], tokenizer: Tokenizer, sequence_length: int, num_segments: int = 2
+        self, examples: Sequence[Any], tokenizer: AnyTokenizer, sequence_length: int, num_segments: int = 2
     ) -> Encoded:
         """Examples as arrays, with targets if all are labeled."""
         raise NotImplementedError

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from rembed_keras.data.text import read_lines, text_files
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.encoding import encode, predict
 
@@ -76,7 +76,7 @@ def sentence_encoder(encoder) -> keras.Model:
 
 
 def embed(
-    sentences: keras.Model, text: ParallelText, tokenizer: Tokenizer, sequence_length: int
+    sentences: keras.Model, text: ParallelText, tokenizer: AnyTokenizer, sequence_length: int
 ) -> dict[str, np.ndarray]:
     """Vectors [lines, D] of every sentence, by language; those of empty lines are undefined.
 
@@ -105,7 +105,7 @@ def precision_at_1(queries: np.ndarray, candidates: np.ndarray) -> tuple[float, 
 
 
 def precisions(
-    sentences: keras.Model, text: ParallelText, tokenizer: Tokenizer, sequence_length: int
+    sentences: keras.Model, text: ParallelText, tokenizer: AnyTokenizer, sequence_length: int
 ) -> dict[str, tuple[float, float]]:
     """Precision@1 from the pivot and into it, by language; arguments as of `embed`."""
     vectors = embed(sentences, text, tokenizer, sequence_length)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.finetuned import STARTS
@@ -53,7 +53,7 @@ class EncoderStart:
         return restoring.held_in(self._place.path).changed(self._changes)
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> AnyTokenizer:
         """The tokenizer that the encoder was trained with."""
         return self._beside.tokenizer
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop import encoder_arguments, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
@@ -39,7 +40,7 @@ class Place:
         return self.run is not None or self.task is not None or tokenizer_of(self.path) is not None
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> AnyTokenizer:
         """The tokenizer that the encoder was trained with.
 
         Raises:
@@ -51,8 +52,8 @@ class Place:
             return Corpus(self.run / "corpus").tokenizer
         file = tokenizer_of(self.path)
         if file is None:
-            raise UserError(f"{self.path} has no SentencePiece model, and texts cannot be read without it")
-        return Tokenizer(file)
+            raise UserError(f"{self.path} has no tokenizer, and texts cannot be read without it")
+        return open_tokenizer(file)
 
     def check_tokenizer(self, tokenizer: Tokenizer, remedy: str = PREPARE_ANEW) -> None:
         """Checks that the encoder reads ids as a corpus has them.
@@ -72,7 +73,7 @@ class Place:
             )
 
     def _of_task(self, folder):
-        found = Tokenizer(folder / "tokenizer.model")
+        found = open_tokenizer(folder)
         about = folder / "task.json"
         if about.exists() and read_json(about).get("tokenizer_sha256") not in (None, found.sha256):
             raise UserError(f"{found.path} is not the tokenizer that the task was fine-tuned with: run finetune again")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import keras
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
@@ -36,7 +36,7 @@ class PretrainingStart:
         UserError: if there are no such weights, or they were trained with another tokenizer.
     """
 
-    def __init__(self, workdir: Workdir, initial: str | InitialWeights | None, tokenizer: Tokenizer):
+    def __init__(self, workdir: Workdir, initial: str | InitialWeights | None, tokenizer: AnyTokenizer):
         self._workdir, self._held = workdir, None
         if initial is None or checkpoints.latest(workdir.checkpoints) is not None:
             return

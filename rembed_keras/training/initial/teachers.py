@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rembed_keras.adaptation.teachers import Teacher
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.losses.weights import counts
@@ -16,7 +16,7 @@ from rembed_keras.training.loop import restoring
 
 
 def with_teachers(
-    terms: Sequence[Any], tokenizer: Tokenizer, sequence_length: int, placement: Placement, is_packed: bool = False
+    terms: Sequence[Any], tokenizer: AnyTokenizer, sequence_length: int, placement: Placement, is_packed: bool = False
 ) -> Sequence[Any]:
     """Loss terms, after the teachers of those that count were opened, each once.
 
@@ -40,7 +40,7 @@ def with_teachers(
     return terms
 
 
-def _open(teacher: Teacher, tokenizer: Tokenizer) -> None:
+def _open(teacher: Teacher, tokenizer: AnyTokenizer) -> None:
     place = places.find(Path(str(teacher.place)))
     if place.has_tokenizer:
         place.check_tokenizer(tokenizer, "a teacher reads what the student reads, so prepare it with the teacher's")

@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import math
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -154,7 +153,7 @@ def finetune(
     if not workdir.is_chief:
         return
     (workdir.finetuned / task.name).mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(initial.tokenizer.path, workdir.finetuned / task.name / "tokenizer.model")
+    initial.tokenizer.copy_to(workdir.finetuned / task.name)
     about = task.description() | {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
     write_atomically(workdir.finetuned / task.name / "task.json", json.dumps(about, indent=1, ensure_ascii=False))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
@@ -48,7 +48,7 @@ class Answerer:
             self.task = KINDS[kind](splits=None, **about)
         except (TypeError, AttributeError):
             raise UserError(f"{folder / 'task.json'} describes no task: fine-tune again") from None
-        self.tokenizer = Tokenizer(folder / "tokenizer.model")
+        self.tokenizer = open_tokenizer(folder)
         if trained_with not in (None, self.tokenizer.sha256):
             raise UserError(
                 f"{self.tokenizer.path} is not the tokenizer that the task was fine-tuned with: run finetune again"

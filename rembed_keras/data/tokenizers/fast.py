@@ -1,0 +1,158 @@
+"""Text to ids and back, by a `tokenizer.json` of Hugging Face's, or the `vocab.txt` of a WordPiece model as BERT's.
+
+The `tokenizers` library does the work, so ids are those of transformers. Such a file is data: no code of it runs, and
+no other file is read by its name. A `vocab.txt` says nothing of case, accents and Chinese characters: that is read from
+`tokenizer_config.json` beside it, with BERT's defaults.
+"""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+
+from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES, begins_word
+from rembed_keras.errors import UserError
+
+UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT keeps free
+
+
+class FastTokenizer:
+    """A tokenizer of the `tokenizers` library, with the methods of `AnyTokenizer`.
+
+    Args:
+        path: `tokenizer.json`, or the `vocab.txt` of a WordPiece model.
+
+    Raises:
+        UserError: if the file is missing, is no such tokenizer, or lacks a special piece.
+    """
+
+    file_name = "tokenizer.json"
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        try:
+            self._model = _word_piece(self.path) if self.path.suffix == ".txt" else _whole(self.path)
+        except UserError:
+            raise
+        except OSError as error:
+            raise UserError(f"tokenizer {self.path}: {error.strerror}") from None
+        except Exception:  # noqa: BLE001 - the library raises no narrower kind
+            raise UserError(f"tokenizer {self.path} is not one that the tokenizers library reads") from None
+        self._model.no_truncation()
+        self._model.no_padding()
+        self._text = self._model.to_str()
+        self._parts = json.loads(self._text)
+        self.sha256 = hashlib.sha256(self._text.encode()).hexdigest()
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, SPECIAL_PIECES)
+
+    def _special(self, role):
+        found = [self._model.token_to_id(piece) for piece in SPECIAL_PIECES[role]]
+        for token_id in found:
+            if token_id is not None:
+                return token_id
+        raise UserError(f"tokenizer {self.path} has no {' or '.join(SPECIAL_PIECES[role])} piece")
+
+    @cached_property
+    def vocabulary_size(self) -> int:
+        """Number of pieces, special ones included."""
+        return 1 + max(self._model.get_vocab(with_added_tokens=True).values())
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        return [self._model.id_to_token(i) or "" for i in range(self.vocabulary_size)]
+
+    def piece(self, token_id: int) -> str:
+        """A piece as the file writes it."""
+        return self._pieces[token_id]
+
+    @cached_property
+    def is_special(self) -> np.ndarray:
+        """Whether a piece is special, bool [V]: such pieces are not text, and neither masked nor predicted."""
+        special = np.array([not piece or UNUSED.fullmatch(piece) is not None for piece in self._pieces])
+        special[[i for i, token in self._model.get_added_tokens_decoder().items() if token.special]] = True
+        special[[self.pad_id, self.cls_id, self.sep_id, self.mask_id]] = True
+        special[self.unk_id] = False
+        return special
+
+    @cached_property
+    def starts_word(self) -> np.ndarray:
+        """Whether a piece begins a word, bool [V].
+
+        Words begin after spaces and at punctuation; in scripts without spaces every piece counts as a word.
+        """
+        return np.array([self._starts_word(piece) for piece in self._pieces])
+
+    def _starts_word(self, piece):
+        if self._parts["model"]["type"] == "WordPiece":
+            within = self._parts["model"]["continuing_subword_prefix"]
+            return not piece.startswith(within) or begins_word(piece.removeprefix(within))
+        if "ByteLevel" in json.dumps(self._parts["pre_tokenizer"]):  # pieces are bytes, in other characters
+            piece = tokenizers.decoders.ByteLevel().decode([piece])
+        return begins_word(piece.replace(" ", SPACE))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without special pieces."""
+        return self._model.encode(text, add_special_tokens=False).ids
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray, np.ndarray]:
+        """Ids of a text, without special pieces, and the span of each piece in the text.
+
+        Leading and trailing whitespace is not part of a piece's span.
+
+        Args:
+            text: a text before any normalization.
+
+        Returns:
+            `ids`, T of them; `starts` and `ends`, int32 [T] each, in characters: piece i is `text[starts[i]:ends[i]]`.
+        """
+        found = self._model.encode(text, add_special_tokens=False)
+        inside = [text[start:end] for start, end in found.offsets]
+        starts = [
+            start + len(piece) - len(piece.lstrip()) for (start, _), piece in zip(found.offsets, inside, strict=True)
+        ]
+        ends = [start + len(piece.strip()) for start, piece in zip(starts, inside, strict=True)]
+        return found.ids, np.array(starts, np.int32), np.array(ends, np.int32)
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Ids of many texts, without special pieces."""
+        return [found.ids for found in self._model.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def encode_stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        """Yields the ids of each text, without special pieces, with few texts in memory at a time."""
+        texts = iter(texts)
+        while chunk := [*itertools.islice(texts, CHUNK)]:
+            yield from self.encode_batch(chunk)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, without special pieces."""
+        return self._model.decode([int(i) for i in ids], skip_special_tokens=True)
+
+    def copy_to(self, folder: Path) -> Path:
+        """Writes `tokenizer.json` into a folder, and returns its path."""
+        path = folder / self.file_name
+        path.write_text(self._text, encoding="utf-8")
+        return path
+
+
+def _whole(path):
+    return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+
+
+def _word_piece(path):
+    pieces = path.read_text(encoding="utf-8").splitlines()
+    beside = path.with_name("tokenizer_config.json")
+    config = read_json(beside) if beside.exists() else {}
+    made = tokenizers.BertWordPieceTokenizer(
+        vocab={piece: i for i, piece in enumerate(pieces)},
+        lowercase=config.get("do_lower_case", True),
+        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+    )
+    return tokenizers.Tokenizer.from_str(made.to_str())

@@ -1,0 +1,66 @@
+"""What every tokenizer of a model can do."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+
+class AnyTokenizer(Protocol):
+    """Text to ids and back: a SentencePiece model, or one of Hugging Face's `tokenizers` library.
+
+    Attributes:
+        path: its file.
+        file_name: what a copy of its file is called.
+        sha256: checksum of what defines it.
+        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
+    """
+
+    path: Path
+    file_name: str
+    sha256: str
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of pieces, special ones included."""
+        ...
+
+    @property
+    def is_special(self) -> np.ndarray:
+        """Whether a piece is special, bool [V]."""
+        ...
+
+    @property
+    def starts_word(self) -> np.ndarray:
+        """Whether a piece begins a word, bool [V]."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without special pieces."""
+        ...
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray, np.ndarray]:
+        """Ids of a text, without special pieces, and where each piece starts and ends in the text, in characters."""
+        ...
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Ids of many texts, without special pieces."""
+        ...
+
+    def encode_stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        """Yields the ids of each text, without special pieces, with few texts in memory at a time."""
+        ...
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, without special pieces."""
+        ...
+
+    def copy_to(self, folder: Path) -> Path:
+        """Writes its file into a folder, by `file_name`, and returns the path."""
+        ...

@@ -1,0 +1,101 @@
+"""Another depth for a trained encoder: some of its blocks, or more of them, of which the new ones change nothing.
+
+A new block is a copy of the one below it whose outputs are multiplied with zeros: what it adds to the residual stream
+is 0, and it can learn from the first step, as in progressive stacking. With norms first, x + 0 is x to the bit. With
+norms last, a new block still norms what it is given, which is the identity only of what is normed and not yet scaled:
+so the scale and bias of the norm below move up to the new block's last norm. What two norms do then differs from one
+by rounding alone, if epsilon is as small as BERT's 1e-12.
+"""
+
+import numpy as np
+
+from rembed_keras.errors import UserError, check_counts
+from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.blocks.stack import attention_of, block_of, cut_arguments, layers_of_cut, make_blocks
+from rembed_keras.modeling.choices import described
+from rembed_keras.modeling.parts import Parts
+from rembed_keras.modeling.saving.filling import blank, fill
+
+
+def with_depth(encoder: Encoder, num_layers: int, keep: str = "bottom") -> Encoder:
+    """An encoder of more or fewer layers; tables and projection are those of the other, and its blocks are copies.
+
+    Args:
+        encoder: an `Encoder`.
+        num_layers: how many layers to have.
+        keep: which layers stay if there are fewer: "bottom", "top", "alternate" or "symmetric".
+
+    Raises:
+        UserError: for a depth that the encoder cannot have.
+
+    >>> small = Encoder(50, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=8, input_embedding_dim=4)
+    >>> with_depth(small, 5).num_layers, with_depth(small, 1, "top").num_layers
+    (5, 1)
+    """
+    check_counts({"num_layers": num_layers})
+    config = encoder.arguments
+    depth = config["num_layers"]
+    if num_layers <= depth:
+        layers = layers_of_cut(config, num_layers, keep)
+        return _restacked(encoder, layers, cut_arguments(config, layers))
+    if config["layer_sharing"] != "none":
+        raise UserError("layers that share weights cannot be stacked: a new one could not begin as the identity")
+    if config["scalar_mix"]:
+        raise UserError("an encoder with scalar_mix reads all of its layers: none can be added")
+    layers = stacked(depth, num_layers)
+    grown: dict = {"num_layers": num_layers, "layer_groups": 1}
+    if config["attention"] is not None:
+        kinds = [described(kind) for kind in attention_of(config)]
+        grown["attention"] = [kinds[layer] for layer in layers]
+    encoder = _restacked(encoder, layers, config | grown)
+    blocks = encoder.parts.blocks
+    for place in range(1, num_layers):
+        if layers[place] == layers[place - 1]:
+            _silence(blocks[place])
+            if not block_of(config).norms_first:
+                _move_scale(blocks[place - 1], blocks[place])
+    return encoder
+
+
+def stacked(depth: int, num_layers: int) -> list[int]:
+    """Which layer each layer of a deeper encoder begins as; of several in a row, all but the first are new.
+
+    >>> stacked(3, 5), stacked(2, 6)
+    ([0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 1])
+    """
+    new = num_layers - depth
+    copies = [1 + (layer + 1) * new // depth - layer * new // depth for layer in range(depth)]
+    return [layer for layer, count in enumerate(copies) for _ in range(count)]
+
+
+def _restacked(encoder, layers, config):
+    """An encoder whose blocks begin as the given ones of another."""
+    dtype = encoder.dtype_policy
+    with blank():
+        parts = Parts(**(vars(encoder.parts) | {"blocks": make_blocks(config, dtype)}))
+        made = type(encoder)(parts=parts, name=encoder.name, trainable=encoder.trainable, dtype=dtype, **config)
+    for block, layer in zip(parts.blocks, layers, strict=True):
+        theirs = {_in_block(weight): weight for weight in encoder.parts.blocks[layer].weights}
+        for weight in block.weights:
+            if _in_block(weight) in theirs:  # the first of blocks with norms first has one norm less than a copy of it
+                fill(weight, theirs[_in_block(weight)].value)
+    return made
+
+
+def _in_block(weight):
+    """A weight's path after the name of its block."""
+    return weight.path.partition("/")[2]
+
+
+def _silence(block):
+    """Makes what a block adds to the residual stream 0."""
+    for dense in (block.attention.projections["output"], block.feed_forward.projections["down"]):
+        for weight in dense.weights:
+            weight.assign(np.zeros(weight.shape))
+
+
+def _move_scale(below, block):
+    """Moves the scale and bias of a block's last norm to that of the silenced block above it."""
+    for norm in (below.feed_forward.norm, block.attention.norm):
+        norm.gamma.assign(np.ones(norm.gamma.shape))
+        norm.beta.assign(np.zeros(norm.beta.shape))

@@ -1,0 +1,121 @@
+"""A trained model with its parameters spent anew: `rembed reallocate`."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import Count, UserError
+from rembed_keras.interop.convert import TOKENIZER, copy_tokenizer, plain_masked_lm, write
+from rembed_keras.interop.reallocation.depth import with_depth
+from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
+from rembed_keras.interop.reallocation.heads import keep_head, new_head
+from rembed_keras.interop.reallocation.usage import usage_of
+from rembed_keras.interop.vocabulary import check_vocabulary, trimmed
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.layers.adapters import hosted_by
+from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
+from rembed_keras.modeling.saving.changes import changes_of
+from rembed_keras.modeling.sizes import Keep
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to change of a model; None is to leave it.
+
+    Attributes:
+        input_embedding_dim: E_in, at most that of the model.
+        num_layers: L, more or less than the model has.
+        keep: which layers stay if there are fewer; see `layers_to_keep`.
+        output_embedding_dim: E_out of a new head.
+        vocabulary: folder of text whose pieces to keep, as of `trim`.
+        text: folder of text by which pieces are weighted; that of `vocabulary` by default, and none without.
+    """
+
+    input_embedding_dim: Count | None = None
+    num_layers: Count | None = None
+    keep: Keep = "bottom"
+    output_embedding_dim: Count | None = None
+    vocabulary: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Reallocated:
+    """What was done.
+
+    Attributes:
+        before: the arguments of the encoder that was read.
+        after: those of the encoder that was written.
+        share: of the input embedding's variance that is kept; None if its width is as it was.
+        notes: what else to know, a line each.
+    """
+
+    before: dict
+    after: dict
+    share: float | None
+    notes: list[str]
+
+
+def reallocate(
+    model: keras.Model, target: str, plan: Plan, tokenizer: Path | None = None, target_kind: str = "preset"
+) -> Reallocated:
+    """Spends the parameters of a trained model anew, and writes the result.
+
+    Args:
+        model: an `Encoder`, or a model that pre-trains one; its weights stay as they are.
+        target: the folder to write, which must not exist.
+        plan: what to change.
+        tokenizer: the model's SentencePiece model; None if there is none.
+        target_kind: "preset" or "huggingface".
+
+    Raises:
+        UserError: for a plan that the model or its tokenizer does not allow, or if the target exists; nothing is
+            written then.
+    """
+    if Path(target).exists():
+        raise UserError(f"{target} already exists: remove it or choose another folder")
+    source, notes = plain_masked_lm(model)
+    before = encoder_of(source).arguments
+    if hosted_by(encoder_of(source)) or changes_of(encoder_of(source)):
+        raise UserError("this encoder has adapters or quantized layers: reallocate it before they are added")
+    if tokenizer is None and (plan.text or plan.vocabulary):
+        raise UserError("a text is read by a tokenizer, and this model has none beside it")
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = copy_tokenizer(tokenizer, Path(folder)) if tokenizer else None
+        if plan.vocabulary and vocabulary:
+            source, vocabulary, said = _trimmed(source, vocabulary, plan.vocabulary, Path(folder) / f"new.{TOKENIZER}")
+            notes += said
+        made, share, said = _changed(source, plan, vocabulary)
+        notes += said + write(made, target, target_kind, vocabulary.path if vocabulary else None)
+    return Reallocated(before, encoder_of(made).arguments, share, notes)
+
+
+def _trimmed(model, vocabulary, text, file):
+    check_vocabulary(model, vocabulary, vocabulary.path.name)
+    smaller, done = trimmed(model, vocabulary, text, file)
+    return smaller, Tokenizer(file), [f"kept {done.pieces[1]:,} of {done.pieces[0]:,} pieces"]
+
+
+def _changed(source, plan, vocabulary) -> tuple[Encoder | MaskedLM, float | None, list[str]]:
+    """A model with another width and depth, the share of variance that it keeps, and notes."""
+    encoder, share, notes = encoder_of(source), None, []
+    if plan.num_layers is not None:
+        is_exact = plan.num_layers <= encoder.num_layers or encoder.block.norms_first
+        encoder = with_depth(encoder, plan.num_layers, plan.keep)
+        if not is_exact:
+            notes.append("new blocks with norms last are the identity up to rounding")
+    if plan.input_embedding_dim is not None:
+        tables, text = tables_of(encoder), plan.text or plan.vocabulary
+        has_positions = encoder.parts.embeddings.position is not None
+        usage = usage_of(text, vocabulary, tables, has_positions) if text else None
+        encoder, share = with_width(encoder, plan.input_embedding_dim, usage)
+    if plan.output_embedding_dim is not None:
+        model, said = new_head(source, encoder, plan.output_embedding_dim)
+    elif isinstance(source, MaskedLM) and encoder is not source.encoder:
+        model, said = keep_head(source, encoder)
+    else:
+        model, said = (source if isinstance(source, PretrainingModel) else encoder), []
+    return model, share, notes + said

@@ -1,0 +1,40 @@
+"""How often a text uses the rows of an encoder's tables."""
+
+import numpy as np
+
+from rembed_keras.data.text import read_paragraphs, text_files
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.errors import UserError
+from rembed_keras.interop.reallocation.low_rank import Tables, Usage
+
+UNSEEN = 0.01  # share of all tokens that pieces have beside what is counted, each the same
+FRAME = 2  # tokens around a text: [CLS] and [SEP]
+
+
+def usage_of(text_dir: str, tokenizer: AnyTokenizer, tables: Tables, has_positions: bool) -> Usage:
+    """How often rows are used by the paragraphs of a text, each framed by [CLS] and [SEP].
+
+    Args:
+        text_dir: folder of `<language>.txt` or `.txt.gz`.
+        tokenizer: the encoder's.
+        tables: the encoder's.
+        has_positions: whether the first of the other tables is that of positions; segments count the same.
+
+    Raises:
+        UserError: if there is no text, or a tokenizer of another size.
+    """
+    rows = tables.token.shape[0]
+    if tokenizer.vocabulary_size > rows:
+        raise UserError(f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
+    counts, lengths = np.zeros(rows), np.zeros(tables.others[0].shape[0] + 1 if has_positions else 1)
+    for path in text_files(text_dir).values():
+        for ids in tokenizer.encode_stream(read_paragraphs(path)):
+            np.add.at(counts, ids, 1)
+            lengths[min(len(ids) + FRAME, len(lengths) - 1)] += 1
+    if not counts.any():
+        raise UserError(f"{text_dir} has no text")
+    counts[[tokenizer.cls_id, tokenizer.sep_id]] += lengths.sum()
+    even = Usage.even(tables)
+    tokens = (1 - UNSEEN) * counts / counts.sum() + UNSEEN / rows
+    reached = lengths[::-1].cumsum()[::-1][1:]  # how many texts are longer than each position
+    return Usage(tokens, (reached, *even.others[1:]) if has_positions else even.others)

@@ -1,0 +1,136 @@
+"""Tokenizers of Hugging Face's library: ids, offsets, special pieces, beginnings of words, and what is refused."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from rembed_keras.data import sample
+from rembed_keras.data.tokenizers.fast import FastTokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+UDHR = sorted((sample.text_folder().parent / "parallel/udhr").glob("*.txt.gz"))
+
+
+def lines(path, count=8):
+    return [line for line in gzip.decompress(path.read_bytes()).decode().splitlines() if line.strip()][:count]
+
+
+TEXT = [line for path in UDHR for line in lines(path)]
+
+
+def word_piece():
+    made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    made.train_from_iterator(
+        TEXT, trainers.WordPieceTrainer(vocab_size=3000, special_tokens=SPECIAL, show_progress=False)
+    )
+    return made
+
+
+def byte_level():
+    made = tokenizers.Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        TEXT,
+        trainers.BpeTrainer(vocab_size=1500, special_tokens=SPECIAL, show_progress=False, initial_alphabet=alphabet),
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizers")
+    made_of = {"word_piece": word_piece(), "byte_level": byte_level()}
+    for name, made in made_of.items():
+        (path / name).mkdir()
+        made.enable_truncation(5)  # as folders of sentence encoders have it: not for us
+        made.enable_padding(length=7)
+        made.save(str(path / name / "tokenizer.json"))
+    pieces = sorted(made_of["word_piece"].get_vocab().items(), key=lambda pair: pair[1])
+    (path / "vocab.txt").write_text("\n".join(piece for piece, _ in pieces) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["word_piece", "byte_level"])
+def test_ids_and_offsets_are_the_librarys_in_all_languages(kind, folder):
+    path = folder / kind / "tokenizer.json"
+    ours, theirs = FastTokenizer(path), tokenizers.Tokenizer.from_file(str(path))
+    theirs.no_truncation()
+    theirs.no_padding()
+    assert len(UDHR) > 50
+    for text, ids in zip(TEXT, ours.encode_batch(TEXT), strict=True):
+        found = theirs.encode(text, add_special_tokens=False)
+        again, starts, ends = ours.encode_with_offsets(text)
+        assert ids == found.ids == again == ours.encode(text)
+        pieces = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+        assert pieces == [text[start:end].strip() for start, end in found.offsets]
+    assert [*ours.encode_stream(TEXT[:5])] == ours.encode_batch(TEXT[:5])
+
+
+@pytest.mark.parametrize("kind", ["word_piece", "byte_level"])
+def test_a_copy_is_the_same_tokenizer(kind, folder, tmp_path):
+    first = open_tokenizer(folder / kind)
+    second = open_tokenizer(first.copy_to(tmp_path))
+    assert isinstance(second, FastTokenizer) and second.sha256 == first.sha256
+    assert second.path == tmp_path / "tokenizer.json" and second.encode_batch(TEXT[:3]) == first.encode_batch(TEXT[:3])
+    assert first.vocabulary_size == len(first.is_special) == len(first.starts_word)
+    ids = [first.cls_id, *first.encode("human rights"), first.sep_id, first.pad_id]
+    assert first.decode(ids) == "human rights"
+
+
+def test_special_pieces_and_words(folder):
+    ours = open_tokenizer(folder / "word_piece")
+    assert [ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id] == [0, 1, 2, 3, 4]
+    assert np.flatnonzero(ours.is_special).tolist() == [0, 2, 3, 4]
+    ids, begins = ours.encode("everyone, everywhere!"), ours.starts_word
+    pieces = [ours.piece(i) for i in ids]
+    assert any(piece.startswith("##") for piece in pieces)
+    assert [bool(begins[i]) for i in ids] == [not piece.startswith("##") for piece in pieces]
+    bytes_ = open_tokenizer(folder / "byte_level")
+    ids = bytes_.encode("all human, beings 人")
+    assert bytes_.decode(np.array(ids)[bytes_.starts_word[ids]][:1]).startswith(" ")
+
+
+def test_a_vocabulary_reads_as_its_configuration_says(folder, tmp_path):
+    whole, plain = open_tokenizer(folder / "word_piece"), open_tokenizer(folder / "vocab.txt")
+    assert plain.encode_batch(TEXT) == whole.encode_batch(TEXT)
+    (tmp_path / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    cased = open_tokenizer(tmp_path / "vocab.txt")
+    assert cased.encode("human") == plain.encode("Human") == plain.encode("human") != cased.encode("Human")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"strip_accents": False}))
+    kept = open_tokenizer(tmp_path / "vocab.txt")
+    assert kept.encode("é") != plain.encode("é") == plain.encode("e")
+
+
+FAULTS = {
+    "missing": (None, "No such file"),
+    "empty": ("", "is not one that"),
+    "other JSON": ('{"model": {"type": "os.system"}}', "is not one that"),
+    "no special pieces": (
+        '{"version": "1.0", "model": {"type": "WordLevel", "unk_token": "a", "vocab": {"a": 0}}}',
+        r"has no \[PAD\] or <pad> piece",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_what_is_no_tokenizer_is_refused(what, tmp_path):
+    content, message = FAULTS[what]
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match=message):
+        open_tokenizer(tmp_path / "tokenizer.json")
+
+
+def test_other_files_are_sentencepiece_models(corpus):
+    assert isinstance(open_tokenizer(corpus.path), Tokenizer)

@@ -1,0 +1,139 @@
+"""`rembed reallocate`, from models in folders to models in folders."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.interop import Plan, read_model, reallocate, write
+from rembed_keras.interop.reallocation.embeddings import tables_of
+from rembed_keras.interop.reallocation.usage import UNSEEN, usage_of
+from rembed_keras.modeling import Encoder, MaskedLM
+from tests.forward import forward
+from tests.interop.models import random_model
+from tests.interop.reallocation.inputs import rows_of_text
+
+BERT = {"input_embedding_dim": 16, "always_project": False}
+SLOTS = {"mask_positions": np.tile([[1, 3]], (4, 1)).astype("int32")}
+
+
+def predictions(model):
+    return forward(model, rows_of_text() | SLOTS)
+
+
+@pytest.mark.parametrize("coupling", ["coupled", "gdes", "decoupled"])
+def test_the_former_output_table_stays_for_healing(coupling, tmp_path):
+    model = random_model(BERT, {"output_embedding_dim": 16, "coupling": coupling})
+    wanted = predictions(model)
+    done = reallocate(model, str(tmp_path / "same"), Plan(input_embedding_dim=16))
+    again, _ = read_model(str(tmp_path / "same"))
+    assert done.share == pytest.approx(1) and again.get_config()["coupling"] == "decoupled"
+    np.testing.assert_allclose(predictions(again), wanted, atol=5e-5)
+    done = reallocate(model, str(tmp_path / "narrow"), Plan(input_embedding_dim=5))
+    narrow, _ = read_model(str(tmp_path / "narrow"))
+    assert (done.before["input_embedding_dim"], done.after["input_embedding_dim"]) == (16, 5)
+    table = narrow.head.output_embedding.coupling.table.embeddings.numpy()
+    np.testing.assert_array_equal(table, again.head.output_embedding.coupling.table.embeddings.numpy())
+
+
+def test_a_shared_table_stays_shared_where_its_width_stays(tmp_path):
+    model = random_model(BERT, {"output_embedding_dim": 16, "coupling": "coupled"})
+    reallocate(model, str(tmp_path / "deep"), Plan(num_layers=5))
+    deep, _ = read_model(str(tmp_path / "deep"))
+    assert deep.get_config()["coupling"] == "coupled" and deep.encoder.num_layers == 5
+    np.testing.assert_allclose(predictions(deep), predictions(model), atol=5e-5)
+
+
+@pytest.mark.parametrize("width", [4, 24])
+def test_a_new_head_starts_from_the_closest_table(width, tmp_path):
+    model = random_model(BERT).encoder
+    reallocate(model, str(tmp_path / "out"), Plan(output_embedding_dim=width))
+    made, _ = read_model(str(tmp_path / "out"))
+    assert isinstance(made, MaskedLM)
+    rows = model.token_embedding.embeddings.numpy().astype("float64")
+    table = made.head.output_embedding.coupling.table.embeddings.numpy()[:, : min(width, 16)]
+    values = np.linalg.svd(rows, compute_uv=False)[: table.shape[1]]
+    np.testing.assert_allclose(np.linalg.svd(table, compute_uv=False), values, rtol=1e-4)
+
+
+def test_a_hugging_face_bert_becomes_a_rembert(tmp_path):
+    write(random_model(BERT).encoder, str(tmp_path / "bert"), "huggingface", None)
+    model, _ = read_model(str(tmp_path / "bert"))
+    reallocate(model, str(tmp_path / "out"), Plan(input_embedding_dim=6, num_layers=2), target_kind="huggingface")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert (config["model_type"], config["input_embedding_size"], config["num_hidden_layers"]) == ("rembert", 6, 2)
+    again, _ = read_model(str(tmp_path / "out"))
+    assert again.get_config()["input_embedding_dim"] == 6
+
+
+def test_usage_is_counted_on_paragraphs(corpus, tmp_path):
+    (tmp_path / "en.txt").write_text("one two three\n\nfour\n", encoding="utf-8")
+    encoder = Encoder(900, 1, 2, 8, 16, 4, max_sequence_length=64)
+    usage = usage_of(str(tmp_path), corpus.tokenizer, tables_of(encoder), has_positions=True)
+    ids = [corpus.tokenizer.encode(text) for text in ("one two three", "four")]
+    counts = np.bincount([*ids[0], *ids[1], *[corpus.tokenizer.cls_id, corpus.tokenizer.sep_id] * 2], minlength=900)
+    np.testing.assert_allclose(usage.tokens, (1 - UNSEEN) * counts / counts.sum() + UNSEEN / 900)
+    reached = [sum(place < len(each) + 2 for each in ids) for place in range(64)]
+    np.testing.assert_array_equal(usage.others[0], reached)
+
+
+def test_the_command(pretrained, text_dir, tmp_path, command):
+    options = [
+        "--input-embedding-dim",
+        "3",
+        "--num-layers",
+        "2",
+        "--vocabulary",
+        text_dir,
+        "--output-embedding-dim",
+        "5",
+    ]
+    code, out, err = command("reallocate", pretrained, "small", *options, cwd=tmp_path)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("note: kept") and "input embedding 4 -> 3: " in out and lines[-1] == "small: preset"
+    model, tokenizer = read_model(str(tmp_path / "small"))
+    rows = Tokenizer(tokenizer).vocabulary_size
+    assert f"{'input embedding':36}{900 * 4:>14,} -> {rows * 3:>13,}" in lines
+    config = model.encoder.arguments
+    assert [config[key] for key in ("vocabulary_size", "input_embedding_dim", "num_layers")] == [rows, 3, 2]
+    assert model.get_config()["output_embedding_dim"] == 5
+    total = int(lines[-2].split("->")[1].split("(")[0].strip().replace(",", ""))
+    assert total == model.encoder.count_params()
+
+
+MISTAKES = {
+    "nothing to do": (["RUN", "out"], "nothing to change"),
+    "a target that exists": (["RUN", "there", "--num-layers", "1"], "there already exists"),
+    "too wide": (
+        ["RUN", "out", "--input-embedding-dim", "5"],
+        "input_embedding_dim is 5; this model's table allows 2 to 4",
+    ),
+    "no folder": (
+        ["none", "out", "--num-layers", "1"],
+        "none is not a run, a keras-hub preset or a Hugging Face model",
+    ),
+    "no text": (["RUN", "out", "--vocabulary", "none"], "none"),
+    "a foreign folder": (["foreign", "out", "--input-embedding-dim", "3"], "'gpt2'; supported are"),
+    "a truncated folder": (["truncated", "out", "--input-embedding-dim", "3"], "download it again"),
+    "no tokenizer": (["bert", "out", "--input-embedding-dim", "3", "--text", "there"], "has none beside it"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_mistakes_cost_one_line_and_nothing_is_written(what, pretrained, tmp_path, command):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign/config.json").write_text('{"model_type": "gpt2"}')
+    for name in ("bert", "truncated"):
+        write(random_model(BERT).encoder, str(tmp_path / name), "huggingface", None)
+    weights = tmp_path / "truncated/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    before = sorted(tmp_path.rglob("*"))
+    arguments, message = MISTAKES[what]
+    arguments = [pretrained if each == "RUN" else each for each in arguments]
+    code, out, err = command("reallocate", *arguments, cwd=tmp_path)
+    lines = [line for line in err.splitlines() if line.startswith("rembed: ")]
+    assert code == 2 and len(lines) == 1 and message in lines[0], err
+    assert sorted(tmp_path.rglob("*")) == before and "Traceback" not in err + out
