@@ -107,7 +107,7 @@ def find(folder: Path, checkpoint: Which = "newest", is_verified: bool = True) -
         if found is None:
             raise UserError(f"{folder / 'checkpoints'} has no pre-trained encoder: run pretrain first")
         return _of_checkpoint(found)
-    if any(folder.glob("step-*/state.json")) and (found := checkpoints.latest(folder)) is not None:
+    if checkpoints.by_step(folder) and (found := checkpoints.latest(folder)) is not None:
         return _of_checkpoint(found)
     if (folder / "config.json").is_file():
         return Place(folder, str(folder))
@@ -146,8 +146,7 @@ def _best(folder):
 
 
 def _undamaged(folder):
-    siblings = checkpoints.newest_first(folder.parent)
-    found = next((each for each in siblings if each.path.name == folder.name), None)
+    found = checkpoints.whole_in(folder)
     if found is None:
         raise UserError(f"checkpoint {folder} is damaged: name another")
     return found
@@ -155,8 +154,8 @@ def _undamaged(folder):
 
 def _newest(folder):
     """The newest checkpoint, whose files are not read to compare their checksums; None if there is none."""
-    found = sorted(folder.glob("step-*/state.json"))
-    return checkpoints.opened(found[-1].parent) if found else None
+    found = [path for path in checkpoints.by_step(folder).values() if (path / "state.json").exists()]
+    return checkpoints.opened(found[-1]) if found else None
 
 
 def _of_checkpoint(found):

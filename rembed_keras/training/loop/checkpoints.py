@@ -9,6 +9,7 @@ and passed over. Arrays are safetensors: no code runs on loading.
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def save(
     every: Count = 1,
     best: int | None = None,
 ) -> Path:
-    """Writes a checkpoint whole, then removes old ones.
+    """Writes a checkpoint whole, then removes old ones; returns its folder.
 
     Args:
         folder: the folder of checkpoints.
@@ -71,9 +72,6 @@ def save(
         every: steps between checkpoints; one of another step, which training that was asked to stop has left, does not
             stay once there is a newer one.
         best: the step whose checkpoint stays because it is the best; `best.json` says which.
-
-    Returns:
-        The checkpoint's folder.
 
     Raises:
         UserError: if it cannot be written; nothing of it is left then, and older checkpoints stay.
@@ -118,7 +116,7 @@ def tidy(
         UserError: for a number that is not positive; nothing is removed then.
     """
     check_counts({"keep_checkpoints": keep, "keep_checkpoint_every": 1 if keep_every is None else keep_every})
-    there = {int(path.name.removeprefix("step-")): path for path in folder.glob("step-*")}
+    there = by_step(folder)
     regular = sorted(number for number in there if number == step or (number < step and number % every == 0))
     stay = {step, best, *regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
     if best is not None:
@@ -156,10 +154,7 @@ def best(folder: Path) -> Checkpoint | None:
 
 def _remove_stale(folder):
     for stale in folder.glob(".writing-*"):
-        if stale.is_dir():
-            shutil.rmtree(stale)
-        else:
-            stale.unlink()
+        (shutil.rmtree if stale.is_dir() else os.unlink)(stale)
 
 
 def _write(folder, step, parts, state):
@@ -181,7 +176,7 @@ def latest(folder: Path, warn=print) -> Checkpoint | None:
         UserError: if there are checkpoints and all are damaged: to start from scratch is not for us to decide.
     """
     found = next(newest_first(folder, warn), None)
-    if found is None and any(folder.glob("step-*")):
+    if found is None and by_step(folder):
         raise UserError(
             f"{folder} has no checkpoint that is whole: bring one back, or remove the folder to start from scratch"
         )
@@ -195,19 +190,31 @@ def newest_first(folder: Path, warn=print) -> Iterator[Checkpoint]:
         folder: the folder of checkpoints; it need not exist.
         warn: called with one line for each damaged checkpoint.
     """
-    for path in sorted(folder.glob("step-*"), reverse=True):
-        try:
-            record = parse_json((path / "state.json").read_text(encoding="utf-8"), path)
-            digests = {path / Path(name).name: digest for name, digest in record["sha256"].items()}
-            damaged = [file.name for file, digest in digests.items() if sha256(file) != digest]
-            if not (isinstance(record["step"], int) and isinstance(record["state"], dict)):
-                damaged = ["state.json"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    for path in reversed(by_step(folder).values()):
+        if (found := whole_in(path, warn)) is not None:
+            yield found
+
+
+def by_step(folder: Path) -> dict[int, Path]:
+    """The folders of checkpoints by their steps, rising; a copy under another name is nobody's but the user's."""
+    named = ((re.fullmatch(r"step-([0-9]{8,})", path.name), path) for path in folder.glob("step-*"))
+    return dict(sorted((int(name[1]), path) for name, path in named if name))
+
+
+def whole_in(path: Path, warn=print) -> Checkpoint | None:
+    """The checkpoint in a folder if it is whole; else it is named to `warn`."""
+    try:
+        record = parse_json((path / "state.json").read_text(encoding="utf-8"), path)
+        digests = {path / Path(name).name: digest for name, digest in record["sha256"].items()}
+        damaged = [file.name for file, digest in digests.items() if sha256(file) != digest]
+        if not (isinstance(record["step"], int) and isinstance(record["state"], dict)):
             damaged = ["state.json"]
-        if not damaged:
-            yield Checkpoint(path, record["step"], record["state"])
-        else:
-            warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        damaged = ["state.json"]
+    if damaged:
+        warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")
+        return None
+    return Checkpoint(path, record["step"], record["state"])
 
 
 def read(variable) -> np.ndarray:

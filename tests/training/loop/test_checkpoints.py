@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -82,6 +83,16 @@ def test_what_a_stop_left_and_what_is_newer_but_damaged_goes_with_the_next(tmp_p
     assert steps(tmp_path) == [5, 10, 12]
     save(tmp_path, 15, keep=3, every=5)
     assert steps(tmp_path) == [5, 10, 15]
+
+
+def test_a_copy_that_a_user_set_aside_is_left_alone(tmp_path):
+    for step in (2, 99_999_999):
+        save(tmp_path, step, keep=3)
+    aside = tmp_path / "step-99999999-good"
+    shutil.copytree(tmp_path / "step-99999999", aside)
+    save(tmp_path, 100_000_000, keep=2)
+    assert [found.step for found in checkpoints.newest_first(tmp_path)] == [100_000_000, 99_999_999]
+    assert checkpoints.whole_in(aside).step == 99_999_999 and not (tmp_path / "step-00000002").exists()
 
 
 def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes_away(tmp_path):
