@@ -15,7 +15,7 @@ from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, train
 from rembed_keras.training.initial.weights import Which
 from rembed_keras.training.loop import checkpoints
 
-PREPARE_ANEW = "set TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
+PREPARE_AGAIN = "set TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Place:
             raise UserError(f"{self.path} has no tokenizer, and texts cannot be read without it")
         return open_tokenizer(file)
 
-    def check_tokenizer(self, tokenizer: Tokenizer, remedy: str = PREPARE_ANEW) -> None:
+    def check_tokenizer(self, tokenizer: AnyTokenizer, remedy: str = PREPARE_AGAIN) -> None:
         """Checks that the encoder reads ids as a corpus has them.
 
         Args:
