@@ -20,6 +20,7 @@ from rembed_keras import cli
 
 FACTOR = float(os.environ.get("FUZZ", "1"))
 SECONDS = 60  # timeout of an attempt; the slowest takes a hundredth of that
+FAILURES: dict[str, str] = {}  # tracebacks by what was attempted
 
 
 def attempts(count):
@@ -45,7 +46,21 @@ def attempt(arguments, files=None, link=None, whole=None):
 
     Returns:
         (exit code, stdout, stderr).
+
+    Raises:
+        AssertionError: for an invariant that was not kept. Hypothesis repeats what failed; what a library says once a
+            process, or a cache hides, does not fail again, and is reported as it was and not as flaky.
     """
+    words = repr((arguments, files, link))
+    if words not in FAILURES:
+        try:
+            return _attempt(arguments, files, link, whole)
+        except Exception:  # noqa: BLE001 - whatever it is, it is raised below, always at the same place
+            FAILURES[words] = traceback.format_exc()
+    raise AssertionError(FAILURES[words])
+
+
+def _attempt(arguments, files, link, whole):
     here = Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="attempt-"))
     try:

@@ -13,6 +13,7 @@ from tests.bad_input.conftest import files_of
 from tests.bad_input.mutations import mutated, mutated_json
 
 TEXT = b"save the file\nopen a table with the new window\n\nthe end of all\n"
+PACKED = gzip.compress(TEXT, mtime=0)
 PREPARE = ["prepare", "text", "out", "--tokenizer", "tokenizer.model"]
 
 
@@ -32,14 +33,14 @@ def prepared(tokenizer, tmp_path_factory):
 
 
 def test_the_text_without_faults(tokenizer):
-    files = {"text/en.txt": TEXT, "text/de.txt.gz": gzip.compress(TEXT)}
+    files = {"text/en.txt": TEXT, "text/de.txt.gz": PACKED}
     assert attempt(PREPARE, files, {"tokenizer.model": tokenizer.path}, whole)[0] == 0
 
 
 @attempts(90)
-@given(content=mutated(TEXT), other=mutated(gzip.compress(TEXT, mtime=0)))
-def test_text_with_faults_in_it(tokenizer, content, other):
-    files = {"text/en.txt": content, "text/de.txt.gz": other}
+@given(st.tuples(mutated(TEXT), st.just(PACKED)) | st.tuples(st.just(TEXT), mutated(PACKED)))  # none hides another
+def test_text_with_faults_in_it(tokenizer, contents):
+    files = dict(zip(("text/en.txt", "text/de.txt.gz"), contents, strict=True))
     attempt(PREPARE, files, {"tokenizer.model": tokenizer.path}, whole)
 
 

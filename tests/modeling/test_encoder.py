@@ -97,6 +97,7 @@ def test_left_padding_keeps_the_index_as_position():
     np.testing.assert_allclose(states[0, 3:7], embedded @ w["projection/kernel"] + w["projection/bias"], atol=2e-5)
 
 
+@pytest.mark.any_backend
 def test_counts_the_parameters_of_the_published_graph():
     encoder = Encoder(1000, 3, 4, 64, 256, 32, max_sequence_length=128)
     embeddings = (1000 + 128 + 2) * 32 + 2 * 32
@@ -117,6 +118,7 @@ def test_cutting_layers_shares_weights():
         encoder.with_layers(3)
 
 
+@pytest.mark.any_backend
 def test_presets_and_configs_come_back(tmp_path):
     encoder = make_encoder(activation="gelu_tanh")
     inputs = make_inputs([[FIRST]], 7)
@@ -152,6 +154,7 @@ def test_bfloat16_stays_near_float32():
     assert error.max() < 0.25 and error.mean() < 0.03
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

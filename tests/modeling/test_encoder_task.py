@@ -32,6 +32,7 @@ class Own(MaskedLM):
         self.extra = extra
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", MODELS)
 def test_the_backbone_is_the_encoder(name):
     encoder, model = make_encoder(num_layers=1), getattr(modeling, name)
@@ -40,12 +41,14 @@ def test_the_backbone_is_the_encoder(name):
     assert next(iter(inspect.signature(model).parameters)) == "encoder"  # which gin and `help` show
 
 
+@pytest.mark.any_backend
 def test_a_users_subclass_takes_both():
     encoder = make_encoder(num_layers=1)
     model = Own(backbone=encoder, extra=3)
     assert (model.encoder, model.extra) == (encoder, 3)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("model", [Classifier, MaskedLM, SpanExtractor, Tagger, Regressor])
 @pytest.mark.parametrize("given", [[], ["encoder", "backbone"], ["first", "backbone"]])
 def test_one_encoder_is_given(model, given):
@@ -55,6 +58,7 @@ def test_one_encoder_is_given(model, given):
         model(*first, **encoders, **MODELS[model.__name__])
 
 
+@pytest.mark.any_backend
 def test_an_objective_is_put_on_an_encoders_preset(tmp_path):
     encoder = make_encoder(num_layers=1)
     encoder.save_to_preset(str(tmp_path / "preset"))

@@ -9,9 +9,6 @@ from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedToken
 from rembed_keras.modeling.attention import Global, Local, Nystrom
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 
-# how many parameters there are is no matter of the backend: the run on JAX tries some of the shapes again
-SHAPES_TRIED = 80 if keras.config.backend() == "tensorflow" else 4
-
 SMALL = {
     "vocabulary_size": 97,
     "num_layers": 3,
@@ -67,7 +64,8 @@ def shapes(draw):
     }
 
 
-@settings(max_examples=SHAPES_TRIED, deadline=None, derandomize=True)
+@pytest.mark.any_backend
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(shapes())
 def test_it_counts_what_keras_counts(config):
     keras.backend.clear_session(free_memory=False)
@@ -94,6 +92,7 @@ OBJECTIVES = {
 }
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("block", [PostNorm, PreNorm])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_it_counts_other_objectives(name, block):
@@ -106,6 +105,7 @@ def test_it_counts_other_objectives(name, block):
     assert breakdown.optimizer_bytes["total"] == 2 * 4 * trained
 
 
+@pytest.mark.any_backend
 def test_the_published_model():
     encoder = {
         "vocabulary_size": 250_300,
@@ -255,6 +255,7 @@ def test_activations_are_what_a_backward_pass_holds(block, kind):
     assert 1.0 < held / (rows * length) / predicted < 1.5
 
 
+@pytest.mark.any_backend
 def test_the_table_shows_both_columns():
     from rich.console import Console
 
@@ -265,6 +266,7 @@ def test_the_table_shows_both_columns():
     assert all(word in text for word in ("kept", "dropped", "input embedding", "output embedding", "FLOPs", "bytes"))
 
 
+@pytest.mark.any_backend
 def test_a_missing_size_is_named():
     with pytest.raises(KeyError, match="hidden_dim"):
         ledger({key: value for key, value in SMALL.items() if key != "hidden_dim"})

@@ -17,32 +17,8 @@ import pytest
 from rembed_keras.analysis.studies import processes
 from rembed_keras.analysis.studies.processes import Job, is_held
 from rembed_keras.interruption import Stopped
+from tests.two_arms import STUDY
 
-STUDY = """\
-from __gin__ import dynamic_registration
-from rembed_keras.analysis import studies
-WORKDIR = "study"
-SEEDS = (0, 1)
-studies.Study.workdir = %WORKDIR
-studies.Study.seeds = %SEEDS
-studies.Study.arms = [@wide/studies.Arm(), @one/studies.Arm()]
-wide/studies.Arm.name = "wide"
-wide/studies.Arm.recipe = "recipes/options/decoupled.gin"
-one/studies.Arm.name = "one"
-one/studies.Arm.recipe = "recipes/options/coupled.gin"
-studies.Study.measures = [@loss/studies.Logged(), @found/studies.Score()]
-loss/studies.Logged.name = "loss"
-found/studies.Score.name = "found"
-found/studies.Score.task = "retrieval/udhr"
-found/studies.Score.metric = "P@1"
-studies.Study.hypotheses = [@h/studies.Hypothesis()]
-h/studies.Hypothesis.name = "wide finds more"
-h/studies.Hypothesis.arm = "wide"
-h/studies.Hypothesis.against = "one"
-h/studies.Hypothesis.measure = "found"
-h/studies.Hypothesis.expected = "higher"
-h/studies.Hypothesis.smallest_effect = 0.01
-"""
 RUN = """\
 import json, os, pathlib, signal, sys, time
 bound = dict(word.split("=", 1) for word in sys.argv[2:] if "=" in word)
@@ -63,7 +39,7 @@ if folder.name == os.environ.get("FAILS"):
     print("a line")
     sys.exit("rembed: it failed")
 value = 0.5 + 0.1 * folder.name.startswith("wide") + 0.01 * seed * (folder.name != "one-seed1")
-about = {"task": "retrieval/udhr", "metric": "P@1", "system": "pretrained", "seed": seed, "n": 60}
+about = {"task": "topics", "metric": "accuracy", "system": "pretrained", "seed": seed, "n": 60}
 scores = [about | {"language": language, "value": value + gain} for language, gain in (("de", 0), ("fr", 0.1))]
 scores.append(scores[0] | {"system": "untrained", "value": 0.0})
 (folder / "scores.json").write_text(json.dumps(scores))
@@ -108,7 +84,7 @@ def test_each_run_is_run_once_and_what_is_added_alone_later(study):
     assert study()[0] == 0 and started() == []
     assert study("SEEDS=(0, 1, 5)")[0] == 0 and started() == ["one-seed5", "wide-seed5"]
     third = STUDY.replace("@one/studies.Arm()]", "@one/studies.Arm(), @more/studies.Arm()]")
-    third += 'more/studies.Arm.name = "more"\nmore/studies.Arm.recipe = "recipes/options/decoupled.gin"\n'
+    third += 'more/studies.Arm.name = "more"\nmore/studies.Arm.recipe = "recipes/quickstart.gin"\n'
     Path("own.gin").write_text(third)
     assert study()[0] == 0 and started() == ["more-seed0", "more-seed1"]
 
@@ -150,7 +126,7 @@ def test_study_json_has_every_score_with_where_it_comes_from(study):
     rows = {
         (row["arm"], row["seed"], row["measure"], row["language"]): (row["value"], row["n"]) for row in found["scores"]
     }
-    assert rows["wide", 1, "found", "fr"] == (pytest.approx(0.71), 60)
+    assert rows["wide", 1, "topics", "fr"] == (pytest.approx(0.71), 60)
     assert rows["one", 0, "loss", ""] == (4.7, 1)
     assert len(rows) == 2 * 2 * 3 and len(found["run_scores"]) == 2 * 2 * 3
     run = next(run for run in found["runs"] if run["name"] == "one-seed1")
@@ -161,13 +137,13 @@ def test_study_json_has_every_score_with_where_it_comes_from(study):
 
 
 def test_verdicts_are_of_the_runs_scores(study):
-    assert "wide finds more: too close to call: with one seed nothing can be said; diff" in study("SEEDS=(0,)")[1]
-    assert "wide finds more: supported; difference 0.1033 over 3 pairs of seeds; 95%" in study("SEEDS=(0, 1, 2)")[1]
+    assert "wide is better: too close to call: with one seed nothing can be said; diff" in study("SEEDS=(0,)")[1]
+    assert "wide is better: supported; difference 0.1033 over 3 pairs of seeds; 95%" in study("SEEDS=(0, 1, 2)")[1]
     (verdict,) = record()["verdicts"]
     assert verdict["difference"] == pytest.approx((0.1 + 0.11 + 0.1) / 3)
     assert (verdict["verdict"], verdict["seeds"], verdict["languages"]) == ("supported", 3, 2)
     text = Path("study/study.md").read_text()
-    assert "| wide finds more | wide higher than one on found | supported |" in text
+    assert "| wide is better | wide higher than one on topics | supported |" in text
     assert "| wide |" in text and "0.66 ±0.01" in text
 
 
@@ -186,7 +162,7 @@ def test_a_failed_run_is_reported_and_the_others_go_on(study, monkeypatch):
 
 
 def test_a_corpus_that_fails_fails_its_runs_alone(study, monkeypatch, tmp_path):
-    other = 'more/studies.Arm.name = "more"\nmore/studies.Arm.recipe = "recipes/options/coupled.gin"\n'
+    other = 'more/studies.Arm.name = "more"\nmore/studies.Arm.recipe = "recipes/quickstart.gin"\n'
     other += 'more/studies.Arm.bindings = ["VOCABULARY_SIZE=4000"]\n'
     text = STUDY.replace("@one/studies.Arm()]", "@one/studies.Arm(), @more/studies.Arm()]") + other
     (tmp_path / "own.gin").write_text(text)
@@ -229,7 +205,7 @@ def test_verify_derives_verdicts_from_scores_alone(study, command, tmp_path):
     ]
     Path("study/study.json").write_text(json.dumps(kept))
     code, shown, _ = command("study", "--verify", "study/study.json", cwd=tmp_path)
-    assert code == 1 and shown.startswith("wide finds more: ")
+    assert code == 1 and shown.startswith("wide is better: ")
     kept = record() | {"verdicts": []}
     Path("study/study.json").write_text(json.dumps(kept))
     assert "absent in study.json" in command("study", "--verify", "study/study.json", cwd=tmp_path)[1]

@@ -46,6 +46,7 @@ def bias_of(folder):
     return next(weight for weight in model.weights if weight.path == "head/output_embedding/bias").numpy()
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("coupling", ["decoupled", "gdes"])
 @pytest.mark.parametrize("name", HEADS)
 def test_the_bias_of_an_untied_head_goes_by_two_names_and_the_decoders_is_used(name, coupling, tmp_path):
@@ -59,6 +60,7 @@ def test_the_bias_of_an_untied_head_goes_by_two_names_and_the_decoders_is_used(n
     np.testing.assert_array_equal(bias_of(tmp_path / "out"), one + 1)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", HEADS)
 def test_tables_that_differ_stay_untied(name, tmp_path):
     model, head, tensors = with_a_head(name, "coupled", tmp_path / "out")
@@ -122,6 +124,7 @@ def _forget(folder, key):
     path.write_text(json.dumps(config))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("what", MISTAKES)
 def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what, written, tmp_path):
     break_it, message = MISTAKES[what]
@@ -131,6 +134,7 @@ def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what,
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("encoder", "head", "message"),
     [
@@ -148,6 +152,7 @@ def test_an_unsupported_graph_is_refused_and_nothing_is_written(encoder, head, m
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.any_backend
 def test_an_existing_target_is_never_overwritten(written):
     with pytest.raises(UserError, match="already exists"):
         write(random_model(), str(written), "preset", None)

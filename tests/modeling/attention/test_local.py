@@ -127,6 +127,7 @@ def test_dropout_falls_on_attention_probabilities():
     assert not np.allclose(*ours)
 
 
+@pytest.mark.any_backend
 def test_a_pattern_comes_back_from_a_preset(tmp_path):
     encoder = make_encoder(**KINDS["pre_norm"], num_layers=3)
     inputs = make_inputs([[FIRST, SECOND]], 12)
@@ -141,6 +142,7 @@ def test_a_pattern_comes_back_from_a_preset(tmp_path):
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("keep", ["bottom", "top", "alternate", "symmetric"])
 def test_a_cut_encoder_keeps_the_attention_of_each_layer(keep):
     encoder = make_encoder(attention=PATTERN, num_layers=4)
@@ -151,6 +153,7 @@ def test_a_cut_encoder_keeps_the_attention_of_each_layer(keep):
     np.testing.assert_array_equal(*(forward(each, inputs)["sequence_output"] for each in (again, cut)))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("block", [PostNorm, PreNorm])
 def test_layers_that_share_attention_have_one_kind_of_it(block):
     for pattern in (PATTERN, [Local(4), Local(6)]):
@@ -161,6 +164,7 @@ def test_layers_that_share_attention_have_one_kind_of_it(block):
     assert len({id(each.attention) for each in encoder.parts.blocks}) == 1
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(("window", "message"), [(0, "is 0"), (1, "at least 2"), (True, "is True"), (2.5, "is 2.5")])
 def test_a_window_that_is_none_is_refused(window, message):
     with pytest.raises(UserError, match=f"window of attention.Local.*{message}"):

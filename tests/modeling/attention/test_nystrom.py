@@ -134,6 +134,7 @@ def test_packed_rows_are_refused(block):
         assert np.isfinite(states[0]).all() and np.isnan(states[1]).all()
 
 
+@pytest.mark.any_backend
 def test_a_kind_comes_back_from_a_preset(tmp_path):
     encoder = make_encoder(attention=Nystrom(3, iterations=4, rotary_base=50.0))
     encoder.save_to_preset(str(tmp_path / "preset"))
@@ -144,6 +145,7 @@ def test_a_kind_comes_back_from_a_preset(tmp_path):
     np.testing.assert_array_equal(*(forward(each, inputs)["sequence_output"] for each in (again, encoder)))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("arguments", [{"landmarks": 0}, {"landmarks": 2.5}, {"iterations": 0}])
 def test_counts_that_are_none_are_refused(arguments):
     with pytest.raises(UserError, match="must be a positive whole number"):

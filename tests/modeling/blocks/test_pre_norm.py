@@ -90,6 +90,7 @@ def test_hidden_states_of_shared_layers_grow_as_those_of_others_do(sharing):
     assert sizes[1] < 4 * sizes[0]
 
 
+@pytest.mark.any_backend
 def test_has_no_projection_between_equal_widths_and_no_biases_in_its_blocks():
     encoder = make_encoder(**PRE_NORM, input_embedding_dim=16)
     assert encoder.parts.projection is None and encoder.parts.embeddings.position is None

@@ -16,6 +16,7 @@ INPUTS = make_inputs([[FIRST]], 7)
 BLOCK = {"attention": 4 * (16 * 16 + 16) + 32, "feed_forward": 2 * 16 * 24 + 24 + 16 + 32}
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("sharing", "groups", "attentions", "feed_forwards"),
     [
@@ -48,6 +49,7 @@ def test_sharing_everything_is_one_block_applied_again_and_again():
     np.testing.assert_array_equal(forward(plain, INPUTS)["sequence_output"], forward(shared, INPUTS)["sequence_output"])
 
 
+@pytest.mark.any_backend
 def test_shared_layers_are_saved_once_and_come_back(tmp_path):
     encoder = make_encoder(num_layers=4, layer_sharing="all", layer_groups=2)
     encoder.save_to_preset(str(tmp_path / "preset"))
@@ -56,6 +58,7 @@ def test_shared_layers_are_saved_once_and_come_back(tmp_path):
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("keep", "layers"),
     [("bottom", [0, 1, 2]), ("top", [3, 4, 5]), ("alternate", [0, 2, 5]), ("symmetric", [0, 1, 5])],
@@ -73,6 +76,7 @@ def test_layers_that_stay(keep, layers):
     np.testing.assert_array_equal(forward(cut, INPUTS)["sequence_output"], forward(by_hand, INPUTS)["sequence_output"])
 
 
+@pytest.mark.any_backend
 def test_a_cut_encoder_with_shared_layers_comes_back(tmp_path):
     cut = make_encoder(num_layers=6, layer_sharing="attention", layer_groups=2).with_layers(3, "top")
     cut.save_to_preset(str(tmp_path / "preset"))
@@ -81,6 +85,7 @@ def test_a_cut_encoder_with_shared_layers_comes_back(tmp_path):
     np.testing.assert_array_equal(forward(again, INPUTS)["sequence_output"], forward(cut, INPUTS)["sequence_output"])
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("block", [PostNorm, PreNorm])
 @pytest.mark.parametrize(
     ("sharing", "groups"),
@@ -98,6 +103,7 @@ def test_a_cut_encoder_comes_back_from_its_configuration(block, sharing, groups)
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("changes", "keep", "message"),
     [
@@ -130,6 +136,7 @@ def test_a_cut_that_cannot_be_made_is_refused_before_it_is_paid_for(changes, kee
         assert MaskedLM(encoder, 20, kept_layers=3, keep=keep).drop_heads().num_layers == 3
 
 
+@pytest.mark.any_backend
 def test_the_model_says_which_layers_it_drops():
     model = MaskedLM(make_encoder(num_layers=4), 20, kept_layers=2, keep="symmetric")
     kept = model.drop_heads()
@@ -161,6 +168,7 @@ def test_heads_may_be_of_any_width():
     assert forward(encoder, INPUTS)["sequence_output"].shape == (1, 7, 16)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -176,6 +184,7 @@ def test_refuses_what_cannot_be_built(changes, message):
         Encoder(**(SIZES | changes))
 
 
+@pytest.mark.any_backend
 def test_groups_are_neighbours():
     assert groups_of_layers(12, 4) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 

@@ -48,11 +48,13 @@ def test_padded_tags_count_nothing():
     assert np.isclose(losses[0], losses[1])
 
 
+@pytest.mark.any_backend
 def test_number_of_outputs_is_checked():
     with pytest.raises(ValueError, match="classifier: the number of outputs is 0"):
         Classifier(make_encoder(), 0)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "make",
     [
@@ -75,6 +77,7 @@ def test_presets_hold_the_head_and_the_encoder(make, tmp_path):
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("methods", [[Adapters(3)], [Lora(2)], [Blocks([-1])]], ids=["adapters", "lora", "blocks"])
 def test_presets_hold_what_fine_tuning_added(methods, tmp_path):
     model = Classifier(make_encoder(), 3)
@@ -89,6 +92,7 @@ def test_presets_hold_what_fine_tuning_added(methods, tmp_path):
     np.testing.assert_allclose(forward(again, INPUTS), forward(model, INPUTS), atol=1e-5)
 
 
+@pytest.mark.any_backend
 def test_a_head_is_put_on_an_encoders_preset(tmp_path):
     encoder = make_encoder()
     encoder.save_to_preset(str(tmp_path / "preset"))

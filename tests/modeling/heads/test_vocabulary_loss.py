@@ -143,6 +143,7 @@ def test_bfloat16_keeps_the_loss_within_a_percent_and_the_gradient_within_three(
         assert np.linalg.norm(gradient - each) < 0.03 * np.linalg.norm(each)
 
 
+@pytest.mark.any_backend
 def test_refuses_a_chunk_of_nothing():
     with pytest.raises(ValueError, match="loss_chunk is 0; it must be a positive whole number"):
         MaskedLM(make_encoder(), 6, loss_chunk=0)

@@ -129,6 +129,7 @@ def weight_of(model, path):
     return next(weight.numpy() for weight in model.weights if weight.path == path)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -120,6 +120,7 @@ def test_micro_batches_take_the_step_of_the_whole(make, monkeypatch):
         np.testing.assert_allclose(other, one, atol=3e-5)
 
 
+@pytest.mark.any_backend
 def test_contrast_refuses_micro_batches():
     model = Classifier(make_encoder(), 3)
     model.micro_batches = 2
@@ -212,6 +213,7 @@ def test_a_teachers_weights_are_arguments_of_a_step():
     assert (16, 37) in [each.aval.shape for each in step.jaxpr.invars]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("terms", "reason"),
     [
@@ -226,11 +228,13 @@ def test_what_is_no_term_is_refused(terms, reason):
         Classifier(make_encoder(), 3).use_terms(terms)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("weight", [-1, "much", {}, {5: 1.0}, {0: -1.0}, {"x": 1.0}, None, float("nan")])
 def test_what_is_no_weight_is_refused(weight):
     with pytest.raises(UserError, match="the weight of confidence"):
         Confidence(weight=weight)
 
 
+@pytest.mark.any_backend
 def test_weights_are_in_the_order_of_their_steps():
     assert by_step({"10": 1.0, 0: 0.5}, "x") == [(0, 0.5), (10, 1.0)]

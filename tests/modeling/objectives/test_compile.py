@@ -57,6 +57,7 @@ def test_detection_measures_the_generators_logits():
     assert np.isclose(logs["top"], ((ranks < 20) * weights).sum() / weights.sum())
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("arguments", [{"loss": "mse"}, {"loss_weights": [2.0]}])
 @pytest.mark.parametrize("make", [MaskedLM, LateMaskedLM, ReplacedTokenDetection])
 def test_another_loss_is_refused(make, arguments):

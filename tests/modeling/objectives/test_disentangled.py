@@ -132,6 +132,7 @@ def test_it_begins_as_the_encoder_that_it_was_given():
     assert np.abs(step_of(model, 1e-2)[tables(model)[1].path]).max() > 0
 
 
+@pytest.mark.any_backend
 def test_the_ledger_counts_the_difference(model):
     costs, table = ledger(model), model.encoder.token_embedding.count_params()
     assert costs.kept == model.drop_heads().count_params()
@@ -141,6 +142,7 @@ def test_the_ledger_counts_the_difference(model):
     assert costs.total == ledger(make_detection(sharing="none", num_layers=1)).total + table
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("changes", [{"input_cutoffs": (20,)}, {"freeze_input_embedding": True}])
 def test_tables_that_cannot_be_shared_so_are_refused(changes):
     with pytest.raises(UserError, match="sharing 'gdes'"):

@@ -167,6 +167,7 @@ def test_tokens_are_drawn_from_the_generators_softmax_and_put_at_masked_position
     assert (replaced[:, [1, 3, 4, 6, 7]] == 7).all()
 
 
+@pytest.mark.any_backend
 def test_the_generator_reads_the_encoders_tables_or_its_own():
     shared, apart = make_detection(), make_detection(sharing="none")
     tables = sum(weight.numpy().size for weight in shared.encoder.parts.embeddings.weights)
@@ -178,6 +179,7 @@ def test_the_generator_reads_the_encoders_tables_or_its_own():
     assert len(paths) == len(set(paths))  # files of checkpoints tell them apart by path
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("make", "message"),
     [

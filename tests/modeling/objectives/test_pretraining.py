@@ -137,6 +137,7 @@ def test_packed_rows_give_the_loss_and_the_step_of_padded_ones():
         np.testing.assert_allclose(together, apart, atol=2e-6)
 
 
+@pytest.mark.any_backend
 def test_coupled_is_one_table_and_decoupled_two():
     encoder = make_encoder()
     coupled, decoupled = MaskedLM(encoder, 6, coupling="coupled"), MaskedLM(encoder, 6)
@@ -162,6 +163,7 @@ def test_dropping_the_head_keeps_outputs_to_the_bit():
     np.testing.assert_array_equal(cut["sequence_output"], before["hidden_states"][1])
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("coupling", ["decoupled", "coupled"])
 def test_presets_come_back(coupling, tmp_path):
     model = MaskedLM(make_encoder(), 6, coupling=coupling)
@@ -184,6 +186,7 @@ def test_presets_of_other_dtypes_come_back(dtype, tmp_path):
     np.testing.assert_array_equal(forward(again, x), forward(model, x))
 
 
+@pytest.mark.any_backend
 def test_refuses_widths_that_cannot_be_shared():
     with pytest.raises(ValueError, match="output_embedding_dim is 20 and input_embedding_dim 6"):
         MaskedLM(make_encoder(), 20, coupling="coupled")

@@ -114,6 +114,7 @@ def test_it_comes_back_and_drops_its_heads(tmp_path):
     )
 
 
+@pytest.mark.any_backend
 def test_the_ledger_counts_the_encoder_once():
     model = make_sum(objectives=(masked, detection, lambda encoder: LateMaskedLM(encoder, 20, 1, name="late")))
     costs = ledger(model)
@@ -127,6 +128,7 @@ def test_the_ledger_counts_the_encoder_once():
         assert getattr(costs, columns)["total"] == sum(getattr(single, columns)["total"] for single in singles)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("objectives", "arguments", "message"),
     [
@@ -147,6 +149,7 @@ def test_what_cannot_be_added_is_refused(objectives, arguments, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.any_backend
 def test_it_takes_no_metrics():
     with pytest.raises(UserError, match="Sum has metrics of its own"):
         make_sum().compile("sgd", metrics=["accuracy"])

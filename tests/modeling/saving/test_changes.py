@@ -125,6 +125,7 @@ def weights_are_equal(one, other):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(its))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", MODELS)
 def test_adapters_are_saved(name, tmp_path):
     model = MODELS[name]()
@@ -183,6 +184,7 @@ def test_lora_on_quantized_matrices_is_saved(tmp_path):
     assert np.abs(folded - learned).mean() < 0.1 * np.abs(plain - learned).mean()
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "cut"])
 def test_dtypes_by_layer_are_saved(is_cut, tmp_path):
     model = make_encoder(**(MAPPED | {"num_layers": 3}))
@@ -248,6 +250,7 @@ def test_lora_is_folded_into_quantized_matrices(changes):
             np.testing.assert_array_equal(weight.numpy(), first[weight.path])
 
 
+@pytest.mark.any_backend
 def test_a_checkpoint_with_lora_that_its_model_has_not_is_refused(tmp_path):
     encoder = make_encoder()
     tune(Classifier(encoder, 2), [Lora(2, per_head=True)])
@@ -256,6 +259,7 @@ def test_a_checkpoint_with_lora_that_its_model_has_not_is_refused(tmp_path):
         through_a_checkpoint(Classifier(encoder, 3), tmp_path)
 
 
+@pytest.mark.any_backend
 def test_an_encoder_is_not_filled_from_one_with_adapters(tmp_path):
     model = Classifier(with_adapters(), 3)
     through_a_checkpoint(model, tmp_path)
@@ -267,6 +271,7 @@ def test_an_encoder_is_not_filled_from_one_with_adapters(tmp_path):
     weights_are_equal(fresh, model.encoder)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

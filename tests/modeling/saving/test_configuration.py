@@ -40,6 +40,7 @@ class OwnAttention(Global):
         return {"reach": self.reach}
 
 
+@pytest.mark.any_backend
 def test_parts_of_a_strangers_come_back_from_files(tmp_path):
     model = MaskedLM(make_encoder(block=DoubledBlock, attention=[OwnAttention(2), Global()]), 20)
     again = MaskedLM.from_config(model.get_config())
@@ -56,6 +57,7 @@ def test_parts_of_a_strangers_come_back_from_files(tmp_path):
     assert model.encoder.count_params() > plain.count_params()
 
 
+@pytest.mark.any_backend
 def test_classes_of_frameworks_are_refused_though_they_are_registered():
     name = next(name for name in keras.saving.get_custom_objects() if name.startswith("keras_hub>"))
     config = {"class_name": name.split(">")[1], "registered_name": name, "module": "keras_hub", "config": {}}
@@ -64,6 +66,7 @@ def test_classes_of_frameworks_are_refused_though_they_are_registered():
     assert keras_hub.__version__
 
 
+@pytest.mark.any_backend
 def test_what_nobody_registered_is_refused():
     config = {"class_name": "Gone", "registered_name": "strangers>Gone", "module": "strangers", "config": {}}
     with pytest.raises(UserError, match="which no model of ours is made of"):

@@ -191,7 +191,7 @@ class Store:
 
     def get(self, key):
         with self.changed:
-            assert self.changed.wait_for(lambda: key in self.values, timeout=20)
+            assert self.changed.wait_for(lambda: key in self.values, timeout=300)
         time.sleep(0.1)  # an answer is on its way for a while
         assert not self.has_ended
         return self.values[key]

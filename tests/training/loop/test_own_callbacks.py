@@ -8,6 +8,11 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import learn, rows
 
+pytestmark = [
+    pytest.mark.usefixtures("without_graphs"),
+    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
+]
+
 
 class Counter(keras.callbacks.Callback):
     """Counts steps, and notes what stands in the log when it is called."""
