@@ -51,11 +51,12 @@ def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
         prefix: what the layers' names begin with, to tell two encoders of one model apart.
     """
     block = block_of(config)
-    width, hidden, epsilon = config["input_embedding_dim"], config["hidden_dim"], config["layer_norm_epsilon"]
+    input_embedding_dim, hidden_dim = config["input_embedding_dim"], config["hidden_dim"]
+    epsilon = config["layer_norm_epsilon"]
     dense = {"kernel_initializer": initializer(), "dtype": dtype}
     projection = norm = mix = None
-    if config["always_project"] or width != hidden:
-        projection = keras.layers.Dense(hidden, use_bias=block.has_biases, name=f"{prefix}projection", **dense)
+    if config["always_project"] or input_embedding_dim != hidden_dim:
+        projection = keras.layers.Dense(hidden_dim, use_bias=block.has_biases, name=f"{prefix}projection", **dense)
     if block.norms_first:
         norm = keras.layers.LayerNormalization(
             epsilon=epsilon, center=block.has_biases, name=f"{prefix}norm", dtype=dtype
@@ -65,7 +66,7 @@ def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
     return Parts(
         embeddings=InputEmbedding(
             config["vocabulary_size"],
-            width,
+            input_embedding_dim,
             config["max_sequence_length"] if block.has_position_table else 0,
             config["num_segments"],
             config["dropout"],
@@ -79,5 +80,5 @@ def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
         blocks=make_blocks(config, dtype, prefix=prefix),
         norm=norm,
         mix=mix,
-        pooler=keras.layers.Dense(hidden, activation="tanh", name=f"{prefix}pooler", **dense),
+        pooler=keras.layers.Dense(hidden_dim, activation="tanh", name=f"{prefix}pooler", **dense),
     )

@@ -56,7 +56,7 @@ class InputEmbedding(keras.layers.Layer):
 
     Args:
         vocabulary_size: rows of the token table, V.
-        embedding_dim: E_in.
+        input_embedding_dim: E_in.
         max_sequence_length: rows of the position table; 0 for no such table, where blocks know positions themselves.
         num_segments: rows of the segment table; 0 for no such table, and segment ids are then ignored.
         dropout: rate applied after the norm.
@@ -72,7 +72,7 @@ class InputEmbedding(keras.layers.Layer):
     def __init__(
         self,
         vocabulary_size,
-        embedding_dim,
+        input_embedding_dim,
         max_sequence_length=512,
         num_segments=2,
         dropout=0.0,
@@ -83,13 +83,13 @@ class InputEmbedding(keras.layers.Layer):
         dtype=None,
     ):
         super().__init__(name=name, dtype=dtype)
-        self.token = make_table(vocabulary_size, embedding_dim, cutoffs, name="token", dtype=dtype)
+        self.token = make_table(vocabulary_size, input_embedding_dim, cutoffs, name="token", dtype=dtype)
         self.position: LookupTable | None = None
         self.segment: LookupTable | None = None
         if max_sequence_length:
-            self.position = LookupTable(max_sequence_length, embedding_dim, name="position", dtype=dtype)
+            self.position = LookupTable(max_sequence_length, input_embedding_dim, name="position", dtype=dtype)
         if num_segments:
-            self.segment = LookupTable(num_segments, embedding_dim, name="segment", dtype=dtype)
+            self.segment = LookupTable(num_segments, input_embedding_dim, name="segment", dtype=dtype)
         self.norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, center=has_bias, name="norm", dtype=dtype
         )
@@ -124,7 +124,7 @@ class OutputEmbedding(keras.layers.Layer):
 
     Args:
         token_table: the encoder's token table.
-        embedding_dim: E_out.
+        output_embedding_dim: E_out.
         coupling: "decoupled", "coupled" or "gdes"; see `couplings`.
         cutoffs: where the bands of an output table of its own begin; none by default.
         name: the layer's name.
@@ -136,12 +136,12 @@ class OutputEmbedding(keras.layers.Layer):
     (2, 3, 10)
     """
 
-    def __init__(self, token_table, embedding_dim, coupling="decoupled", cutoffs=(), name=None, dtype=None):
+    def __init__(self, token_table, output_embedding_dim, coupling="decoupled", cutoffs=(), name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
         if coupling not in COUPLINGS:
             raise UserError(f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}")
         self.vocabulary_size = token_table.input_dim
-        self.coupling = COUPLINGS[coupling](token_table, embedding_dim, cutoffs, dtype=dtype)
+        self.coupling = COUPLINGS[coupling](token_table, output_embedding_dim, cutoffs, dtype=dtype)
 
     def build(self, input_shape):
         self.coupling.build(input_shape)

@@ -8,13 +8,14 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import encoder_arguments, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
 from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, trained_in
 from rembed_keras.training.initial.weights import Which
 from rembed_keras.training.loop import checkpoints
 
+LANGUAGES = "pretraining_languages"  # in what is said of a fine-tuned task
 PREPARE_AGAIN = "set TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
 
 
@@ -81,7 +82,16 @@ class Place:
 
     @property
     def languages(self) -> list[str]:
-        """Languages that the encoder saw in pre-training, as far as its folder says."""
+        """Languages that the encoder saw in pre-training, as far as its folder says.
+
+        Raises:
+            UserError: if a task's says it in another form.
+        """
+        about = None if self.task is None else self.task / "task.json"
+        if about is not None and about.exists() and (kept := read_json(about).get(LANGUAGES)) is not None:
+            if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
+                raise UserError(f"{about}: {LANGUAGES} are {shortened(kept)}, not a list of texts")
+            return kept
         return Corpus(self.run / "corpus").languages if self.run and (self.run / "corpus").is_dir() else []
 
 

@@ -26,6 +26,7 @@ from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed
+from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.initial.teachers import with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
@@ -150,12 +151,8 @@ def finetune(
                 folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(folder / "failed.json", json.dumps({"reason": str(error)}))
                 print(f"{error}; it counts as failed", flush=True)
-    if not workdir.is_chief:
-        return
-    (workdir.finetuned / task.name).mkdir(parents=True, exist_ok=True)
-    initial.tokenizer.copy_to(workdir.finetuned / task.name)
-    about = task.description() | {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
-    write_atomically(workdir.finetuned / task.name / "task.json", json.dumps(about, indent=1, ensure_ascii=False))
+    if workdir.is_chief:
+        _record_task(workdir.finetuned / task.name, task, initial, sequence_length)
 
 
 def _sha256(encoded):
@@ -251,6 +248,15 @@ def _build_metrics(learner, placement, data):
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(row)
     learner.compute_metrics(x, y, learner(x), sample_weight)
     learner.reset_metrics()
+
+
+def _record_task(folder, task, initial, sequence_length):
+    """Writes what answering files, and starting from the task's models, asks for beside these."""
+    folder.mkdir(parents=True, exist_ok=True)
+    initial.tokenizer.copy_to(folder)
+    read = {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
+    about = task.description() | read | {LANGUAGES: initial.languages}
+    write_atomically(folder / "task.json", json.dumps(about, indent=1, ensure_ascii=False))
 
 
 def _record_cost(workdir, task, cost):

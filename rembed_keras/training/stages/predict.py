@@ -15,6 +15,7 @@ from rembed_keras.tasks.formats.columns import parse_format
 from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.initial.finetuned import chosen_model
+from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.loop import restoring
 
 KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
@@ -39,6 +40,7 @@ class Answerer:
         about = read_json(folder / "task.json")
         kind, self.sequence_length = about.pop("kind", None), about.pop("sequence_length", None)
         trained_with = about.pop("tokenizer_sha256", None)
+        about.pop(LANGUAGES, None)
         if kind not in [*KINDS]:
             raise UserError(
                 f"{folder} is a task of kind {shortened(kind)}; what can answer a file is {', '.join(KINDS)}"

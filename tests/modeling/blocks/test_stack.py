@@ -113,7 +113,7 @@ def test_a_cut_encoder_comes_back_from_its_configuration(block, sharing, groups)
         ({}, "middle", "keep is 'middle'; it can be one of bottom, top, alternate, symmetric"),
     ],
 )
-def test_a_cut_that_cannot_be_made_is_refused_before_it_is_paid_for(changes, keep, message):
+def test_a_cut_that_cannot_be_made_is_refused_before_training(changes, keep, message):
     encoder = make_encoder(num_layers=3, **changes)
     with pytest.raises(UserError, match=message):
         MaskedLM(encoder, 20, kept_layers=2, keep=keep)

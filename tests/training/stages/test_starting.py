@@ -14,6 +14,8 @@ from rembed_keras.modeling.layers.adapters import merge
 from rembed_keras.tasks import Classification, Tagging
 from rembed_keras.tasks.kinds.examples import Labelled, Splits, Tagged
 from rembed_keras.training import AdamW, Answerer, InitialWeights, evaluate, finetune
+from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.loop import checkpoints, restoring, starting
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -252,6 +254,19 @@ def test_a_task_starts_from_the_best_checkpoint(workdir, corpus, tmp_path, capsy
             classify("third"),
             pretrained=InitialWeights(f"{workdir.path}/finetuned/own", checkpoint="best"),
         )
+
+
+def test_a_task_of_another_run_knows_the_languages_of_pre_training(workdir, corpus, tmp_path):
+    other = Workdir(tmp_path / "other")
+    tune_on(other, [HeadOnly()], classify("first"), pretrained=str(workdir.path))
+    tune_on(other, [HeadOnly()], classify("second"), pretrained=InitialWeights(task="first"))
+    other.close()
+    for task in ("first", "second"):
+        assert EncoderStart(other.path, None, f"{other.path}/finetuned/{task}").languages == corpus.languages
+    assert Answerer(other.path, "second")
+    (other.finetuned / "first/task.json").write_text(json.dumps({LANGUAGES: "de"}))
+    with pytest.raises(UserError, match="pretraining_languages are 'de', not a list of texts"):
+        _ = EncoderStart(other.path, None, InitialWeights(task="first")).languages
 
 
 def test_a_task_is_asked_for_by_a_name_that_is_there(workdir):
