@@ -51,7 +51,7 @@ def _known(runs: Sequence[Mapping]) -> list[Panel]:
         )
         titles = {(first, key): f"{title}, {first}" for key, title in OF_LAYERS.items()} if first else {}
         titles |= {
-            (name, "layers"): f"{name}: Spearman's correlation"
+            (name, "layers"): f"{name}: similarity, Spearman's correlation"
             for name, each in run["known"].items()
             if "table" in each.get("pretrained", {})
         }

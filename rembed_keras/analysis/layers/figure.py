@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rembed_keras.analysis.reports.score_plots import COLOURS
 
-STYLES = ("-", "--", "-.", ":")
+STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 ACROSS = 3  # panels side by side
 
 
@@ -26,18 +26,19 @@ class Panel(NamedTuple):
     levels: Mapping[str, Mapping[str, float]] = {}
 
 
-def draw_layers(path: Path, panels: Sequence[Panel]) -> None:
+def draw_layers(path: Path, panels: Sequence[Panel], order: Sequence[str] = ()) -> None:
     """Draws panels into a PNG file: a color for each system, a line style for each group of languages.
 
     Args:
         path: the file, which is written atomically; its folder is made.
         panels: one or more; a system has the same color in all.
+        order: systems in the order of their colors; that in which they come by default.
     """
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
     from matplotlib.ticker import MaxNLocator
 
     systems = dict.fromkeys(system for panel in panels for system in panel.curves)
-    color = {system: COLOURS[index % len(COLOURS)] for index, system in enumerate(systems)}
+    color = {system: COLOURS[index % len(COLOURS)] for index, system in enumerate(dict.fromkeys([*order, *systems]))}
     across = min(ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure(figsize=(4.3 * across, 3.4 * down + 0.4), layout="constrained")
@@ -61,19 +62,20 @@ def draw_layers(path: Path, panels: Sequence[Panel]) -> None:
 def _draw(axes, panel, color):
     """One panel; its legend says what its styles and grey lines are, the figure's what its colors are."""
     groups = dict.fromkeys(group for each in (*panel.curves.values(), *panel.levels.values()) for group in each)
-    styles = {group: STYLES[index % len(STYLES)] for index, group in enumerate(groups)}
+    styles = {"": "-"} | {group: STYLES[index % len(STYLES)] for index, group in enumerate(filter(None, groups))}
     for system, curves in panel.curves.items():
         for group, values in curves.items():
             heights = [math.nan if value is None else value for value in values]
-            axes.plot(heights, styles[group], marker="o", markersize=4, color=color[system])
+            axes.plot(heights, linestyle=styles[group], marker="o", markersize=4, color=color[system])
     for index, (system, levels) in enumerate(panel.levels.items()):
+        shade = str(0.35 + 0.3 * (index % 2))
         for group, value in levels.items():
-            shade = str(0.35 + 0.3 * (index % 2))
-            axes.axhline(value, linestyle=styles[group], color=shade, label=f"{system}, {group}" if group else system)
-    for group in groups if len(groups) > 1 else ():
-        axes.plot([], [], styles[group], color="black", label=group)
+            axes.axhline(value, linestyle=styles[group], color=shade)
+        axes.plot([], [], color=shade, label=system)
+    for group in filter(None, groups) if len(groups) > 1 else ():
+        axes.plot([], [], linestyle=styles[group], color="black", label=group)
     axes.set_title(panel.title, fontsize="medium")
     axes.set_xlabel("layer (0: embeddings)")
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="x-small", framealpha=0.7)
+        axes.legend(fontsize="x-small", frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3)

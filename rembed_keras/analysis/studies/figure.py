@@ -52,7 +52,7 @@ def draw_arms(path: Path, record: Mapping) -> bool:
     """
     panels = panels_by_arm(record)
     if panels:
-        draw_layers(path, panels)
+        draw_layers(path, panels, [arm["name"] for arm in record["arms"]])
     return bool(panels)
 
 

@@ -98,9 +98,11 @@ def panels_of(known: Mapping[str, Mapping]) -> list[Panel]:
     for name, each in known.items():
         found = {system: each[system] for system in SYSTEMS if "table" in each.get(system, {})}
         if found:
-            curves = {system: {"contextual": values["layers"]} for system, values in found.items()}
-            levels = {f"table, {system}": {"": values["table"]} for system, values in found.items()}
-            panels.append(Panel(f"{name}: Spearman's correlation", curves, levels))
+            curves = {
+                system: {"contextual": values["layers"], "table": [values["table"]] * len(values["layers"])}
+                for system, values in found.items()
+            }
+            panels.append(Panel(f"{name}: similarity, Spearman's correlation", curves))
     return panels
 
 

@@ -19,6 +19,7 @@ class WordProbing:
 
     Words are pieces that are whole words: the most frequent of a language that begin a word, are three letters or more,
     and are read FEWEST times. A contextual vector is the mean of a word's states where it is a whole word.
+    Vectors are centered, since those of a layer share a direction.
 
     Args:
         corpus: the prepared corpus.
@@ -59,6 +60,6 @@ class WordProbing:
         layers = [np.stack([each[self.pieces == word].mean(axis=0) for word in self.words]) for each in states]
         ids = keras.ops.convert_to_tensor(np.array([self.words], np.int32))
         table = keras.ops.convert_to_numpy(encoder.token_embedding(ids))[0]
-        found = [similarity_correlation(self.reference, vectors) for vectors in (table, *layers)]
+        found = [similarity_correlation(self.reference, each - each.mean(axis=0)) for each in (table, *layers)]
         shown = [value if math.isfinite(value) else None for value in found]
         return {"table": shown[0], "layers": shown[1:]}

@@ -19,6 +19,7 @@ def known(cosines):
 
 
 RECORD = {
+    "arms": [{"name": "wide"}, {"name": "one"}],
     "run_scores": [
         row("wide", 0, 0, 0.2),
         row("wide", 1, 0, 0.4),
