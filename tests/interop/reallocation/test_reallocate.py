@@ -4,12 +4,16 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.errors import UserError
 from rembed_keras.interop import Plan, read_model, reallocate, write
 from rembed_keras.interop.reallocation.embeddings import tables_of
 from rembed_keras.interop.reallocation.usage import UNSEEN, usage_of
+from rembed_keras.interop.saved_model import check_in_graph
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.training.initial.places import find
 from tests.forward import forward
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
@@ -137,3 +141,24 @@ def test_mistakes_cost_one_line_and_nothing_is_written(what, pretrained, tmp_pat
     lines = [line for line in err.splitlines() if line.startswith("rembed: ")]
     assert code == 2 and len(lines) == 1 and message in lines[0], err
     assert sorted(tmp_path.rglob("*")) == before and "Traceback" not in err + out
+
+
+def test_a_word_piece_vocabulary_weights_and_stays(tmp_path):
+    """A BERT of Hugging Face's with `tokenizer.json`: pieces are counted by it, and both targets have it."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{letter}" for letter in "abcdefgh")]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    write(random_model(BERT).encoder, str(tmp_path / "bert"), "huggingface", None)
+    tokenizers.BertWordPieceTokenizer(vocab=vocabulary).save(str(tmp_path / "bert/tokenizer.json"))
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/en.txt").write_text("abc abc a\n", encoding="utf-8")
+    model, file = read_model(str(tmp_path / "bert"))
+    plan = Plan(input_embedding_dim=6, text=str(tmp_path / "text"))
+    done = [reallocate(model, str(tmp_path / kind), plan, file, kind) for kind in ("preset", "huggingface")]
+    even = reallocate(model, str(tmp_path / "even"), Plan(input_embedding_dim=6), file)
+    assert done[0].share == done[1].share > even.share + 0.05
+    for kind in ("preset", "huggingface"):
+        assert find(tmp_path / kind).tokenizer.encode("abc") == [vocabulary[piece] for piece in ("a", "##b", "##c")]
+    with pytest.raises(UserError, match="not a SentencePiece model"):
+        reallocate(model, str(tmp_path / "trimmed"), Plan(vocabulary=str(tmp_path / "text")), file)
+    with pytest.raises(UserError, match="SentencePiece models alone"):
+        check_in_graph(find(tmp_path / "preset").tokenizer)
