@@ -59,20 +59,20 @@ class DisentangledEmbedding(keras.layers.Layer):
         embeddings: the encoder's `InputEmbedding`, whose positions, segments and norm are used.
         shared: the token table of the other, of the same shape.
         name: the layer's name.
-        dtype: dtype or policy of the layer.
 
-    Call arguments as `InputEmbedding`'s. Returns [B, S, E_in].
+    Call arguments as `InputEmbedding`'s. Returns [B, S, E_in] in its dtype; the sum is taken in that of the tables, and
+    so is rounded once, as in the encoder that has it folded in.
     """
 
-    def __init__(self, embeddings, shared, name=None, dtype=None):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, embeddings, shared, name=None):
+        super().__init__(name=name, dtype=embeddings.variable_dtype)
         token = embeddings.token
         if not isinstance(token, LookupTable) or token.quantization_mode is not None:
             raise UserError("sharing 'gdes' needs an input embedding without cutoffs that is not quantized")
         if not token.trainable:
             raise UserError("sharing 'gdes' trains the input embedding: leave freeze_input_embedding out")
         self.embeddings, self.token, self.shared = embeddings, token, shared
-        zeros = {"embeddings_initializer": "zeros", "dtype": self.variable_dtype}
+        zeros = {"embeddings_initializer": "zeros", "dtype": self.dtype_policy}
         self.difference = LookupTable(token.input_dim, token.output_dim, name="difference", **zeros)
         if not is_blank():
             shared.embeddings.assign(ops.copy(token.embeddings))  # JAX would have both hold one array
@@ -86,7 +86,7 @@ class DisentangledEmbedding(keras.layers.Layer):
     def call(self, token_ids, segment_ids, padding_mask, training=None):
         check_rows(token_ids, self.token.input_dim, BEYOND["token"])
         rows = ops.take(self.shared.embeddings, ops.cast(token_ids, "int32"), axis=0)  # [B, S] -> [B, S, E_in]
-        rows = ops.cast(ops.stop_gradient(rows) + self.difference(token_ids), self.compute_dtype)
+        rows = ops.cast(ops.stop_gradient(rows) + self.difference(token_ids), self.embeddings.compute_dtype)
         return self.embeddings.finish(rows, segment_ids, padding_mask, training=training)
 
     def table(self):
@@ -244,9 +244,7 @@ def _with_embeddings(encoder, config):
 def _disentangled(encoder, config):
     """As `_apart`, of an encoder whose token table is the generator's, without its gradient, and a difference."""
     generator, _ = _apart(encoder, config)
-    embeddings = DisentangledEmbedding(
-        encoder.parts.embeddings, generator.token_embedding, name="disentangled", dtype=encoder.dtype_policy
-    )
+    embeddings = DisentangledEmbedding(encoder.parts.embeddings, generator.token_embedding, name="disentangled")
     parts = Parts(**(vars(encoder.parts) | {"embeddings": embeddings}))
     arguments = encoder.arguments | {"name": "reader", "dtype": encoder.dtype_policy}
     return generator, Encoder(parts=parts, **arguments)

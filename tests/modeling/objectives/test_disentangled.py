@@ -87,7 +87,9 @@ def test_detections_gradient_reaches_the_difference_only(model):
     assert not gradients[model.encoder.token_embedding.embeddings.path].any()
 
 
-def test_dropping_the_heads_folds_to_the_bit(model):
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_dropping_the_heads_folds_to_the_bit(dtype):
+    model = make_detection(sharing="gdes", num_layers=1, dtype=dtype)
     x, y, weights = make_batch()
     model.compile(optimizer=AdamW(1e-2), **QUICK)
     model.train_on_batch(x, y, weights)
