@@ -1,0 +1,99 @@
+"""What a study's runs come to: its study.json, verdicts from scores alone, results that outlive the runs' folders."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.two_arms import STUDY, record, started
+
+H = {"name": "h", "arm": "a", "against": "b", "measure": "m", "expected": "higher", "smallest_effect": 1}
+MALFORMED = {"format": 1, "runs": [], "scores": [], "hypotheses": [H | {"other": 1}], "verdicts": [], "alpha": 0.05}
+
+
+def test_runs_whose_results_are_kept_are_not_run_again_on_another_machine(study, tmp_path):
+    kept = STUDY + 'studies.Study.results = "kept"\n'
+    (tmp_path / "own.gin").write_text(kept)
+    assert study()[0] == 0 and len(started()) == 5
+    first = record("kept")
+    assert {path.name for path in Path("kept").iterdir()} == {"study.json", "study.md", "study.html", "study.png"}
+    shutil.rmtree("study")
+    code, shown, _ = study()
+    assert code == 0 and started() == [] and "4 runs, 0 to do" in shown
+    again = record("kept")
+    assert {key: again[key] for key in first} == first
+    assert study("SEEDS=(0, 1, 2)")[0] == 0 and started()[1:] == ["one-seed2", "wide-seed2"]
+    again = record("kept")
+    assert len(again["scores"]) == len(again["run_scores"]) == 18 and again["verdicts"][0]["seeds"] == 3
+    Path("own.gin").write_text(kept + 'wide/studies.Arm.bindings = ["STEPS=7"]\n')
+    shutil.rmtree("study")
+    code, _, said = study()
+    assert code == 2 and "arm wide was changed since its runs in kept/study.json" in said and started() == []
+
+
+def test_a_kept_value_of_a_measure_that_is_defined_otherwise_now_does_not_count(study, tmp_path):
+    kept = STUDY + 'studies.Study.results = "kept"\n'
+    (tmp_path / "own.gin").write_text(kept)
+    study()
+    shutil.rmtree("study")
+    Path("own.gin").write_text(kept + 'topics/studies.Score.without = ["en", "fr"]\n')
+    code, _, said = study()
+    assert code == 0 and "has no value of measure topics" in said
+    assert {row["measure"] for row in record("kept")["scores"]} == {"loss"}
+
+
+def test_study_json_has_every_score_with_where_it_comes_from(study):
+    study()
+    found = record()
+    rows = {
+        (row["arm"], row["seed"], row["measure"], row["language"]): (row["value"], row["n"]) for row in found["scores"]
+    }
+    assert rows["wide", 1, "topics", "fr"] == (pytest.approx(0.71), 60)
+    assert rows["one", 0, "loss", ""] == (4.7, 1)
+    assert len(rows) == 2 * 2 * 3 and len(found["run_scores"]) == 2 * 2 * 3
+    run = next(run for run in found["runs"] if run["name"] == "one-seed1")
+    assert (run["state"], run["environment"], run["failure"]) == ("finished", {"cpus": 2}, None) and run["seconds"] > 0
+    assert "WORKDIR=study/runs/one-seed1" in run["command"]
+    assert found["version"] and len(found["arms"][0]["checksum"]) == 64
+    assert found["curves"][0]["points"] == [[1, 4.9], [2, 4.8], [3, 4.7]]
+
+
+def test_verdicts_are_of_the_runs_scores(study):
+    assert "wide is better: too close to call: with one seed nothing can be said; diff" in study("SEEDS=(0,)")[1]
+    assert "wide is better: supported; difference 0.1033 over 3 pairs of seeds; 95%" in study("SEEDS=(0, 1, 2)")[1]
+    (verdict,) = record()["verdicts"]
+    assert verdict["difference"] == pytest.approx((0.1 + 0.11 + 0.1) / 3)
+    assert (verdict["verdict"], verdict["seeds"], verdict["languages"]) == ("supported", 3, 2)
+    text = Path("study/study.md").read_text()
+    assert "| wide is better | wide higher than one on topics | supported |" in text
+    assert "| wide |" in text and "0.66 ±0.01" in text
+
+
+def test_verify_derives_verdicts_from_scores_alone(study, command, tmp_path):
+    study()
+    kept = record()
+    code, shown, _ = command("study", "--verify", "study/study.json", cwd=tmp_path)
+    assert code == 0 and "the verdicts follow from the scores" in shown
+    for run in Path("study/runs").glob("*/scores.json"):
+        run.unlink()
+    assert command("study", "--verify", "study/study.json", cwd=tmp_path)[0] == 0
+    kept["scores"] = [
+        row | {"value": row["value"] + 0.01 * (row["language"] == "fr") * (row["arm"] == "one")}
+        for row in kept["scores"]
+    ]
+    Path("study/study.json").write_text(json.dumps(kept))
+    code, shown, _ = command("study", "--verify", "study/study.json", cwd=tmp_path)
+    assert code == 1 and shown.startswith("wide is better: ")
+    kept = record() | {"verdicts": []}
+    Path("study/study.json").write_text(json.dumps(kept))
+    assert "absent in study.json" in command("study", "--verify", "study/study.json", cwd=tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", json.dumps(MALFORMED), json.dumps(MALFORMED | {"scores": [3], "hypotheses": [H]})]
+)
+def test_verify_refuses_what_is_no_study_json(command, tmp_path, text):
+    (tmp_path / "study.json").write_text(text)
+    code, _, said = command("study", "--verify", "study.json", cwd=tmp_path)
+    assert code == 2 and said.startswith("rembed: study.json ")
