@@ -89,7 +89,7 @@ def test_the_command_and_the_module_are_the_same_thing(bin_folder, tmp_path):
 
 
 def test_what_is_installed_fits_together(bin_folder, tmp_path):
-    """With what the wheel says that it needs; `make` resolved that anew for the environment of the tests."""
+    """With what the wheel says that it needs; `make` resolved that for the environment of the tests."""
 
     def pip(*words):
         return run(sys.executable, "-m", "pip", "--python", bin_folder / "python", *words, cwd=tmp_path)

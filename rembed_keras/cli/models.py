@@ -1,4 +1,4 @@
-"""Commands about models in folders: convert them, change their vocabulary, spend their parameters anew."""
+"""Commands about models in folders: convert them, change their vocabulary, reallocate their parameters."""
 
 from pathlib import Path
 
@@ -109,7 +109,7 @@ def reallocate(
     text: str | None,
     target_kind: str,
 ) -> None:
-    """Spend the parameters of a trained model anew.
+    """Reallocate the parameters of a trained model.
 
     SOURCE is a run, a keras-hub preset or a Hugging Face folder, TARGET a new folder. A narrower input table is the
     closest one whose encoder computes nearly the same: see "Shrink your encoder" in the documentation.

@@ -1,1 +1,1 @@
-"""A trained encoder with its parameters spent anew: a narrower input table, another depth, a smaller vocabulary."""
+"""A trained encoder with its parameters reallocated: a narrower input table, another depth, a smaller vocabulary."""

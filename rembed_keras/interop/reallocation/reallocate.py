@@ -1,4 +1,4 @@
-"""A trained model with its parameters spent anew: `rembed reallocate`."""
+"""A trained model with its parameters reallocated: `rembed reallocate`."""
 
 import tempfile
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Reallocated:
 def reallocate(
     model: keras.Model, target: str, plan: Plan, tokenizer: Path | None = None, target_kind: str = "preset"
 ) -> Reallocated:
-    """Spends the parameters of a trained model anew, and writes the result.
+    """Spends the parameters of a trained model elsewhere, and writes the result.
 
     Args:
         model: an `Encoder`, or a model that pre-trains one; its weights stay as they are.

@@ -12,7 +12,7 @@ from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import encoder_arguments, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
 from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, trained_in
-from rembed_keras.training.initial.weights import Which
+from rembed_keras.training.initial.weights import WhichCheckpoint
 from rembed_keras.training.loop import checkpoints
 
 LANGUAGES = "pretraining_languages"  # in what is said of a fine-tuned task
@@ -95,7 +95,7 @@ class Place:
         return Corpus(self.run / "corpus").languages if self.run and (self.run / "corpus").is_dir() else []
 
 
-def find(folder: Path, checkpoint: Which = "newest", is_verified: bool = True) -> Place:
+def find(folder: Path, checkpoint: WhichCheckpoint = "newest", is_verified: bool = True) -> Place:
     """The encoder that a folder holds: a run, a fine-tuned task or one of its models, a checkpoint, or another's model.
 
     Args:
@@ -129,7 +129,7 @@ def find(folder: Path, checkpoint: Which = "newest", is_verified: bool = True) -
     raise UserError(f"{folder} is not a run, a fine-tuned task, a keras-hub preset or a Hugging Face model")
 
 
-def arguments_of(folder: Path, checkpoint: Which = "newest") -> tuple[dict, str]:
+def arguments_of(folder: Path, checkpoint: WhichCheckpoint = "newest") -> tuple[dict, str]:
     """The arguments of the encoder that a folder holds, of which nothing is built, and what it is called.
 
     Raises:

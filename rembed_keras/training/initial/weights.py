@@ -18,7 +18,7 @@ from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.sizes import KEEP, Keep
 
-Which: TypeAlias = Literal["newest", "best"]
+WhichCheckpoint: TypeAlias = Literal["newest", "best"]
 
 OTHERS_SHARE = 1e-6  # of a scalar mix that begins as the last layer: what all other states have together
 DEFAULTS = {  # of an encoder's arguments that say what its weights mean
@@ -102,9 +102,9 @@ class InitialWeights:
     A recipe that changes nothing names the place alone, `training.pretrain.initial = "runs/quickstart"`.
 
     Args:
-        place: a run; the folder of one of its fine-tuned tasks, of which the model is
-            taken that `evaluate` chose, with the lowest seed; the folder of one such model or of a checkpoint; a
-            keras-hub preset; or a Hugging Face model. The run itself by default, where a stage comes after another.
+        place: a run; the folder of one of its fine-tuned tasks, of which the model is taken that `evaluate` chose, with
+            the lowest seed; the folder of one such model or of a checkpoint; a keras-hub preset; or a Hugging Face
+            model. The run itself by default, where a stage comes after another.
         task: one of the fine-tuned tasks of the place, by name.
         num_layers: how many layers of the encoder stay; all by default.
         keep: which layers stay: "bottom", "top", "alternate" or "symmetric"; see `sizes.layers_to_keep`.
@@ -128,14 +128,14 @@ class InitialWeights:
         num_layers: Count | None = None,
         keep: Keep = "bottom",
         scalar_mix: bool = False,
-        checkpoint: Which = "newest",
+        checkpoint: WhichCheckpoint = "newest",
     ):
         if num_layers is not None:
             check_counts({"num_layers of InitialWeights": num_layers})
         if keep not in KEEP:
             raise UserError(f"keep of InitialWeights is {shortened(keep)}; it can be one of {', '.join(KEEP)}")
-        if checkpoint not in get_args(Which):
-            named = ", ".join(get_args(Which))
+        if checkpoint not in get_args(WhichCheckpoint):
+            named = ", ".join(get_args(WhichCheckpoint))
             raise UserError(f"checkpoint of InitialWeights is {shortened(checkpoint)}; it can be one of {named}")
         if checkpoint == "best" and task is not None:
             raise UserError(

@@ -99,6 +99,8 @@ def finetune(
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     initial = EncoderStart(workdir.path, encoder, pretrained)
+    read = {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
+    read[LANGUAGES] = initial.languages
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
     if encoded.truncated and workdir.is_chief:
         share = encoded.truncated / len(task.splits.train)
@@ -152,7 +154,7 @@ def finetune(
                 write_atomically(folder / "failed.json", json.dumps({"reason": str(error)}))
                 print(f"{error}; it counts as failed", flush=True)
     if workdir.is_chief:
-        _record_task(workdir.finetuned / task.name, task, initial, sequence_length)
+        _record_task(workdir.finetuned / task.name, task, initial.tokenizer, read)
 
 
 def _sha256(encoded):
@@ -250,13 +252,11 @@ def _build_metrics(learner, placement, data):
     learner.reset_metrics()
 
 
-def _record_task(folder, task, initial, sequence_length):
+def _record_task(folder, task, tokenizer, read):
     """Writes what answering files, and starting from the task's models, asks for beside these."""
     folder.mkdir(parents=True, exist_ok=True)
-    initial.tokenizer.copy_to(folder)
-    read = {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
-    about = task.description() | read | {LANGUAGES: initial.languages}
-    write_atomically(folder / "task.json", json.dumps(about, indent=1, ensure_ascii=False))
+    tokenizer.copy_to(folder)
+    write_atomically(folder / "task.json", json.dumps(task.description() | read, indent=1, ensure_ascii=False))
 
 
 def _record_cost(workdir, task, cost):

@@ -233,7 +233,7 @@ def test_presets_of_edited_vocabularies_and_hugging_face_folders(corpus, text_di
             with pytest.raises(UserError, match="vocabulary_size is"):
                 restoring.held_in(place.path).give(encoder)
     (tmp_path / "trimmed/tokenizer.model").unlink()
-    with pytest.raises(UserError, match="has no SentencePiece model"):
+    with pytest.raises(UserError, match="has no tokenizer"):
         _ = places.find(tmp_path / "trimmed").tokenizer
 
 
