@@ -31,7 +31,7 @@ class BitsPerByte:
     another vocabulary, but the first tokens of the same held-out text.
 
     Args:
-        rows: about how many rows in all are evaluated; see `Mixture.held_out_rows`. Each is read some 20 times.
+        rows: about how many rows in all are evaluated; see `Mixture.held_out_rows`. Each is read some 25 times.
 
     Raises:
         UserError: for no rows.

@@ -21,6 +21,7 @@ from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.probing.features import measure_layers
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 LAYERS, SEED = 2, 5
 ENCODER = partial(Encoder, 900, LAYERS, 2, 8, 16, 4, max_sequence_length=32)
 SETTINGS = {"encoder": ENCODER, "sequence_length": 16, "seed": SEED}
@@ -36,6 +37,16 @@ def examples(count, shift=0):
 def task(name="words", **parts):
     dev, test = {"en": examples(6, 20)}, {"en": examples(8, 40), "de": examples(4, 60)}
     return Classification(name, Splits(examples(20), parts.get("dev", dev), parts.get("test", test)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def eager():
+    """To trace a graph takes longer than all there is to compute."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="module")
