@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
+from rembed_keras.training.initial import places
 from rembed_keras.training.loop import checkpoints
 
 ARRAYS = {"a/kernel": np.arange(6, dtype="float32").reshape(2, 3), "a/count": np.array(3, "int32")}
@@ -92,7 +93,7 @@ def test_a_copy_that_a_user_set_aside_is_left_alone(tmp_path):
     shutil.copytree(tmp_path / "step-99999999", aside)
     save(tmp_path, 100_000_000, keep=2)
     assert [found.step for found in checkpoints.newest_first(tmp_path)] == [100_000_000, 99_999_999]
-    assert checkpoints.whole_in(aside).step == 99_999_999 and not (tmp_path / "step-00000002").exists()
+    assert places.find(aside).path == aside and not (tmp_path / "step-00000002").exists()
 
 
 def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes_away(tmp_path):
