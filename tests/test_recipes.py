@@ -27,6 +27,7 @@ KNOBS = {
     "EVAL_EVERY",
     "HELD_OUT",
     "STRATEGY",
+    "DTYPE",
     "WORKDIR",
 }
 SMALL = {

@@ -19,7 +19,7 @@ from rembed_keras.modeling.layers.embeddings import document_positions
 from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
-from rembed_keras.modeling.sizes import Activation, LayerSharing
+from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -55,7 +55,7 @@ class Encoder(keras_hub.models.Backbone):
             computes the rest once more for the gradient: less memory for a third more time. Not with dropout.
         parts: layers to use instead of new ones, of an encoder of the same widths; both then have the same weights.
             `with_layers` makes cut encoders of such.
-        dtype: dtype or policy of all layers.
+        dtype: dtype or policy of all layers: in "mixed_bfloat16" weights are float32 and products bfloat16.
         name: the model's name.
         trainable: whether the encoder is trained.
 
@@ -101,7 +101,7 @@ class Encoder(keras_hub.models.Backbone):
         freeze_input_embedding: bool = False,
         rematerialize: bool = False,
         parts: Parts | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
+        dtype: Dtype | keras.DTypePolicy | None = None,
         name: str = "encoder",
         trainable: bool = True,
     ):

@@ -10,6 +10,7 @@ Activation: TypeAlias = Literal["gelu", "gelu_tanh"]
 Coupling: TypeAlias = Literal["decoupled", "coupled", "gdes"]
 Keep: TypeAlias = Literal["bottom", "top", "alternate", "symmetric"]
 LayerSharing: TypeAlias = Literal["none", "attention", "feed_forward", "all"]
+Dtype = Literal["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"]
 KEEP = get_args(Keep)
 LARGEST = 2**31 - 1  # what a size may be
 MOST_LAYERS = 10_000
