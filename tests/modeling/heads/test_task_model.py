@@ -36,11 +36,9 @@ def test_the_mean_token_is_that_of_all_but_padding():
     encoder = make_encoder()
     model = Classifier(encoder, 3, pooling="mean")
     states, mask = forward(encoder, INPUTS)["sequence_output"].astype("float64"), INPUTS["padding_mask"]
-    means = [
-        np.mean([state for state, inside in zip(*row, strict=True) if inside], axis=0) for row in zip(states, mask)
-    ]
+    means = np.stack([row[inside > 0].mean(axis=0) for row, inside in zip(states, mask, strict=True)])
     kernel, bias = (keras.ops.convert_to_numpy(each).astype("float64") for each in (model.head.kernel, model.head.bias))
-    np.testing.assert_allclose(forward(model, INPUTS), np.array(means) @ kernel + bias, atol=1e-5)
+    np.testing.assert_allclose(forward(model, INPUTS), means @ kernel + bias, atol=1e-5)
     pooler = {id(variable) for variable in encoder.parts.pooler.variables}
     assert pooler.isdisjoint(id(variable) for variable in model.trainable_variables)
     with pytest.raises(ValueError, match="pooling is 'last'; it can be one of first, mean"):
