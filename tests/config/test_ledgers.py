@@ -16,12 +16,12 @@ PARTS = """
 import dataclasses
 
 from rembed_keras.modeling.attention import Global
-from rembed_keras.modeling.blocks import PostNorm
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.cost import Entry, Work
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 
 
-class Parallel(PostNorm):
+class Parallel(PreNorm):
     def feed_forward_shapes(self, config):
         return (*super().feed_forward_shapes(config), (config["hidden_dim"],))
 

@@ -42,8 +42,8 @@ class SupervisedContrast(Term):
             raise UserError(f"{self.name} contrasts all rows of a batch: leave micro_batches out")
 
     def loss(self, model, batch: tuple, outputs: Any):
-        _, labels, weights = batch
-        features = model.reading.note.value[model.reads]
+        inputs, labels, weights = batch
+        features = model.pool(model.reading.note.value[model.reads], inputs)
         return contrast(features, labels, weights, self.temperature)
 
 

@@ -1,21 +1,32 @@
 """Classification of a text, or of a pair of texts."""
 
-import keras
+from typing import Literal, TypeAlias
 
-from rembed_keras.errors import Count, Share
+import keras
+from keras import ops
+
+from rembed_keras.errors import Count, Share, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
+
+Pooling: TypeAlias = Literal["first", "mean"]
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Classifier(TaskModel):
-    """Labels a text, or a pair of texts: logits [B, num_classes] over the pooled first token.
+    """Labels a text, or a pair of texts: logits [B, num_classes] over the pooled first token, or over the mean token.
 
     Args:
         encoder: an `Encoder`; keras-hub's name for it, `backbone`, will do.
         num_classes: number of labels.
         dropout: rate before the head, while training; 0.1 in the published model.
         name: the model's name.
+        pooling: "first" reads the encoder's `pooled_output`, a dense tanh layer over the first token, as BERT does;
+            "mean" the mean of `sequence_output` over all tokens but padding. Masked LM trains neither the pooler nor
+            what the first token says, which long pre-training and many labels make up for and short ones do not.
+
+    Raises:
+        UserError: for another pooling.
 
     Inputs as the encoder's. Trained on labels int [B] with cross-entropy.
 
@@ -33,9 +44,37 @@ class Classifier(TaskModel):
         num_classes: Count,
         dropout: Share = 0.1,
         name: str = "classifier",
+        pooling: Pooling = "first",
     ):
+        if pooling not in READS:
+            raise UserError(f"pooling is {pooling!r}; it can be one of {', '.join(READS)}")
+        self.pooling = pooling
         super().__init__(encoder, num_classes, dropout, name)
         self.num_classes = num_classes
 
+    @property
+    def reads(self) -> str:  # type: ignore[override]
+        """Which of the encoder's outputs the head reads."""
+        return READS[self.pooling]
+
+    def pool(self, output, inputs):
+        return POOLED[self.pooling](output, inputs["padding_mask"])
+
     def get_config(self):
-        return super().get_config() | {"num_classes": self.num_classes}
+        return super().get_config() | {"num_classes": self.num_classes, "pooling": self.pooling}
+
+
+def mean_token(output, padding_mask):
+    """The mean over all tokens but padding: [B, S, D] of masks [B, S] -> float32 [B, D].
+
+    >>> tokens = np.array([[[1.0], [3.0], [9.0]]])
+    >>> float(mean_token(tokens, np.array([[1, 1, 0]]))[0, 0])
+    2.0
+    """
+    weights = ops.cast(ops.not_equal(padding_mask, 0), "float32")[:, :, None]  # [B, S] -> [B, S, 1]
+    total = ops.sum(ops.cast(output, "float32") * weights, axis=1)  # [B, S, D] -> [B, D]
+    return total / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
+READS = {"first": "pooled_output", "mean": "sequence_output"}
+POOLED = {"first": lambda output, padding_mask: output, "mean": mean_token}

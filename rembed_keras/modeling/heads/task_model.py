@@ -33,7 +33,8 @@ class TaskModel(EncoderTask):
     def __init__(self, encoder, units, dropout, name):
         check_counts({f"{name}: the number of outputs": units})
         head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
-        hidden = keras.layers.Dropout(dropout, name="dropout")(encoder(encoder.input)[self.reads])
+        hidden = self.pool(encoder(encoder.input)[self.reads], encoder.input)
+        hidden = keras.layers.Dropout(dropout, name="dropout")(hidden)
         super().__init__(encoder, encoder.input, self.arrange(head(hidden), encoder.input), name)
         self.head = head
         self.methods: list = []  # of fine-tuning, that `adapt` applied
@@ -52,6 +53,10 @@ class TaskModel(EncoderTask):
         """As `trainable_variables`."""
         weights = super().trainable_weights
         return weights if self.reads == "pooled_output" else self.encoder.without_pooler(weights)
+
+    def pool(self, output, inputs):
+        """What the head reads, of the encoder's output that is named by `reads`; all of it unless a subclass pools."""
+        return output
 
     def arrange(self, scores, inputs):
         """The head's scores in the shape that the task wants; as they come unless a subclass says otherwise."""

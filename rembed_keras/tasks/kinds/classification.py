@@ -12,6 +12,7 @@ import numpy as np
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Regressor
+from rembed_keras.modeling.heads.classification import Pooling
 from rembed_keras.tasks import answers as texts_of_answers
 from rembed_keras.tasks import metrics as official
 from rembed_keras.tasks.baselines import tfidf_classifier
@@ -33,6 +34,7 @@ class Classification(Task):
         labels: names in the order of their ids; those of the training examples, sorted, by default.
         train_language: as in `Task`.
         part: as in `Task`.
+        pooling: what of the encoder the head reads, "first" or "mean"; see `modeling.Classifier`.
 
     Attributes:
         labels: names; a label's id is its index.
@@ -51,7 +53,9 @@ class Classification(Task):
         labels: Sequence[str] | None = None,
         train_language: str = "en",
         part: str = "test",
+        pooling: Pooling = "first",
     ):
+        self.pooling = pooling
         super().__init__(name, splits, metrics or {"accuracy": official.accuracy}, train_language, part)
         trained = {example.label for example in self.splits.train}
         self.labels = sorted(trained) if labels is None else list(labels)
@@ -64,7 +68,7 @@ class Classification(Task):
         return example.label
 
     def make_model(self, encoder, dropout):
-        return Classifier(encoder, len(self.labels), dropout)
+        return Classifier(encoder, len(self.labels), dropout, pooling=self.pooling)
 
     def encode(self, examples, tokenizer, sequence_length, num_segments=2):
         known = all(example.label is not None for example in examples)

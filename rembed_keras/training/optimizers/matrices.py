@@ -1,4 +1,10 @@
-"""Which variables are matrices, for optimizers that treat them as such."""
+"""Which variables are matrices, for optimizers that treat them as such. No framework is imported."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rembed_keras.modeling.cost import Entry, Shape
 
 UNFIT = ("bias", "gamma", "beta")
 
@@ -24,3 +30,36 @@ def matrix_shape(variable) -> tuple[int, int] | None:
         return None
     joined = [(shape[0], shape[1] * shape[-1]), (shape[0] * shape[1], shape[-1])] if len(shape) == 3 else [shape]
     return min(joined, key=lambda pair: max(pair) / min(pair))
+
+
+class Described(NamedTuple):
+    """A variable that is not there, as far as an optimizer looks at it."""
+
+    shape: Shape
+    name: str
+    path: str
+
+
+def variables_of(entry: Entry) -> list[Described]:
+    """The trained variables of an entry; one whose shape ends the shape before it is the bias of that kernel.
+
+    >>> [variable.name for variable in variables_of(Entry("projection", ((4, 8), (8,))))]
+    ['kernel', 'bias']
+    """
+    shapes = entry.trained_shapes
+    return [
+        Described(shape, "bias" if before[1:] == shape else "kernel", f"{entry.name}/{index}")
+        for index, (before, shape) in enumerate(zip(((), *shapes), shapes, strict=False))
+    ]
+
+
+def muon_slots(entries: Iterable[Entry]) -> list[int]:
+    """Numbers that Muon remembers of each entry's variables: one of each parameter of a matrix, two of all others.
+
+    >>> muon_slots([Entry("projection", ((4, 8), (8,)))])
+    [48]
+    """
+    return [
+        sum(math.prod(each.shape) * (2 if matrix_shape(each) is None else 1) for each in variables_of(entry))
+        for entry in entries
+    ]

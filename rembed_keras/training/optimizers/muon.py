@@ -10,7 +10,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from rembed_keras import compat
 from rembed_keras.errors import Count, Rate, Share
-from rembed_keras.training.optimizers.matrices import matrix_shape
+from rembed_keras.training.optimizers.matrices import matrix_shape, muon_slots
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -33,6 +33,8 @@ class Muon(keras.optimizers.Muon):
     >>> Muon().momentum
     0.95
     """
+
+    ledger_slots = staticmethod(muon_slots)
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from rembed_keras.modeling.cost import Entry
+from rembed_keras.training.optimizers.matrices import variables_of
 from rembed_keras.training.optimizers.training_optimizer import check_inner
 
 
@@ -43,18 +44,9 @@ def _count(optimizer, entry):
         return variable
 
     optimizer.add_variable = add_small
-    optimizer.build(_variables_of(entry))
+    optimizer.build([_Shaped(*described) for described in variables_of(entry)])
     slots = [variable for variable in optimizer.variables if id(variable) not in own]
     return sum(math.prod(shapes.get(id(variable), variable.shape)) for variable in slots)
-
-
-def _variables_of(entry):
-    """The trained variables of an entry; one whose shape ends the shape before it is the bias of that kernel."""
-    shapes = entry.trained_shapes
-    return [
-        _Shaped(shape, "bias" if before[1:] == shape else "kernel", f"{entry.name}/{index}")
-        for index, (before, shape) in enumerate(zip(((), *shapes), shapes, strict=False))
-    ]
 
 
 class _Shaped(keras.Variable):

@@ -15,6 +15,7 @@ INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
     ("make", "shape", "target"),
     [
         (lambda encoder: Classifier(encoder, 3), (4, 3), np.array([0, 2, 0, 2])),
+        (lambda encoder: Classifier(encoder, 3, pooling="mean"), (4, 3), np.array([0, 2, 0, 2])),
         (lambda encoder: Tagger(encoder, 5), (4, 8, 5), np.tile(np.arange(16).reshape(2, 8) % 5, (2, 1))),
         (SpanExtractor, (4, 2, 8), np.array([[1, 2], [1, 1], [1, 2], [1, 1]])),
         (Regressor, (4,), np.array([0.5, -1.0, 0.5, -1.0])),
@@ -29,6 +30,19 @@ def test_task_models_learn_and_come_back(make, shape, target, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(forward(again, INPUTS), forward(model, INPUTS))
+
+
+def test_the_mean_token_is_that_of_all_but_padding():
+    encoder = make_encoder()
+    model = Classifier(encoder, 3, pooling="mean")
+    states, mask = forward(encoder, INPUTS)["sequence_output"].astype("float64"), INPUTS["padding_mask"]
+    means = np.stack([row[inside > 0].mean(axis=0) for row, inside in zip(states, mask, strict=True)])
+    kernel, bias = (keras.ops.convert_to_numpy(each).astype("float64") for each in (model.head.kernel, model.head.bias))
+    np.testing.assert_allclose(forward(model, INPUTS), means @ kernel + bias, atol=1e-5)
+    pooler = {id(variable) for variable in encoder.parts.pooler.variables}
+    assert pooler.isdisjoint(id(variable) for variable in model.trainable_variables)
+    with pytest.raises(ValueError, match="pooling is 'last'; it can be one of first, mean"):
+        Classifier(encoder, 3, pooling="last")
 
 
 def test_spans_never_lie_in_padding():

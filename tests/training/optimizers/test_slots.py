@@ -6,7 +6,7 @@ import pytest
 from rembed_keras import ledger
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
-from rembed_keras.training import AdamW
+from rembed_keras.training import AdamW, Muon
 from rembed_keras.training.optimizers.slots import count_slots
 from tests.training.optimizers.test_any_optimizer import OPTIMIZERS
 
@@ -44,9 +44,11 @@ def test_slots_are_counted_as_the_optimizer_makes_them(name, model):
         assert counted["kept"] == 4 * slots_of(OPTIMIZERS[name], variables)
 
 
-def test_what_adamw_says_of_itself_is_what_is_counted():
-    entries = ledger(make_model("post-norm")).entries
-    assert AdamW.ledger_slots(entries) == count_slots(AdamW, entries)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("optimizer", [AdamW, Muon])
+def test_what_an_optimizer_says_of_itself_is_what_is_counted(optimizer, model):
+    entries = ledger(make_model(model)).entries
+    assert optimizer.ledger_slots(entries) == count_slots(optimizer, entries)
 
 
 def test_counting_takes_no_memory():
