@@ -113,11 +113,9 @@ def test_what_is_bound_in_vain_is_reported_still(load, what):
 
 
 def test_what_another_stage_uses_stays(load):
-    adamw = 'include "gin/optimizers/adamw.gin"
-training.AdamW.beta_2 = 0.98
-'
-    recipe = load(f'include "recipes/quickstart.gin"
-{adamw}', LION)  # fine-tuning has AdamW too, at rates of its own
+    adamw = 'include "gin/optimizers/adamw.gin"\ntraining.AdamW.beta_2 = 0.98\n'
+    # fine-tuning has AdamW too, at rates of its own
+    recipe = load(f'include "recipes/quickstart.gin"\n{adamw}', LION)
     assert {key for key in dropped(recipe) if "AdamW" in key} == {"training.AdamW.learning_rate"}
     assert recipe.configuration()["training.AdamW.beta_2"] == 0.98
 
