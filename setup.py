@@ -41,6 +41,7 @@ TASKS = [
     "seqeval>=1.2.2,<1.3",
 ]
 CLEAN = ["rensa>=0.5.0,<0.6", "py3langid>=0.4.0,<0.5"]  # near duplicates, and whose language a paragraph is
+CLUSTER = ["submitit>=1.5.4,<2"]  # jobs of studies
 # what tests and benchmarks compare with, where installed
 PEERS = ["torch>=2.13.0,<2.14", "transformers>=4.57.6,<5", "peft>=0.21.2,<0.22"]
 TEST = [
@@ -101,9 +102,10 @@ setup(
         "jax": JAX,
         "tasks": TASKS,
         "clean": CLEAN,
+        "cluster": CLUSTER,
         "profile": ["tensorboard-plugin-profile>=2.24.2,<2.25"],
         "peers": PEERS,
-        "test": [*TEST, *JAX, *TASKS, *CLEAN],
+        "test": [*TEST, *JAX, *TASKS, *CLEAN, *CLUSTER],
     },
     entry_points={"console_scripts": ["rembed = rembed_keras.cli:main"]},
 )

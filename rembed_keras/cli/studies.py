@@ -17,11 +17,22 @@ from rembed_keras.errors import UserError
 @click.command()
 @click.argument("study", metavar="STUDY")
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
-@click.option("--jobs", type=WHOLE, default=1, show_default=True, help="How many runs at once.")
+@click.option("--jobs", type=WHOLE, default=1, show_default=True, help="How many runs at once, or queued.")
+@click.option("--cluster", type=click.Choice(["slurm", "local"]), help="Submit runs as jobs of a cluster, by submitit.")
+@click.option("--cluster-option", multiple=True, metavar="KEY=VALUE", help="Of its jobs: slurm_partition=gpu.")
 @click.option("--list", "as_list", is_flag=True, help="Print one command a run, for a scheduler, and run nothing.")
 @click.option("--verify", is_flag=True, help="STUDY is a study.json: derive its verdicts again from its scores.")
 @ALLOW_IMPORT
-def study(study: str, bindings: tuple[str, ...], jobs: int, as_list: bool, verify: bool, allow_import) -> None:
+def study(
+    study: str,
+    bindings: tuple[str, ...],
+    jobs: int,
+    cluster: str | None,
+    cluster_option: tuple[str, ...],
+    as_list: bool,
+    verify: bool,
+    allow_import: tuple[str, ...],
+) -> None:
     """Run a STUDY: arms, seeds, measures and hypotheses.
 
     A finished run is never run again; the same command resumes, and runs what an added arm or seed needs. KNOB is one
@@ -34,6 +45,8 @@ def study(study: str, bindings: tuple[str, ...], jobs: int, as_list: bool, verif
     from rembed_keras import config
 
     plan = config.plan_study(study, bindings, allow_import)
+    if cluster_option and cluster is None:
+        raise UserError("--cluster-option needs --cluster")
     if as_list:
         _list(plan)
         return
@@ -46,9 +59,18 @@ def study(study: str, bindings: tuple[str, ...], jobs: int, as_list: bool, verif
             raise UserError(
                 f"study {plan.folder} is in use by another process: wait for it or choose another"
             ) from None
-        failed = _Driver(plan, Path(study).stem).run(jobs)
+        start = _start(cluster, plan.folder / "jobs", cluster_option)
+        failed = _Driver(plan, Path(study).stem).run(jobs, start)
     if failed:
         sys.exit(1)
+
+
+def _start(cluster, folder, options):
+    """What starts a job of the study."""
+    from rembed_keras.analysis.studies.cluster import Cluster, parse_options
+    from rembed_keras.analysis.studies.processes import start_here
+
+    return start_here if cluster is None else Cluster(cluster, folder, parse_options(options)).start
 
 
 def _verify(path, bindings):
@@ -105,8 +127,8 @@ class _Driver:
         self.drawn = record.get("scores") if (plan.results / "study.png").exists() else None
         self.failures: dict[str, str] = {}
 
-    def run(self, at_once: int) -> bool:
-        """Whether a run failed."""
+    def run(self, at_once: int, start) -> bool:
+        """Whether a run failed; `start` starts a job."""
         from rembed_keras.analysis.studies.processes import Job, run_jobs
 
         logs = self.plan.folder / "logs"
@@ -116,13 +138,13 @@ class _Driver:
                 logs / f"corpus-{each.folder.parent.name}.txt")
             for each in self.plan.corpora_to_prepare
         ]  # fmt: skip
-        run_jobs(corpora, at_once, self._prepared)
+        run_jobs(corpora, at_once, self._prepared, start)
         runs = [run for run in self.plan.runs if not run.is_finished and run.name not in self.failures]
         for run in runs:
             _link(run)
         jobs = [Job(run.name, run.command, run.folder, logs / f"{run.name}.txt") for run in runs]
         click.echo(f"{self.plan.folder}: {len(self.plan.runs)} runs, {len(jobs)} to do; logs in {logs}")
-        run_jobs(jobs, at_once, self._ended)
+        run_jobs(jobs, at_once, self._ended, start)
         if self.record["scores"] != self.drawn:  # runs may have been finished by a scheduler
             self._draw()
         self._show()
@@ -148,9 +170,9 @@ class _Driver:
         self._publish()
 
     def _publish(self):
-        from rembed_keras.analysis.studies.page import page
         from rembed_keras.analysis.studies.record import make_record
-        from rembed_keras.analysis.studies.report import markdown
+        from rembed_keras.analysis.studies.results.page import page
+        from rembed_keras.analysis.studies.results.report import markdown
         from rembed_keras.training.loop.workdir import write_atomically
 
         self.record = make_record(self.plan, self.seconds, self.failures)
@@ -160,8 +182,8 @@ class _Driver:
 
     def _draw(self):
         """Draws what takes seconds to import, once all runs have ended."""
-        from rembed_keras.analysis.studies.figure import draw_arms, draw_study
-        from rembed_keras.analysis.studies.hparams import write_trials
+        from rembed_keras.analysis.studies.results.figure import draw_arms, draw_study
+        from rembed_keras.analysis.studies.results.hparams import write_trials
         from rembed_keras.config.backend import import_framework
 
         draw_study(self.plan.results / "study.png", self.record)
@@ -174,7 +196,7 @@ class _Driver:
         from rich.console import Console
 
         from rembed_keras.analysis.studies.record import missing
-        from rembed_keras.analysis.studies.report import lines, scores_table
+        from rembed_keras.analysis.studies.results.report import lines, scores_table
 
         for line in missing(self.plan, self.record):
             click.echo(f"warning: {line}", err=True)

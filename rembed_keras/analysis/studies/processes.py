@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rembed_keras.interruption import RESTART, Stopped, stopping_between_steps
 
@@ -47,46 +48,72 @@ class Job:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
+class Running(Protocol):
+    """A job that was started: what `subprocess.Popen` offers of it."""
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+
+    def terminate(self) -> object:
+        """Asks it to save and to end."""
+
+    def wait(self) -> object:
+        """Waits until it has ended."""
+
+
+def start_here(job: Job) -> Running:
+    """Starts a job as a process of this machine."""
+    with open(job.log, "ab") as log:  # a group of its own, so that a signal of the terminal comes once
+        return subprocess.Popen(job.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0)
+
+
 @dataclass
-class _Process:
+class _Started:
     job: Job
-    process: subprocess.Popen
+    running: Running
     begun: float
     is_asked: bool = False  # to end
 
 
-def run_jobs(jobs: Sequence[Job], at_once: int, on_end: Callable[[Job, int, float], None]) -> None:
+def run_jobs(
+    jobs: Sequence[Job],
+    at_once: int,
+    on_end: Callable[[Job, int, float], None],
+    start: Callable[[Job], Running] = start_here,
+) -> None:
     """Runs jobs, in their order, some at once.
 
     Args:
         jobs: the jobs.
-        at_once: how many processes.
+        at_once: how many run, or wait in the queue of a cluster.
         on_end: called with a job that ended, its exit code and its seconds.
+        start: starts a job.
 
     Raises:
         Stopped: after a signal, when all processes have saved and ended.
         Interrupted: at a second signal, which the processes are passed as well.
     """
     waiting = deque(jobs)
-    running: list[_Process] = []
+    running: list[_Started] = []
     with stopping_between_steps(lambda: True) as received:
         try:
             while running or (waiting and not received):
-                _start(waiting, running, 0 if received else at_once)
+                _start(waiting, running, 0 if received else at_once, start)
                 time.sleep(POLL)
                 if received:
                     _terminate_once(running)
-                for each in [each for each in running if each.process.poll() is not None]:
+                codes = [(each, each.running.poll()) for each in running]
+                for each, code in ((each, code) for each, code in codes if code is not None):
                     running.remove(each)
-                    if each.process.returncode and is_held(each.job.folder):  # a run of a killed study was first
+                    if code and is_held(each.job.folder):  # a run of a killed study was first
                         waiting.append(each.job)
                         continue
-                    on_end(each.job, each.process.returncode, time.monotonic() - each.begun)
+                    on_end(each.job, code, time.monotonic() - each.begun)
         finally:
             for each in running:
-                each.process.terminate()
+                each.running.terminate()
             for each in running:
-                each.process.wait()
+                each.running.wait()
     if received:
         raise AllStopped(received[0], "what was running is saved")
 
@@ -108,7 +135,7 @@ class AllStopped(Stopped):
         super().__init__(f"stopped by {signal.Signals(number).name}", done)
 
 
-def _start(waiting, running, at_once):
+def _start(waiting, running, at_once, start):
     """Starts what there is room for; a job whose folder is held goes to the end of the queue."""
     for _ in range(len(waiting)):
         if len(running) >= at_once:
@@ -118,15 +145,13 @@ def _start(waiting, running, at_once):
             waiting.append(job)
             continue
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(job.log, "ab") as log:  # a group of its own, so that a signal of the terminal comes once
-            process = subprocess.Popen(job.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0)
-        running.append(_Process(job, process, time.monotonic()))
+        running.append(_Started(job, start(job), time.monotonic()))
 
 
 def _terminate_once(running):
     for each in running:
         if not each.is_asked:
-            each.process.terminate()
+            each.running.terminate()
             each.is_asked = True
 
 

@@ -3,8 +3,8 @@
 from matplotlib.image import imread
 
 from rembed_keras.analysis.layers import panels_by_arm
-from rembed_keras.analysis.studies.drawings import layers
-from rembed_keras.analysis.studies.figure import draw_arms
+from rembed_keras.analysis.studies.results.drawings import layers
+from rembed_keras.analysis.studies.results.figure import draw_arms
 
 
 def row(arm, seed, layer, value, **others):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.figure import draw_study
-from rembed_keras.analysis.studies.hparams import write_trials
+from rembed_keras.analysis.studies.results.figure import draw_study
+from rembed_keras.analysis.studies.results.hparams import write_trials
 from rembed_keras.analysis.studies.verdicts import derive
 
 HYPOTHESIS = Hypothesis("wide finds more", "wide", "one", "found", "higher", 0.02)

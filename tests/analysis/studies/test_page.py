@@ -12,8 +12,8 @@ import pytest
 
 from rembed_keras.analysis.layers import Panel
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.drawings import LEFT, RIGHT, WIDTH, breakdown, curves, dots, layers
-from rembed_keras.analysis.studies.page import page
+from rembed_keras.analysis.studies.results.drawings import LEFT, RIGHT, WIDTH, breakdown, curves, dots, layers
+from rembed_keras.analysis.studies.results.page import page
 from rembed_keras.analysis.studies.verdicts import by_language, derive
 
 HYPOTHESES = [

@@ -10,7 +10,7 @@ from html import escape
 from rembed_keras.analysis.layers.figure import Panel
 from rembed_keras.analysis.reports.score_plots import COLOURS
 from rembed_keras.analysis.reports.significance import Comparison
-from rembed_keras.analysis.studies.report import number
+from rembed_keras.analysis.studies.results.report import number
 
 WIDTH = 360
 LEFT, RIGHT = 44, 10  # margins of a drawing with axes

@@ -7,8 +7,8 @@ from rembed_keras.analysis.layers import panels_by_arm
 from rembed_keras.analysis.reports.significance import Comparison
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.drawings import breakdown, colours, curves, dots, layers
-from rembed_keras.analysis.studies.report import ABOUT, failures, number, scores_table, verdicts_table
+from rembed_keras.analysis.studies.results.drawings import breakdown, colours, curves, dots, layers
+from rembed_keras.analysis.studies.results.report import ABOUT, failures, number, scores_table, verdicts_table
 from rembed_keras.analysis.studies.verdicts import CONTRADICTED, SUPPORTED, by_language
 
 STYLE = """

@@ -1,0 +1,133 @@
+"""Runs of a study as jobs of a cluster, which `submitit` submits; an extra, `pip install 'rembed_keras[cluster]'`.
+
+A job is a `rembed` command, as on one machine, in a folder that all machines see. A job that the cluster preempts, or
+whose time is up, is asked to save, and is put in the queue again, where it resumes.
+"""
+
+import ast
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rembed_keras.analysis.studies.processes import Job
+from rembed_keras.errors import UserError
+
+Kind = Literal["slurm", "local"]
+
+
+class Cluster:
+    """Where the jobs of a study run.
+
+    Args:
+        kind: "slurm", or "local" for processes of this machine that are handled as jobs of a cluster are.
+        folder: for what `submitit` writes: scripts, and each job's result.
+        options: of jobs, for example `{"slurm_partition": "gpu", "timeout_min": 600}`; see `parse_options`.
+
+    Raises:
+        UserError: without `submitit`, without the cluster's commands, or for an option that it does not know.
+    """
+
+    def __init__(self, kind: Kind, folder: Path, options: Mapping[str, Any]):
+        try:
+            import submitit
+        except ImportError:
+            raise UserError("--cluster needs submitit: pip install 'rembed_keras[cluster]'") from None
+        try:
+            self._executor = submitit.AutoExecutor(folder, cluster=kind)
+            self._executor.update_parameters(**options)
+        except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
+            reason = (str(error).strip().splitlines() or ["it cannot be used"])[0]
+            raise UserError(f"--cluster {kind}: {reason}") from None
+
+    def start(self, job: Job) -> "Submitted":
+        """Submits a job."""
+        self._executor.update_parameters(name=job.name)
+        return Submitted(self._executor.submit(Command(job.words, job.log)), job.log)
+
+
+class Submitted:
+    """A job that was submitted, with what `run_jobs` asks of a process."""
+
+    def __init__(self, job: Any, log: Path):
+        self._job, self._log = job, log
+
+    def poll(self) -> int | None:
+        """The exit code, once it has ended; 1 for a job that the cluster gave up."""
+        if not self._job.done():
+            return None
+        error = self._job.exception()
+        if error is None:
+            return self._job.result()
+        with open(self._log, "a", encoding="utf-8") as log:
+            log.write(f"{str(error).strip() or type(error).__name__}\n")
+        return 1
+
+    def terminate(self) -> None:
+        """Has the cluster cancel it; what runs saves."""
+        self._job.cancel(check=False)
+
+    def wait(self) -> int | None:
+        """Waits until it has ended."""
+        self._job.wait()
+        return self.poll()
+
+
+class Command:
+    """A command as the function that a job calls: it gives the exit code.
+
+    Args:
+        words: the command.
+        log: file that stdout and stderr are appended to.
+    """
+
+    def __init__(self, words: Sequence[str], log: Path):
+        self.words, self.log = list(words), log.absolute()
+        self._process: subprocess.Popen | None = None
+
+    def __call__(self) -> int:
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(self.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            return self._process.wait()
+        finally:
+            self._save()
+
+    def checkpoint(self) -> Any:
+        """What to submit when the cluster takes the job away: the same command, which resumes."""
+        from submitit.helpers import DelayedSubmission
+
+        self._save()
+        return DelayedSubmission(Command(self.words, self.log))
+
+    def _save(self):
+        if self._process is None or self._process.returncode is not None:
+            return
+        self._process.terminate()
+        with contextlib.suppress(
+            ChildProcessError
+        ):  # Popen's lock is held where a signal interrupts `wait`
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Options of jobs, `KEY=VALUE`; a value that is no Python literal is a text.
+
+    Raises:
+        UserError: for what is not of that form.
+
+    >>> parse_options(["slurm_partition=gpu", "timeout_min=600"])
+    {'slurm_partition': 'gpu', 'timeout_min': 600}
+    """
+    options = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise UserError(f"--cluster-option {text}: it must be KEY=VALUE")
+        try:
+            options[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[key] = value
+    return options

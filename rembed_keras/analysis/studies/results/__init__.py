@@ -1,0 +1,1 @@
+"""What a study comes to, shown: tables, figures, the page, TensorBoard's HPARAMS."""
