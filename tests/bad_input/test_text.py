@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rembed_keras.data import corpus
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.prepare.corpora import prepare
 from tests.bad_input.attempts import attempt, attempts
 from tests.bad_input.conftest import files_of
 from tests.bad_input.mutations import mutated, mutated_json
@@ -18,7 +19,7 @@ PREPARE = ["prepare", "text", "out", "--tokenizer", "tokenizer.model"]
 
 
 def whole(folder):
-    corpus.Corpus(folder).verify()
+    Corpus(folder).verify()
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +29,7 @@ def prepared(tokenizer, tmp_path_factory):
     (folder / "text").mkdir()
     for language in ("de", "en"):
         (folder / f"text/{language}.txt").write_bytes(TEXT)
-    corpus.prepare(folder / "text", folder / "corpus", tokenizer=tokenizer.path)
+    prepare(folder / "text", folder / "corpus", tokenizer=tokenizer.path)
     return files_of(folder)
 
 

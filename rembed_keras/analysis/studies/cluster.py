@@ -106,9 +106,7 @@ class Command:
         if self._process is None or self._process.returncode is not None:
             return
         self._process.terminate()
-        with contextlib.suppress(
-            ChildProcessError
-        ):  # Popen's lock is held where a signal interrupts `wait`
+        with contextlib.suppress(ChildProcessError):  # Popen's lock is held where a signal interrupts `wait`
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
 

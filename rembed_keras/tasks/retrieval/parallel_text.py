@@ -145,7 +145,7 @@ def csls(similarity: np.ndarray, neighbors: int = 10) -> np.ndarray:
 
     Source: Conneau et al. 2018, "Word translation without parallel data", section 2.3.
 
-    >>> csls(np.array([[0.9, 0.85], [0.95, 0.1]]), neighbors=1).argmax(axis=1)
+    >>> csls(np.array([[0.9, 0.86], [0.95, 0.1]]), neighbors=1).argmax(axis=1)
     array([1, 0])
     """
     rows, columns = (_mean_of_largest(side, neighbors) for side in (similarity, similarity.T))

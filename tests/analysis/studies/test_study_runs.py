@@ -101,7 +101,8 @@ def test_a_signal_is_passed_on_and_the_study_ends_with_75(study, monkeypatch, nu
     )
     assert len([*Path("study/runs").glob("*/saved")]) == 2 and len(started()) == 3
     monkeypatch.delenv("OTHER")
-    assert study("--jobs", "2")[0] == 0 and len(started()) == 4
+    code, _, said = study("--jobs", "2")
+    assert code == 0 and len(started()) == 4, said
 
 
 def test_a_run_whose_folder_is_held_waits(tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ def test_a_subclass_a_function_and_what_is_not_ours_may_stand_for_a_class():
         "training.finetune.task=@tasks.Tagging()",
         "tasks.Classification.splits=@tasks.labelled_folder()",
         f"{ENCODER}.attention=[@rembed_keras.modeling.attention.Local()]",
-        "training.AdamW.learning_rate=@keras.optimizers.schedules.CosineDecay()",
+        "training.Muon.learning_rate=@keras.optimizers.schedules.CosineDecay()",
     ):
         config.load(QUICKSTART, [binding])
 
