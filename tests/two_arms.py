@@ -56,9 +56,9 @@ scores.append(scores[0] | {"system": "untrained", "value": 0.0})
 (folder / "scores.json").write_text(json.dumps(scores))
 rows = [{"run": "pretrain", "stage": "pretrain", "step": step, "loss": 5.0 - step / 10} for step in range(1, 4)]
 (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
-(folder / "environment.json").write_text('{"cpus": 2}')
-(folder / "writing").write_text('{"seconds_of_last_process": 1.0}')
-(folder / "writing").rename(folder / "finished.json")  # whole, as a run writes it: others read it at any time
+for name, text in (("environment", '{"cpus": 2}'), ("finished", '{"seconds_of_last_process": 1.0}')):
+    (folder / "writing").write_text(text)
+    (folder / "writing").rename(folder / f"{name}.json")  # whole, as a run writes it: the study reads it at any time
 """
 
 
