@@ -87,6 +87,8 @@ def small(text_dir, corpus, held_out_corpus, pretrained, tmp_path):
             shutil.rmtree(tmp_path / "run" / "corpus")
             shutil.copytree(held_out_corpus.path, tmp_path / "run" / "corpus")
             knobs |= {"EVAL_EVERY": 1, "HELD_OUT": held_out_corpus.manifest["settings"]["held_out"]}
+            evaluators = str(there.configuration()["training.pretrain.evaluators"])
+            bound |= {f"evaluators.{name}.rows": 4 for name in ("HeldOutLoss", "BitsPerByte") if name in evaluators}
         bound |= {key: value for key, value in knobs.items() if key in there.knobs()}
         bound |= {key: "(100,)" for key in there.configuration() if key.endswith("_cutoffs")}
         return [f"{key}={value}" for key, value in bound.items()]
