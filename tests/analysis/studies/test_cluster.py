@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import submitit  # noqa: F401 - sets up logging, which has absl close the stream of stderr if pytest has replaced it
 
 from rembed_keras.analysis.studies.cluster import Cluster, Command, parse_options
 from rembed_keras.analysis.studies.processes import Job
