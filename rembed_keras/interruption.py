@@ -94,8 +94,9 @@ def stop_if_asked() -> None:
     Raises:
         Interrupted: before what a stopped command must not do.
     """
-    if any(_stops):
-        raise Interrupted(next(received[0] for received in _stops if received))
+    received = [number for each in _stops for number in each]
+    if received:
+        raise Interrupted(received[0])
 
 
 @contextlib.contextmanager

@@ -116,14 +116,14 @@ def reallocate(
     """
     if not any((input_embedding_dim, num_layers, output_embedding_dim, vocabulary)):
         raise UserError("nothing to change: give --input-embedding-dim, --num-layers or --vocabulary")
-    if Path(target).exists():
-        raise UserError(f"{target} already exists: remove it or choose another folder")
     from rembed_keras.config.backend import import_framework
 
     import_framework()
     from rembed_keras import interop, training
     from rembed_keras.analysis.cost.ledger import ledger
+    from rembed_keras.interop.convert import check_absent
 
+    check_absent(Path(target))
     is_run = (Path(source) / "checkpoints").is_dir()
     model, tokenizer = training.model_of_run(source) if is_run else interop.read_model(source)
     plan = interop.Plan(input_embedding_dim, num_layers, keep, output_embedding_dim, vocabulary, text)

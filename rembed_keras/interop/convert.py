@@ -101,6 +101,16 @@ def plain_masked_lm(model: keras.Model) -> tuple[keras.Model, list[str]]:
     return model.drop_heads(), ["the pre-training head is dropped: only the encoder is written"]
 
 
+def check_absent(target: Path) -> None:
+    """Checks that a folder can be made, before work is done for it.
+
+    Raises:
+        UserError: if it exists.
+    """
+    if target.exists():
+        raise UserError(f"{target} already exists: remove it or choose another folder")
+
+
 @contextlib.contextmanager
 def written_whole(target: Path) -> Iterator[Path]:
     """A temporary folder beside `target`, which is renamed to it on success and removed on failure.
@@ -108,8 +118,7 @@ def written_whole(target: Path) -> Iterator[Path]:
     Raises:
         UserError: if the target exists or cannot be written.
     """
-    if target.exists():
-        raise UserError(f"{target} already exists: remove it or choose another folder")
+    check_absent(target)
     writing = target.with_name(f".{target.name}.writing")
     try:
         shutil.rmtree(writing, ignore_errors=True)

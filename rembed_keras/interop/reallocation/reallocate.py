@@ -8,7 +8,7 @@ import keras
 
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import Count, UserError
-from rembed_keras.interop.convert import TOKENIZER, copy_tokenizer, plain_masked_lm, write
+from rembed_keras.interop.convert import TOKENIZER, check_absent, copy_tokenizer, plain_masked_lm, write
 from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
 from rembed_keras.interop.reallocation.heads import keep_head, new_head
@@ -75,8 +75,7 @@ def reallocate(
         UserError: for a plan that the model or its tokenizer does not allow, or if the target exists; nothing is
             written then.
     """
-    if Path(target).exists():
-        raise UserError(f"{target} already exists: remove it or choose another folder")
+    check_absent(Path(target))
     source, notes = plain_masked_lm(model)
     before = encoder_of(source).arguments
     if hosted_by(encoder_of(source)) or changes_of(encoder_of(source)):
