@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -59,18 +60,20 @@ def study(
             raise UserError(
                 f"study {plan.folder} is in use by another process: wait for it or choose another"
             ) from None
-        start = _start(cluster, plan.folder / "jobs", cluster_option)
+        start = _start(cluster, plan.folder / "jobs", cluster_option, jobs)
         failed = _Driver(plan, Path(study).stem).run(jobs, start)
     if failed:
         sys.exit(1)
 
 
-def _start(cluster, folder, options):
+def _start(cluster, folder, options, at_once):
     """What starts a job of the study."""
     from rembed_keras.analysis.studies.cluster import Cluster, parse_options
     from rembed_keras.analysis.studies.processes import start_here
 
-    return start_here if cluster is None else Cluster(cluster, folder, parse_options(options)).start
+    if cluster is None:
+        return partial(start_here, at_once=at_once)
+    return Cluster(cluster, folder, parse_options(options)).start
 
 
 def _verify(path, bindings):

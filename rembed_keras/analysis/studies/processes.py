@@ -5,6 +5,7 @@ SIGTERM and SIGINT are passed on: every process saves, and the study ends with 7
 """
 
 import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -15,9 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from joblib import cpu_count
+
 from rembed_keras.interruption import RESTART, Stopped, stopping_between_steps
 
 POLL = 0.1  # seconds
+THREADS = "TF_NUM_INTRAOP_THREADS", "PJRT_NPROC", "OMP_NUM_THREADS"  # TensorFlow's, JAX's, those of linear algebra
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,19 @@ class Running(Protocol):
         """Waits until it has ended."""
 
 
-def start_here(job: Job) -> Running:
-    """Starts a job as a process of this machine."""
+def start_here(job: Job, at_once: int = 1) -> Running:
+    """Starts a job as a process of this machine.
+
+    Args:
+        job: the job.
+        at_once: how many run beside one another. Each takes its share of the cores, unless the environment says how
+            many threads there are: processes with as many threads as cores each wait for one another.
+    """
+    shared = dict.fromkeys(THREADS, str(max(1, cpu_count() // at_once))) if at_once > 1 else {}
     with open(job.log, "ab") as log:  # a group of its own, so that a signal of the terminal comes once
-        return subprocess.Popen(job.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0)
+        return subprocess.Popen(
+            job.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0, env=shared | os.environ
+        )
 
 
 @dataclass

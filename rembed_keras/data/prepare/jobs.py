@@ -41,7 +41,7 @@ class Workers:
     """
 
     def __init__(self, processes: int | None, size: int, quiet: bool = False):
-        self.cores = processes or _cores()
+        self.cores = processes or joblib.cpu_count()
         self.processes = max(1, min(self.cores, size // LEAST))
         self.quiet = quiet
 
@@ -131,11 +131,6 @@ def _lost_workers_reported():
     except TerminatedWorkerError as error:
         advice = "if memory ran out, use fewer --processes; the same command resumes"
         raise WorkerLostError(f"a process that prepares text was killed: {advice}") from error
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _numbered(parent, number, function, arguments):

@@ -6,6 +6,7 @@
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -123,6 +124,22 @@ def test_a_run_whose_folder_is_held_waits(tmp_path, monkeypatch):
     processes.run_jobs([job], 1, lambda job, code, _: ended.append((job.name, code)))
     assert ended == [("one", 0)] and looks == [True, True, True, False]
     assert job.last_line.startswith("rembed, version")
+
+
+@pytest.mark.parametrize(
+    ("at_once", "set_before", "threads"), [(1, None, None), (2, None, "4"), (9, None, "1"), (2, "3", "3")]
+)
+def test_processes_share_the_cores(tmp_path, monkeypatch, at_once, set_before, threads):
+    for name in processes.THREADS:
+        monkeypatch.delenv(name, raising=False)
+    if set_before:
+        monkeypatch.setenv(processes.THREADS[0], set_before)
+    monkeypatch.setattr(processes, "cpu_count", lambda: 8)
+    told = "import os; print(os.environ.get('TF_NUM_INTRAOP_THREADS'))"
+    monkeypatch.setattr(processes.Job, "words", [sys.executable, "-c", told])
+    job = processes.Job("one", [], tmp_path / "run", tmp_path / "log.txt")
+    processes.start_here(job, at_once).wait()
+    assert job.last_line == str(threads)
 
 
 def test_two_studies_do_not_share_a_folder(study, tmp_path, command):
