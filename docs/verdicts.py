@@ -1,0 +1,66 @@
+"""Writes `results/README.md`: what the studies found, a row a claim, from the `study.json` of each.
+
+python docs/verdicts.py
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rembed_keras.analysis.studies.results.report import number
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+RECIPES = HERE.parent / "recipes/studies"
+HEADER = """\
+# What the studies found
+
+Written by `python docs/verdicts.py` from the `study.json` of each study, whose verdicts `rembed study --verify` derives
+again from the stored scores. [Studies](../studies.md) says how a verdict is reached, and what it does not say; text and
+tasks are those of [benchmarks/corpus](../../benchmarks/corpus/README.md). Models are small and see 8M tokens: a verdict
+holds at that size, and may not at the paper's.
+"""
+COLUMNS = "| claim | effect | 95 % interval | adjusted p | verdict |\n|---|--:|--:|--:|---|"
+
+
+def page() -> str:
+    """The page."""
+    return "\n".join([HEADER, *("\n".join(_study(path)) + "\n" for path in sorted(RESULTS.glob("*/study.json")))])
+
+
+def _study(path: Path) -> Iterator[str]:
+    record, name = json.loads(path.read_text(encoding="utf-8")), path.parent.name
+    finished = [run for run in record["runs"] if run["state"] == "finished"]
+    yield f"## {name.replace('_', ' ').capitalize()}\n\n{_question(name)}\n"
+    runs = f"{len(finished)} of {len(record['runs'])} runs; {_where(finished)}."
+    yield f"`rembed study recipes/studies/{name}.gin`: {runs}"
+    yield f"[Scores of all arms]({name}/study.md), [page]({name}/study.html).\n\n{COLUMNS}"
+    for hypothesis, verdict in zip(record["hypotheses"], record["verdicts"], strict=True):
+        yield _row(hypothesis, verdict)
+
+
+def _question(name: str) -> str:
+    """The recipe's header, without its commands."""
+    lines = (RECIPES / f"{name}.gin").read_text(encoding="utf-8").splitlines()
+    header = lines[: next(index for index, line in enumerate(lines) if not line.startswith("# "))]
+    return "\n".join(line.removeprefix("# ") for line in header if "  rembed " not in line)
+
+
+def _where(runs: list[Mapping]) -> str:
+    """On what the runs were made."""
+    found = sorted({
+        f"{each['backend']}, {each['cpus']} cores of {each['machine']}" for each in (run["environment"] for run in runs)
+    })  # fmt: skip
+    hours = sum(run["seconds"] for run in runs) / 3600
+    return f"{hours:.1f} hours of {' or '.join(found)}"
+
+
+def _row(hypothesis: Mapping, verdict: Mapping) -> str:
+    interval = "-" if verdict["low"] is None else f"{number(verdict['low'])} to {number(verdict['high'])}"
+    said = verdict["verdict"] + (f": {verdict['note']}" if verdict["note"] else "")
+    cells = hypothesis["name"], number(verdict["difference"]), interval, number(verdict["adjusted_p"]), said
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    (RESULTS / "README.md").write_text(page(), encoding="utf-8")
