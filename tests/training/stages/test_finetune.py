@@ -136,7 +136,7 @@ def test_a_model_is_what_it_would_be_alone_whatever_was_learnt_before(workdir, t
 
 @pytest.mark.slow
 def test_a_file_is_answered_as_the_examples_were(workdir, tmp_path):
-    task = TASKS["classification"]()
+    task = Classification("topics", splits(labelled), pooling="mean")
     learn(workdir, task)
     (tmp_path / "mine.tsv").write_text("id\ttext\tpair\na\tsave the table\ttable\nb\topen the file\tfile\n")
     (tmp_path / "mine.jsonl").write_text('{"text": "open the file", "pair": "file"}\n')
@@ -146,6 +146,12 @@ def test_a_file_is_answered_as_the_examples_were(workdir, tmp_path):
     (line,) = lines_of(answerer.answers(answerer.read(tmp_path / "mine.jsonl")))
     assert json.loads(line) == {"id": "1", "answer": "no"}
     check_served(answerer, tmp_path)
+    check_pooling(answerer)
+    assert json.loads((workdir.finetuned / "topics/settings.json").read_text())["pooling"] == "mean"
+    with pytest.raises(
+        UserError, match="topics has models whose pooling is 'mean', not 'first': give each task a name"
+    ):
+        learn(workdir, TASKS["classification"]())
     with pytest.raises(UserError, match="has no column words"):
         list(answerer.read(tmp_path / "mine.tsv", text="words"))
     with pytest.raises(UserError, match=r"has not been fine-tuned for topic; did you mean topics\?"):
@@ -172,6 +178,15 @@ def check_served(answerer, tmp_path):
     alone = answerer.task.encode([Labelled("0", text) for text in firsts], answerer.tokenizer, 24)
     found = served.texts(tf.constant(firsts))["probabilities"]
     np.testing.assert_allclose(found, tf.nn.softmax(forward(answerer.model, alone.inputs)), atol=1e-5)
+
+
+def check_pooling(answerer):
+    """The model that answers reads the mean of all tokens but padding."""
+    inputs = answerer.task.encode([Labelled("0", "open the file", "file")], answerer.tokenizer, 24).inputs
+    tokens = np.asarray(forward(answerer.model.encoder, inputs)["sequence_output"])[0]
+    mean = tokens[inputs["padding_mask"][0] > 0].mean(axis=0)
+    kernel, bias = (np.asarray(weight) for weight in answerer.model.head.weights)
+    np.testing.assert_allclose(forward(answerer.model, inputs)[0], mean @ kernel + bias, rtol=1e-4, atol=1e-5)
 
 
 def test_settings_that_make_no_sense_are_named(workdir):
