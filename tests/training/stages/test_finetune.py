@@ -48,7 +48,7 @@ def splits(make, *arguments):
 
 
 TASKS = {
-    "classification": lambda: Classification("topics", splits(labelled)),
+    "classification": lambda: Classification("topics", splits(labelled), pooling="mean"),
     "regression": lambda: Regression("alike", splits(labelled, True)),
     "choice": lambda: Candidates("choice", splits(candidates), "choice"),
     "tagging": lambda: Tagging("names", splits(tagged)),
@@ -79,11 +79,20 @@ def learn(workdir, task, **changes):
     )
 
 
+@pytest.fixture(scope="module", params=TASKS)
+def learnt(request, corpus, tmp_path_factory):
+    """The folder of a run that has learnt a task, the task, and its kind."""
+    made = Workdir(tmp_path_factory.mktemp(request.param) / "run")
+    (made.path / "corpus").symlink_to(corpus.path)
+    task = TASKS[request.param]()
+    learn(made, task)
+    yield made, task, request.param
+    made.close()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", TASKS)
-def test_a_task_of_every_kind_is_learnt_and_beats_what_needs_no_encoder(kind, workdir):
-    task = TASKS[kind]()
-    learn(workdir, task)
+def test_a_task_of_every_kind_is_learnt_and_beats_what_needs_no_encoder(learnt):
+    workdir, task, kind = learnt
     scores = read_scores(workdir.scores)
     assert {score.language for score in scores} == {"de", "en"}
     assert {score.metric for score in scores if score.system == "scratch"} == set(task.metric_names)
@@ -103,6 +112,30 @@ def test_a_task_of_every_kind_is_learnt_and_beats_what_needs_no_encoder(kind, wo
         assert [row["id"] for row in rows] == [example.id for example in task.scored[score.language]]
         if score.metric == "accuracy" and kind == "classification":
             assert np.mean([row["correct"] for row in rows]) == pytest.approx(score.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learnt", ["classification"], indirect=True)
+def test_a_file_is_answered_as_the_examples_were(learnt, tmp_path):
+    workdir, *_ = learnt
+    (tmp_path / "mine.tsv").write_text("id\ttext\tpair\na\tsave the table\ttable\nb\topen the file\tfile\n")
+    (tmp_path / "mine.jsonl").write_text('{"text": "open the file", "pair": "file"}\n')
+    answerer = Answerer(workdir.path)
+    lines = [json.loads(line) for line in lines_of(answerer.answers(answerer.read(tmp_path / "mine.tsv")))]
+    assert lines == [{"id": "a", "answer": "yes"}, {"id": "b", "answer": "no"}]
+    (line,) = lines_of(answerer.answers(answerer.read(tmp_path / "mine.jsonl")))
+    assert json.loads(line) == {"id": "1", "answer": "no"}
+    check_served(answerer, tmp_path)
+    check_pooling(answerer)
+    assert json.loads((workdir.finetuned / "topics/settings.json").read_text())["pooling"] == "mean"
+    with pytest.raises(
+        UserError, match="topics has models whose pooling is 'mean', not 'first': give each task a name"
+    ):
+        learn(workdir, Classification("topics", splits(labelled), pooling="first"))
+    with pytest.raises(UserError, match="has no column words"):
+        list(answerer.read(tmp_path / "mine.tsv", text="words"))
+    with pytest.raises(UserError, match=r"has not been fine-tuned for topic; did you mean topics\?"):
+        Answerer(workdir.path, "topic")
 
 
 @pytest.mark.slow
@@ -132,30 +165,6 @@ def test_a_model_is_what_it_would_be_alone_whatever_was_learnt_before(workdir, t
     folder = workdir.finetuned / name / "step-00000020"
     for file in (*folder.glob("*.safetensors"), *workdir.path.glob("predictions/topics/scratch-seed4.*")):
         assert file.read_bytes() == (alone.path / file.relative_to(workdir.path)).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_file_is_answered_as_the_examples_were(workdir, tmp_path):
-    task = Classification("topics", splits(labelled), pooling="mean")
-    learn(workdir, task)
-    (tmp_path / "mine.tsv").write_text("id\ttext\tpair\na\tsave the table\ttable\nb\topen the file\tfile\n")
-    (tmp_path / "mine.jsonl").write_text('{"text": "open the file", "pair": "file"}\n')
-    answerer = Answerer(workdir.path)
-    lines = [json.loads(line) for line in lines_of(answerer.answers(answerer.read(tmp_path / "mine.tsv")))]
-    assert lines == [{"id": "a", "answer": "yes"}, {"id": "b", "answer": "no"}]
-    (line,) = lines_of(answerer.answers(answerer.read(tmp_path / "mine.jsonl")))
-    assert json.loads(line) == {"id": "1", "answer": "no"}
-    check_served(answerer, tmp_path)
-    check_pooling(answerer)
-    assert json.loads((workdir.finetuned / "topics/settings.json").read_text())["pooling"] == "mean"
-    with pytest.raises(
-        UserError, match="topics has models whose pooling is 'mean', not 'first': give each task a name"
-    ):
-        learn(workdir, TASKS["classification"]())
-    with pytest.raises(UserError, match="has no column words"):
-        list(answerer.read(tmp_path / "mine.tsv", text="words"))
-    with pytest.raises(UserError, match=r"has not been fine-tuned for topic; did you mean topics\?"):
-        Answerer(workdir.path, "topic")
 
 
 def check_served(answerer, tmp_path):
