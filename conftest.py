@@ -22,6 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
+gc.set_threshold(100_000, 20, 50)  # most of what is imported, collected or traced stays; see the fixture below
 ON_TENSORFLOW = os.environ["KERAS_BACKEND"] == "tensorflow"
 
 
@@ -46,6 +47,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish(session):
     """Splits the CPU before the first test, unless no test has anything to do with TensorFlow."""
+    gc.freeze()
     asked = any("mirrored" in getattr(item, "fixturenames", ()) for item in session.items)
     if ON_TENSORFLOW and (asked or "tensorflow" in sys.modules):
         split_cpu()

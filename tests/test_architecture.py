@@ -168,6 +168,7 @@ def test_three_modules_stand_alone():
 
 
 @pytest.mark.parametrize("folder", ["gin", "recipes"])
-def test_no_python_among_the_recipes(folder):
+def test_no_python_among_the_recipes_and_a_dozen_of_them_in_a_folder_at_most(folder):
     assert (ROOT / folder).is_dir()
+    assert max(len([*each.glob("*.gin")]) for each in (ROOT / folder).rglob("*") if each.is_dir()) <= 12
     assert not list((ROOT / folder).rglob("*.py")), "gin/__init__.py would hide the gin library"

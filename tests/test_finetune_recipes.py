@@ -10,6 +10,7 @@ from tests.tasks import official
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes/finetune").rglob("*.gin"))
+BUNDLED = ("finetune", "methods", "terms")  # folders of recipes on data that is no suite's
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("without_graphs"),  # graphs of each kind of task are tested in training/stages
@@ -80,7 +81,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
         bound |= {"training.evaluate.jit_compile": False}
     if recipe.stem == "own_files":
         bound |= write_own(tmp_path)
-    elif suite in ("finetune", "methods"):
+    elif suite in BUNDLED:
         bound |= (write_bundled if suite == "finetune" else write_sections)(tmp_path, loaded)
     if recipe.stem == "tydiqa":
         bound["xtreme.tydiqa.dev_size"] = 1
@@ -95,7 +96,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
         tasks = {score["task"].split("/")[1] for score in json.loads((run / "scores.json").read_text())}
         assert tasks == {"sections", "intents", "libreoffice", "wesnoth", "gnome", "udhr"}
         return
-    if suite in ("finetune", "methods"):
+    if suite in BUNDLED:
         report = (run / "report/report.md").read_text()
         tasks = json.loads((run / "ledger.json").read_text())["tasks"]
         assert tasks and all(name in report and task["trainable"] > 0 for name, task in tasks.items())

@@ -16,6 +16,7 @@ from rembed_keras.modeling.blocks import PostNorm
 from rembed_keras.modeling.blocks.stack import attention_of, block_of, check_encoder, cut_arguments, layers_of_cut
 from rembed_keras.modeling.choices import Choice, described
 from rembed_keras.modeling.layers.embeddings import document_positions
+from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
@@ -76,6 +77,8 @@ class Encoder(keras_hub.models.Backbone):
     >>> tuple(outputs["sequence_output"].shape), len(outputs["hidden_states"])
     ((1, 5, 32), 3)
     """
+
+    predict, predict_on_batch = checks_arrays(keras.Model.predict), checks_arrays(keras.Model.predict_on_batch)
 
     def __init__(
         self,

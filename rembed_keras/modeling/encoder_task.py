@@ -9,6 +9,7 @@ import keras_hub
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import settle_dtypes
@@ -33,9 +34,9 @@ class EncoderTask(HasTerms, OnReplicas, keras_hub.models.Task):
     reads_rows = True  # whether the encoder sees all tokens of a row in training
 
     # keras-hub's loops would first send every batch through a preprocessor; there is none
-    fit, evaluate, predict = keras.Model.fit, keras.Model.evaluate, keras.Model.predict
-    train_on_batch, test_on_batch = keras.Model.train_on_batch, keras.Model.test_on_batch
-    predict_on_batch = keras.Model.predict_on_batch
+    fit, evaluate, predict = map(checks_arrays, (keras.Model.fit, keras.Model.evaluate, keras.Model.predict))
+    train_on_batch, test_on_batch = map(checks_arrays, (keras.Model.train_on_batch, keras.Model.test_on_batch))
+    predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
 
     def __init_subclass__(cls, **arguments):
         super().__init_subclass__(**arguments)

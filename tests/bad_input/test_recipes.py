@@ -177,5 +177,6 @@ def test_a_recipe_that_is_not_a_file(name):
     ],
 )
 def test_layers_that_cannot_be_dropped(recipe, knobs, message):
-    code, _, output = attempt(["inspect", str(ROOT / f"recipes/options/{recipe}.gin"), *knobs])
+    (path,) = (ROOT / "recipes/options").rglob(f"{recipe}.gin")
+    code, _, output = attempt(["inspect", str(path), *knobs])
     assert code == 2 and message in output

@@ -164,7 +164,8 @@ def test_a_block_may_be_given_as_a_class_an_object_or_in_former_words():
 
 def test_a_recipe_is_counted_without_a_framework():
     code = (
-        "import sys; from rembed_keras import config; config.ledger_of(config.load('recipes/options/pre_norm.gin'));"
+        "import sys; from rembed_keras import config;"
+        "config.ledger_of(config.load('recipes/options/layers/pre_norm.gin'));"
         "print([module for module in ('keras', 'tensorflow', 'jax', 'numpy') if module in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -61,7 +61,7 @@ def test_the_command_line_wins_over_an_arm_and_an_arm_over_the_study(planned):
 
 
 def test_a_knob_that_some_arms_have_is_bound_in_those(planned):
-    text = STUDY.replace(ONE, 'one/studies.Arm.recipe = "recipes/options/late_masking.gin"')
+    text = STUDY.replace(ONE, 'one/studies.Arm.recipe = "recipes/options/objectives/late_masking.gin"')
     text = text.replace('["COUPLING=coupled", "OUTPUT_EMBEDDING_DIM=64"]', "[]").replace(
         'measure = "topics"', 'measure = "loss"'
     )

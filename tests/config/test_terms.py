@@ -8,9 +8,9 @@ from rembed_keras import config
 from rembed_keras.errors import UserError
 from tests.test_recipes import ROOT
 
-RECIPE = str(ROOT / "recipes/options/mini_lm.gin")
+RECIPE = str(ROOT / "recipes/options/objectives/mini_lm.gin")
 LORA = str(ROOT / "recipes/finetune/methods/lora.gin")
-FINETUNE = str(ROOT / "recipes/finetune/methods/supervised_contrast.gin")
+FINETUNE = str(ROOT / "recipes/finetune/terms/supervised_contrast.gin")
 
 
 def test_a_teacher_that_is_there_has_its_own_column(pretrained):

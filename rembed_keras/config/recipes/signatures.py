@@ -85,7 +85,7 @@ def static_method(path: str, name: str) -> str | None:
     for member in node.body:
         if isinstance(member, ast.Assign) and isinstance(member.value, ast.Call):
             names = [target.id for target in member.targets if isinstance(target, ast.Name)]
-            (argument,) = member.value.args or (None,)
+            argument = next(iter(member.value.args), None)
             if names == [name] and isinstance(argument, ast.Name) and (given := _definition(f"{module}.{argument.id}")):
                 return f"{given[0]}.{given[1].name}"
     bases = [base.id for base in node.bases if isinstance(base, ast.Name)]

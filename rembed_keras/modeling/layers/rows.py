@@ -3,6 +3,9 @@
 JAX computes NaN for them and goes on, TensorFlow names an index or, in a program of XLA's, takes another row.
 """
 
+import functools
+from collections.abc import Callable, Mapping
+
 import keras
 import numpy as np
 
@@ -50,6 +53,30 @@ def check_rows(ids, rows: int, message: str, in_graphs: bool = False):
 
         jax.debug.callback(check, ids)
     return ids
+
+
+def checks_arrays(loop: Callable) -> Callable:
+    """One of Keras's loops over data, which first looks at the ids in NumPy arrays: the loop's program is compiled.
+
+    Args:
+        loop: a method of a model that has an `encoder` or is one, `predict` for example, that takes `x` first.
+
+    Returns:
+        The same, which raises `UserError` for token or segment ids that are beyond their tables. Other data than a dict
+        of arrays is left to the program.
+    """
+
+    @functools.wraps(loop)
+    def checked(model, x=None, *arguments, **named):
+        if isinstance(x, Mapping):
+            sizes = getattr(model, "encoder", model).arguments
+            for kind, rows in (("token", sizes["vocabulary_size"]), ("segment", sizes["num_segments"])):
+                ids = x.get(f"{kind}_ids")
+                if rows and isinstance(ids, np.ndarray):
+                    check_rows(ids, rows, BEYOND[kind])
+        return loop(model, x, *arguments, **named)
+
+    return checked
 
 
 def _is_traced(values):

@@ -70,6 +70,9 @@ class Classification(Task):
     def make_model(self, encoder, dropout):
         return Classifier(encoder, len(self.labels), dropout, pooling=self.pooling)
 
+    def model_settings(self):
+        return {"pooling": self.pooling}
+
     def encode(self, examples, tokenizer, sequence_length, num_segments=2):
         known = all(example.label is not None for example in examples)
         targets = np.array([self._ids[example.label] for example in examples], np.int32) if known else None

@@ -105,6 +105,10 @@ class Task:
         """The encoder with this task's head."""
         raise NotImplementedError
 
+    def model_settings(self) -> dict[str, Any]:
+        """Settings of the head, as JSON has them: models of others are not taken for this task's."""
+        return {}
+
     def encode(
         self, examples: Sequence[Any], tokenizer: AnyTokenizer, sequence_length: int, num_segments: int = 2
     ) -> Encoded:

@@ -15,7 +15,8 @@ from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, train
 from rembed_keras.training.initial.weights import WhichCheckpoint
 from rembed_keras.training.loop import checkpoints
 
-LANGUAGES = "pretraining_languages"  # in what is said of a fine-tuned task
+LANGUAGES = "pretraining_languages"  # in what is said of a fine-tuned task, and of where pre-training started
+RECORD = "initial_weights.json"  # in a run's folder: where its pre-training started, if not from scratch
 PREPARE_AGAIN = "set TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
 
 
@@ -82,17 +83,16 @@ class Place:
 
     @property
     def languages(self) -> list[str]:
-        """Languages that the encoder saw in pre-training, as far as its folder says.
+        """Languages that the encoder saw in pre-training, and in that of what it started from, as far as is known.
 
         Raises:
-            UserError: if a task's says it in another form.
+            UserError: if a file says it in another form.
         """
-        about = None if self.task is None else self.task / "task.json"
-        if about is not None and about.exists() and (kept := read_json(about).get(LANGUAGES)) is not None:
-            if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
-                raise UserError(f"{about}: {LANGUAGES} are {shortened(kept)}, not a list of texts")
-            return kept
-        return Corpus(self.run / "corpus").languages if self.run and (self.run / "corpus").is_dir() else []
+        of_task = None if self.task is None else _kept_languages(self.task / "task.json")
+        if of_task is not None or self.run is None:
+            return of_task or []
+        own = Corpus(self.run / "corpus").languages if (self.run / "corpus").is_dir() else []
+        return sorted({*own, *(_kept_languages(self.run / RECORD) or ())})
 
 
 def find(folder: Path, checkpoint: WhichCheckpoint = "newest", is_verified: bool = True) -> Place:
@@ -146,6 +146,14 @@ def arguments_of(folder: Path, checkpoint: WhichCheckpoint = "newest") -> tuple[
         return arguments, place.name
     except (KeyError, TypeError, AttributeError):
         raise UserError(f"{place.path} describes no encoder") from None
+
+
+def _kept_languages(file):
+    """What a JSON file keeps of the languages of pre-training; None if that is nothing."""
+    kept = read_json(file).get(LANGUAGES) if file.exists() else None
+    if kept is not None and (not isinstance(kept, list) or not all(isinstance(name, str) for name in kept)):
+        raise UserError(f"{file}: {LANGUAGES} are {shortened(kept)}, not a list of texts")
+    return kept
 
 
 def _best(folder):

@@ -17,8 +17,6 @@ from rembed_keras.training.initial.weights import InitialWeights, initial_weight
 from rembed_keras.training.loop import checkpoints, restoring, starting
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
-RECORD = "initial_weights.json"  # in a run's folder: where its pre-training started
-
 
 class PretrainingStart:
     """What pre-training starts from.
@@ -62,10 +60,10 @@ class PretrainingStart:
         learner = model(made)
         has_head = self._held.give_head(learner)
         record = {"place": str(self._place.path.resolve())} | self._given.changes.record()
-        record |= {"sha256": sha256, "head": has_head}
+        record |= {"sha256": sha256, "head": has_head, places.LANGUAGES: self._place.languages}
         head = "its pre-training head too" if has_head else "the pre-training head is new"
         if self._workdir.is_chief:
-            write_atomically(self._workdir.path / RECORD, json.dumps(record, indent=1))
+            write_atomically(self._workdir.path / places.RECORD, json.dumps(record, indent=1))
             print(f"pretrain: {self._held.said(self._place.name)}; {head}", flush=True)
         return learner
 

@@ -115,7 +115,7 @@ def finetune(
         "methods": [type(method).__name__ for method in methods],
         "terms": [type(term).__name__ for term in terms],
         "examples_sha256": _sha256(encoded),
-    }
+    } | task.model_settings()
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
@@ -168,7 +168,8 @@ def _sha256(encoded):
 def _refuse_another_of_its_name(folder, settings):
     """Models that were trained otherwise would be taken for those of this task, as if it had been done."""
     there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
-    there = {"methods": there.get("ways"), "terms": []} | there  # version 0.1 says `ways`, and knows no terms
+    # version 0.1 says `ways`, and knows no terms and no other pooling
+    there = {"methods": there.get("ways"), "terms": [], "pooling": "first"} | there
     for key, value in settings.items():
         if there.get(key) != value:
             raise UserError(

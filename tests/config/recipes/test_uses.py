@@ -6,7 +6,7 @@ from rembed_keras import config
 from rembed_keras.config.recipes.uses import is_within
 from rembed_keras.errors import UserError
 
-OPTIONS = 'include "recipes/options/coupled.gin"\n'
+OPTIONS = 'include "recipes/options/embeddings/coupled.gin"\n'
 LION = "training.pretrain.optimizer=@keras.optimizers.Lion"
 HEADER = "from __gin__ import dynamic_registration\nfrom rembed_keras import training\n"
 

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.layers.embeddings import LookupTable, OutputEmbedding, document_positions
 from tests.modeling.test_encoder import make_encoder, make_inputs
 
@@ -72,8 +73,13 @@ def test_ids_without_a_row_are_reported(length, changes, message):
     inputs = make_inputs([[([1] * length, [0] * length)]], length)
     for key, value in changes.items():
         inputs[key][0, 2] = value
+    encoder = make_encoder()
     with pytest.raises(UserError, match=message):
-        make_encoder()(inputs)
+        encoder(inputs)
+    if changes:  # in compiled programs too, which are not begun
+        for loop in (encoder.predict, encoder.predict_on_batch, MaskedLM(encoder, 4).predict_on_batch):
+            with pytest.raises(UserError, match=message):
+                loop(inputs)
 
 
 def test_a_document_that_is_too_long_is_reported_in_a_compiled_step():

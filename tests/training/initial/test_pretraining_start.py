@@ -12,9 +12,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from rembed_keras import config
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring, starting
@@ -174,6 +176,21 @@ def test_changes_are_made_and_printed_and_a_frozen_table_is_the_trained_one(tmp_
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(UserError, match="InitialWeights has no place: pre-training cannot start from its own run"):
         begin(tmp_path, corpus, InitialWeights(num_layers=1), make_encoder, MaskedLM)
+
+
+def test_languages_of_all_pre_training_before_are_known(tmp_path, corpus):
+    source(tmp_path / "old", corpus)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/fi.txt").write_text("Avaa tiedosto ja tallenna se.\n" * 20, encoding="utf-8")
+    for number, before in enumerate(("old", "run0")):
+        new = begin(tmp_path, corpus, str(tmp_path / before), make_encoder, lambda encoder: MaskedLM(encoder, 6))
+        run = (tmp_path / "run").rename(tmp_path / f"run{number}")
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(new).items()}
+        checkpoints.save(run / "checkpoints", 1, parts, {"running": []} | restoring.state_of(new))
+        if number == 0:
+            prepare(tmp_path / "text", run / "corpus", tokenizer=corpus.tokenizer.path)
+    assert EncoderStart(tmp_path / "run0", make_encoder).languages == ["de", "en", "fi", "ja"]
+    assert EncoderStart(tmp_path, None, str(tmp_path / "run1")).languages == ["de", "en", "fi", "ja"]
 
 
 def log_of(folder):

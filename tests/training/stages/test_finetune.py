@@ -48,7 +48,7 @@ def splits(make, *arguments):
 
 
 TASKS = {
-    "classification": lambda: Classification("topics", splits(labelled)),
+    "classification": lambda: Classification("topics", splits(labelled), pooling="mean"),
     "regression": lambda: Regression("alike", splits(labelled, True)),
     "choice": lambda: Candidates("choice", splits(candidates), "choice"),
     "tagging": lambda: Tagging("names", splits(tagged)),
@@ -79,11 +79,20 @@ def learn(workdir, task, **changes):
     )
 
 
+@pytest.fixture(scope="module", params=TASKS)
+def learnt(request, corpus, tmp_path_factory):
+    """The folder of a run that has learnt a task, the task, and its kind."""
+    made = Workdir(tmp_path_factory.mktemp(request.param) / "run")
+    (made.path / "corpus").symlink_to(corpus.path)
+    task = TASKS[request.param]()
+    learn(made, task)
+    yield made, task, request.param
+    made.close()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", TASKS)
-def test_a_task_of_every_kind_is_learnt_and_beats_what_needs_no_encoder(kind, workdir):
-    task = TASKS[kind]()
-    learn(workdir, task)
+def test_a_task_of_every_kind_is_learnt_and_beats_what_needs_no_encoder(learnt):
+    workdir, task, kind = learnt
     scores = read_scores(workdir.scores)
     assert {score.language for score in scores} == {"de", "en"}
     assert {score.metric for score in scores if score.system == "scratch"} == set(task.metric_names)
@@ -103,6 +112,30 @@ def test_a_task_of_every_kind_is_learnt_and_beats_what_needs_no_encoder(kind, wo
         assert [row["id"] for row in rows] == [example.id for example in task.scored[score.language]]
         if score.metric == "accuracy" and kind == "classification":
             assert np.mean([row["correct"] for row in rows]) == pytest.approx(score.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learnt", ["classification"], indirect=True)
+def test_a_file_is_answered_as_the_examples_were(learnt, tmp_path):
+    workdir, *_ = learnt
+    (tmp_path / "mine.tsv").write_text("id\ttext\tpair\na\tsave the table\ttable\nb\topen the file\tfile\n")
+    (tmp_path / "mine.jsonl").write_text('{"text": "open the file", "pair": "file"}\n')
+    answerer = Answerer(workdir.path)
+    lines = [json.loads(line) for line in lines_of(answerer.answers(answerer.read(tmp_path / "mine.tsv")))]
+    assert lines == [{"id": "a", "answer": "yes"}, {"id": "b", "answer": "no"}]
+    (line,) = lines_of(answerer.answers(answerer.read(tmp_path / "mine.jsonl")))
+    assert json.loads(line) == {"id": "1", "answer": "no"}
+    check_served(answerer, tmp_path)
+    check_pooling(answerer)
+    assert json.loads((workdir.finetuned / "topics/settings.json").read_text())["pooling"] == "mean"
+    with pytest.raises(
+        UserError, match="topics has models whose pooling is 'mean', not 'first': give each task a name"
+    ):
+        learn(workdir, Classification("topics", splits(labelled), pooling="first"))
+    with pytest.raises(UserError, match="has no column words"):
+        list(answerer.read(tmp_path / "mine.tsv", text="words"))
+    with pytest.raises(UserError, match=r"has not been fine-tuned for topic; did you mean topics\?"):
+        Answerer(workdir.path, "topic")
 
 
 @pytest.mark.slow
@@ -134,24 +167,6 @@ def test_a_model_is_what_it_would_be_alone_whatever_was_learnt_before(workdir, t
         assert file.read_bytes() == (alone.path / file.relative_to(workdir.path)).read_bytes()
 
 
-@pytest.mark.slow
-def test_a_file_is_answered_as_the_examples_were(workdir, tmp_path):
-    task = TASKS["classification"]()
-    learn(workdir, task)
-    (tmp_path / "mine.tsv").write_text("id\ttext\tpair\na\tsave the table\ttable\nb\topen the file\tfile\n")
-    (tmp_path / "mine.jsonl").write_text('{"text": "open the file", "pair": "file"}\n')
-    answerer = Answerer(workdir.path)
-    lines = [json.loads(line) for line in lines_of(answerer.answers(answerer.read(tmp_path / "mine.tsv")))]
-    assert lines == [{"id": "a", "answer": "yes"}, {"id": "b", "answer": "no"}]
-    (line,) = lines_of(answerer.answers(answerer.read(tmp_path / "mine.jsonl")))
-    assert json.loads(line) == {"id": "1", "answer": "no"}
-    check_served(answerer, tmp_path)
-    with pytest.raises(UserError, match="has no column words"):
-        list(answerer.read(tmp_path / "mine.tsv", text="words"))
-    with pytest.raises(UserError, match=r"has not been fine-tuned for topic; did you mean topics\?"):
-        Answerer(workdir.path, "topic")
-
-
 def check_served(answerer, tmp_path):
     """The SavedModel says what the answerer says, of long texts too."""
     import tensorflow as tf
@@ -172,6 +187,15 @@ def check_served(answerer, tmp_path):
     alone = answerer.task.encode([Labelled("0", text) for text in firsts], answerer.tokenizer, 24)
     found = served.texts(tf.constant(firsts))["probabilities"]
     np.testing.assert_allclose(found, tf.nn.softmax(forward(answerer.model, alone.inputs)), atol=1e-5)
+
+
+def check_pooling(answerer):
+    """The model that answers reads the mean of all tokens but padding."""
+    inputs = answerer.task.encode([Labelled("0", "open the file", "file")], answerer.tokenizer, 24).inputs
+    tokens = np.asarray(forward(answerer.model.encoder, inputs)["sequence_output"])[0]
+    mean = tokens[inputs["padding_mask"][0] > 0].mean(axis=0)
+    kernel, bias = (np.asarray(weight) for weight in answerer.model.head.weights)
+    np.testing.assert_allclose(forward(answerer.model, inputs)[0], mean @ kernel + bias, rtol=1e-4, atol=1e-5)
 
 
 def test_settings_that_make_no_sense_are_named(workdir):

@@ -28,7 +28,7 @@ def test_it_is_fine_tuned_and_answers(tmp_path):
     examples = [Labelled(str(i), text, None, text[:4]) for i, text in enumerate(["save files", "open tables"] * 8)]
     task = Classification("verbs", Splits(examples, {"en": examples}, {"en": examples}))
     workdir = Workdir(tmp_path / "run")
-    settings = {"starts": ("pretrained",), "epochs": 8, "batch_size": 4, "seeds": (0,), "sequence_length": 8}
+    settings = {"starts": ("pretrained",), "epochs": 10, "batch_size": 16, "seeds": (0,), "sequence_length": 8}
     finetune(
         workdir,
         AdamW,
