@@ -14,8 +14,10 @@ def tables_of(encoder: Encoder) -> Tables:
     """The tables that an encoder sums: those of tokens, of positions and of segments.
 
     Raises:
-        UserError: for a table in bands, whose rows have widths of their own.
+        UserError: for a table in bands, whose rows have widths of their own; or for sums that are not normed.
     """
+    if encoder.parts.embeddings.norm is None:
+        raise UserError("the input embedding has no norm, as XLM-R XL's: narrowing is made for embeddings with one")
     if encoder.arguments["input_cutoffs"]:
         raise UserError("an input embedding with input_cutoffs has bands of several widths: it cannot be narrowed")
     embeddings = encoder.parts.embeddings
@@ -58,6 +60,7 @@ def _others(embeddings):
 def _absorb(parts: Parts, found: Narrowing, projection) -> None:
     """Puts the wide norm's scale and bias, and the projection that there was, into the new projection."""
     norm = parts.embeddings.norm
+    assert norm is not None  # `tables_of` refuses others
     kernel = found.expand * _float64(norm.gamma)  # [E', E]
     bias = np.zeros(kernel.shape[1]) if norm.beta is None else _float64(norm.beta)
     if parts.projection is not None:
