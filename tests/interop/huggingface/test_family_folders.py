@@ -95,6 +95,8 @@ MISTAKES = [
     ("modernbert", {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type 'yarn'"),
     ("modernbert", {"local_attention": 1}, "config.json: the window of attention.Local is 1"),
     ("modernbert", {"global_attn_every_n_layers": 0}, "a size that is not a number"),
+    ("modernbert", {"layer_types": ["full_attention"]}, "layer_types must say .* of each of 2 layers"),
+    ("modernbert", {"num_hidden_layers": 10**9, "layer_types": None}, "num_layers is 1000000000; it can be 10000"),
     ("modernbert", {"hidden_size": 32}, r"embeddings.tok_embeddings.weight has shape \(40, 16\); config.json wants"),
     ("modernbert", {"hidden_activation": "relu"}, "hidden_activation 'relu'"),
     ("deberta_v2", {"position_biased_input": True}, "position_biased_input True; only False is supported"),

@@ -10,6 +10,7 @@ from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.blocks.stack import attention_of
 from rembed_keras.modeling.choices import described
+from rembed_keras.modeling.sizes import check_sizes
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 BASES = {FULL: 160_000.0, SLIDING: 10_000.0}  # where a configuration of version 5 says none
@@ -101,6 +102,10 @@ def _base(config, kind):
 
 
 def _layer_types(config):
-    every = config.get("global_attn_every_n_layers", 3)
-    layers = range(config["num_hidden_layers"])
-    return config.get("layer_types") or [SLIDING if layer % every else FULL for layer in layers]
+    """The kind of each layer, FULL or SLIDING."""
+    every, count = config.get("global_attn_every_n_layers", 3), config["num_hidden_layers"]
+    check_sizes({"num_layers": count})  # before as many are listed
+    types = config.get("layer_types") or [SLIDING if layer % every else FULL for layer in range(count)]
+    if len(types) != count or not {*types} <= {FULL, SLIDING}:
+        raise UserError(f"layer_types must say {FULL} or {SLIDING} of each of {count} layers")
+    return types
