@@ -52,7 +52,7 @@ class Disentangled(Global):
 
     def shared_layer(self, config: Config, name: str, dtype=None):
         """The table of distances."""
-        from rembed_keras.modeling.layers.disentangled import Distances
+        from rembed_keras.modeling.attention.distances import Distances
 
         return Distances(2 * self.buckets, config["hidden_dim"], config["layer_norm_epsilon"], name=name, dtype=dtype)
 
@@ -63,7 +63,7 @@ class Disentangled(Global):
 
     def heads(self, config: Config, dtype=None):
         """The heads of a layer."""
-        from rembed_keras.modeling.layers.disentangled import DisentangledHeads
+        from rembed_keras.modeling.attention.distances import DisentangledHeads
 
         return DisentangledHeads(*heads_of(config), self, config["dropout"], dtype=dtype)
 

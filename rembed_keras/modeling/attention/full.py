@@ -58,7 +58,7 @@ class Global:
 
     def heads(self, config: Config, dtype=None):
         """The heads of a layer, in blocks that do not rotate queries and keys."""
-        from rembed_keras.modeling.layers.attention import Heads
+        from rembed_keras.modeling.attention.heads import Heads
 
         return Heads(*heads_of(config), config["dropout"], self.attend, dtype=dtype)
 

@@ -32,14 +32,14 @@ class PreNormBert(PostNorm):
 
     def attention(self, config: Config, kind, needs_norm: bool = True, dtype=None):
         """The attention sublayer; it has a norm in every layer."""
-        from rembed_keras.modeling.layers.pre_norm import PreNormAttention
+        from rembed_keras.modeling.layers.attention import PreNormAttention
 
         heads = kind.heads(config, dtype)
         return PreNormAttention(*heads_of(config), kind=kind, heads=heads, **self.rates(config), dtype=dtype)
 
     def feed_forward(self, config: Config, dtype=None):
         """The feed-forward sublayer."""
-        from rembed_keras.modeling.layers.pre_norm import PreNormFeedForward
+        from rembed_keras.modeling.layers.feed_forward import PreNormFeedForward
 
         activation = config["activation"]
         return PreNormFeedForward(config["intermediate_dim"], activation=activation, **self.rates(config), dtype=dtype)

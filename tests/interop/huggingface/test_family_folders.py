@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
+from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.families import FAMILIES
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.huggingface.write import family_of
@@ -36,6 +37,16 @@ def test_recorded_arrays_come_back_to_the_bit(name, tmp_path):
     for key, value in before.items():
         rows = min(len(value), len(after[key]))  # those of positions begin after the id of padding
         np.testing.assert_array_equal(after[key][-rows:], value[-rows:])
+
+
+@pytest.mark.parametrize("name", ["modernbert", "xlm_roberta_xl", "deberta_v2"])
+def test_a_preset_keeps_the_same_bits(name, tmp_path):
+    convert(str(GOLDEN / name), str(tmp_path / "preset"), "huggingface", "preset")
+    (model, _), (again, _) = read_huggingface(GOLDEN / name), read_preset(tmp_path / "preset")
+    assert again.encoder.arguments == model.encoder.arguments
+    for one, other in zip(model.weights, again.weights, strict=True):
+        assert one.path == other.path
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
 PLAIN = {"input_embedding_dim": 16, "always_project": False}

@@ -5,7 +5,7 @@ from keras import ops
 
 from rembed_keras import compat
 from rembed_keras.modeling.attention.full import masked_softmax
-from rembed_keras.modeling.layers.attention import Heads
+from rembed_keras.modeling.attention.heads import Heads
 from rembed_keras.modeling.layers.sublayer import pick, project
 from rembed_keras.modeling.layers.tables import initializer
 
