@@ -1,5 +1,8 @@
 """A block: BERT's, with a gain for each hidden feature in front of the feed-forward pair's residual sum."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import keras
 
 from rembed_keras.modeling.blocks import PostNorm
@@ -31,7 +34,7 @@ class LayerScale(PostNorm):
     (4,)
     """
 
-    huggingface_families = ()  # no model of Hugging Face's has its graph
+    huggingface_names: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # no such model has its graph
 
     def __init__(self, gain: float = 0.1):
         self.gain = gain

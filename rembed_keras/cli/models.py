@@ -16,7 +16,10 @@ from rembed_keras.modeling.sizes import KEEP, Keep
 @click.option("--to", "target_kind", required=True, type=TARGET_FORMATS, help="Format of TARGET, a new folder.")
 @click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to store with it; the source's by default.")
 @click.option("--task", metavar="NAME", help="With --from run: the model that was fine-tuned for a task.")
-def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
+@click.option(
+    "--family", metavar="NAME", help="With --to huggingface: roberta, distilbert ...; one that fits by default."
+)
+def convert(source, target, source_kind, target_kind, tokenizer, task, family) -> None:
     """Convert the model SOURCE to another format."""
     from rembed_keras.config.backend import import_framework
 
@@ -24,15 +27,15 @@ def convert(source, target, source_kind, target_kind, tokenizer, task) -> None:
     from rembed_keras import interop, training
 
     if task is not None:
-        if (source_kind, target_kind) != ("run", "savedmodel"):
-            raise UserError("--task needs --from run and --to savedmodel")
+        if family is not None or (source_kind, target_kind) != ("run", "savedmodel"):
+            raise UserError("--task needs --from run and --to savedmodel, and no --family")
         training.Answerer(source, task).export(target)
         notes = ["load it after `import tensorflow_text`"]
     elif source_kind == "run":
         model, own_tokenizer = training.model_of_run(source)
-        notes = interop.write(model, target, target_kind, Path(tokenizer) if tokenizer else own_tokenizer)
+        notes = interop.write(model, target, target_kind, Path(tokenizer) if tokenizer else own_tokenizer, family)
     else:
-        notes = interop.convert(source, target, source_kind, target_kind, tokenizer)
+        notes = interop.convert(source, target, source_kind, target_kind, tokenizer, family)
     for note in notes:
         click.echo(f"note: {note}")
     click.echo(f"{target}: {target_kind}")

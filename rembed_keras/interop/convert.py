@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -38,7 +39,14 @@ THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model", "t
 FAIRSEQ_TOKENIZER = "sentencepiece.bpe.model"
 
 
-def convert(source: str, target: str, source_kind: str, target_kind: str, tokenizer: str | None = None) -> list[str]:
+def convert(
+    source: str,
+    target: str,
+    source_kind: str,
+    target_kind: str,
+    tokenizer: str | None = None,
+    family: str | None = None,
+) -> list[str]:
     """Reads a model in one format and writes it in another.
 
     Args:
@@ -47,6 +55,7 @@ def convert(source: str, target: str, source_kind: str, target_kind: str, tokeni
         source_kind: "huggingface", "tf1" or "preset".
         target_kind: "huggingface", "preset" or "savedmodel".
         tokenizer: a tokenizer's file to store with it; that of the source by default, if it has one.
+        family: see `write_huggingface`.
 
     Returns:
         Notes on the result, a line each.
@@ -61,10 +70,12 @@ def convert(source: str, target: str, source_kind: str, target_kind: str, tokeni
     if source_kind != "tf1" and not path.is_dir():
         raise UserError(f"{source} is not a folder")
     model, notes = READERS[source_kind](path)
-    return notes + write(model, target, target_kind, Path(tokenizer) if tokenizer else tokenizer_of(path))
+    return notes + write(model, target, target_kind, Path(tokenizer) if tokenizer else tokenizer_of(path), family)
 
 
-def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | None) -> list[str]:
+def write(
+    model: keras.Model, target: str, target_kind: str, tokenizer: Path | None, family: str | None = None
+) -> list[str]:
     """Writes a model in a format.
 
     Args:
@@ -72,6 +83,7 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
         target: the folder to write, which must not exist.
         target_kind: "huggingface", "preset" or "savedmodel".
         tokenizer: a tokenizer's file to store with it; None for none.
+        family: see `write_huggingface`.
 
     Returns:
         Notes on the result, a line each.
@@ -81,13 +93,18 @@ def write(model: keras.Model, target: str, target_kind: str, tokenizer: Path | N
     """
     if target_kind not in WRITERS:
         raise UserError(f"{target_kind} cannot be written; writable formats are {', '.join(WRITERS)}")
+    writer = WRITERS[target_kind]
+    if family is not None:
+        if target_kind != "huggingface":
+            raise UserError(f"a family is one of Hugging Face's models, and the target is a {target_kind}")
+        writer = partial(write_huggingface, family=family)
     model, notes = (model, []) if target_kind == "preset" else plain_masked_lm(model)
     rows = encoder_of(model).get_config()["vocabulary_size"]
     with written_whole(Path(target)) as folder:
         vocabulary = copy_tokenizer(tokenizer, folder) if tokenizer else None
         if vocabulary is not None and vocabulary.vocabulary_size > rows:
             raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model only {rows} rows")
-        notes += WRITERS[target_kind](model, folder, vocabulary)
+        notes += writer(model, folder, vocabulary)
         if vocabulary is not None:
             notes += _place_tokenizer(vocabulary, folder, target_kind)
     return notes

@@ -14,7 +14,8 @@ import keras
 import numpy as np
 
 from rembed_keras.errors import UserError
-from rembed_keras.interop.huggingface.names import tf1_names, to_matrix
+from rembed_keras.interop.huggingface.families import FAMILIES
+from rembed_keras.interop.huggingface.layout import to_matrix
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.filling import blank, fill
 
@@ -52,7 +53,7 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
     with blank():
         encoder = Encoder(**_encoder_config(shapes, prefix))
     weights = {weight.path: weight for weight in encoder.weights}
-    names = dict(tf1_names([*weights], [*range(encoder.num_layers)]))
+    names = {path: _name(path, [*range(encoder.num_layers)]) for path in weights}
     for path, name in names.items():
         shape = weights[path].shape
         wanted = to_matrix(path, np.empty(shape, np.bool_)).shape
@@ -69,6 +70,14 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
     if unknown:
         notes.append(f"{len(unknown)} variables outside the encoder were skipped, such as {unknown[0]}")
     return encoder, notes
+
+
+def _name(path, layers):
+    """Theirs of one of our weights: Hugging Face's RemBERT keeps the names, and separates them otherwise."""
+    family = FAMILIES["rembert"]
+    name, _, ending = family.place(path, layers).name.removeprefix(family.prefix).rpartition(".")
+    name, ending = re.sub(r"layer\.(\d+)", r"layer_\1", name).replace(".", "/"), path.rpartition("/")[2]
+    return f"bert/{name}" if ending == "embeddings" else f"bert/{name}/{ending}"
 
 
 def _by_step(index):

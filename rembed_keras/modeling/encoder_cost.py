@@ -3,7 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rembed_keras.modeling.blocks.stack import attention_of, block_of, layers_of_cut, owners, sublayer_shapes
+from rembed_keras.modeling.blocks.stack import (
+    attention_of,
+    block_of,
+    has_position_table,
+    kind_numbers,
+    layers_of_cut,
+    owners,
+    sublayer_shapes,
+)
 from rembed_keras.modeling.cost import Config, Entry, Shape, Work, table_flops, table_shapes
 
 
@@ -49,8 +57,8 @@ def embedding_entries(config: Config) -> list[Entry]:
     """The entries of what is below the blocks: tables, their norm, the projection to the width of the blocks."""
     vocabulary, width, hidden = (config[key] for key in ("vocabulary_size", "input_embedding_dim", "hidden_dim"))
     block, cutoffs = block_of(config), config.get("input_cutoffs", ())
-    rows = [config.get("max_sequence_length", 512)] * block.has_position_table + [config.get("num_segments", 2)]
-    bias = ((width,),) if block.has_biases else ()
+    rows = [config.get("max_sequence_length", 512)] * has_position_table(config) + [config.get("num_segments", 2)]
+    norm = ((width,),) * (1 + block.has_biases) if block.norms_embeddings else ()
     is_frozen, of_bands = bool(config.get("freeze_input_embedding")), table_flops(vocabulary, width, cutoffs)
     entries = [
         Entry(
@@ -62,9 +70,9 @@ def embedding_entries(config: Config) -> list[Entry]:
         ),
         Entry(
             "position, segment embeddings; norm",
-            (*((count, width) for count in rows if count), (width,), *bias),
+            (*((count, width) for count in rows if count), *norm),
             0,
-            activations=2 * width,
+            activations=2 * width * bool(norm),
         ),
     ]
     if config.get("always_project", True) or width != hidden:
@@ -90,7 +98,8 @@ def _top_entries(config, length):
     hidden, layers = config["hidden_dim"], config["num_layers"]
     entries = []
     if block_of(config).norms_first:
-        entries.append(Entry("last norm", ((hidden,),), activations=hidden))
+        norm = ((hidden,),) * (1 + block_of(config).has_biases)
+        entries.append(Entry("last norm", norm, activations=hidden))
     if config.get("scalar_mix"):
         entries.append(Entry("mix of layers", ((layers + 1,), ())))
     once = round(2 * hidden * hidden / length)  # it reads the first token alone
@@ -107,6 +116,8 @@ def _shapes_of_blocks(config, kept, cut):
         for sublayer in ("attention", "feed_forward"):
             owner = owners(config, sublayer)
             own |= {(sublayer, owner[layer]): shapes[sublayer, owner[layer]] for layer in layers}
+        numbers = kind_numbers(attention_of(config))
+        own |= {("shared", numbers[layer]): shapes["shared", numbers[layer]] for layer in layers}
     return _joined(staying.values()), _joined(shape for key, shape in going.items() if key not in staying)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import keras
 
-from rembed_keras.modeling.blocks.stack import block_of, make_blocks
+from rembed_keras.modeling.blocks.stack import block_of, has_position_table, make_blocks
 from rembed_keras.modeling.layers.embeddings import InputEmbedding
 from rembed_keras.modeling.layers.scalar_mix import ScalarMix
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
@@ -67,12 +67,13 @@ def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
         embeddings=InputEmbedding(
             config["vocabulary_size"],
             input_embedding_dim,
-            config["max_sequence_length"] if block.has_position_table else 0,
+            config["max_sequence_length"] if has_position_table(config) else 0,
             config["num_segments"],
             config["dropout"],
             epsilon,
             config["input_cutoffs"],
             has_bias=block.has_biases,
+            has_norm=block.norms_embeddings,
             name=f"{prefix}embeddings",
             dtype=dtype,
         ),

@@ -27,6 +27,31 @@ MODELS = {
     "bert": ("BertForMaskedLM", "BertConfig", {}),
     "bert_untied": ("BertForMaskedLM", "BertConfig", {"tie_word_embeddings": False}),
     "albert": ("AlbertForMaskedLM", "AlbertConfig", {"embedding_size": 6}),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", {"type_vocab_size": 2, "max_position_embeddings": 14}),
+    "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", {"hidden_dim": 24}),
+    "modernbert": (
+        "ModernBertForMaskedLM",
+        "ModernBertConfig",
+        {"global_attn_every_n_layers": 2, "local_attention": 4, "local_rope_theta": 50.0, "pad_token_id": 0},
+    ),
+    "xlm_roberta_xl": (
+        "XLMRobertaXLForMaskedLM",
+        "XLMRobertaXLConfig",
+        {"type_vocab_size": 2, "max_position_embeddings": 14},
+    ),
+    "deberta_v2": (
+        "DebertaV2ForMaskedLM",
+        "DebertaV2Config",
+        {
+            "relative_attention": True,
+            "position_biased_input": False,
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "position_buckets": 4,
+            "pos_att_type": ["p2c", "c2p"],
+            "type_vocab_size": 2,
+        },
+    ),
 }
 
 
@@ -37,22 +62,24 @@ def main(names: list[str]) -> None:
 
     rng = np.random.default_rng(0)
     mask = np.array([[1] * 8, [1] * 5 + [0] * 3])
-    ids = np.where(mask, rng.integers(5, 40, mask.shape), 0)
-    segments = np.array([[0] * 3 + [1] * 5, [0] * 8])
+    words, both = rng.integers(5, 40, mask.shape), np.array([[0] * 3 + [1] * 5, [0] * 8])
     for name in names or MODELS:
         model_class, config_class, changes = MODELS[name]
         torch.manual_seed(0)
-        model = getattr(transformers, model_class)(getattr(transformers, config_class)(**(SIZES | changes))).eval()
+        config = getattr(transformers, config_class)(**(SIZES | changes))
+        ids = np.where(mask, words, config.pad_token_id)
+        has_segments = getattr(config, "type_vocab_size", 0) > 1
+        segments = both * has_segments
+        model = getattr(transformers, model_class)(config).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() == 1:
                     parameter.add_(torch.randn_like(parameter) * 0.1)
-            outputs = model(
-                input_ids=torch.tensor(ids),
-                attention_mask=torch.tensor(mask),
-                token_type_ids=torch.tensor(segments),
-                output_hidden_states=True,
-            )
+            inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+            inputs |= {"token_type_ids": torch.tensor(segments)} if has_segments else {}
+            outputs = model(**inputs, output_hidden_states=True)
+            last = model.base_model(**inputs).last_hidden_state  # ModernBERT's states have it before its norm
+            states = [*outputs.hidden_states[:-1], last]
         model.save_pretrained(FOLDER / name)
         (FOLDER / name / "generation_config.json").unlink(missing_ok=True)
         np.savez(
@@ -61,7 +88,7 @@ def main(names: list[str]) -> None:
             segment_ids=segments.astype("int32"),
             padding_mask=mask.astype("int32"),
             logits=outputs.logits.numpy(),
-            **{f"hidden_{i}": state.numpy() for i, state in enumerate(outputs.hidden_states)},
+            **{f"hidden_{i}": state.numpy() for i, state in enumerate(states)},
         )
 
 

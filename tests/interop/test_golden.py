@@ -11,7 +11,20 @@ from tests.forward import forward
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
-@pytest.mark.parametrize("name", ["rembert", "bert", "bert_untied", "albert"])
+MODELS = [
+    "rembert",
+    "bert",
+    "bert_untied",
+    "albert",
+    "roberta",
+    "distilbert",
+    "modernbert",
+    "xlm_roberta_xl",
+    "deberta_v2",
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_hidden_states_and_logits_are_those_recorded(name):
     model, _ = read_huggingface(GOLDEN / name)
     recorded = np.load(GOLDEN / name / "outputs.npz")

@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 
+from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import SPECIAL_PIECES
@@ -46,9 +47,11 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
 
 
 def _write_config(folder, roles, kind):
+    has_segments = read_json(folder / "config.json").get("type_vocab_size", 0) > 1  # others refuse or misread their ids
+    segments = ["token_type_ids"] if has_segments else []
     config = {
         "tokenizer_class": kind,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_input_names": ["input_ids", *segments, "attention_mask"],
         "bos_token": roles["cls_token"],
         "eos_token": roles["sep_token"],
         **roles,

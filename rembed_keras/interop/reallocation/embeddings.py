@@ -37,7 +37,8 @@ def with_width(encoder: Encoder, width: int, usage: Usage | None = None) -> tupl
         UserError: for a width that the encoder cannot have.
     """
     tables = tables_of(encoder)
-    found = narrow(tables, width, usage or Usage.even(tables))
+    is_normed = encoder.parts.embeddings.norm is not None
+    found = narrow(tables, width, usage or Usage.even(tables), is_normed)
     config = encoder.arguments | {"input_embedding_dim": width, "always_project": True}
     dtype = encoder.dtype_policy
     with blank():
@@ -57,9 +58,11 @@ def _others(embeddings):
 
 def _absorb(parts: Parts, found: Narrowing, projection) -> None:
     """Puts the wide norm's scale and bias, and the projection that there was, into the new projection."""
-    norm = parts.embeddings.norm
-    kernel = found.expand * _float64(norm.gamma)  # [E', E]
-    bias = np.zeros(kernel.shape[1]) if norm.beta is None else _float64(norm.beta)
+    norm, kernel = parts.embeddings.norm, found.expand  # [E', E]
+    bias = np.zeros(kernel.shape[1])
+    if norm is not None:
+        kernel = kernel * _float64(norm.gamma)
+        bias = bias if norm.beta is None else _float64(norm.beta)
     if parts.projection is not None:
         wide = _float64(parts.projection.kernel)  # [E, D]
         kernel, bias = kernel @ wide, bias @ wide

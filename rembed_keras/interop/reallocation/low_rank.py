@@ -11,6 +11,8 @@ their deviation: in other coordinates both mean something else, and the hidden s
    `LN(sqrt(E'/E) Q' V' x) sqrt(E/E') Q V' = LN(V V' x)`, for every token, position and segment.
 4. The scale and bias of the wide norm, and the wide projection if there is one, follow linearly: they are absorbed.
 
+Where no norm follows, as in XLM-R XL, `V V' x` is all, and V holds the leading eigenvectors of the mean of `x x'`.
+
 So the narrow encoder computes exactly the wide one of approximated sums, and nothing is lost at E' = E, since centred
 rows have E - 1 dimensions. V holds the leading eigenvectors of the mean of `x x' / |x|^2`, the sums as the norm leaves
 them: tokens weighted by how often they occur, positions and segments taken to be independent of them.
@@ -71,7 +73,7 @@ class Narrowing:
     share: float
 
 
-def narrow(tables: Tables, width: int, usage: Usage) -> Narrowing:
+def narrow(tables: Tables, width: int, usage: Usage, is_normed: bool = True) -> Narrowing:
     """The narrowing of an input embedding that loses least.
 
     Memory is two matrices [E, E] in float64 and a few rows: the token table is read twice, in pieces.
@@ -80,6 +82,7 @@ def narrow(tables: Tables, width: int, usage: Usage) -> Narrowing:
         tables: the input embedding's.
         width: E', from 2 to E.
         usage: how often their rows are used.
+        is_normed: whether a norm follows their sum.
 
     Raises:
         UserError: for a width that there is none of, or tables with non-finite values.
@@ -92,37 +95,43 @@ def narrow(tables: Tables, width: int, usage: Usage) -> Narrowing:
     wide = tables.token.shape[1]
     if not 2 <= width <= wide:
         raise UserError(f"input_embedding_dim is {width}; this model's table allows 2 to {wide}")
-    moment = second_moment(tables, usage)
+    moment = second_moment(tables, usage, is_normed)
     if not np.isfinite(moment).all():
         raise UserError("the input embedding has non-finite values: the model cannot be used")
     values, vectors = np.linalg.eigh(moment)  # rising
-    rank = width - 1
+    rank = width - 1 if is_normed else width
     leading = vectors[:, ::-1][:, :rank]  # [E, r]
+    share = float(values[::-1][:rank].sum() / values.sum())
+    if not is_normed:
+        return Narrowing(leading, leading.T, min(share, 1.0))
     apart = centred_basis(width)  # [r, E']
     scale = np.sqrt(width / wide)
-    share = float(values[::-1][:rank].sum() / values.sum())
     # rows are centred by the first factor: leading vectors of a moment of centred rows have zero sums
     return Narrowing(scale * (leading - leading.mean(axis=0)) @ apart, apart.T @ leading.T / scale, min(share, 1.0))
 
 
-def second_moment(tables: Tables, usage: Usage) -> np.ndarray:
+def second_moment(tables: Tables, usage: Usage, is_normed: bool = True) -> np.ndarray:
     """The mean of `x x' / |x|^2` of centred sums x, [E, E] in float64; |x|^2 is averaged over all but the token.
+
+    Where no norm follows, that of `x x'` of the sums as they are.
 
     Args:
         tables: the input embedding's.
         usage: how often their rows are used.
+        is_normed: whether a norm follows their sum.
     """
     width = tables.token.shape[1]
+    prepared = _centred if is_normed else _float64
     mean, spread = np.zeros(width), np.zeros((width, width))
     for table, weights in zip(tables.others, usage.others, strict=True):
-        rows, share = _centred(np.asarray(table)), weights / weights.sum()
+        rows, share = prepared(np.asarray(table)), weights / weights.sum()
         middle = share @ rows
         mean += middle
         spread += ((rows - middle) * share[:, None]).T @ (rows - middle)
     moment, total, share = np.zeros((width, width)), 0.0, usage.tokens / usage.tokens.sum()
     for piece in _pieces(tables.token):
-        sums = _centred(np.asarray(tables.token[piece])) + mean  # [n, E]
-        squares = (sums * sums).sum(axis=1) + np.trace(spread)
+        sums = prepared(np.asarray(tables.token[piece])) + mean  # [n, E]
+        squares = (sums * sums).sum(axis=1) + np.trace(spread) if is_normed else 1.0
         weights = share[piece] / np.maximum(squares, np.finfo(np.float32).tiny)
         moment += (sums * weights[:, None]).T @ sums
         total += weights.sum()
@@ -159,8 +168,12 @@ class Reduced:
         return np.concatenate([self[piece] for piece in _pieces(self._table)]).astype(dtype or np.float32, copy=False)
 
 
+def _float64(rows):
+    return np.asarray(rows, np.float64)
+
+
 def _centred(rows):
-    rows = np.asarray(rows, np.float64)
+    rows = _float64(rows)
     return rows - rows.mean(axis=1, keepdims=True)
 
 

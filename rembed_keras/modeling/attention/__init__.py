@@ -4,8 +4,9 @@ A kind is a small object that owns no variables, so a recipe makes it with `()`.
 a list that is repeated over them. Your own is a class with what `Global` has.
 """
 
+from rembed_keras.modeling.attention.disentangled import Disentangled
 from rembed_keras.modeling.attention.full import Global
 from rembed_keras.modeling.attention.local import Local
 from rembed_keras.modeling.attention.nystrom import Nystrom
 
-__all__ = ["Global", "Local", "Nystrom"]
+__all__ = ["Disentangled", "Global", "Local", "Nystrom"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from rembed_keras.modeling.cost import Config, Work, heads_of
+from rembed_keras.modeling.cost import Config, Shape, Work, heads_of
 
 
 class Global:
@@ -22,6 +22,8 @@ class Global:
             `needs_all_queries`.
         needs_all_queries: whether a token's output depends on other tokens' queries.
         takes_packed_rows: whether tokens of one document are left alone by others in their row.
+        knows_positions: whether it scores positions itself, so that no table of them is added to the embeddings and
+            blocks do not rotate queries and keys.
 
     >>> Global().work({"num_heads": 2, "hidden_dim": 8}, length=16)
     Work(flops=512, needed_of_all=0, activations=32, per_pick=None)
@@ -30,6 +32,7 @@ class Global:
     attend: Callable[..., Any] | None = None
     needs_all_queries = False
     takes_packed_rows = True
+    knows_positions = False
 
     def __init__(self, rotary_base: float = 10_000.0):
         self.rotary_base = rotary_base
@@ -45,6 +48,19 @@ class Global:
             bool [B, S, S].
         """
         return mask
+
+    def shared_layer(self, config: Config, name: str, dtype=None):
+        """What all layers of this kind have in common: a layer that their `heads` get as `shared`; None for none."""
+
+    def shared_shapes(self, config: Config) -> tuple[Shape, ...]:
+        """Shapes of the variables of `shared_layer`."""
+        return ()
+
+    def heads(self, config: Config, dtype=None):
+        """The heads of a layer, in blocks that do not rotate queries and keys."""
+        from rembed_keras.modeling.attention.heads import Heads
+
+        return Heads(*heads_of(config), config["dropout"], self.attend, dtype=dtype)
 
     def work(self, config: Config, length: float) -> Work:
         """What attending costs, per token: scores and the sum of values, without the projections.

@@ -6,5 +6,6 @@ has.
 
 from rembed_keras.modeling.blocks.post_norm import PostNorm
 from rembed_keras.modeling.blocks.pre_norm import PreNorm
+from rembed_keras.modeling.blocks.pre_norm_bert import PreNormBert
 
-__all__ = ["PostNorm", "PreNorm"]
+__all__ = ["PostNorm", "PreNorm", "PreNormBert"]

@@ -6,6 +6,49 @@ from typing import Any
 
 from rembed_keras.modeling.cost import Config, Shape, Work, heads_of, inner_dim
 
+NAMES = {
+    "bert": {
+        "attention/heads/query": "attention.self.query",
+        "attention/heads/key": "attention.self.key",
+        "attention/heads/value": "attention.self.value",
+        "attention/heads/attention_output": "attention.output.dense",
+        "attention/norm": "attention.output.LayerNorm",
+        "feed_forward/up": "intermediate.dense",
+        "feed_forward/down": "output.dense",
+        "feed_forward/norm": "output.LayerNorm",
+    },
+    "albert": {
+        "attention/heads/query": "attention.query",
+        "attention/heads/key": "attention.key",
+        "attention/heads/value": "attention.value",
+        "attention/heads/attention_output": "attention.dense",
+        "attention/norm": "attention.LayerNorm",
+        "feed_forward/up": "ffn",
+        "feed_forward/down": "ffn_output",
+        "feed_forward/norm": "full_layer_layer_norm",
+    },
+    "distilbert": {
+        "attention/heads/query": "attention.q_lin",
+        "attention/heads/key": "attention.k_lin",
+        "attention/heads/value": "attention.v_lin",
+        "attention/heads/attention_output": "attention.out_lin",
+        "attention/norm": "sa_layer_norm",
+        "feed_forward/up": "ffn.lin1",
+        "feed_forward/down": "ffn.lin2",
+        "feed_forward/norm": "output_layer_norm",
+    },
+    "deberta-v2": {
+        "attention/heads/query": "attention.self.query_proj",
+        "attention/heads/key": "attention.self.key_proj",
+        "attention/heads/value": "attention.self.value_proj",
+        "attention/heads/attention_output": "attention.output.dense",
+        "attention/norm": "attention.output.LayerNorm",
+        "feed_forward/up": "intermediate.dense",
+        "feed_forward/down": "output.dense",
+        "feed_forward/norm": "output.LayerNorm",
+    },
+}
+
 
 class PostNorm:
     """Attention and a feed-forward pair, each followed by its residual sum and a norm; biases, and a position table.
@@ -18,7 +61,10 @@ class PostNorm:
         norms_first: whether norms stand before sublayers, so that the stack ends in a norm of its own.
         feed_forward_kernels: how many [D, F] kernels the feed-forward sublayer has, for which F makes up.
         usual_arguments: of an encoder, that such blocks come with where they are proposed.
-        huggingface_families: which models of Hugging Face's have its graph; see `interop.names`.
+        is_rotary: whether attention turns queries and keys by its `rotary_base`.
+        norms_embeddings: whether the sum of the embedding tables is normed.
+        huggingface_names: what models of Hugging Face's that have its graph call its layers, by ours, under the name of
+            the family that names them so; `[i/n]` is the i-th part of n that are one array.
 
     >>> from rembed_keras.modeling.cost import size_of
     >>> sizes = {"num_heads": 2, "hidden_dim": 8, "intermediate_dim": 32}
@@ -31,7 +77,9 @@ class PostNorm:
     norms_first = False
     feed_forward_kernels = 2
     usual_arguments: Mapping[str, Any] = MappingProxyType({})
-    huggingface_families: tuple[str, ...] = ("rembert", "bert", "xlm-roberta", "albert", "electra")
+    is_rotary = False
+    norms_embeddings = True
+    huggingface_names: Mapping[str, Mapping[str, str]] = MappingProxyType(NAMES)
 
     def attention(self, config: Config, kind, needs_norm: bool = True, dtype=None):
         """The attention sublayer.
@@ -44,14 +92,15 @@ class PostNorm:
         """
         from rembed_keras.modeling.layers.attention import SelfAttention
 
-        return SelfAttention(*heads_of(config), kind=kind, **_rates(config), dtype=dtype)
+        heads = kind.heads(config, dtype)
+        return SelfAttention(*heads_of(config), kind=kind, heads=heads, **self.rates(config), dtype=dtype)
 
     def feed_forward(self, config: Config, dtype=None):
         """The feed-forward sublayer."""
         from rembed_keras.modeling.layers.feed_forward import FeedForward
 
         activation = config["activation"]
-        return FeedForward(config["intermediate_dim"], activation=activation, **_rates(config), dtype=dtype)
+        return FeedForward(config["intermediate_dim"], activation=activation, **self.rates(config), dtype=dtype)
 
     def attention_shapes(self, config: Config, needs_norm: bool = True) -> tuple[Shape, ...]:
         """Shapes of the attention sublayer's variables."""
@@ -76,6 +125,10 @@ class PostNorm:
         needed_of_all = (6 if kind.needs_all_queries else 4) * hidden * inner
         return Work(flops=8 * hidden * inner, needed_of_all=needed_of_all, activations=2 * hidden + 4 * inner)
 
+    def rates(self, config: Config) -> dict[str, float]:
+        """The dropout rate and the epsilon of sublayers."""
+        return {"dropout": config["dropout"], "layer_norm_epsilon": config["layer_norm_epsilon"]}
+
     def get_config(self) -> dict:
         """The arguments that it was made with."""
         return {}
@@ -84,7 +137,3 @@ class PostNorm:
     def from_config(cls, config: dict) -> "PostNorm":
         """A kind of such arguments."""
         return cls(**config)
-
-
-def _rates(config):
-    return {"dropout": config["dropout"], "layer_norm_epsilon": config["layer_norm_epsilon"]}

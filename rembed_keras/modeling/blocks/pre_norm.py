@@ -21,7 +21,21 @@ class PreNorm(PostNorm):
     norms_first = True
     feed_forward_kernels = 3
     usual_arguments = MappingProxyType({"num_segments": 0, "layer_norm_epsilon": 1e-5})
-    huggingface_families = ()
+    is_rotary = True
+    huggingface_names = MappingProxyType(
+        {
+            "modernbert": {
+                "attention/norm": "attn_norm",
+                "attention/query": "attn.Wqkv[0/3]",
+                "attention/key": "attn.Wqkv[1/3]",
+                "attention/value": "attn.Wqkv[2/3]",
+                "attention/merge": "attn.Wo",
+                "feed_forward/norm": "mlp_norm",
+                "feed_forward/up": "mlp.Wi",
+                "feed_forward/down": "mlp.Wo",
+            }
+        }
+    )
 
     def attention(self, config: Config, kind, needs_norm: bool = True, dtype=None):
         """The attention sublayer, without its norm where what comes in is normed."""

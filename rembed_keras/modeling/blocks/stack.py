@@ -63,12 +63,18 @@ def attention_of(config: Config) -> list:
     """The kind of attention of each layer: what the arguments list, repeated over the layers.
 
     Raises:
-        UserError: if layers that share their attention should have it of two kinds.
+        UserError: if layers that share their attention should have it of two kinds, or blocks and attention would both
+            tell positions.
     """
     given = config.get("attention") or [attention.Global]
     given = given if isinstance(given, list | tuple) else [given]
     pattern = [chosen("attention", each, attention, {}) for each in given]
     kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
+    block = block_of(config)
+    for kind in pattern:
+        if kind.knows_positions and block.is_rotary:
+            name, other = type(kind).__name__, type(block).__name__
+            raise UserError(f"attention {name} scores positions itself, and {other} blocks rotate by them: take others")
     first: dict = {}
     for owner, kind in zip(owners(config, "attention"), kinds, strict=True):
         former = first.setdefault(owner, kind)
@@ -77,6 +83,11 @@ def attention_of(config: Config) -> list:
                 "layers that share their attention have it of different kinds: align layer_groups with them"
             )
     return kinds
+
+
+def has_position_table(config: Config) -> bool:
+    """Whether positions are embedded, in a table of `max_sequence_length` rows."""
+    return block_of(config).has_position_table and not any(kind.knows_positions for kind in attention_of(config))
 
 
 def check_packed_rows(config: Config) -> None:
@@ -109,9 +120,11 @@ def owners(config: Config, sublayer: str) -> list[int]:
 def needs_norm(config: Config, layer: int, input_is_normed: bool = True) -> bool:
     """Whether a layer's attention has a norm before it, if its block has norms first.
 
-    The first layer's input is normed already; an attention that other layers share comes after them too.
+    The first layer's input is normed already if embeddings are; an attention that other layers share comes after them
+    too.
     """
-    return layer > 0 or not input_is_normed or is_shared(config, "attention")
+    is_normed = input_is_normed and block_of(config).norms_embeddings
+    return layer > 0 or not is_normed or is_shared(config, "attention")
 
 
 def layers_of_cut(config: Config, kept: int | None = None, keep: str = "bottom") -> list[int]:
@@ -173,15 +186,25 @@ def kept_arguments(config: Config, model: Config) -> dict:
 
 
 def sublayer_shapes(config: Config, input_is_normed: bool = True) -> dict[tuple[str, int], tuple[Shape, ...]]:
-    """Shapes of the variables of each sublayer that there is, by what it is and its owner's number."""
+    """Shapes of the variables of each sublayer that there is, and of what they share, by what it is and its number."""
     block = block_of(config)
     shapes: dict[tuple[str, int], tuple[Shape, ...]] = {}
     for layer, owner in enumerate(owners(config, "attention")):
         has_norm = needs_norm(config, layer, input_is_normed)
         shapes.setdefault(("attention", owner), block.attention_shapes(config, has_norm))
+    kinds = attention_of(config)
+    for kind, number in zip(kinds, kind_numbers(kinds), strict=True):
+        shapes.setdefault(("shared", number), kind.shared_shapes(config))
     for owner in owners(config, "feed_forward"):
         shapes.setdefault(("feed_forward", owner), block.feed_forward_shapes(config))
     return shapes
+
+
+def kind_numbers(kinds) -> list[int]:
+    """For each layer the number of its kind of attention, in the order in which they come."""
+    said = [repr(described(kind)) for kind in kinds]
+    order = [*dict.fromkeys(said)]
+    return [order.index(each) for each in said]
 
 
 def make_blocks(config: Config, dtype=None, input_is_normed: bool = True, prefix: str = "") -> list:
@@ -197,12 +220,19 @@ def make_blocks(config: Config, dtype=None, input_is_normed: bool = True, prefix
 
     block, kinds = block_of(config), attention_of(config)
     made: dict = {}
+    shared: dict = {}
     stack = []
+    numbers = kind_numbers(kinds)
     for layer, pair in enumerate(zip(owners(config, "attention"), owners(config, "feed_forward"), strict=True)):
         attends, feeds = (("attention", pair[0]), ("feed_forward", pair[1]))
         if attends not in made:
             has_norm = needs_norm(config, layer, input_is_normed)
             made[attends] = block.attention(config, kinds[layer], has_norm, dtype)
+            number = numbers[layer]
+            if number not in shared:
+                shared[number] = kinds[layer].shared_layer(config, f"{prefix}shared_{number}", dtype)
+            if shared[number] is not None:
+                made[attends].heads.shared = shared[number]
         if feeds not in made:
             made[feeds] = block.feed_forward(config, dtype)
         rematerialize = config.get("rematerialize", False)

@@ -1,42 +1,13 @@
-"""Attention sublayers: BERT's, with the norm last, and the one with the norm first and rotary positions."""
-
-from functools import partial
+"""Attention sublayers: BERT's, with the norm last or first, and the one with the norm first and rotary positions."""
 
 import keras
 from keras import ops
 
-from rembed_keras import compat
 from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.attention.heads import Heads
 from rembed_keras.modeling.layers.rotary import rotate
 from rembed_keras.modeling.layers.sublayer import Sublayer, pick, project
 from rembed_keras.modeling.layers.tables import initializer
-
-
-class Heads(keras.layers.MultiHeadAttention):
-    """Keras's attention of [B, S, D] under a mask [B, S, S], with `project` for its dense layers.
-
-    Args:
-        num_heads: H.
-        head_dim: K, width of a head.
-        dropout: rate on attention probabilities.
-        attend: what attends in the place of Keras's softmax, see `attention.Global`; None for that.
-        name: the layer's name.
-        dtype: dtype or policy of the layer.
-    """
-
-    def __init__(self, num_heads, head_dim, dropout=0.0, attend=None, name="heads", dtype=None):
-        super().__init__(num_heads, head_dim, dropout=dropout, kernel_initializer=initializer(), name=name, dtype=dtype)
-        self.attend = attend
-
-    def call(self, query, value, attention_mask, at=None, training=None):
-        projections = ((self.query_dense, query), (self.key_dense, value), (self.value_dense, value))
-        heads = (project(dense, tokens) for dense, tokens in projections)  # [B, S, D] -> [B, S, H, K]
-        if self.attend is None:
-            attended = compat.attend(self, heads, attention_mask, training)
-        else:
-            drop = partial(compat.attention_dropout(self), training=training) if self.dropout and training else None
-            attended = self.attend(*heads, attention_mask, at, drop)
-        return project(self.output_dense, attended)
 
 
 class SelfAttention(Sublayer):
@@ -48,6 +19,7 @@ class SelfAttention(Sublayer):
         dropout: rate on attention probabilities and on the residual branch.
         layer_norm_epsilon: the norm's epsilon.
         kind: of attention; `attention.Global` by default.
+        heads: a layer that attends, called as `Heads` is; these by default.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
@@ -56,11 +28,19 @@ class SelfAttention(Sublayer):
     """
 
     def __init__(
-        self, num_heads, head_dim, dropout=0.0, layer_norm_epsilon=1e-12, kind=None, name="attention", dtype=None
+        self,
+        num_heads,
+        head_dim,
+        dropout=0.0,
+        layer_norm_epsilon=1e-12,
+        kind=None,
+        heads=None,
+        name="attention",
+        dtype=None,
     ):
         super().__init__(name=name, dtype=dtype)
         self.kind = kind or Global()
-        self.heads = Heads(num_heads, head_dim, dropout, self.kind.attend, dtype=dtype)
+        self.heads = heads or Heads(num_heads, head_dim, dropout, self.kind.attend, dtype=dtype)
         self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
         self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
 
@@ -84,12 +64,30 @@ class SelfAttention(Sublayer):
         heads = self.heads
         return [project(dense, hidden) for dense in (heads.query_dense, heads.key_dense, heads.value_dense)]
 
-    def call(self, hidden, mask, positions=None, at=None, training=None):
+    def attend(self, hidden, mask, positions, at, training):
+        """What the heads make of hidden states: [B, S, D] -> [B, S, D], or of the tokens `at`, [B, P, D]."""
         early = None if self.kind.needs_all_queries else at
         query, mask = pick(hidden, early), pick(self.kind.restrict(mask, positions), early)
-        attended = self.heads(query, hidden, attention_mask=mask, at=at, training=training)  # [B, S, D]
+        return self.heads(query, hidden, attention_mask=mask, positions=positions, at=at, training=training)
+
+    def call(self, hidden, mask, positions=None, at=None, training=None):
+        attended = self.attend(hidden, mask, positions, at, training)  # [B, S, D] -> [B, S, D]
         read = pick(hidden, at)
         return self.norm(read + self.adapted(self.dropout(attended, training=training), read))
+
+
+class PreNormAttention(SelfAttention):
+    """The norm, heads, dropout, and the residual sum; arguments and calls are those of `SelfAttention`."""
+
+    def queries_keys_values(self, hidden, positions):
+        """What heads attend with: three times [B, S, D] -> [B, S, H, K]."""
+        return super().queries_keys_values(self.norm(hidden), positions)
+
+    def call(self, hidden, mask, positions=None, at=None, training=None):
+        normed = self.norm(hidden)
+        attended = self.attend(normed, mask, positions, at, training)  # [B, S, D] -> [B, S, D]
+        branch = self.adapted(self.dropout(attended, training=training), pick(normed, at))
+        return pick(hidden, at) + branch
 
 
 class RotaryAttention(Sublayer):

@@ -63,6 +63,7 @@ class InputEmbedding(keras.layers.Layer):
         layer_norm_epsilon: the norm's epsilon.
         cutoffs: where the token table's bands begin; none by default. See `BandedTable`.
         has_bias: whether the norm has one.
+        has_norm: whether there is a norm.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
@@ -79,6 +80,7 @@ class InputEmbedding(keras.layers.Layer):
         layer_norm_epsilon=1e-12,
         cutoffs=(),
         has_bias=True,
+        has_norm=True,
         name=None,
         dtype=None,
     ):
@@ -90,16 +92,19 @@ class InputEmbedding(keras.layers.Layer):
             self.position = LookupTable(max_sequence_length, input_embedding_dim, name="position", dtype=dtype)
         if num_segments:
             self.segment = LookupTable(num_segments, input_embedding_dim, name="segment", dtype=dtype)
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, center=has_bias, name="norm", dtype=dtype
-        )
+        self.norm = None
+        if has_norm:
+            self.norm = keras.layers.LayerNormalization(
+                epsilon=layer_norm_epsilon, center=has_bias, name="norm", dtype=dtype
+            )
         self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
 
     def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
         for table in (self.token, self.position, self.segment):
             if table is not None:
                 table.build(token_ids_shape)
-        self.norm.build((*token_ids_shape, self.token.output_dim))
+        if self.norm is not None:
+            self.norm.build((*token_ids_shape, self.token.output_dim))
 
     def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
         return (*token_ids_shape, self.token.output_dim)
@@ -109,13 +114,14 @@ class InputEmbedding(keras.layers.Layer):
         return self.finish(self.token(token_ids), segment_ids, padding_mask, training=training)
 
     def finish(self, embedded, segment_ids, padding_mask, training=None):
-        """What it makes of the rows of tokens [B, S, E_in]: segments and positions are added, and all is normalised."""
+        """What it makes of the rows of tokens [B, S, E_in]: segments and positions are added, and the sum is normed."""
         if self.segment is not None:
             check_rows(segment_ids, self.segment.input_dim, BEYOND["segment"])
             embedded = embedded + self.segment(segment_ids)
         if self.position is not None:
             embedded = embedded + look_up_positions(self.position, padding_mask)
-        return self.dropout(self.norm(embedded), training=training)
+        normed = embedded if self.norm is None else self.norm(embedded)
+        return self.dropout(normed, training=training)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

@@ -1,4 +1,4 @@
-"""Feed-forward sublayers: BERT's, with the norm after the residual sum, and the gated one with the norm first."""
+"""Feed-forward sublayers: BERT's, with the norm last or first, and the gated one with the norm first."""
 
 import keras
 from keras import ops
@@ -54,6 +54,16 @@ class FeedForward(Sublayer):
         wide = self.activation(project(self.up, hidden))  # [B, S, D] -> [B, S, F]
         narrow = self.dropout(project(self.down, wide), training=training)  # -> [B, S, D]
         return self.norm(hidden + self.adapted(narrow, hidden))
+
+
+class PreNormFeedForward(FeedForward):
+    """The norm, the feed-forward pair, and the residual sum; arguments and calls are those of `FeedForward`."""
+
+    def call(self, hidden, training=None):
+        normed = self.norm(hidden)
+        wide = self.activation(project(self.up, normed))  # [B, S, D] -> [B, S, F]
+        narrow = self.dropout(project(self.down, wide), training=training)  # -> [B, S, D]
+        return hidden + self.adapted(narrow, normed)
 
 
 class GatedFeedForward(Sublayer):

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import Count, check_counts
-from rembed_keras.modeling.blocks.stack import block_of, make_blocks
+from rembed_keras.modeling.blocks.stack import block_of, has_position_table, make_blocks
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.embeddings import document_positions, look_up_positions
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
@@ -49,7 +49,7 @@ class LateMasking(keras.layers.Layer):
             self.norm = keras.layers.LayerNormalization(
                 epsilon=config["layer_norm_epsilon"], center=block.has_biases, name="norm", dtype=dtype
             )
-        if block.has_position_table:
+        if has_position_table(config):
             self.position = LookupTable(config["max_sequence_length"], self.hidden_dim, name="position", dtype=dtype)
 
     def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None, mask_positions_shape=None):

@@ -1,6 +1,6 @@
 """What masked language modeling costs in which [MASK] enters late: an encoder that reads less, and a decoder."""
 
-from rembed_keras.modeling.blocks.stack import block_of, sublayer_shapes
+from rembed_keras.modeling.blocks.stack import block_of, has_position_table, sublayer_shapes
 from rembed_keras.modeling.cost import Config, Entry, Shape
 from rembed_keras.modeling.encoder_cost import encoder_entries, layer_works, spared
 from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
@@ -30,7 +30,7 @@ def _decoder_entry(config, length, mask_rate):
     blocks = sublayer_shapes(config, input_is_normed=False).values()
     outside: list[Shape] = [(hidden,)]  # what stands at masked positions
     if block.norms_first:
-        outside.append((hidden,))  # the last norm
+        outside += [(hidden,)] * (1 + block.has_biases)  # the last norm
     return Entry(
         f"decoder, {len(works)} blocks",
         (*(shape for shapes in blocks for shape in shapes), *outside),
@@ -43,7 +43,7 @@ def _decoder_entry(config, length, mask_rate):
 
 
 def _position_entries(config):
-    if not block_of(config).has_position_table:
+    if not has_position_table(config):
         return []
     table = (config.get("max_sequence_length", 512), config["hidden_dim"])
     return [Entry("decoder: position embedding", (table,), is_kept=False, in_paper=0)]

@@ -13,7 +13,14 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from rembed_keras.errors import Count, UserError, check_counts, shortened
-from rembed_keras.modeling.blocks.stack import attention_of, block_of, cut_arguments, layers_of_cut, owners
+from rembed_keras.modeling.blocks.stack import (
+    attention_of,
+    block_of,
+    cut_arguments,
+    has_position_table,
+    layers_of_cut,
+    owners,
+)
 from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.sizes import KEEP, Keep
@@ -198,7 +205,7 @@ def _meaning(config):
         "input_cutoffs": [*config.get("input_cutoffs", ())],
         "always_project": config.get("always_project", True) or config["input_embedding_dim"] != width,
     }
-    return own | ({"max_sequence_length": config.get("max_sequence_length", 512)} if block.has_position_table else {})
+    return own | ({"max_sequence_length": config.get("max_sequence_length", 512)} if has_position_table(config) else {})
 
 
 def _plain(part):

@@ -10,6 +10,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
+from rembed_keras.modeling.blocks.stack import has_position_table
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
 from rembed_keras.tasks.formats.columns import parse_format
 from rembed_keras.tasks.kinds.encoding import predict
@@ -64,7 +65,7 @@ class Answerer:
         """Checks whether the task, the tokenizer and the model belong together."""
         config, length = self.model.encoder.get_config(), self.sequence_length
         labels = getattr(self.task, "labels", getattr(self.task, "tags", None))
-        longest = config["max_sequence_length"] if self.model.encoder.block.has_position_table else LONGEST
+        longest = config["max_sequence_length"] if has_position_table(config) else LONGEST
         if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= longest:
             raise UserError(f"{path}: sequence_length is {shortened(length)}, which the model cannot read")
         if labels is not None and not all(isinstance(label, str) for label in labels):

@@ -138,10 +138,10 @@ def test_a_folder_that_is_not_what_it_says_is_named_and_nothing_is_written(what,
 @pytest.mark.parametrize(
     ("encoder", "head", "message"),
     [
-        ({"block": PreNorm}, None, "block PreNorm"),
+        ({"block": PreNorm}, None, "with block PreNorm"),
         ({"scalar_mix": True, "head_dim": 4}, None, "head_dim 4 and scalar_mix True"),
         ({"layer_sharing": "attention"}, None, "layer_sharing 'attention'"),
-        ({"attention": [Global(), Local(4)]}, None, "with attention Local"),
+        ({"attention": [Global(), Local(4)]}, None, "with attention Global, Local"),
         ({}, {"output_embedding_dim": 20, "output_cutoffs": (9,)}, "output_cutoffs"),
         ({"input_embedding_dim": 16, "always_project": False}, {"output_embedding_dim": 20}, "width is 20"),
     ],

@@ -1,0 +1,84 @@
+"""Layouts of arrays: ours, the plain one of matrices, and PyTorch's, which keeps kernels transposed."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rembed_keras.interop.huggingface.families import Place
+from rembed_keras.modeling.sizes import groups_of_layers
+
+
+def groups_of(arguments: Mapping) -> list[int]:
+    """The group of shared weights of each layer, from an encoder's arguments."""
+    if arguments.get("layer_sharing", "none") == "none":
+        return [*range(arguments["num_layers"])]
+    return groups_of_layers(arguments["num_layers"], arguments["layer_groups"])
+
+
+def to_matrix(path: str, array: np.ndarray) -> np.ndarray:
+    """Our array in the plain layout: kernels as [in, out], biases as [out], attention heads concatenated."""
+    if path.endswith(("attention_output/kernel", "merge/kernel")):
+        return array.reshape(-1, array.shape[-1])  # [H, K, D] -> [H K, D]
+    if path.endswith("kernel"):
+        return array.reshape(array.shape[0], -1)  # [D, H, K] -> [D, H K]
+    return array.reshape(-1) if path.endswith("bias") else array
+
+
+def is_kernel(path: str) -> bool:
+    """Whether PyTorch stores the array transposed."""
+    return path.endswith("kernel")
+
+
+def wanted_shape(path: str, shape: Sequence[int], place: Place) -> tuple[int, ...]:
+    """The shape of their array in which ours, of a shape, has a place."""
+    wanted = to_matrix(path, np.empty(shape, np.bool_)).shape
+    if is_kernel(path):
+        wanted = wanted[::-1]  # PyTorch keeps [out, in]
+    return (wanted[0] * place.parts + place.skipped, *wanted[1:])
+
+
+def to_torch(arrays: Sequence[tuple[str, Place, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Arrays of ours in PyTorch's layout under their names, those of one array put together.
+
+    Args:
+        arrays: our path, place and value of each; rows that are skipped become zeros.
+    """
+    parts: dict[str, list] = {}
+    for path, place, value in arrays:
+        matrix = to_matrix(path, value)
+        matrix = matrix.T if is_kernel(path) else matrix
+        if place.skipped:
+            matrix = np.concatenate([np.zeros((place.skipped, *matrix.shape[1:]), matrix.dtype), matrix])
+        parts.setdefault(place.name, [None] * place.parts)[place.part] = matrix
+    return {
+        name: np.ascontiguousarray(each[0] if len(each) == 1 else np.concatenate(each)) for name, each in parts.items()
+    }
+
+
+class Source:
+    """A tensor of theirs in our layout, read lazily; `Rows` for `fill`.
+
+    Args:
+        path: ours.
+        tensor: theirs.
+        shape: ours.
+        place: of ours in theirs.
+    """
+
+    def __init__(self, path: str, tensor, shape: Sequence[int], place: Place):
+        self.shape: tuple[int, ...] = tuple(shape)
+        self._path, self._tensor = path, tensor
+        rows = (tensor.shape[0] - place.skipped) // place.parts
+        self._first = place.skipped + place.part * rows
+        self._last = self._first + rows
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        if is_kernel(self._path):  # ours is [in, ...] or [H, K, out], theirs [out, in]
+            width = self._tensor.shape[1] // self.shape[0]
+            theirs = self._tensor[self._first : self._last, rows.start * width : rows.stop * width]
+            return np.ascontiguousarray(theirs.T, np.float32).reshape(-1, *self.shape[1:])
+        return np.asarray(self._tensor[rows.start + self._first : rows.stop + self._first], np.float32)
+
+    def __array__(self, dtype=None, copy=None):
+        array = np.asarray(self._tensor, np.float32)[self._first : self._last]
+        return np.ascontiguousarray(array.T if is_kernel(self._path) else array).reshape(self.shape)
