@@ -5,7 +5,7 @@ sees it, and padding counts nothing. Both the sum and the count are global, so a
 device or many work on it, and whether it is taken whole or in micro-batches.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -40,8 +40,9 @@ class PretrainingModel(EncoderTask):
       saved or its heads are dropped; none by default.
 
     `drop_heads`, micro-batches, replicas, losses that layers add, metrics that a user compiles, presets and checkpoints
-    then work. Losses that layers add, such as activity regularizers, are taken to be means over rows; where a layer may
-    add one, logs have their mean per step as `layer_losses`, which is part of `loss`.
+    then work. An objective that asks `teachers` names them, and may refuse them in `check_teachers()`. Losses that
+    layers add, such as activity regularizers, are taken to be means over rows; where a layer may add one, logs have
+    their mean per step as `layer_losses`, which is part of `loss`.
 
     Args:
         encoder: an `Encoder`; what is kept.
@@ -54,6 +55,8 @@ class PretrainingModel(EncoderTask):
 
     ledger_entries: Callable[[Config, int, float], list[Entry]]
     takes_metrics = True  # that a user compiles, of logits
+    heads_of: Sequence[str] = ()  # registered names of other objectives whose heads it can start from
+    teachers: Sequence[Any] = ()  # that the objective asks, see `adaptation.teachers`
 
     def __init__(
         self,
@@ -111,6 +114,9 @@ class PretrainingModel(EncoderTask):
 
     def fold(self) -> None:
         """Computes the `folded_variables` from what training moved."""
+
+    def check_teachers(self) -> None:
+        """Raises a UserError for open teachers that the model cannot learn from; asked once, before training."""
 
     def nats_of(self, logs: Mapping[str, float]) -> float | None:
         """The nats per masked token that logs have; None for an objective that predicts no masked tokens."""

@@ -80,6 +80,15 @@ class Sum(PretrainingModel):
         self.weight_means = [keras.metrics.Mean(name=f"{each.name}/weight") for each in self.objectives]
 
     @property
+    def teachers(self):
+        """Those of all objectives."""
+        return [teacher for each in self.objectives for teacher in each.teachers]
+
+    def check_teachers(self) -> None:
+        for each in self.objectives:
+            each.check_teachers()
+
+    @property
     def metrics(self):
         """Keras leaves those of models in a model aside."""
         return [*super().metrics, *(metric for each in self.objectives for metric in each.metrics)]
