@@ -116,7 +116,8 @@ class Distillation(PretrainingModel):
         if head is not None:
             outputs["logits"] = head(made["sequence_output"], inputs["mask_positions"])
         super().__init__(encoder, inputs, outputs, arguments, name, micro_batches)
-        self.maps, self.head, self.teacher = maps, head, teacher
+        self.maps, self.teacher = maps, teacher
+        self.head: Any = head
         self.reads_masked = reads_masked
         self.relation_heads = relation_heads
         self.part_means = {part: MeanOfNumbers(name=part) for part in PARTS if self.part_weights[part]}
@@ -130,10 +131,9 @@ class Distillation(PretrainingModel):
         return () if self.teacher is None else (self.teacher,)
 
     def check_teachers(self) -> None:
-        if self.teacher is None:
-            raise UserError(f"{self.name} has no teacher: bind teacher of {type(self).__name__} to @teachers.Teacher()")
-        theirs, width = self.teacher.encoder.arguments, self._arguments["teacher_dim"]
-        if self.teacher.encoder is self.encoder:
+        teacher = self._asked
+        theirs, width = teacher.encoder.arguments, self._arguments["teacher_dim"]
+        if teacher.encoder is self.encoder:
             raise UserError(f"the teacher of {self.name} is the student itself, which would be frozen")
         width = self.encoder.arguments["hidden_dim"] if width is None else width
         if self.maps and theirs["hidden_dim"] != width:
@@ -145,15 +145,22 @@ class Distillation(PretrainingModel):
             self._relations.check(self)
         if self.head is None:
             return
-        if self.teacher.head is None:
-            raise UserError(f"the teacher {self.teacher.place} has no masked-LM head: set logits of {self.name} to 0")
+        if teacher.head is None:
+            raise UserError(f"the teacher {teacher.place} has no masked-LM head: set logits of {self.name} to 0")
         rows = theirs["vocabulary_size"], self.encoder.arguments["vocabulary_size"]
         if rows[0] != rows[1]:
             raise UserError(f"the teacher predicts {rows[0]} tokens and the student {rows[1]}: set logits to 0")
 
     @property
+    def _asked(self) -> Teacher:
+        """The teacher, which a model that was read from a file has not."""
+        if self.teacher is None:
+            raise UserError(f"{self.name} has no teacher: bind teacher of {type(self).__name__} to @teachers.Teacher()")
+        return self.teacher
+
+    @property
     def _relations(self):
-        return MiniLM(self.teacher, relation_heads=self.relation_heads, name="relations")
+        return MiniLM(self._asked, relation_heads=self.relation_heads, name="relations")
 
     @property
     def metrics(self):
@@ -166,14 +173,12 @@ class Distillation(PretrainingModel):
     def call(self, inputs, training=None, mask=None):
         if "targets" not in inputs:
             return super().call(inputs, training=training, mask=mask)
-        if self.teacher is None:
-            self.check_teachers()
         read = {key: inputs[key] for key in self.encoder.input}
         if not self.reads_masked:
             read["token_ids"] = unmasked(
                 read["token_ids"], inputs["mask_positions"], inputs["targets"], inputs["target_weights"]
             )
-        ours, theirs = self.encoder(read, training=training), self.teacher.read(read)
+        ours, theirs = self.encoder(read, training=training), self._asked.read(read)
         losses: dict[str, Any] = {}
         states = ours["hidden_states"], theirs["hidden_states"]
         if "hidden_states" in self.part_means:
@@ -199,7 +204,8 @@ class Distillation(PretrainingModel):
     def _gap(self, ours, theirs, positions):
         """Divergences [B, P] of predictions from the teacher's."""
         logits = self.head(ours, positions)  # [B, S, D] -> [B, P, V]
-        wanted = self.teacher.head.output_embedding(self.teacher.head.features(pick(theirs, positions)))
+        head: Any = self._asked.head
+        wanted = head.output_embedding(head.features(pick(theirs, positions)))
         return divergence_of(ops.stop_gradient(wanted), logits)
 
     def loss_of(self, x, y, y_pred, sample_weight):

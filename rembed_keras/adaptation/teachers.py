@@ -6,7 +6,7 @@ where it is. It is called without dropout, and no gradient flows into it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rembed_keras.errors import UserError, shortened
 
@@ -44,7 +44,7 @@ class Teacher:
                 raise UserError(f"the place of a teacher is {shortened(place)}; it must be a folder of a model")
             self.take(place)
 
-    def take(self, encoder: Encoder, head: MaskedLMHead | None = None) -> None:
+    def take(self, encoder: Any, head: MaskedLMHead | None = None) -> None:
         """Gives it the encoder of its place, and the masked-LM head that stands there, and freezes both."""
         encoder.trainable = False
         self._encoder = encoder

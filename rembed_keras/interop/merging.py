@@ -161,7 +161,7 @@ def merge(
         before = [np.asarray(weight) for weight in base.weights] if base is not None else []
         each = {
             "average": lambda i, column: average(column),
-            "slerp": lambda i, column: slerp(*column, share=share),
+            "slerp": lambda i, column: slerp(column[0], column[1], share),
             "ties": lambda i, column: ties(before[i], column, density),
         }[how]
         tensors, notes = [each(i, column) for i, column in enumerate(columns)], []

@@ -9,7 +9,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.embeddings import with_width
 from rembed_keras.interop.reallocation.heads import keep_head
-from rembed_keras.modeling import Encoder
+from rembed_keras.modeling import Encoder, MaskedLM, Sum
 from tests.forward import EAGER, forward
 from tests.interop.models import random_model
 
@@ -122,6 +122,17 @@ def test_it_is_counted_and_made_again():
     ]
     with pytest.raises(UserError, match="has no teacher"):
         losses_of(again)
+
+
+def test_it_is_summed_with_masked_language_modeling():
+    model, teacher = reallocated(5)
+    student = model.encoder
+    makers = [lambda each: Distillation(each, taught_by(teacher)), lambda each: MaskedLM(each, 8)]
+    both = Sum(student, makers, weights=[2.0, 1.0])
+    assert [each.encoder for each in both.teachers] == [teacher.encoder]
+    found = losses_of(both)
+    parts = 2 * found["distillation/loss"] + found["masked_lm/loss"]
+    assert found["loss"] == pytest.approx(float(parts), rel=1e-5) and found["accuracy"] == found["masked_lm/accuracy"]
 
 
 MISTAKES = {

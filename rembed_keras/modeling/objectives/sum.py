@@ -34,7 +34,7 @@ class Sum(PretrainingModel):
         name: the model's name.
 
     Inputs and targets as `MaskedLM`'s; outputs a dict of the objectives' outputs, by their names. Logs have `loss`, the
-    weighted sum; `accuracy`, the first objective's; and of each objective `<name>/weight` and its own logs, as
+    weighted sum; `accuracy`, that of the first objective which has one; and of each objective `<name>/weight` and its own logs, as
     `<name>/loss`.
 
     Raises:
@@ -140,8 +140,8 @@ class Sum(PretrainingModel):
 
     def get_metrics_result(self):
         own = {f"{each.name}/{key}": log for each in self.objectives for key, log in each.get_metrics_result().items()}
-        first = own[f"{self.objectives[0].name}/accuracy"]
-        return super().get_metrics_result() | own | {"accuracy": first}
+        hits = [own[key] for each in self.objectives if (key := f"{each.name}/accuracy") in own]
+        return super().get_metrics_result() | own | ({"accuracy": hits[0]} if hits else {})
 
     def loss_result(self):
         return sum(
