@@ -34,8 +34,8 @@ class Sum(PretrainingModel):
         name: the model's name.
 
     Inputs and targets as `MaskedLM`'s; outputs a dict of the objectives' outputs, by their names. Logs have `loss`, the
-    weighted sum; `accuracy`, that of the first objective which has one; and of each objective `<name>/weight` and its own logs, as
-    `<name>/loss`.
+    weighted sum; `accuracy`, that of the first objective which has one; and of each objective `<name>/weight` and its
+    own logs, as `<name>/loss`.
 
     Raises:
         UserError: for no objectives, two of one name, weights that are not one for each, or an objective that cannot
