@@ -13,7 +13,7 @@ from rembed_keras.config.making import imported, made, sizes_of, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours, static_method
 from rembed_keras.config.recipes.statements import Reference
-from rembed_keras.config.terms import teachers_of, terms_of
+from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
@@ -189,6 +189,6 @@ def _described(recipe, outer, value):
     if not isinstance(value, Reference):
         return value
     part = within(outer, value)
-    if part.is_call:
+    if is_teacher(part):
         return made(recipe, outer, value)
     return {"config": recipe.arguments(part), "ledger_entries": _entries_of(part.target)}

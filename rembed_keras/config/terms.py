@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.making import made, within
+from rembed_keras.config.making import imported, made, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
@@ -66,8 +66,18 @@ def _asked(recipe, outer, value):
     if not part.is_call:
         for each in recipe.arguments(part).values():
             yield from _asked(recipe, part, each)
-    elif callable(getattr(teacher := made(recipe, outer, value), "read", None)):
-        yield teacher
+    elif is_teacher(part):
+        yield made(recipe, outer, value)
+
+
+def is_teacher(part: Reference) -> bool:
+    """Whether a reference makes a teacher: it reads what a student reads."""
+    if not part.is_call:
+        return False
+    try:
+        return callable(getattr(imported(part.target), "read", None))
+    except (ImportError, AttributeError):  # which is reported when it is bound
+        return False
 
 
 def check_teachers(recipe: Recipe, stages: Iterable[Reference]) -> None:
