@@ -195,6 +195,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, nargs="+", help="instead of minutes")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", default="32x128", help="BATCH_SIZE x SEQUENCE_LENGTH")
+    parser.add_argument("--recipes", nargs="+", default=[*RATES], choices=RATES, help="what heals")
     parser.add_argument("--starts", nargs="+", default=["reallocated", "scratch"], help="what is trained")
     parser.add_argument("--sentences", type=int, default=200, help="of each text that is compared")
     parser.add_argument("--examples", type=int, default=1500, help="of the topics, to fit the probe on")
@@ -237,7 +238,7 @@ def main() -> None:
         places = starts(given.source, given.out, text, width)
         for start, place in places.items():
             add(place, width=width, start=start, recipe=None, steps=0, seed=0)
-        for recipe in RATES:
+        for recipe in given.recipes:
             for steps in given.steps or [_steps(given, recipe, places, minutes) for minutes in given.minutes]:
                 for start in given.starts:
                     for seed in range(given.seeds):
