@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 EVERY_RECIPE = sorted((ROOT / "recipes").rglob("*.gin"))
 STUDIES = sorted((ROOT / "recipes/studies").glob("*.gin"))
 RECIPES = [
-    path for path in EVERY_RECIPE if path not in STUDIES and "finetune" not in path.parts
-]  # those that pre-train
+    path for path in EVERY_RECIPE if path not in STUDIES and not {"finetune", "reallocate"} & {*path.parts}
+]  # those that pre-train; training/stages/test_healing.py runs those of recipes/reallocate
 KNOBS = {
     "STEPS",
     "BATCH_SIZE",

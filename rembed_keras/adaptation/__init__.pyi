@@ -1,3 +1,4 @@
+from .distillation import Distillation as Distillation
 from .methods.adding import Adapters as Adapters
 from .methods.adding import Lora as Lora
 from .methods.adding import RoAd as RoAd

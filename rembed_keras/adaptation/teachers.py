@@ -6,12 +6,13 @@ where it is. It is called without dropout, and no gradient flows into it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rembed_keras.errors import UserError, shortened
 
 if TYPE_CHECKING:
     from rembed_keras.modeling.encoder import Encoder
+    from rembed_keras.modeling.heads.masked_lm_head import MaskedLMHead
 
 
 class Teacher:
@@ -20,6 +21,9 @@ class Teacher:
     Args:
         place: the folder of a run, a keras-hub preset or a Hugging Face model, of the student's tokenizer; or an
             `Encoder`, which is then frozen.
+
+    Attributes:
+        head: its masked-LM head, once it is open, if whoever asks it `needs_head`.
 
     Raises:
         UserError: for what is neither.
@@ -33,15 +37,20 @@ class Teacher:
     def __init__(self, place: str | Encoder):
         self.place = place if isinstance(place, str) else None
         self._encoder: Encoder | None = None
+        self.head: MaskedLMHead | None = None
+        self.needs_head = False
         if self.place is None:
             if not hasattr(place, "parts"):
                 raise UserError(f"the place of a teacher is {shortened(place)}; it must be a folder of a model")
             self.take(place)
 
-    def take(self, encoder) -> None:
-        """Gives it the encoder of its place, and freezes it."""
+    def take(self, encoder: Any, head: MaskedLMHead | None = None) -> None:
+        """Gives it the encoder of its place, and the masked-LM head that stands there, and freezes both."""
         encoder.trainable = False
         self._encoder = encoder
+        if head is not None:
+            head.trainable = False
+            self.head = head
 
     @property
     def is_open(self) -> bool:
@@ -62,7 +71,8 @@ class Teacher:
     @property
     def weights(self) -> list:
         """Its weights, once it is open."""
-        return self._encoder.weights if self._encoder is not None else []
+        owned = [*(part.weights for part in (self._encoder, self.head) if part is not None)]
+        return [*{id(weight): weight for weights in owned for weight in weights}.values()]
 
     def read(self, inputs) -> dict:
         """The encoder's outputs of the inputs of an encoder, which may hold more than it takes."""

@@ -1,4 +1,4 @@
-"""The command that proposes how to allocate a parameter budget."""
+"""The command that proposes how to allocate a parameter budget, of a new encoder or of one that is there."""
 
 import shlex
 import sys
@@ -50,7 +50,8 @@ class Span(click.ParamType):
 
 @click.command()
 @click.option("--kept", type=Amount(), required=True, help="Maximum parameters of the encoder, for example 278M.")
-@click.option("--vocabulary", type=Amount(), required=True, help="Vocabulary size, V.")
+@click.option("--vocabulary", type=Amount(), help="Vocabulary size, V; needed without --from.")
+@click.option("--from", "source", metavar="SOURCE", help="Propose what to make of this trained encoder instead.")
 @click.option("--total", type=Amount(), help="Maximum parameters in pre-training; 1.73 times --kept by default.")
 @click.option("--e-in", metavar="WIDTHS", help="Input embedding widths to choose from, for example 128,256.")
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Range of width over depth.")
@@ -61,11 +62,12 @@ class Span(click.ParamType):
 )
 @click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
 @click.option("--out", metavar="FILE", help="Write the best one as a gin recipe.")
-def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
+def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
     """Propose allocations of a parameter budget.
 
     Depth, width and input embedding (E_in) fit in the kept parameters; the output embedding (E_out), which is dropped
-    after pre-training, in the total.
+    after pre-training, in the total. With --from the options of `rembed reallocate` are proposed; SOURCE is a run, a
+    keras-hub preset or a Hugging Face folder.
     """
     from rembed_keras.analysis.cost import solver
     from rembed_keras.modeling import blocks
@@ -74,6 +76,12 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
         widths = [int(width) for width in e_in.split(",")] if e_in else solver.INPUT_WIDTHS
     except ValueError:
         raise UserError(f"--e-in is {e_in!r}; it must be widths such as 128,256") from None
+    if source is not None:
+        given = {"--vocabulary": vocabulary, "--total": total, "--max-latency": max_latency, "--out": out}
+        _propose(source, kept, widths if e_in else None, show, given)
+        return
+    if vocabulary is None:
+        raise UserError("--vocabulary is missing: give the number of pieces, or --from an encoder")
     rate = solver.matmul_rate() if max_latency is not None else None
     found = solver.solve(
         kept, vocabulary, total, widths, aspect, max_latency, rate, sequence_length, getattr(blocks, block)
@@ -87,3 +95,26 @@ def solve(kept, vocabulary, total, e_in, aspect, max_latency, sequence_length, b
         command = "rembed " + shlex.join(sys.argv[1:])
         Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
         click.echo(f"{out}: the first proposal; see rembed inspect {out}")
+
+
+def _propose(source, kept, widths, show, given):
+    """Prints what to make of an encoder that is there."""
+    for option, value in given.items():
+        if value is not None:
+            raise UserError(f"{option} is of new encoders: leave it out with --from")
+    from rembed_keras.config.backend import import_framework
+
+    import_framework()
+    from rich.console import Console
+
+    from rembed_keras.analysis.cost.reallocations import reallocations, table
+    from rembed_keras.training.initial.places import arguments_of
+
+    config, _ = arguments_of(Path(source))
+    found = reallocations(config, kept, widths)
+    Console().print(table(found[:show], config))
+    options = found[0].options(config)
+    if not options:
+        click.echo(f"{source} fits as it is")
+        return
+    click.echo(f"rembed reallocate {shlex.quote(source)} TARGET {options} --text TEXT_DIR")

@@ -15,7 +15,11 @@ from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 @click.option(
     "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Number of pieces of the tokenizer to train."
 )
-@click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to use instead of training one.")
+@click.option(
+    "--tokenizer",
+    metavar="FILE",
+    help="A SentencePiece model, tokenizer.json or vocab.txt to use instead of training one.",
+)
 @click.option("--byte-fallback", is_flag=True, help="Encode rare characters as bytes instead of [UNK].")
 @click.option(
     "--normalization",

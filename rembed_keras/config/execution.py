@@ -9,6 +9,7 @@ import gin
 
 from rembed_keras import compat
 from rembed_keras.config.backend import import_framework
+from rembed_keras.config.initial import check_start
 from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, stages
 from rembed_keras.config.recipes.parse import override
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
@@ -26,6 +27,7 @@ def run(recipe: Recipe) -> None:
     """
     ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
     check_teachers(recipe, stages(recipe))
+    check_start(recipe, pretraining(recipe))
     training = _bind(recipe)
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.making import sizes_of, within
-from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
 
 INITIAL = "training.InitialWeights"
 NAMES = ("initial", "pretrained")  # of the parameter of a stage
+RUN = Reference("", "training.run", ROOT, False)
 
 
 def check_initial(recipe: Recipe, stage: Reference) -> None:
@@ -21,30 +22,74 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
     Raises:
         UserError: naming what differs; or for a folder that holds no encoder.
     """
-    arguments = recipe.arguments(stage)
-    encoder = arguments.get("encoder")
-    given = next((arguments[name] for name in NAMES if arguments.get(name) is not None), None)
-    if not isinstance(encoder, Reference) or given is None:
+    encoder = recipe.arguments(stage).get("encoder")
+    named = _named(recipe, stage)
+    if not isinstance(encoder, Reference) or named is None or not _is_there(named):
         return
-    named = recipe.arguments(within(stage, given)) if isinstance(given, Reference) else {"place": given}
-    if isinstance(given, Reference) and not given.target.endswith(INITIAL):
-        return
-    place = named.get("place")
-    if not isinstance(place, str) or not Path(place).is_dir():
-        return
-    import_framework()
-    from rembed_keras.training import InitialWeights
-    from rembed_keras.training.initial.places import arguments_of
-    from rembed_keras.training.initial.weights import check_same
-
-    initial = InitialWeights(**named)
-    folder = Path(initial.folder or place)
     encoder = within(stage, encoder)
     sizes = sizes_of(recipe, encoder)
     try:
-        theirs, name = arguments_of(folder, initial.checkpoint)
-        check_same(initial.changes.arguments(theirs), sizes, name)
+        from rembed_keras.training.initial.weights import check_same
+
+        check_same(*_arguments(named, sizes))
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError as error:
         raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage, encoder))}") from None
+
+
+def initial_arguments(recipe: Recipe, stage: Reference) -> dict | None:
+    """Arguments of the encoder that a stage takes from its initial weights; None if there are none yet.
+
+    Raises:
+        UserError: for a folder that holds no encoder, or changes that cannot be made.
+    """
+    named = _named(recipe, stage)
+    if named is None or not _is_there(named):
+        return None
+    try:
+        return _arguments(named, {})[0]
+    except UserError as error:
+        raise UserError(f"{stage.selector}: {error}") from None
+
+
+def check_start(recipe: Recipe, stage: Reference) -> None:
+    """Refuses pre-training that takes its encoder from initial weights which are nowhere, unless it goes on.
+
+    Raises:
+        UserError: naming the place.
+    """
+    arguments, workdir = recipe.arguments(stage), recipe.arguments(RUN).get("workdir")
+    if arguments.get("model") is None or arguments.get("encoder") is not None:
+        return
+    named = _named(recipe, stage)
+    has_checkpoints = isinstance(workdir, str) and (Path(workdir) / "checkpoints").is_dir()
+    if has_checkpoints or (named is not None and _is_there(named)):
+        return
+    if named is None or named.get("place") is None:
+        raise UserError(f"{stage.selector} has no encoder and no initial weights to take one from: set INITIAL")
+    raise UserError(f"{stage.selector} takes its encoder from {named['place']}, which is not a folder of a model")
+
+
+def _named(recipe, stage):
+    """What a stage says of its initial weights, as arguments of `InitialWeights`; None if it says nothing of ours."""
+    arguments = recipe.arguments(stage)
+    given = next((arguments[name] for name in NAMES if arguments.get(name) is not None), None)
+    if not isinstance(given, Reference):
+        return None if given is None else {"place": given}
+    return recipe.arguments(within(stage, given)) if given.target.endswith(INITIAL) else None
+
+
+def _is_there(named):
+    return isinstance(named.get("place"), str) and Path(named["place"]).is_dir()
+
+
+def _arguments(named, ours):
+    """Arguments of the encoder that is there after changes, `ours`, and what it is called."""
+    import_framework()
+    from rembed_keras.training import InitialWeights
+    from rembed_keras.training.initial.places import arguments_of
+
+    initial = InitialWeights(**named)
+    theirs, name = arguments_of(Path(initial.folder or named["place"]), initial.checkpoint)
+    return initial.changes.arguments(theirs), ours, name

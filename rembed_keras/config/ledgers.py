@@ -8,18 +8,17 @@ from functools import partial
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.initial import check_initial
+from rembed_keras.config.initial import RUN, check_initial, initial_arguments
 from rembed_keras.config.making import imported, made, sizes_of, within
-from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours, static_method
 from rembed_keras.config.recipes.statements import Reference
-from rembed_keras.config.terms import teachers_of, terms_of
+from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 
-RUN = Reference("", "training.run", ROOT, False)
 PREPARE = "rembed_keras.training.prepare"
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
 
@@ -37,9 +36,14 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     pretrain = pretraining(recipe)
     stage = recipe.arguments(pretrain)
     _check_evaluation(recipe, pretrain, stage)
-    if not all(isinstance(stage.get(name), Reference) for name in ("encoder", "model")):
+    if not isinstance(stage.get("model"), Reference):
         return None
-    encoder, model = (within(pretrain, stage[name]) for name in ("encoder", "model"))
+    model = within(pretrain, stage["model"])
+    encoder, sizes = pretrain, initial_arguments(recipe, pretrain)
+    if isinstance(stage.get("encoder"), Reference):
+        encoder, sizes = within(pretrain, stage["encoder"]), None
+    elif sizes is None:
+        return None
     mixture = within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
     prepare = None if stage.get("corpus") else next((each for each in stages(recipe) if each.target == PREPARE), None)
     parts = [encoder, model, mixture or pretrain]
@@ -47,6 +51,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         counted = _ledger(
             recipe,
             encoder,
+            sizes,
             model,
             mixture,
             _slots_of(recipe, pretrain, stage.get("optimizer")),
@@ -54,7 +59,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         )
         if prepare:
             parts.append(prepare)
-            _check_pieces(recipe.arguments(prepare), recipe.arguments(encoder))
+            _check_pieces(recipe.arguments(prepare), sizes or recipe.arguments(encoder))
         return counted
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
@@ -64,14 +69,15 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         raise UserError(f"a size of {encoder.selector} or {model.selector} is not a number") from None
 
 
-def _ledger(recipe, encoder, model, mixture, slots, terms):
-    sizes = sizes_of(recipe, encoder)
+def _ledger(recipe, encoder, sizes, model, mixture, slots, terms):
+    sizes = sizes_of(recipe, encoder) if sizes is None else sizes
     config = {name: _described(recipe, model, value) for name, value in recipe.arguments(model).items()}
     config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
     rate = data.get("mask_rate", 0.15)
     rate = max(rate.values()) if isinstance(rate, dict) else rate
-    entries, teachers = _entries_of(model.target), teachers_of(terms)
+    others = [value for value in config.values() if callable(getattr(value, "read", None))]
+    entries, teachers = _entries_of(model.target), teachers_of(terms, others)
     counted = ledger(config, data.get("sequence_length"), rate, entries, slots, terms, teachers)
     _check_length(data, sizes)
     if mixture:
@@ -183,4 +189,6 @@ def _described(recipe, outer, value):
     if not isinstance(value, Reference):
         return value
     part = within(outer, value)
+    if is_teacher(part):
+        return made(recipe, outer, value)
     return {"config": recipe.arguments(part), "ledger_entries": _entries_of(part.target)}

@@ -6,10 +6,11 @@ runs then.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.making import made
+from rembed_keras.config.making import imported, made, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
@@ -47,6 +48,38 @@ def _teachers(terms: Iterable[Any]) -> Iterator[Path]:
     return (Path(place) for place in dict.fromkeys(places) if place is not None)
 
 
+def model_teachers(recipe: Recipe, stage: Reference) -> list[Any]:
+    """Teachers that the objective of a stage asks, or one that it is made of."""
+    model = recipe.arguments(stage).get("model")
+    return [*_asked(recipe, stage, model)] if isinstance(model, Reference) else []
+
+
+def _asked(recipe, outer, value):
+    """Yields the teachers in an argument of an objective."""
+    value = recipe.resolve(value)
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _asked(recipe, outer, each)
+    if not isinstance(value, Reference):
+        return
+    part = within(outer, value)
+    if not part.is_call:
+        for each in recipe.arguments(part).values():
+            yield from _asked(recipe, part, each)
+    elif is_teacher(part):
+        yield made(recipe, outer, value)
+
+
+def is_teacher(part: Reference) -> bool:
+    """Whether a reference makes a teacher: it reads what a student reads."""
+    if not part.is_call:
+        return False
+    try:
+        return callable(getattr(imported(part.target), "read", None))
+    except (ImportError, AttributeError):  # which is reported when it is bound
+        return False
+
+
 def check_teachers(recipe: Recipe, stages: Iterable[Reference]) -> None:
     """Refuses stages whose teachers are nowhere.
 
@@ -54,18 +87,20 @@ def check_teachers(recipe: Recipe, stages: Iterable[Reference]) -> None:
         UserError: naming the first that is missing.
     """
     for stage in stages:
-        for place in _teachers(terms_of(recipe, stage)):
+        own = SimpleNamespace(teachers=model_teachers(recipe, stage))
+        for place in _teachers([*terms_of(recipe, stage), own]):
             if not place.is_dir():
                 raise UserError(f"the teacher {place} of {stage.selector} is not a folder of a model: train it first")
 
 
-def teachers_of(terms: Sequence[Any]) -> list[Config]:
-    """Arguments of the encoders of terms' teachers that are there, as they are kept.
+def teachers_of(terms: Sequence[Any], others: Sequence[Any] = ()) -> list[Config]:
+    """Arguments of the encoders of terms' and other teachers that are there, as they are kept.
 
     Raises:
         UserError: for a folder that is no model.
     """
-    folders = [place for place in _teachers(terms) if place.is_dir()]
+    asking = [*terms, SimpleNamespace(teachers=others)]
+    folders = [place for place in _teachers(asking) if place.is_dir()]
     if not folders:
         return []
     import_framework()

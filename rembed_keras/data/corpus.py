@@ -19,7 +19,8 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.manifest import check_manifest, shards_of
 from rembed_keras.data.prepare.shards import BLOCK
 from rembed_keras.data.text import sha256
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 
 _begin = attrgetter("begin")
@@ -64,9 +65,10 @@ class Corpus:
         self._reader, self._opening = lru_cache(OPEN_FILES)(self._open), threading.Lock()
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> AnyTokenizer:
         """The tokenizer that made the tokens; it is compared with its checksum first."""
-        return Tokenizer(self._whole("tokenizer.model"))
+        name = next((name for name in FILE_NAMES if name in self.manifest["files"]), FILE_NAMES[0])
+        return open_tokenizer(self._whole(name))
 
     @cached_property
     def _counts(self):

@@ -4,6 +4,7 @@ from .convert import read_model as read_model
 from .convert import tokenizer_of as tokenizer_of
 from .convert import write as write
 from .convert import written_whole as written_whole
+from .merging import merge as merge
 from .reallocation.reallocate import Plan as Plan
 from .reallocation.reallocate import Reallocated as Reallocated
 from .reallocation.reallocate import reallocate as reallocate

@@ -12,6 +12,13 @@ Keep: TypeAlias = Literal["bottom", "top", "alternate", "symmetric"]
 LayerSharing: TypeAlias = Literal["none", "attention", "feed_forward", "all"]
 Dtype = Literal["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"]
 KEEP = get_args(Keep)
+NONE_OF = (
+    "head_dim",
+    "kept_layers",
+    "generator_layers",
+    "teacher_dim",
+    "output_embedding_dim",
+)  # sizes that may be None
 LARGEST = 2**31 - 1  # what a size may be
 MOST_LAYERS = 10_000
 
@@ -31,7 +38,7 @@ def check_sizes(config: Mapping[str, object]) -> None:
     """
     for key, value in config.items():
         is_size = key.startswith(("num_", "max_")) or key.endswith(("_dim", "_layers")) or key == "vocabulary_size"
-        if not is_size or (value is None and key in ("head_dim", "kept_layers", "generator_layers")):
+        if not is_size or (value is None and key in NONE_OF):
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < (key != "num_segments"):
             raise UserError(f"{key} is {shortened(value)}; it must be a positive whole number")

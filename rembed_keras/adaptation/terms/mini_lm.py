@@ -98,10 +98,20 @@ class MiniLM(Term):
 
     def loss(self, model, batch: tuple, outputs: Any):
         note = model.reading.note.value
-        documents = note["inputs"]["padding_mask"]
-        ours = self._heads(model.reading, -1, note["hidden_states"], documents)
         states = self.teacher.read(note["inputs"])["hidden_states"]
-        theirs = self._heads(self.teacher.encoder, self.teacher_layer, states, documents)
+        return self.compared(model.reading, note["hidden_states"], states, note["inputs"]["padding_mask"])
+
+    def compared(self, student, states, teacher_states, documents):
+        """The losses [B] of a student's encoder, of the hidden states of both.
+
+        Args:
+            student: the encoder.
+            states: its hidden states, L + 1 times [B, S, D].
+            teacher_states: the teacher's.
+            documents: the padding mask, int [B, S].
+        """
+        ours = self._heads(student, -1, states, documents)
+        theirs = self._heads(self.teacher.encoder, self.teacher_layer, teacher_states, documents)
         pairs = [[relation(heads, each, self.relation_heads) for heads in (theirs, ours)] for each in self.relations]
         return sum(divergence(teacher, student, documents) for teacher, student in pairs)
 

@@ -197,8 +197,8 @@ def ledger(
         entries: of a configuration, the `ledger_entries` of its objective; `MaskedLM`'s by default.
         slots: numbers that an optimizer remembers of each entry's variables; Adam's by default.
         terms: loss terms; those of the model by default.
-        teachers: arguments of the encoders that teach them, with `kept_layers` and `keep` where these are cut; by
-            default those of the model's terms.
+        teachers: arguments of the encoders that teach, with `kept_layers` and `keep` where these are cut; by default
+            those of the model and its terms.
 
     Returns:
         The ledger.
@@ -233,7 +233,8 @@ def ledger(
             entries = masked_lm_entries
         lines = entries(config | {"encoder": encoder}, length, mask_rate)
     terms = terms or getattr(model_or_config, "terms", ())
-    asked = {id(each): each for term in terms for each in getattr(term, "teachers", ()) if each.is_open}
+    asking = (*terms, model_or_config)
+    asked = {id(each): each for one in asking for each in getattr(one, "teachers", ()) if each.is_open}
     teachers = [*teachers, *(each.encoder.arguments for each in asked.values())]
     read = [
         line

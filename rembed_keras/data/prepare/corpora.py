@@ -14,7 +14,7 @@ from rembed_keras.data.prepare.cleaning import VERDICT_TITLES, VERDICTS, Cleanin
 from rembed_keras.data.prepare.jobs import Workers
 from rembed_keras.data.prepare.preparation import Plan, checksums, make, staging_folder
 from rembed_keras.data.prepare.sources import find_source
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError
 
 UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on a warning is printed
@@ -39,7 +39,7 @@ def prepare(
             `sources.find_source`.
         out_dir: the corpus's folder.
         vocabulary_size: V of the tokenizer that is trained.
-        tokenizer: a SentencePiece model to use instead of training one.
+        tokenizer: a SentencePiece model, `tokenizer.json` or `vocab.txt` to use instead of training one.
         byte_fallback: whether a trained tokenizer encodes rare characters as bytes, instead of [UNK].
         normalization: the normalization rule of a trained tokenizer; see `train_tokenizer`.
         cleaning: normalization and filtering of text before tokenization; none by default.
@@ -57,7 +57,7 @@ def prepare(
     if normalization != "nmt_nfkc":
         settings["normalization"] = normalization
     if tokenizer is not None:
-        settings = {"tokenizer": Tokenizer(tokenizer).sha256}
+        settings = {"tokenizer": open_tokenizer(tokenizer).sha256}
     settings |= cleaning.settings()
     shard_bytes = round(shard_megabytes * 1e6)
     source = find_source(text_dir, shard_bytes)

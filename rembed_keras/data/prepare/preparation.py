@@ -21,7 +21,8 @@ from rembed_keras.data.prepare.cleaning import VERDICTS, Cleaning
 from rembed_keras.data.prepare.jobs import WorkerLostError, Workers
 from rembed_keras.data.prepare.sources import Source
 from rembed_keras.data.text import sha256
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer, train_tokenizer
+from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from rembed_keras.errors import UserError
 
 FORMAT = 2
@@ -35,7 +36,7 @@ class Plan:
     Attributes:
         source: the text.
         settings: of the tokenizer and the cleaning, as the manifest has them.
-        tokenizer: a SentencePiece model to use; None to train one by the settings.
+        tokenizer: the file of a tokenizer to use; None to train one by the settings.
         cleaning: normalization and filtering before tokenization.
         shard_bytes: bytes of text per shard.
     """
@@ -122,7 +123,8 @@ class _Making:
         self.plan, self.workers = plan, workers
         self.parts = plan.source.parts
         self.notes, self.corpus = place / "notes", place / "corpus"
-        self.model = self.corpus / "tokenizer.model"
+        self.given = None if plan.tokenizer is None else open_tokenizer(plan.tokenizer)
+        self.model = self.corpus / (self.given.file_name if self.given else FILE_NAMES[0])
 
     def write(self, made_of) -> None:
         """Makes everything up to the manifest."""
@@ -134,7 +136,7 @@ class _Making:
         made = sorted(self.corpus.iterdir())
         checked = self.workers.run("checksums", sha256, [(1, (path,)) for path in made])
         manifest = made_of | {
-            "dtype": shards.token_type(Tokenizer(self.model)).str,
+            "dtype": shards.token_type(open_tokenizer(self.model)).str,
             "block": shards.BLOCK,
             "languages": languages,
             "files": {path.name: checksum for path, checksum in zip(made, checked, strict=True)},
@@ -183,8 +185,8 @@ class _Making:
         if self.model.exists():
             return
         writing = self.notes / "tokenizer.writing"
-        if self.plan.tokenizer is not None:
-            shutil.copyfile(self.plan.tokenizer, writing)
+        if self.given is not None:
+            writing = self.given.copy_to(self.notes)
         else:
             known = ("vocabulary_size", "byte_fallback", "normalization")
             settings = {name: self.plan.settings[name] for name in known if name in self.plan.settings}
@@ -219,7 +221,7 @@ class _Making:
     def _languages(self, counts) -> dict[str, dict]:
         """The manifest's entry of each language; also writes the counts of pieces."""
         names = sorted({language for count in counts for language in count})
-        size = Tokenizer(self.model).vocabulary_size
+        size = open_tokenizer(self.model).vocabulary_size
         pieces = {name: np.zeros(size, np.int64) for name in names}
         found: dict[str, dict] = {name: _nothing() for name in names}
         for part in self.parts:

@@ -19,7 +19,8 @@ import numpy as np
 from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.sources import Part
 from rembed_keras.data.prepare.survey import kept, num_shards, write_atomically
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 
 BLOCK = 4096  # tokens a record
 CHUNK = 2000  # paragraphs that are tokenized together
@@ -63,7 +64,7 @@ def shard_names(part: Part, notes: Path) -> list[str]:
 @lru_cache(1)
 def _load(path, *_):
     """A tokenizer, cached for the next part as long as its file is the same."""
-    return Tokenizer(path)
+    return open_tokenizer(path)
 
 
 def read_note(notes: Path, name: str) -> dict[str, dict[str, Any]] | None:
@@ -77,7 +78,7 @@ def write_shard(
     texts: Iterable[tuple[bool, str, str]],
     notes: Path,
     folder: Path,
-    vocabulary: Tokenizer,
+    vocabulary: AnyTokenizer,
     threads: int = 1,
 ) -> dict[str, dict[str, Any]]:
     """Writes a shard, the counts of its pieces, and its note.
@@ -133,7 +134,7 @@ def _write_blocks(path, streams):
         raise OSError(str(error).splitlines()[0]) from None
 
 
-def token_type(vocabulary: Tokenizer) -> np.dtype:
+def token_type(vocabulary: AnyTokenizer) -> np.dtype:
     """How a token is stored."""
     return np.dtype("<u2" if vocabulary.vocabulary_size <= 2**16 else "<u4")
 

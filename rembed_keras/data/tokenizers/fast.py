@@ -90,12 +90,47 @@ class FastTokenizer:
         return np.array([self._starts_word(piece) for piece in self._pieces])
 
     def _starts_word(self, piece):
-        if self._parts["model"]["type"] == "WordPiece":
-            within = self._parts["model"]["continuing_subword_prefix"]
-            return not piece.startswith(within) or begins_word(piece.removeprefix(within))
-        if "ByteLevel" in json.dumps(self._parts["pre_tokenizer"]):  # pieces are bytes, in other characters
+        if self._within:
+            return not piece.startswith(self._within) or begins_word(piece.removeprefix(self._within))
+        if self._has_bytes:
             piece = tokenizers.decoders.ByteLevel().decode([piece])
         return begins_word(piece.replace(" ", SPACE))
+
+    @cached_property
+    def _within(self):
+        """What pieces within words begin with; None if the model is no WordPiece."""
+        model = self._parts["model"]
+        return model["continuing_subword_prefix"] if model["type"] == "WordPiece" else None
+
+    @cached_property
+    def _has_bytes(self):
+        """Whether pieces are bytes, in other characters."""
+        return "ByteLevel" in json.dumps(self._parts["pre_tokenizer"])
+
+    @cached_property
+    def num_bytes(self) -> np.ndarray:
+        """UTF-8 bytes of normalized text that a piece stands for, a space before a word among them, int64 [V].
+
+        0 for special pieces and for [UNK]. A WordPiece vocabulary says nothing of spaces: there is taken to be one
+        before each word, and none before punctuation.
+        """
+        sizes = np.array([self._num_bytes(piece) for piece in self._pieces], np.int64)
+        return np.where(self.is_special | (np.arange(len(sizes)) == self.unk_id), 0, sizes)
+
+    def _num_bytes(self, piece):
+        if self._has_bytes:
+            return len(piece)
+        if self._within:
+            begins = not piece.startswith(self._within) and piece[:1].isalnum()
+            return begins + len(piece.removeprefix(self._within).encode())
+        return len(piece.replace(SPACE, " ").encode())
+
+    def is_word(self, token_id: int) -> bool:
+        """Whether a piece can be a word by itself: it begins one, and has three letters or more."""
+        piece = self._pieces[token_id]
+        letters = self._model.decode([token_id]).strip()
+        begins = not piece.startswith(self._within) if self._within else self.starts_word[token_id]
+        return bool(begins) and not self.is_special[token_id] and len(letters) >= 3 and letters.isalpha()
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without special pieces."""
@@ -123,6 +158,11 @@ class FastTokenizer:
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Ids of many texts, without special pieces."""
         return [found.ids for found in self._model.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def encode_documents(self, texts: list[str], threads: int = 1) -> np.ndarray:
+        """`[CLS] ... [SEP]` of each text, one after another, int32 [T]; the library chooses its own threads."""
+        found = self.encode_batch(texts)
+        return np.array([i for ids in found for i in (self.cls_id, *ids, self.sep_id)], np.int32)
 
     def encode_stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yields the ids of each text, without special pieces, with few texts in memory at a time."""

@@ -6,6 +6,7 @@ from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 
 FAST = (".json", ".txt")
+FILE_NAMES = ("tokenizer.model", "tokenizer.json")  # of copies, in corpora, presets and runs
 
 
 def open_tokenizer(path: str | Path) -> AnyTokenizer:
@@ -19,8 +20,8 @@ def open_tokenizer(path: str | Path) -> AnyTokenizer:
     """
     path = Path(path)
     if path.is_dir():
-        there = [path / name for name in ("tokenizer.model", "tokenizer.json") if (path / name).exists()]
-        path = [*there, path / "tokenizer.model"][0]
+        there = [path / name for name in FILE_NAMES if (path / name).exists()]
+        path = [*there, path / FILE_NAMES[0]][0]
     if path.suffix not in FAST:
         return Tokenizer(path)
     from rembed_keras.data.tokenizers.fast import FastTokenizer

@@ -41,6 +41,15 @@ class AnyTokenizer(Protocol):
         """Whether a piece begins a word, bool [V]."""
         ...
 
+    @property
+    def num_bytes(self) -> np.ndarray:
+        """UTF-8 bytes of normalized text that a piece stands for, int64 [V]."""
+        ...
+
+    def is_word(self, token_id: int) -> bool:
+        """Whether a piece can be a word by itself."""
+        ...
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without special pieces."""
         ...
@@ -51,6 +60,10 @@ class AnyTokenizer(Protocol):
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Ids of many texts, without special pieces."""
+        ...
+
+    def encode_documents(self, texts: list[str], threads: int = 1) -> np.ndarray:
+        """`[CLS] ... [SEP]` of each text, one after another, int32 [T]."""
         ...
 
     def encode_stream(self, texts: Iterable[str]) -> Iterator[list[int]]:

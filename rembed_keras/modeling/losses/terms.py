@@ -70,8 +70,9 @@ class HasTerms:
 
     @property
     def teacher_variables(self) -> list:
-        """The weights of all terms' teachers."""
-        teachers = (teacher for term in self.terms for teacher in getattr(term, "teachers", ()))
+        """The weights of all teachers, of terms and of the model's own."""
+        asking = (*self.terms, self)
+        teachers = (teacher for each in asking for teacher in getattr(each, "teachers", ()))
         return [*{id(weight): weight for teacher in teachers for weight in teacher.weights}.values()]
 
     @property

@@ -5,7 +5,7 @@ sees it, and padding counts nothing. Both the sum and the count are global, so a
 device or many work on it, and whether it is taken whole or in micro-batches.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -40,8 +40,8 @@ class PretrainingModel(EncoderTask):
       saved or its heads are dropped; none by default.
 
     `drop_heads`, micro-batches, replicas, losses that layers add, metrics that a user compiles, presets and checkpoints
-    then work. Losses that layers add, such as activity regularizers, are taken to be means over rows; where a layer may
-    add one, logs have their mean per step as `layer_losses`, which is part of `loss`.
+    then work. An objective names the `teachers` that it asks, and may refuse them in `check_teachers()`. Losses that
+    layers add are taken to be means over rows; where one may be, logs have their mean a step as `layer_losses`.
 
     Args:
         encoder: an `Encoder`; what is kept.
@@ -54,6 +54,7 @@ class PretrainingModel(EncoderTask):
 
     ledger_entries: Callable[[Config, int, float], list[Entry]]
     takes_metrics = True  # that a user compiles, of logits
+    heads_of: Sequence[str] = ()  # registered names of other objectives whose heads it can start from
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class PretrainingModel(EncoderTask):
     @property
     def droppable_variables(self) -> list:
         """The weights that are dropped after pre-training."""
-        kept = {id(weight) for weight in self.encoder.weights}
+        kept = {*map(id, self.encoder.weights)}
         return [weight for weight in self.weights if id(weight) not in kept]
 
     @property
@@ -111,6 +112,13 @@ class PretrainingModel(EncoderTask):
 
     def fold(self) -> None:
         """Computes the `folded_variables` from what training moved."""
+
+    @property
+    def teachers(self) -> Sequence[Any]:
+        return ()  # see `adaptation.teachers`
+
+    def check_teachers(self) -> None:
+        """Raises a UserError for open teachers that the model cannot learn from; asked once, before training."""
 
     def nats_of(self, logs: Mapping[str, float]) -> float | None:
         """The nats per masked token that logs have; None for an objective that predicts no masked tokens."""
@@ -224,8 +232,7 @@ class PretrainingModel(EncoderTask):
 
     def _with_shares(self, x, y, sample_weight):
         """The inputs of a step; of a batch that is in none, such as one that Keras builds metrics with, completed."""
-        is_complete = "loss_scales" in x
-        return x if is_complete else self._completed((x, y, sample_weight), self.step_numbers(training=False))[0]
+        return x if "loss_scales" in x else self._completed((x, y, sample_weight), self.step_numbers(training=False))[0]
 
     def shares_of(self, x, y, sample_weight) -> dict:
         """Inputs that the loss needs of a whole batch before it is cut into micro-batches, each [B, ...].

@@ -34,8 +34,8 @@ class Sum(PretrainingModel):
         name: the model's name.
 
     Inputs and targets as `MaskedLM`'s; outputs a dict of the objectives' outputs, by their names. Logs have `loss`, the
-    weighted sum; `accuracy`, the first objective's; and of each objective `<name>/weight` and its own logs, as
-    `<name>/loss`.
+    weighted sum; `accuracy`, that of the first objective which has one; and of each objective `<name>/weight` and its
+    own logs, as `<name>/loss`.
 
     Raises:
         UserError: for no objectives, two of one name, weights that are not one for each, or an objective that cannot
@@ -78,6 +78,15 @@ class Sum(PretrainingModel):
         super().__init__(encoder, inputs, outputs, arguments, name, micro_batches)
         self.reads_rows = any(each.reads_rows for each in self.objectives)
         self.weight_means = [keras.metrics.Mean(name=f"{each.name}/weight") for each in self.objectives]
+
+    @property
+    def teachers(self):
+        """Those of all objectives."""
+        return [teacher for each in self.objectives for teacher in each.teachers]
+
+    def check_teachers(self) -> None:
+        for each in self.objectives:
+            each.check_teachers()
 
     @property
     def metrics(self):
@@ -131,8 +140,8 @@ class Sum(PretrainingModel):
 
     def get_metrics_result(self):
         own = {f"{each.name}/{key}": log for each in self.objectives for key, log in each.get_metrics_result().items()}
-        first = own[f"{self.objectives[0].name}/accuracy"]
-        return super().get_metrics_result() | own | {"accuracy": first}
+        hits = [own[key] for each in self.objectives if (key := f"{each.name}/accuracy") in own]
+        return super().get_metrics_result() | own | ({"accuracy": hits[0]} if hits else {})
 
     def loss_result(self):
         return sum(

@@ -30,6 +30,7 @@ class EncoderStart:
         self._make = encoder
         self._is_announced = False
         given = initial_weights(pretrained)
+        self._dtype = given.dtype
         self._run, self._changes, self._checkpoint = folder, given.changes, given.checkpoint
         self._is_own = given.place is None
         self._is_run = self._is_own and given.task is None
@@ -69,7 +70,7 @@ class EncoderStart:
 
     def fresh(self):
         """A new encoder with initial weights, of the shape that pre-training keeps."""
-        return self._make() if self._make is not None else self._held.fresh()
+        return self._make() if self._make is not None else self._held.fresh(self._dtype)
 
     @cached_property
     def record(self) -> dict:

@@ -11,6 +11,7 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.layers.adapters import added_variables, merge, sublayers
 from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.modeling.saving.filling import Rows, blank
+from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.training.initial.weights import Changes, check_same, mix_values
 from rembed_keras.training.loop import checkpoints
 
@@ -61,9 +62,10 @@ class Held:
             cut, rows = _mixed(cut, rows)
         return Held(cut, rows, self.source, said, self.head, self.objective)
 
-    def fresh(self) -> Encoder:
-        """An encoder of this structure, newly initialized."""
-        return type(self.encoder).from_config(self.encoder.get_config())
+    def fresh(self, dtype: Dtype | None = None) -> Encoder:
+        """An encoder of this structure, newly initialized, of a dtype; of its own by default."""
+        config = self.encoder.get_config()
+        return type(self.encoder).from_config(config if dtype is None else config | {"dtype": dtype})
 
     def give(self, encoder: Encoder) -> None:
         """Gives another encoder the values.
@@ -89,15 +91,20 @@ class Held:
     def give_head(self, model: keras.Model) -> bool:
         """Gives a pre-training model the head, if it is of the same class and its weights have these names and shapes.
 
+        A model that can start from the heads of another class gets one whose weights are among its own.
+
         Returns:
             Whether it did.
         """
         wanted = {variable.path: tuple(variable.shape) for variable in model.droppable_variables}
         there = {path: tuple(self.head[path].shape) for path in self.head}
-        if not there or there != wanted or keras.saving.get_registered_name(type(model)) != self.objective:
+        is_same = keras.saving.get_registered_name(type(model)) == self.objective and there == wanted
+        is_part = self.objective in model.heads_of and there.items() <= wanted.items()
+        if not there or not (is_same or is_part):
             return False
-        rows = [(path, self.head[path]) for path in wanted]
-        checkpoints.assign_in_order(model.droppable_variables, rows, self.source)
+        variables = [variable for variable in model.droppable_variables if variable.path in there]
+        rows = [(variable.path, self.head[variable.path]) for variable in variables]
+        checkpoints.assign_in_order(variables, rows, self.source)
         return True
 
     def said(self, name: str) -> str:

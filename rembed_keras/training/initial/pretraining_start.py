@@ -12,10 +12,13 @@ import keras
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
 from rembed_keras.training.loop import checkpoints, restoring, starting
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
+
+NOTHING = "training.pretrain has no encoder, and no initial weights to take one from: bind encoder, or set INITIAL"
 
 
 class PretrainingStart:
@@ -36,23 +39,25 @@ class PretrainingStart:
 
     def __init__(self, workdir: Workdir, initial: str | InitialWeights | None, tokenizer: AnyTokenizer):
         self._workdir, self._held = workdir, None
-        if initial is None or checkpoints.latest(workdir.checkpoints) is not None:
+        self._resumed = checkpoints.latest(workdir.checkpoints)
+        if initial is None or self._resumed is not None:
             return
         self._given, self._place = initial_weights(initial), place_of(initial)
         self._place.check_tokenizer(tokenizer)
         self._held = restoring.held_in(self._place.path, with_head=True).changed(self._given.changes)
 
-    def make(self, encoder: Callable, model: Callable) -> keras.Model:
+    def make(self, encoder: Callable | None, model: Callable) -> keras.Model:
         """The pre-training model, with the weights that it starts from.
 
         Args:
-            encoder: makes the `Encoder`.
+            encoder: makes the `Encoder`; None for one as that of the initial weights.
             model: makes the pre-training model of an encoder.
 
         Raises:
-            UserError: naming what of the encoder has another structure than the one that the weights are of.
+            UserError: naming what of the encoder has another structure than the one that the weights are of; or if
+                there is neither an encoder nor weights.
         """
-        made = encoder()
+        made = self._same() if encoder is None else encoder()
         if self._held is None:
             return model(made)
         self._held.give(made)
@@ -66,6 +71,14 @@ class PretrainingStart:
             write_atomically(self._workdir.path / places.RECORD, json.dumps(record, indent=1))
             print(f"pretrain: {self._held.said(self._place.name)}; {head}", flush=True)
         return learner
+
+    def _same(self) -> Encoder:
+        """An encoder as that of the initial weights, or of the checkpoint that the run goes on from."""
+        if self._held is not None:
+            return self._held.fresh(self._given.dtype)
+        if self._resumed is None:
+            raise UserError(NOTHING)
+        return restoring.encoder_in(self._resumed)
 
 
 def place_of(initial: str | InitialWeights) -> places.Place:

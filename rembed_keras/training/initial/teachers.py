@@ -32,18 +32,33 @@ def with_teachers(
     """
     for term in terms:
         if not isinstance(term, type) and counts(term):
-            for teacher in getattr(term, "teachers", ()):
-                if not teacher.is_open:
-                    with placement.scope():
-                        _open(teacher, tokenizer)
-                _check(teacher, tokenizer, sequence_length, is_packed)
+            open_teachers(getattr(term, "teachers", ()), tokenizer, sequence_length, placement, is_packed)
     return terms
+
+
+def open_teachers(
+    teachers: Sequence[Teacher],
+    tokenizer: AnyTokenizer,
+    sequence_length: int,
+    placement: Placement,
+    is_packed: bool = False,
+) -> None:
+    """Opens teachers that are not open yet; arguments and errors as of `with_teachers`."""
+    for teacher in teachers:
+        if not teacher.is_open:
+            with placement.scope():
+                _open(teacher, tokenizer)
+        _check(teacher, tokenizer, sequence_length, is_packed)
 
 
 def _open(teacher: Teacher, tokenizer: AnyTokenizer) -> None:
     place = places.find(Path(str(teacher.place)))
     if place.has_tokenizer:
         place.check_tokenizer(tokenizer, "a teacher reads what the student reads, so prepare it with the teacher's")
+    whole = restoring.masked_lm_in(place.path) if teacher.needs_head else None
+    if whole is not None:
+        teacher.take(whole.encoder, whole.head)
+        return
     held = restoring.held_in(place.path)
     encoder = held.fresh()
     held.give(encoder)

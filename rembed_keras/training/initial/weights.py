@@ -23,7 +23,7 @@ from rembed_keras.modeling.blocks.stack import (
 )
 from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.cost import Config
-from rembed_keras.modeling.sizes import KEEP, Keep
+from rembed_keras.modeling.sizes import KEEP, Dtype, Keep
 
 WhichCheckpoint: TypeAlias = Literal["newest", "best"]
 
@@ -118,6 +118,7 @@ class InitialWeights:
         scalar_mix: whether a scalar mix of all layers is put on the encoder, see `layers.scalar_mix`; the last layer
             begins with all but a millionth of its weight.
         checkpoint: of a run, the "newest" or the "best", which `keep_best` of `pretrain` has kept.
+        dtype: of an encoder that is made as the one there is, where a stage has no other; its own by default.
 
     Raises:
         UserError: for a number of layers that is none, an unknown word, or the best checkpoint of a fine-tuned task.
@@ -136,6 +137,7 @@ class InitialWeights:
         keep: Keep = "bottom",
         scalar_mix: bool = False,
         checkpoint: WhichCheckpoint = "newest",
+        dtype: Dtype | None = None,
     ):
         if num_layers is not None:
             check_counts({"num_layers of InitialWeights": num_layers})
@@ -148,7 +150,7 @@ class InitialWeights:
             raise UserError(
                 f"checkpoint of InitialWeights is 'best', which a fine-tuned task has not: task is {task!r}"
             )
-        self.place, self.task, self.checkpoint = place, task, checkpoint
+        self.place, self.task, self.checkpoint, self.dtype = place, task, checkpoint, dtype
         self.changes = Changes(num_layers, keep, scalar_mix)
 
     @property

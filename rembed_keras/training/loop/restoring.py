@@ -12,7 +12,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model
-from rembed_keras.modeling import Encoder
+from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.objectives import PretrainingModel
 from rembed_keras.modeling.saving.configuration import class_named, made
@@ -138,6 +138,13 @@ def _held_of_run(found, with_head=False):
     return held
 
 
+def encoder_in(found: checkpoints.Checkpoint) -> Encoder:
+    """The encoder that a checkpoint's model pre-trains, with all of its layers, newly initialized."""
+    model = found.state.get("model")
+    config = model.get("config") if isinstance(model, dict) else None
+    return _made(found, config.get("encoder") if isinstance(config, dict) else None, Encoder)
+
+
 def kept_encoder(found: checkpoints.Checkpoint):
     """The encoder that a checkpoint's model keeps, rebuilt with initial weights."""
     model = found.state.get("model")
@@ -145,6 +152,17 @@ def kept_encoder(found: checkpoints.Checkpoint):
     config = config if isinstance(config, dict) else {}
     whole = _made(found, config.get("encoder"), Encoder)
     return whole.with_layers(config.get("kept_layers") or whole.num_layers, config.get("keep", "bottom"))
+
+
+def masked_lm_in(path: Path) -> MaskedLM | None:
+    """The masked LM of a folder, with its weights; None if another model is there.
+
+    Args:
+        path: as in `held_in`.
+    """
+    is_checkpoint = (path / "state.json").exists()
+    model = restore(checkpoints.opened(path)) if is_checkpoint else read_model(str(path))[0]
+    return model if isinstance(model, MaskedLM) else None
 
 
 def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:

@@ -7,7 +7,8 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
 from rembed_keras.data.prepare.corpora import show
-from rembed_keras.data.tokenizers.sentence_piece import Normalization, Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Normalization
 from rembed_keras.errors import Count, Rate, Share
 from rembed_keras.training.initial.pretraining_start import place_of
 from rembed_keras.training.initial.weights import InitialWeights
@@ -37,7 +38,7 @@ def prepare(
         text_dir: folder of `<language>.txt` or `.txt.gz`, UTF-8, one paragraph a line; or another source of text, see
             `data.sources.find_source`.
         vocabulary_size: V of the tokenizer that is trained.
-        tokenizer: a SentencePiece model to use instead of training one.
+        tokenizer: a SentencePiece model, `tokenizer.json` or `vocab.txt` to use instead of training one.
         initial: what pre-training starts from, as in `pretrain`: its tokenizer is taken if `tokenizer` names none.
         byte_fallback: whether a trained tokenizer spells rare characters as bytes, instead of [UNK].
         normalization: what a trained tokenizer does to text first; see `data.tokenizer.train_tokenizer`.
@@ -81,5 +82,5 @@ def _tokenizer(workdir, given, initial):
     place = place_of(initial)
     if given is None:
         return place.tokenizer.path
-    place.check_tokenizer(Tokenizer(given))
+    place.check_tokenizer(open_tokenizer(given))
     return given

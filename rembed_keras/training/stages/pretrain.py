@@ -14,7 +14,7 @@ from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
-from rembed_keras.training.initial.teachers import with_teachers
+from rembed_keras.training.initial.teachers import open_teachers, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
@@ -25,7 +25,7 @@ from rembed_keras.training.optimizers.training_optimizer import wrapped
 @together
 def pretrain(
     workdir: Workdir,
-    encoder: Callable,
+    encoder: Callable | None,
     model: Callable,
     optimizer: Callable,
     mixture: Callable,
@@ -52,7 +52,7 @@ def pretrain(
 
     Args:
         workdir: the run's folder; checkpoints and the log go there.
-        encoder: makes the `Encoder`.
+        encoder: makes the `Encoder`; None for one as that of `initial`.
         model: makes the pre-training model of an encoder, for example `MaskedLM`.
         optimizer: makes the optimizer, any of Keras's; `TrainingOptimizer` is put around it.
         mixture: makes the `Mixture` of a `Corpus`.
@@ -94,6 +94,9 @@ def pretrain(
     keras.utils.set_random_seed(seed)
     with placement.scope():
         learner = start.make(encoder, model)
+        reading = batches.corpus.tokenizer, batches.sequence_length, placement
+        open_teachers(learner.teachers, *reading, is_packed=True)
+        learner.check_teachers()
         learner.use_terms(terms)
         learner.track_groups(batches.languages)
         trained_by = wrapped(learner, optimizer(), clip_norm, skip_nonfinite)

@@ -1,0 +1,267 @@
+"""What of an encoder is left by narrower tables, and what healing brings back: `python -m benchmarks.healing SOURCE`.
+
+SOURCE, a Hugging Face folder or a preset, is reallocated to each width, by `rembed reallocate` and by a plain SVD of
+its table, and healed by each recipe of recipes/reallocate for some minutes; beside them a model of the same shape is
+trained from scratch. Each is held against SOURCE: the mean cosine of mean-pooled sentence vectors, on paragraphs of the
+help that nothing was trained on and on the Universal Declaration, and a linear probe of topics. Text is the embedded
+English help. What is in FOLDER already is not done again. Writes FOLDER/healing.json, healing.md and healing.png.
+
+Minutes become steps by the time of a step on this machine, which is measured once: so a run is repeatable, and a busy
+machine gives no less training. `--steps 20` says the steps instead.
+"""
+
+import argparse
+import gzip
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+
+WIDTHS = (192, 128, 96, 64, 32)
+MINUTES = (2.0, 5.0, 15.0)
+EVERY = 19  # of the paragraphs one is held out
+LENGTH = 128  # tokens that are read of a paragraph
+TOGETHER = 50  # paragraphs
+RATES = {"heal_mlm": 3e-4, "heal_distill": 1e-3}
+TIMED = 4  # steps
+
+
+def paragraphs(path: Path) -> list[str]:
+    """The paragraphs of a file of the sample."""
+    return [line for line in gzip.decompress(path.read_bytes()).decode().splitlines() if line.strip()]
+
+
+def labelled(path: Path, count: int) -> list[tuple[str, str]]:
+    """Texts and labels of the first examples of a file of the sample's task."""
+    rows = [line.split("\t") for line in paragraphs(path)]
+    text, label = rows[0].index("text"), rows[0].index("label")
+    return [(row[text], row[label]) for row in rows[1 : count + 1]]
+
+
+class Yardstick:
+    """What an encoder is measured by, against the one that it was made of.
+
+    Args:
+        source: the folder of that.
+        texts: sentences by name.
+        examples: of the topics, to fit the probe on; a third of them chooses its strength, and as many test it.
+    """
+
+    def __init__(self, source: Path, texts: dict[str, list[str]], examples: int):
+        from rembed_keras.data import sample
+
+        self.texts = texts
+        folder = sample.topics_folder()
+        self.topics = [
+            labelled(folder / f"{split}.en.tsv.gz", count)
+            for split, count in zip(("train", "dev", "test"), (examples, examples // 3, examples // 3), strict=True)
+        ]
+        self.labels = sorted({label for rows in self.topics for _, label in rows})
+        self.wanted = {name: self.vectors(source, lines) for name, lines in texts.items()}
+
+    def vectors(self, folder: Path, lines: list[str]) -> np.ndarray:
+        """Means of the last layer's tokens, [CLS] and [SEP] among them, of length 1, [N, D]."""
+        import keras
+
+        from rembed_keras.training.initial.places import find
+        from rembed_keras.training.loop.restoring import held_in
+
+        place = find(folder)
+        held = held_in(place.path)
+        encoder = held.fresh()
+        held.give(encoder)
+        rows = [place.tokenizer.encode(line)[: LENGTH - 2] for line in lines]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        found = np.zeros((len(rows), encoder.arguments["hidden_dim"]))
+        for start in range(0, len(rows), TOGETHER):
+            part = order[start : start + TOGETHER]
+            ids = np.full((len(part), len(rows[part[-1]]) + 2), place.tokenizer.pad_id, "int32")
+            for i, row in enumerate(part):
+                ids[i, : len(rows[row]) + 2] = [place.tokenizer.cls_id, *rows[row], place.tokenizer.sep_id]
+            mask = (np.arange(ids.shape[1]) < np.array([len(rows[row]) + 2 for row in part])[:, None]).astype("int32")
+            states = encoder({"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": mask})["sequence_output"]
+            states = keras.ops.convert_to_numpy(states) * mask[:, :, None]
+            found[part] = states.sum(axis=1) / mask.sum(axis=1, keepdims=True)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    def measure(self, folder: Path) -> dict[str, float]:
+        """The cosines by text, and the probe's accuracy."""
+        from rembed_keras.analysis.layers.probing import fit_probe
+
+        found = {
+            name: float(np.mean(np.sum(self.vectors(folder, lines) * self.wanted[name], axis=1)))
+            for name, lines in self.texts.items()
+        }
+        features = [self.vectors(folder, [text for text, _ in rows]) for rows in self.topics]
+        labels = [np.array([self.labels.index(label) for _, label in rows]) for rows in self.topics]
+        probe = fit_probe(features[0], labels[0], (features[1], labels[1]), inverse_strengths=(0.01, 0.1, 1.0))
+        return found | {"topics": probe.accuracy(features[2], labels[2])}
+
+
+def starts(source: Path, folder: Path, text: Path, width: int) -> dict[str, Path]:
+    """Folders of the models of one width that nothing was trained of: reallocated, by plain SVD, and random."""
+    import keras
+
+    from rembed_keras import interop
+    from rembed_keras.interop.reallocation.embeddings import tables_of
+    from rembed_keras.modeling import Encoder, MaskedLM
+
+    paths = {name: folder / f"{name}-{width}" for name in ("reallocated", "svd", "scratch")}
+    model, tokenizer = interop.read_model(str(source))
+    hidden = model.get_config().get("hidden_dim") or model.encoder.arguments["hidden_dim"]
+    if not paths["reallocated"].exists():
+        plan = interop.Plan(width, output_embedding_dim=hidden, text=str(text))
+        interop.reallocate(model, str(paths["reallocated"]), plan, tokenizer)
+    made, _ = interop.read_model(str(paths["reallocated"]))
+    if not paths["scratch"].exists():
+        keras.utils.set_random_seed(0)
+        random = MaskedLM(Encoder.from_config(made.encoder.get_config()), hidden)
+        interop.write(random, str(paths["scratch"]), "preset", tokenizer)
+    if not paths["svd"].exists():
+        wide = model if isinstance(model, Encoder) else model.encoder
+        tables = tables_of(wide)
+        right = np.linalg.svd(np.asarray(tables.token), full_matrices=False)[2][:width]  # [E, D]
+        parts, norm = made.encoder.parts, wide.parts.embeddings.norm
+        for name in ("token", "position", "segment"):
+            rows = keras.ops.convert_to_numpy(getattr(wide.parts.embeddings, name).embeddings)
+            getattr(parts.embeddings, name).embeddings.assign(rows @ right.T)
+        for weight, value in zip(parts.embeddings.norm.weights, (np.ones(width), np.zeros(width)), strict=True):
+            weight.assign(value)
+        gamma, beta = (keras.ops.convert_to_numpy(weight) for weight in norm.weights)
+        parts.projection.kernel.assign(right * gamma)
+        parts.projection.bias.assign(beta)
+        interop.write(made, str(paths["svd"]), "preset", tokenizer)
+    return paths
+
+
+def heal(given: argparse.Namespace, recipe: str, initial: Path, workdir: Path, steps: int, seed: int) -> None:
+    """Runs a recipe of recipes/reallocate from a folder."""
+    from rembed_keras import config
+    from rembed_keras.training.initial.places import arguments_of
+
+    batch, length = given.rows.split("x")
+    knobs = {"INITIAL": initial, "TEXT_DIR": given.out / "text", "WORKDIR": workdir, "STEPS": steps, "SEED": seed}
+    knobs |= {"BATCH_SIZE": batch, "SEQUENCE_LENGTH": length, "LEARNING_RATE": RATES[recipe]}
+    knobs |= {"WARMUP_STEPS": max(1, steps // 10), "CHECKPOINT_EVERY": steps, "LOG_EVERY": max(1, steps // 10)}
+    if recipe == "heal_mlm":
+        knobs["OUTPUT_EMBEDDING_DIM"] = arguments_of(initial)[0]["hidden_dim"]
+    else:
+        knobs["TEACHER"] = given.source
+    bound = [*(f"{key}={value}" for key, value in knobs.items()), *given.bindings]
+    config.run(config.load(f"recipes/reallocate/{recipe}.gin", bound))
+
+
+def table(rows: list[dict], texts: list[str]) -> str:
+    """The results in Markdown, means over seeds."""
+    lines = [f"| E_in | start | healed by | steps | parameters | {' | '.join(texts)} | topics |"]
+    lines.append("|--:|---|---|--:|--:|" + "--:|" * (len(texts) + 1))
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault((row["width"], row["start"], row["recipe"], row["steps"], row["kept"]), []).append(row)
+    for (width, start, recipe, steps, kept), own in groups.items():
+        cells = [f"{np.mean([row[name] for row in own]):.3f}" for name in (*texts, "topics")]
+        lines.append(f"| {width} | {start} | {recipe or '-'} | {steps} | {kept / 1e6:.1f}M | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(rows: list[dict], whole: int, texts: list[str], path: Path) -> None:
+    """Similarity to the source against the share of its parameters that are kept; a line for each way to get there."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(texts), figsize=(5 * len(texts), 4), sharey=True, layout="constrained")
+    for axis, text in zip(np.atleast_1d(axes), texts, strict=True):
+        for key in dict.fromkeys(
+            (row["start"], row["recipe"], row["steps"]) for row in rows if row["start"] != "source"
+        ):
+            own = [row for row in rows if (row["start"], row["recipe"], row["steps"]) == key]
+            points = {row["kept"]: [each[text] for each in own if each["kept"] == row["kept"]] for row in own}
+            label = f"{key[0]}, {key[1]} of {key[2]} steps" if key[1] else key[0]
+            axis.plot([kept / whole for kept in points], [np.mean(each) for each in points.values()], "o-", label=label)
+        axis.set(title=text, xlabel="share of the parameters")
+    np.atleast_1d(axes)[0].set_ylabel("cosine with the source's vectors")
+    np.atleast_1d(axes)[0].legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/healing"))
+    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
+    parser.add_argument("--minutes", type=float, nargs="+", default=MINUTES)
+    parser.add_argument("--steps", type=int, nargs="+", help="instead of minutes")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", default="32x128", help="BATCH_SIZE x SEQUENCE_LENGTH")
+    parser.add_argument("--recipes", nargs="+", default=[*RATES], choices=RATES, help="what heals")
+    parser.add_argument("--starts", nargs="+", default=["reallocated", "scratch"], help="what is trained")
+    parser.add_argument("--sentences", type=int, default=200, help="of each text that is compared")
+    parser.add_argument("--examples", type=int, default=1500, help="of the topics, to fit the probe on")
+    parser.add_argument("--bindings", nargs="+", default=[], help="more of the recipes, as DTYPE=mixed_bfloat16")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Does what the command line asks for and is not done yet."""
+    given = arguments()
+    from rembed_keras.config.backend import import_framework
+
+    import_framework()
+    from rembed_keras.analysis.cost.ledger import ledger
+    from rembed_keras.data import sample
+    from rembed_keras.training.initial.places import arguments_of
+
+    text = given.out / "text"
+    text.mkdir(parents=True, exist_ok=True)
+    lines = paragraphs(sample.text_folder() / "en.txt.gz")
+    (text / "en.txt").write_text("\n".join(line for i, line in enumerate(lines) if i % EVERY), encoding="utf-8")
+    declaration = paragraphs(sample.declarations_folder() / "en.txt.gz")
+    texts = {"help": lines[::EVERY][: given.sentences], "declaration": declaration[: given.sentences]}
+    yardstick = Yardstick(given.source, texts, given.examples)
+    results = given.out / "healing.json"
+    rows = json.loads(results.read_text()) if results.exists() else []
+
+    def add(folder: Path, **about) -> None:
+        if any(about.items() <= row.items() for row in rows):
+            return
+        kept = ledger(arguments_of(folder)[0]).kept
+        rows.append(about | {"kept": kept} | yardstick.measure(folder))
+        results.write_text(json.dumps(rows, indent=1) + "\n")
+        (given.out / "healing.md").write_text(table(rows, [*texts]))
+        print(json.dumps(rows[-1]), flush=True)
+
+    whole = arguments_of(given.source)[0]
+    add(given.source, width=whole["input_embedding_dim"], start="source", recipe=None, steps=0, seed=0)
+    for width in given.widths:
+        places = starts(given.source, given.out, text, width)
+        for start, place in places.items():
+            add(place, width=width, start=start, recipe=None, steps=0, seed=0)
+        for recipe in given.recipes:
+            for steps in given.steps or [_steps(given, recipe, places, minutes) for minutes in given.minutes]:
+                for start in given.starts:
+                    for seed in range(given.seeds):
+                        workdir = given.out / f"{recipe}-{start}-{width}-{steps}-{seed}"
+                        heal(given, recipe, places[start], workdir, steps, seed)
+                        add(workdir, width=width, start=start, recipe=recipe, steps=steps, seed=seed)
+    plot(rows, ledger(whole).kept, [*texts], given.out / "healing.png")
+
+
+def _steps(given, recipe, places, minutes):
+    """How many steps take so many minutes, by a short run that is timed once."""
+    path = given.out / f"seconds-{recipe}.json"
+    if not path.exists():
+        workdir = given.out / f"timed-{recipe}"
+        seconds = []
+        for steps in (1, 1 + TIMED):  # compilation and the corpus are in both
+            shutil.rmtree(workdir, ignore_errors=True)
+            begun = time.perf_counter()
+            heal(given, recipe, places["reallocated"], workdir, steps, 0)
+            seconds.append(time.perf_counter() - begun)
+        path.write_text(json.dumps(max(seconds[1] - seconds[0], 1e-3) / TIMED))
+    return max(10, round(60 * minutes / json.loads(path.read_text())))
+
+
+if __name__ == "__main__":
+    main()
