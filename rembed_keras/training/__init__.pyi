@@ -9,6 +9,7 @@ from .optimizers.training_optimizer import TrainingOptimizer as TrainingOptimize
 from .stages.benchmark import benchmark as benchmark
 from .stages.budget import Budget as Budget
 from .stages.budget import budget as budget
+from .stages.compile_step import compile_step as compile_step
 from .stages.evaluate import evaluate as evaluate
 from .stages.evaluate import tabulate as tabulate
 from .stages.finetune import finetune as finetune
