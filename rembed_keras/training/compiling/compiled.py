@@ -10,7 +10,12 @@ from rembed_keras.analysis.programs.counting import Traffic, traffic_of
 from rembed_keras.analysis.programs.text import read
 from rembed_keras.training.compiling.lowering import Step
 
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+SIZE = r"([\d.]+)([KMGT]?)"
+REFUSALS = (  # what the compiler says of a step that does not fit: bytes that it takes, arguments too, and that it has
+    re.compile(rf"HLO temporaries \({SIZE}\) exceeds available HBM \({SIZE}\)"),
+    re.compile(rf"Used {SIZE} of {SIZE} hbm"),
+)
 
 
 @dataclass(frozen=True)
@@ -156,9 +161,10 @@ def compiled(step: Step, topology: str, chip: Chip, chips: int, strategy: str, t
     try:
         program = step.lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        used, room = _exceeded(str(error))
-        if used is None:
+        refused = refusal(str(error))
+        if refused is None:
             raise
+        used, room = refused
         return Compiled(*about, used - step.parameter_bytes - step.slot_bytes, 0, 0.0, None, used, room)
     memory = program.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -174,12 +180,17 @@ def compiled(step: Step, topology: str, chip: Chip, chips: int, strategy: str, t
     )
 
 
-def _exceeded(message):
-    """Bytes that a step needs and bytes that there are, of the compiler's refusal; None if that is not what it says."""
-    found = re.search(r"Used ([\d.]+)([KMG]?) of ([\d.]+)([KMG]?) hbm", message)
-    if found is None:
-        return None, None
-    return tuple(int(float(number) * UNITS[unit]) for number, unit in (found.groups()[:2], found.groups()[2:]))
+def refusal(message: str) -> tuple[int, int] | None:
+    """Bytes that a step takes and bytes that there are, of an error of the compiler's; None if it is about no memory.
+
+    >>> refusal("the total memory required for HLO temporaries (2.00K) exceeds available HBM (1.50K).")
+    (2048, 1536)
+    """
+    for known in REFUSALS:
+        if found := known.search(message):
+            used, its_unit, room, unit = found.groups()
+            return int(float(used) * UNITS[its_unit]), int(float(room) * UNITS[unit])
+    return None
 
 
 def _megabytes(size):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rembed_keras.analysis.cost.ledger import BYTES, Ledger
+from rembed_keras.modeling.cost import size_of
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Sizes:
         """
         tables = slots = 0
         for entry, own in zip(ledger.entries, ledger.slots, strict=True):
-            rows = max((shape[0] for shape in entry.shapes if len(shape) == 2), default=0)
-            if "embedding" in entry.name and entry.parameters and rows:
-                tables, slots = tables + entry.parameters, slots + own
+            if entry.name.endswith("embedding"):
+                spread = size_of(shape for shape in entry.shapes if len(shape) == 2)  # a bias is whole on each chip
+                tables, slots = tables + spread, slots + own * spread // entry.parameters
         return cls(
             tables,
             ledger.total - tables,

@@ -9,6 +9,7 @@ SETTINGS = {  # which the environment may overrule; to be set before JAX is impo
     "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",  # a process that compiles must not take the chips of one that trains
     "TPU_SKIP_MDS_QUERY": "1",  # ask no metadata server of the cloud what machine this is
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # two may compile at once: neither has a chip
     "TPU_MIN_LOG_LEVEL": "3",
 }
 
