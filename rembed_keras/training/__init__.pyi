@@ -1,3 +1,4 @@
+from .compiling.compile_step import compile_step as compile_step
 from .initial.weights import InitialWeights as InitialWeights
 from .loop.divergence import replay as replay
 from .loop.restoring import model_of_run as model_of_run
@@ -9,7 +10,6 @@ from .optimizers.training_optimizer import TrainingOptimizer as TrainingOptimize
 from .stages.benchmark import benchmark as benchmark
 from .stages.budget import Budget as Budget
 from .stages.budget import budget as budget
-from .stages.compile_step import compile_step as compile_step
 from .stages.evaluate import evaluate as evaluate
 from .stages.evaluate import tabulate as tabulate
 from .stages.finetune import finetune as finetune
