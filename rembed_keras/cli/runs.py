@@ -101,12 +101,13 @@ def compile_step(recipe, bindings, topology, as_json, allow_import) -> None:
 
     outcome = config.compile_for(_load(recipe, bindings, allow_import), topology)
     if as_json:
-        shown = outcome.compiled.to_json() | {"ledger_tokens_per_second": outcome.predicted}
+        by_ledger = {"ledger_tokens_per_second": outcome.predicted, "ledger_bytes": outcome.forecast}
+        shown = outcome.compiled.to_json() | by_ledger
         click.echo(json.dumps(shown, indent=1))
     else:
         from rich.console import Console
 
-        Console().print(outcome.compiled.table(outcome.predicted))
+        Console().print(outcome.compiled.table(outcome.predicted, outcome.forecast))
     if not outcome.compiled.fits:
         would = f"the nearest that should by the ledger: {outcome.nearest}" if outcome.nearest else "nothing near does"
         raise UserError(f"the step does not fit {topology}; {would}")

@@ -23,11 +23,13 @@ class Outcome:
     Attributes:
         compiled: a `training.compiling.compiled.Compiled`.
         predicted: tokens a second of the ledger's FLOPs at the chips' published rate.
+        forecast: bytes of a chip that the step takes by the ledger's closed form.
         nearest: where the step does not fit, the plan that should by the ledger; None if it fits or none does.
     """
 
     compiled: Any
     predicted: float
+    forecast: float
     nearest: Plan | None
 
 
@@ -60,19 +62,20 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
             override(f"training.compile_step.{name}={_text(outer, stage[name])}", recipe)
     done = call(bound(recipe).compile_step, topology=topology, devices=devices, batch=batch)
     predicted = done.chips * done.chip.flops / ledger.training_flops["total"]
-    return Outcome(done, predicted, None if done.fits else _nearest(recipe, outer, stage, ledger, done, len(batch[1])))
+    sizes, plan = _plan(recipe, stage, ledger, done, rows=len(batch[1]))
+    nearest = None if done.fits else fitting.nearest(plan, sizes, done.room)
+    return Outcome(done, predicted, sizes.bytes_of(plan), nearest)
 
 
-def _nearest(recipe, outer, stage, ledger, done, rows):
-    """The nearest plan that fits a chip's memory, by the ledger."""
+def _plan(recipe, stage, ledger, done, rows):
+    """What the closed form counts a step with, and how the step is laid out."""
+    outer = pretraining(recipe)
     encoder = recipe.arguments(within(outer, stage["encoder"]))
     model = recipe.arguments(within(outer, stage["model"]))
     number = 4 if encoder.get("dtype") in (None, "float32") else 2
     sizes = fitting.Sizes.of(ledger, encoder["num_layers"], encoder["hidden_dim"], number)
-    plan = fitting.Plan(
-        done.chips, rows, done.strategy, model.get("micro_batches", 1), bool(encoder.get("rematerialize"))
-    )
-    return fitting.nearest(plan, sizes, done.room)
+    parts, rematerialize = model.get("micro_batches", 1), bool(encoder.get("rematerialize"))
+    return sizes, fitting.Plan(done.chips, rows, done.strategy, parts, rematerialize)
 
 
 def _text(outer, value):

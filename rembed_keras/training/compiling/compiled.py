@@ -106,11 +106,12 @@ class Compiled:
             "tokens_per_second": self.tokens_per_second,
         }
 
-    def table(self, predicted: float | None = None) -> Table:
+    def table(self, predicted: float, forecast: float) -> Table:
         """The same as a table.
 
         Args:
             predicted: tokens a second of the ledger's FLOPs at the chips' published rate.
+            forecast: bytes that the step takes by the ledger's closed form.
         """
         step, traffic = self.step, self.traffic
         shown = Table(
@@ -123,6 +124,7 @@ class Compiled:
         shown.add_row("gradients and activations", _megabytes(self.temporary_bytes))
         shown.add_row("code", _megabytes(self.code_bytes))
         shown.add_row("memory, all", _megabytes(self.used_bytes))
+        shown.add_row("  by the ledger's closed form", _megabytes(forecast))
         shown.add_row(f"memory that {self.chip.name} has for it", _megabytes(self.room), end_section=True)
         shown.add_row("FLOPs of matrix products", f"{step.flops / self.chips:.3e}")
         if traffic is not None:
@@ -136,8 +138,7 @@ class Compiled:
                 is_bound = " (the bound)" if name == self.bound else ""
                 shown.add_row(f"{name}, least ms{is_bound}", f"{1e3 * seconds:,.2f}")
             shown.add_row("tokens/s of all chips, at most", f"{self.tokens_per_second:,.0f}")
-        if predicted is not None:
-            shown.add_row("  by the ledger's FLOPs alone", f"{predicted:,.0f}")
+        shown.add_row("  by the ledger's FLOPs alone", f"{predicted:,.0f}")
         return shown
 
 

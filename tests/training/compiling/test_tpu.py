@@ -89,7 +89,7 @@ def test_without_the_compiler_one_line_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("said", ["Used 17.50G of 15.75G hbm. Exceeded hbm capacity by 1.75G.", "it is another error"])
-def test_a_refusal_is_told_from_other_errors(said):
+def test_a_refusal_is_known_among_other_errors(said):
     assert refusal(said) == ((int(17.5 * 2**30), int(15.75 * 2**30)) if "hbm" in said else None)
 
 
@@ -107,6 +107,7 @@ def test_a_recipe_is_compiled_and_the_table_says_what_binds_it(chips, command, t
     parameters = counted.total - pooler - tables * 3 // 4
     assert found["parameter_bytes"] == pytest.approx(4 * parameters, abs=200)
     assert found["slot_bytes"] == pytest.approx(8 * parameters, abs=200)
+    assert 0.5 < (found["used_bytes"] - found["code_bytes"]) / found["ledger_bytes"] < 1.1  # no gradients in memory
     assert found["fits"] and found["bound"] in ("memory", "interconnect")
     assert found["collectives"]["all-reduce"]["sent_bytes"] > 4 * (parameters - tables // 4)  # gradients, summed
     assert found["ledger_tokens_per_second"] == pytest.approx(4 * 197e12 / counted.training_flops["total"])
