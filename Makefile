@@ -2,6 +2,7 @@
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then what JAX computes of the model and its ledger
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
+#   make test-tpu     the tests that compile for TPUs that are not here, with their compiler, on JAX
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
 #   make beam         an environment for Apache Beam, which cannot share one with the rest; `make test` makes it too
@@ -22,7 +23,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test test-peers lint soak beam bench
+.PHONY: help quickstart test test-peers test-tpu lint soak beam bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,6 +36,7 @@ test: $(VENV)/.installed-test
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) -m 'not any_backend' $(PYTEST) tests/modeling tests/analysis/cost/test_ledger.py \
 	  tests/interop/huggingface/test_folders.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py \
+	  tests/training/compiling \
 	  tests/training/loop/test_resuming.py rembed_keras/modeling
 
 lint: $(VENV)/.installed-test
@@ -94,6 +96,15 @@ venv_on = $(1)/bin/python -m venv --clear $(2); \
 	@echo "Installing transformers 5 into .venv-peers5 ..."
 	$(call venv_on,.venv-peers,.venv-peers5)
 	.venv-peers5/bin/pip install --quiet $(TRANSFORMERS_5)
+	@touch $@
+
+test-tpu: .venv-tpu/.installed
+	KERAS_BACKEND=jax JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 ALLOW_MULTIPLE_LIBTPU_LOAD=1 .venv-tpu/bin/python -m pytest $(PYTEST) tests/training/compiling/test_tpu.py
+
+.venv-tpu/.installed: setup.py | $(VENV)/.installed-test
+	@echo "Installing the compiler for TPUs, which jax[tpu] names, into .venv-tpu ..."
+	$(call venv_on,$(VENV),.venv-tpu)
+	.venv-tpu/bin/pip install --quiet 'libtpu>=0.0.42,<0.0.43'
 	@touch $@
 
 bench: $(VENV)/.installed-bench

@@ -35,6 +35,7 @@ RUNTIME = [
     "joblib>=1.6.0,<2",
 ]
 JAX = ["jax>=0.10.2,<0.11"]
+TPU = ["libtpu>=0.0.42,<0.0.43"]  # the compiler for TPUs that jax[tpu] names: 0.7 GB; Linux on x86-64 alone
 TASKS = [
     "tensorflow-datasets>=4.9.10,<4.10",
     "importlib-resources>=7.1.0,<8",  # that tensorflow-datasets needs to make a data set, and does not bring
@@ -100,6 +101,7 @@ setup(
     extras_require={
         "gpu": ["tensorflow[and-cuda]>=2.21.0,<2.22"],
         "jax": JAX,
+        "tpu": [*JAX, *TPU],
         "tasks": TASKS,
         "clean": CLEAN,
         "cluster": CLUSTER,

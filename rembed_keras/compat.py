@@ -189,6 +189,72 @@ def layout_of(variable):
     return getattr(variable, "_layout", None)
 
 
+@contextlib.contextmanager
+def abstract_variables(sharding: Any) -> Iterator[None]:
+    """While open, variables on JAX have shapes, dtypes and shardings, and no values: none of their memory is taken.
+
+    Inside a traced function they are zeros unless they are mapped to a value, as variables that are not initialized
+    are anyway. Seen in Keras 3.15, on JAX: `Variable._initialize`, `_initialize_with_initializer`, `_direct_assign`,
+    `_initialize_layout`, `_value` and `value`.
+
+    Args:
+        sharding: of variables to which no distribution gives a layout.
+    """
+    import jax
+    from keras.src import backend
+
+    kind: Any = backend.Variable
+
+    def take_shape(variable, shape):
+        variable._shape = variable._validate_shape(shape)
+        variable._initialize_layout()
+        layout = variable._layout
+        own = sharding if layout is None else getattr(layout, "backend_layout", layout)
+        variable._value = jax.ShapeDtypeStruct(variable._shape, variable._dtype, sharding=own)
+
+    def value(variable):
+        scope = backend.get_stateless_scope()
+        if scope is None:
+            return variable._value
+        mapped = scope.get_current_value(variable)
+        return variable._maybe_autocast(jax.numpy.zeros(variable._shape, variable._dtype) if mapped is None else mapped)
+
+    replaced = {
+        "_initialize": lambda variable, value: take_shape(variable, value.shape),
+        "_initialize_with_initializer": lambda variable, initializer: take_shape(variable, variable._shape),
+        "_direct_assign": lambda variable, value: None,
+        "value": property(value),
+    }
+    own = {name: vars(kind).get(name) for name in replaced}
+    for name, by in replaced.items():
+        setattr(kind, name, by)
+    try:
+        yield
+    finally:
+        for name, before in own.items():
+            if before is None:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, before)
+
+
+def compiled_train_step(model):
+    """The function of a state and a batch that `fit` hands to JAX's compiler, and the model's present state.
+
+    Seen in Keras 3.15, on JAX: `JAXTrainer._make_function`, which puts the reading of batches around it, and
+    `_get_jax_state`.
+    """
+    own = model._make_function
+    model._make_function = lambda step, **_: step
+    try:
+        model.make_train_function(force=True)
+    finally:
+        model._make_function = own
+    step, model.train_function = model.train_function, None
+    kinds = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+    return step, model._get_jax_state(**dict.fromkeys(kinds, True))
+
+
 def jax_processes():
     """What JAX knows of the processes that work together: `process_id`, `num_processes` and the `client` of a store.
 

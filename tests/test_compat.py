@@ -266,6 +266,25 @@ def test_a_variable_keeps_the_layout_that_it_was_made_with():
 
 
 @on_jax
+def test_variables_without_values_have_shapes_and_are_zeros_in_a_traced_function():
+    alone = keras.Variable(np.ones(1, "float32")).value.sharding
+    with compat.abstract_variables(alone):
+        layer = keras.layers.Dense(3, dtype="mixed_bfloat16")
+        layer.build((None, 2))
+        assert layer.kernel.value.shape == (2, 3) and layer.kernel.value.sharding is alone
+        assert layer(keras.Input((2,))).dtype == "bfloat16"
+
+
+@on_jax
+def test_the_compiled_step_of_fit_takes_a_state_and_a_batch():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    model.train_on_batch(x := np.ones((2, 3), "float32"), y := np.ones((2, 1), "float32"))
+    step, state = compat.compiled_train_step(model)
+    assert step(state, (x, y, None))[0]["loss"] > 0 and model.train_function is None
+
+
+@on_jax
 def test_jax_has_a_store_for_processes():
     state = compat.jax_processes()
     assert (state.process_id, state.client) == (0, None) and hasattr(state, "num_processes")

@@ -1,4 +1,4 @@
-"""Commands about a recipe: run it, inspect it, time it."""
+"""Commands about a recipe: run it, inspect it, time it, compile it."""
 
 import json
 import shutil
@@ -9,6 +9,7 @@ import click
 
 from rembed_keras.cli import studies
 from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
+from rembed_keras.errors import UserError
 
 
 @click.command()
@@ -82,6 +83,34 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
         config.benchmark(loaded, folder, steps)
         if out:
             shutil.copyfile(Path(folder) / "benchmark.json", out)
+
+
+@click.command("compile")
+@click.argument("recipe")
+@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@click.option("--topology", required=True, metavar="CHIP:SIDES", help="TPU chips to compile for, for example v5e:4x4.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@ALLOW_IMPORT
+def compile_step(recipe, bindings, topology, as_json, allow_import) -> None:
+    """Compile a RECIPE's pre-training step for TPUs that are not here.
+
+    Shows what it takes of each chip's memory, what chips exchange, and how fast it can be at most. No text is read and
+    no model is made, so it may be of any size. Exit code 2 says that the step does not fit, and what would.
+    """
+    from rembed_keras import config
+
+    outcome = config.compile_for(_load(recipe, bindings, allow_import), topology)
+    if as_json:
+        by_ledger = {"ledger_tokens_per_second": outcome.predicted, "ledger_bytes": outcome.forecast}
+        shown = outcome.compiled.to_json() | by_ledger
+        click.echo(json.dumps(shown, indent=1))
+    else:
+        from rich.console import Console
+
+        Console().print(outcome.compiled.table(outcome.predicted, outcome.forecast))
+    if not outcome.compiled.fits:
+        would = f"the nearest that should by the ledger: {outcome.nearest}" if outcome.nearest else "nothing near does"
+        raise UserError(f"the step does not fit {topology}; {would}")
 
 
 def _load(recipe, bindings, allow_import):

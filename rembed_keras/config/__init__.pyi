@@ -1,3 +1,4 @@
+from .compiling import compile_for as compile_for
 from .execution import benchmark as benchmark
 from .execution import budget as budget
 from .execution import run as run

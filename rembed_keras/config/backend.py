@@ -32,7 +32,7 @@ def import_framework() -> None:
         raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    with _suppressed_stderr(), _without_garbage_collection():
+    with suppressed_stderr(), _without_garbage_collection():
         importlib.import_module("keras_hub")
 
 
@@ -50,7 +50,7 @@ def _without_garbage_collection():
 
 
 @contextlib.contextmanager
-def _suppressed_stderr():
+def suppressed_stderr():
     """Shows what is written to stderr, by C code too, only if the block fails."""
     sys.stderr.flush()
     stderr = os.dup(2)

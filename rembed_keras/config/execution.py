@@ -4,6 +4,7 @@ import importlib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import gin
 
@@ -28,14 +29,14 @@ def run(recipe: Recipe) -> None:
     ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
     check_teachers(recipe, stages(recipe))
     check_start(recipe, pretraining(recipe))
-    training = _bind(recipe)
+    training = bound(recipe)
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)
     with made_once(recipe):
         call(getattr(training, name), record=record)
 
 
-def _bind(recipe):
+def bound(recipe: Recipe) -> ModuleType:
     """Gives a recipe to gin, and returns the module of the stages."""
     import_framework()
     from rembed_keras import training
@@ -92,7 +93,7 @@ def budget(recipe: Recipe):
     Raises:
         UserError: if the recipe pre-trains nothing, and as `training.budget` does.
     """
-    stage = _pretraining(recipe)
+    stage = pretraining_of(recipe)
     ledger_of(recipe)
     whole = recipe.arguments(RUN)
     prepares = [each for each in stages(recipe) if each.target == PREPARE]
@@ -100,7 +101,7 @@ def budget(recipe: Recipe):
     own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
     for name, value in own.items():
         override(f"training.budget.{name}={value}", recipe)
-    return call(_bind(recipe).budget)
+    return call(bound(recipe).budget)
 
 
 def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
@@ -109,7 +110,7 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
     Raises:
         UserError: if the recipe pre-trains nothing, and as the stages do.
     """
-    stage = _pretraining(recipe)
+    stage = pretraining_of(recipe)
     own = {
         "run.workdir": repr(workdir),
         "run.stages": "[@training.prepare, @training.benchmark]",
@@ -122,7 +123,12 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
     run(recipe)
 
 
-def _pretraining(recipe):
+def pretraining_of(recipe: Recipe) -> dict:
+    """The arguments of the stage that pre-trains.
+
+    Raises:
+        UserError: if there is none.
+    """
     stage = recipe.arguments(pretraining(recipe))
     if not isinstance(stage.get("mixture"), Reference):
         raise UserError("the recipe pre-trains nothing: training.pretrain.mixture is not bound")

@@ -1,3 +1,4 @@
+from .compiling.compile_step import compile_step as compile_step
 from .initial.weights import InitialWeights as InitialWeights
 from .loop.divergence import replay as replay
 from .loop.restoring import model_of_run as model_of_run

@@ -71,8 +71,7 @@ class Mixture:
         self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
         self.seed, self.whole_word = seed, whole_word
         self.languages = corpus.languages
-        rates = _by_step(mask_rate)
-        self._counts = [(step, max(1, round(rates[step] * sequence_length))) for step in sorted(rates)]
+        self._counts = _counts(sequence_length, mask_rate)
         self.num_predictions = max(count for _, count in self._counts)
         sizes = np.array([corpus.num_tokens[language] for language in self.languages], np.int64)
         self._slices = sizes // sequence_length
@@ -93,6 +92,30 @@ class Mixture:
         languages, tokens = self._rows(step)
         count = [count for first, count in self._counts if first <= step][-1]
         return self._batch(languages, tokens, count, np.random.default_rng((self.seed, step)))
+
+    @staticmethod
+    def blank(
+        batch_size: int, sequence_length: int, mask_rate: float | Mapping[int, float] = 0.15
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """Zeros of a batch's shapes and dtypes, which take no memory: what a step can be compiled for without a corpus.
+
+        Args:
+            batch_size: B.
+            sequence_length: S.
+            mask_rate: as of the mixture.
+
+        Returns:
+            As `__getitem__`.
+
+        >>> x, y, sample_weight = Mixture.blank(batch_size=2048, sequence_length=512)
+        >>> x["token_ids"].shape, y.shape
+        ((2048, 512), (2048, 77))
+        """
+        slots = batch_size, max(count for _, count in _counts(sequence_length, mask_rate))
+        zero, shape = np.zeros((), np.int32), (batch_size, sequence_length)
+        x = {key: np.broadcast_to(zero, shape) for key in ("token_ids", "segment_ids", "padding_mask")}
+        x |= {"mask_positions": np.broadcast_to(zero, slots), "language_ids": np.broadcast_to(zero, (batch_size,))}
+        return x, np.broadcast_to(zero, slots), np.broadcast_to(np.zeros((), np.float32), slots)
 
     def held_out(self, rows: Count) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """Rows of text that no step trains on, and their masks, by the seed: the same whenever they are asked for.
@@ -192,6 +215,12 @@ class Mixture:
             shares += weight * counts / counts.sum()
         shares = shares[shares > 0]
         return float(-np.sum(shares * np.log(shares)))
+
+
+def _counts(sequence_length, mask_rate):
+    """How many predicted positions a row has from which step on."""
+    rates = _by_step(mask_rate)
+    return [(step, max(1, round(rates[step] * sequence_length))) for step in sorted(rates)]
 
 
 def _by_step(value):

@@ -60,14 +60,16 @@ def workers() -> Processes:
     return Processes(state.process_id, state.num_processes, store.key_value_set, get)
 
 
-def data_parallel():
-    """Every device has all variables and its rows of each batch."""
-    return keras.distribution.DataParallel(devices=keras.distribution.list_devices(), auto_shard_dataset=False)
+def data_parallel(devices=None):
+    """Every device has all variables and its rows of each batch; all devices that there are, or those of a list."""
+    return keras.distribution.DataParallel(
+        devices=devices or keras.distribution.list_devices(), auto_shard_dataset=False
+    )
 
 
-def model_parallel():
+def model_parallel(devices=None):
     """Every device has its rows of each batch and of each table of words, and all other variables."""
-    return TableParallel(keras.distribution.list_devices())
+    return TableParallel(devices or keras.distribution.list_devices())
 
 
 class TableParallel(keras.distribution.ModelParallel):
@@ -77,7 +79,7 @@ class TableParallel(keras.distribution.ModelParallel):
     times: over 4 of 8 if V is a multiple of 4 and not of 8.
 
     Args:
-        devices: names of devices, as `keras.distribution.list_devices` gives them.
+        devices: names of devices, as `keras.distribution.list_devices` gives them, or devices of JAX.
     """
 
     def __init__(self, devices):

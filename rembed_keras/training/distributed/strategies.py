@@ -9,7 +9,7 @@ JAX. Keras cannot compile a step that ends in an all-reduce of TensorFlow's; TPU
 """
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -77,7 +77,13 @@ def join(strategy: str) -> Processes:
     return meshes.workers() if needed == "jax" else Processes()
 
 
-def place(strategy: str, batch_size: int, jit_compile: bool = True, knob: str = "BATCH_SIZE") -> Placement:
+def place(
+    strategy: str,
+    batch_size: int,
+    jit_compile: bool = True,
+    knob: str = "BATCH_SIZE",
+    devices: Sequence[Any] | None = None,
+) -> Placement:
     """Opens the strategy of that name.
 
     Args:
@@ -89,6 +95,7 @@ def place(strategy: str, batch_size: int, jit_compile: bool = True, knob: str = 
         batch_size: rows of the global batch, which the replicas share evenly.
         jit_compile: whether to use XLA where it works; without it a run starts sooner and its steps take longer.
         knob: the recipe's name of the batch size.
+        devices: of JAX, for "data_parallel" and "model_parallel"; those of this machine by default.
 
     Raises:
         UserError: for a strategy that is unknown, that the backend does not have or the environment does not allow, or
@@ -103,7 +110,7 @@ def place(strategy: str, batch_size: int, jit_compile: bool = True, knob: str = 
         if backend == "tensorflow":
             return Placement(strategy, 1, opens, jit_compile, replicated.feed_one)
         return Placement(strategy, 1, opens, jit_compile and "auto", lambda batches: batches)
-    opened = opens()
+    opened = opens() if devices is None else opens([*devices])
     is_compiled: bool | str
     if backend == "jax":
         replicas, is_compiled, feed = opened.num_model_replicas, "auto", partial(meshes.feed, processes)

@@ -11,7 +11,7 @@ from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.distributed.strategies import Strategy, place
+from rembed_keras.training.distributed.strategies import Placement, Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
 from rembed_keras.training.initial.teachers import open_teachers, with_teachers
@@ -92,16 +92,15 @@ def pretrain(
     start = PretrainingStart(workdir, initial, batches.corpus.tokenizer)
     terms = with_teachers(terms, batches.corpus.tokenizer, batches.sequence_length, placement, is_packed=True)
     keras.utils.set_random_seed(seed)
-    with placement.scope():
+
+    def make():
         learner = start.make(encoder, model)
         reading = batches.corpus.tokenizer, batches.sequence_length, placement
         open_teachers(learner.teachers, *reading, is_packed=True)
         learner.check_teachers()
-        learner.use_terms(terms)
-        learner.track_groups(batches.languages)
-        trained_by = wrapped(learner, optimizer(), clip_norm, skip_nonfinite)
-        learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)
-        learner.optimizer.build(learner.trainable_variables)
+        return learner
+
+    learner = made_learner(make, optimizer, terms, batches.languages, placement, clip_norm, skip_nonfinite)
     _check_fit(batches, learner.encoder)
     try:
         train(
@@ -135,6 +134,36 @@ def pretrain(
             f"{abs(entropy - nats):.2f} {'more' if entropy >= nats else 'less'}",
             flush=True,
         )
+
+
+def made_learner(
+    make: Callable,
+    optimizer: Callable,
+    terms: Sequence[Term],
+    languages: Sequence[str],
+    placement: Placement,
+    clip_norm: Rate | None = 1.0,
+    skip_nonfinite: CountOrZero = 0,
+):
+    """A model and its optimizer, ready for `fit`, with variables where a strategy has them.
+
+    Args:
+        make: makes the pre-training model.
+        optimizer: makes the optimizer.
+        terms: as of `pretrain`, after their teachers were opened.
+        languages: whose losses are logged.
+        placement: of the strategy.
+        clip_norm: as of `pretrain`.
+        skip_nonfinite: as of `pretrain`.
+    """
+    with placement.scope():
+        learner = make()
+        learner.use_terms(terms)
+        learner.track_groups(languages)
+        trained_by = wrapped(learner, optimizer(), clip_norm, skip_nonfinite)
+        learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)
+        learner.optimizer.build(learner.trainable_variables)
+    return learner
 
 
 def _coordinates(batches, step, batch):

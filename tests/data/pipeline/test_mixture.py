@@ -181,3 +181,12 @@ MISTAKES = {
 def test_settings_out_of_range_are_named(corpus, message):
     with pytest.raises(UserError, match=message):
         Mixture(corpus, **({"batch_size": 8, "sequence_length": 32} | MISTAKES[message]))
+
+
+def test_a_blank_batch_is_shaped_like_a_real_one(corpus):
+    for rate in (0.15, {0: 0.1, 3: 0.3}):
+        (x, *others), (blank_x, *blanks) = Mixture(corpus, 4, 16, mask_rate=rate)[0], Mixture.blank(4, 16, rate)
+        assert {key: (each.shape, each.dtype) for key, each in x.items()} == {
+            key: (each.shape, each.dtype) for key, each in blank_x.items()
+        }
+        assert [(each.shape, each.dtype) for each in others] == [(each.shape, each.dtype) for each in blanks]

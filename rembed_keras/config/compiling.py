@@ -1,0 +1,92 @@
+"""From a recipe to its train step, compiled for chips that are not here."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from rembed_keras.config.backend import import_framework, suppressed_stderr
+from rembed_keras.config.execution import bound, call, pretraining_of
+from rembed_keras.config.ledgers import ledger_of, pretraining
+from rembed_keras.config.making import imported, within
+from rembed_keras.config.recipes.parse import override
+from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.errors import UserError
+from rembed_keras.training.compiling import fitting, topologies
+from rembed_keras.training.compiling.fitting import Plan
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A step that was compiled, and what the ledger says of it.
+
+    Attributes:
+        compiled: a `training.compiling.compiled.Compiled`.
+        predicted: tokens a second of the ledger's FLOPs at the chips' published rate.
+        forecast: bytes of a chip that the step takes by the ledger's closed form.
+        nearest: where the step does not fit, the plan that should by the ledger; None if it fits or none does.
+    """
+
+    compiled: Any
+    predicted: float
+    forecast: float
+    nearest: Plan | None
+
+
+FROM_PRETRAINING = ("encoder", "model", "optimizer", "clip_norm", "skip_nonfinite", "terms", "strategy")
+
+
+def compile_for(recipe: Recipe, topology: str) -> Outcome:
+    """Compiles the train step of a recipe's pre-training.
+
+    Args:
+        recipe: which pre-trains.
+        topology: the chip and the sides of the slice, for example "v5e:4x4".
+
+    Raises:
+        UserError: if the recipe pre-trains nothing or what has no batches without a corpus, for a topology that is not
+            known, and as `training.compile_step` does.
+    """
+    stage, ledger = pretraining_of(recipe), ledger_of(recipe)
+    if ledger is None:
+        raise UserError("the recipe pre-trains nothing: training.pretrain has no encoder or no model")
+    for name, value in topologies.SETTINGS.items():
+        os.environ.setdefault(name, value)
+    import_framework()
+    with suppressed_stderr():
+        devices = topologies.devices_of(topology)
+    batch = _batch(recipe, stage)
+    outer = pretraining(recipe)
+    for name in FROM_PRETRAINING:
+        if name in stage:
+            override(f"training.compile_step.{name}={_text(outer, stage[name])}", recipe)
+    done = call(bound(recipe).compile_step, topology=topology, devices=devices, batch=batch)
+    predicted = done.chips * done.chip.flops / ledger.training_flops["total"]
+    sizes, plan = _plan(recipe, stage, ledger, done, rows=len(batch[1]))
+    nearest = None if done.fits else fitting.nearest(plan, sizes, done.room)
+    return Outcome(done, predicted, sizes.bytes_of(plan), nearest)
+
+
+def _plan(recipe, stage, ledger, done, rows):
+    """What the closed form counts a step with, and how the step is laid out."""
+    outer = pretraining(recipe)
+    encoder = recipe.arguments(within(outer, stage["encoder"]))
+    model = recipe.arguments(within(outer, stage["model"]))
+    number = 4 if encoder.get("dtype") in (None, "float32") else 2
+    sizes = fitting.Sizes.of(ledger, encoder["num_layers"], encoder["hidden_dim"], number)
+    parts, rematerialize = model.get("micro_batches", 1), bool(encoder.get("rematerialize"))
+    return sizes, fitting.Plan(done.chips, rows, done.strategy, parts, rematerialize)
+
+
+def _text(outer, value):
+    return repr(within(outer, value) if isinstance(value, Reference) else value)
+
+
+def _batch(recipe, stage):
+    """A batch without numbers, of the mixture that a recipe's pre-training reads."""
+    mixture = within(pretraining(recipe), stage["mixture"])
+    make = getattr(imported(mixture.target), "blank", None)
+    if make is None:
+        raise UserError(f"{mixture.selector} does not say what its batches are: give it blank, as data.Mixture has it")
+    asked: dict[str, Any] = recipe.arguments(mixture)
+    return make(**{name: asked[name] for name in ("batch_size", "sequence_length", "mask_rate") if name in asked})

@@ -1,0 +1,131 @@
+"""What fits where a step does not: the nearest change of a recipe, counted in closed form by its ledger.
+
+A chip holds parameters and slots, a gradient of each parameter, and what the backward pass needs of its micro-batch.
+Numbers of the ledger are exact for the first two; of the rest compilers keep more or less, so this is a forecast, and
+`rembed compile` of what it names is the proof.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rembed_keras.analysis.cost.ledger import BYTES, Ledger
+from rembed_keras.modeling.cost import size_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a step is laid out.
+
+    Attributes:
+        chips: how many share it.
+        rows: of a batch, on all chips.
+        strategy: "one_device", "data_parallel" or "model_parallel".
+        micro_batches: parts of a batch, one after the other.
+        rematerialize: whether blocks keep only what comes in.
+    """
+
+    chips: int
+    rows: int
+    strategy: str
+    micro_batches: int = 1
+    rematerialize: bool = False
+
+    def __str__(self) -> str:
+        words = [f"STRATEGY={self.strategy}", f"{self.micro_batches} micro-batches"]
+        return ", ".join([*words, *(["rematerialize"] if self.rematerialize else []), f"{self.chips} chips"])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a plan is counted with.
+
+    Attributes:
+        tables: parameters of tables of tokens, which `model_parallel` spreads.
+        others: all other parameters.
+        table_slots: numbers that the optimizer remembers of the tables.
+        other_slots: those of all others.
+        activations: bytes a token that the backward pass needs of the forward pass.
+        states: bytes a token of what comes into each block, which is all that stays of it with `rematerialize`.
+        layers: blocks.
+        sequence_length: S.
+    """
+
+    tables: int
+    others: int
+    table_slots: int
+    other_slots: int
+    activations: float
+    states: float
+    layers: int
+    sequence_length: int
+
+    @classmethod
+    def of(cls, ledger: Ledger, layers: int, hidden_dim: int, bytes_of_a_number: int) -> "Sizes":
+        """Those of a ledger.
+
+        Args:
+            ledger: of the model.
+            layers: blocks.
+            hidden_dim: D.
+            bytes_of_a_number: of an activation: 4 in float32, 2 in bfloat16.
+        """
+        tables = slots = 0
+        for entry, own in zip(ledger.entries, ledger.slots, strict=True):
+            if entry.name.endswith("embedding"):
+                spread = size_of(shape for shape in entry.shapes if len(shape) == 2)  # a bias is whole on each chip
+                tables, slots = tables + spread, slots + own * spread // entry.parameters
+        return cls(
+            tables,
+            ledger.total - tables,
+            slots,
+            sum(ledger.slots) - slots,
+            ledger.activation_bytes["total"] / BYTES * bytes_of_a_number,
+            hidden_dim * layers * bytes_of_a_number,
+            layers,
+            ledger.sequence_length,
+        )
+
+    def bytes_of(self, plan: Plan) -> float:
+        """Bytes of a chip that a plan takes."""
+        spread = plan.chips if plan.strategy == "model_parallel" else 1
+        held = 2 * self.others + self.other_slots + (2 * self.tables + self.table_slots) / spread
+        if plan.micro_batches > 1:  # sums of gradients beside the gradients of a part
+            held += self.others + self.tables / spread
+        tokens = plan.rows * self.sequence_length / plan.chips / plan.micro_batches
+        kept = self.states + self.activations / self.layers if plan.rematerialize else self.activations
+        return BYTES * held + tokens * kept
+
+
+def nearest(plan: Plan, sizes: Sizes, room: float) -> Plan | None:
+    """The nearest plan that fits, by the closed form; None if none does on up to 64 times as many chips.
+
+    Tried in this order: micro-batches, rematerialization, both, with tables spread too; then twice as many chips.
+
+    >>> sizes = Sizes(10**9, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1e4, 10, 512)
+    >>> str(nearest(Plan(16, 64, "data_parallel"), sizes, 8e9))
+    'STRATEGY=model_parallel, 1 micro-batches, 16 chips'
+    """
+    return next((each for each in _plans(plan) if sizes.bytes_of(each) <= room), None)
+
+
+def _plans(plan) -> Iterator[Plan]:
+    for times in (1, 2, 4, 8, 16, 32, 64):
+        chips = plan.chips * times
+        rows, rest = divmod(plan.rows, chips)
+        if rest:
+            return
+        given = "data_parallel" if plan.strategy == "one_device" else plan.strategy
+        strategies = dict.fromkeys([given, "model_parallel"]) if chips > 1 else ["one_device"]
+        for strategy in strategies:
+            for rematerialize in dict.fromkeys([plan.rematerialize, True]):
+                for parts in _doubled(plan.micro_batches, rows):
+                    yield replace(
+                        plan, chips=chips, strategy=strategy, micro_batches=parts, rematerialize=rematerialize
+                    )
+
+
+def _doubled(parts, rows):
+    """Numbers of micro-batches that rows can be cut into, each twice the one before."""
+    while rows % parts == 0:
+        yield parts
+        parts *= 2

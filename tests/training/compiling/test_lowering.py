@@ -1,0 +1,102 @@
+"""A train step traced without values: the very step that `fit` would compile, and none of its memory."""
+
+import resource
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras import compat
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.training.compiling import fitting
+from rembed_keras.training.compiling.lowering import lowered_step
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training.stages.pretrain import made_learner
+
+pytestmark = pytest.mark.skipif(keras.config.backend() != "jax", reason="only JAX compiles for what is not there")
+SIZES = {
+    "vocabulary_size": 48,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+    "input_embedding_dim": 6,
+    "max_sequence_length": 12,
+}
+PUBLISHED = {
+    "vocabulary_size": 250_300,
+    "num_layers": 2,
+    "num_heads": 18,
+    "hidden_dim": 1152,
+    "intermediate_dim": 4608,
+    "input_embedding_dim": 256,
+}
+BATCH = Mixture.blank(4, 12)
+
+
+def make(micro_batches=1, **changes):
+    return MaskedLM(Encoder(**(SIZES | changes), name="encoder"), 20, micro_batches=micro_batches, name="model")
+
+
+@pytest.mark.parametrize("strategy", ["data_parallel", "model_parallel"])
+def test_it_is_the_step_of_a_model_that_is_there(strategy):
+    keras.utils.clear_session()
+    traced = lowered_step(make, lambda: AdamW(1e-3), BATCH, strategy=strategy).lowered.as_text()
+    keras.utils.clear_session()
+    placement = place(strategy, batch_size=4)
+    learner = made_learner(make, lambda: AdamW(1e-3), [], ["all"], placement)
+    import jax
+
+    with placement.scope():
+        step, state = compat.compiled_train_step(learner)
+        layout = keras.distribution.distribution().get_data_layout
+        data = keras.tree.map_structure(lambda each: jax.device_put(each, layout(each.shape).backend_layout), BATCH)
+        assert step.lower(state, data).as_text() == traced
+
+
+def test_parameters_and_slots_of_a_device_are_those_of_the_ledger():
+    whole = lowered_step(make, lambda: AdamW(1e-3), BATCH, strategy="data_parallel")
+    counted = ledger(make())
+    pooler = 16 * 16 + 16  # which no step reads
+    scalars = 16  # the seed and other state of layers, and the optimizer's clock, rate and counts
+    assert 0 <= whole.parameter_bytes - 4 * (counted.total - pooler) <= 4 * scalars
+    assert 0 <= whole.slot_bytes - 4 * sum(counted.slots) <= 4 * scalars
+    spread = lowered_step(make, lambda: AdamW(1e-3), BATCH, strategy="model_parallel")
+    tables = 48 * (6 + 20)
+    assert whole.parameter_bytes - spread.parameter_bytes == 4 * tables // 2
+    sizes = fitting.Sizes.of(counted, 2, 16, 4)
+    assert (sizes.tables, sizes.table_slots) == (tables, 2 * tables)
+
+
+def test_products_are_counted_as_often_as_they_run():
+    once, parts = (lowered_step(lambda n=n: make(n), lambda: AdamW(1e-3), BATCH).flops for n in (1, 2))
+    per_token = ledger(make(), sequence_length=12, mask_rate=2 / 12).training_flops["total"]
+    assert once == parts  # a loop over two halves of the batch
+    assert once == pytest.approx(4 * 12 * per_token, rel=0.06)  # the ledger spares what the first layer need not send
+
+
+def test_the_published_shape_takes_no_memory_and_lowers_for_gpus():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    batch = Mixture.blank(64, 512)
+    step = lowered_step(
+        lambda: MaskedLM(Encoder(**PUBLISHED, dtype="mixed_bfloat16"), 1664), AdamW, batch, platform="cuda"
+    )
+    assert step.parameter_bytes > 4 * 480_000_000 and step.slot_bytes > 8 * 480_000_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000  # kilobytes
+    assert "tensor<250300x1664xf32>" in step.lowered.as_text()
+
+
+def test_variables_have_values_again_afterwards():
+    lowered_step(make, AdamW, BATCH)
+    assert np.asarray(keras.Variable(np.ones(3, "float32")).value).sum() == 3.0
+
+
+def test_what_cannot_be_compiled_is_said():
+    with pytest.raises(UserError, match="BATCH_SIZE is 3, which 2 replicas cannot share evenly"):
+        lowered_step(make, AdamW, Mixture.blank(3, 12), strategy="data_parallel")
+    with pytest.raises(UserError, match="STRATEGY mirrored needs KERAS_BACKEND=tensorflow"):
+        lowered_step(make, AdamW, BATCH, strategy="mirrored")
