@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 
 MASKED, RANDOM = 0.8, 0.1  # shares of the selected tokens; the rest are unchanged
 
@@ -18,7 +18,7 @@ def mask_rows(
     tokens: np.ndarray,
     num_predictions: int,
     rng: np.random.Generator,
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     whole_word: bool = False,
 ) -> dict[str, np.ndarray]:
     """Masks tokens of every row.
@@ -72,7 +72,7 @@ class WordPasses(NamedTuple):
     masked: dict[str, np.ndarray]
 
 
-def mask_every_word(tokens: np.ndarray, num_predictions: int, tokenizer: Tokenizer) -> WordPasses:
+def mask_every_word(tokens: np.ndarray, num_predictions: int, tokenizer: AnyTokenizer) -> WordPasses:
     """Masks whole words, and predicts their pieces from left to right.
 
     A row is read several times. Each time other words are masked, together at most P tokens and far apart; of a word of

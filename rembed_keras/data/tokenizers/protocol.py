@@ -41,6 +41,10 @@ class AnyTokenizer(Protocol):
         """Whether a piece begins a word, bool [V]."""
         ...
 
+    def piece(self, token_id: int) -> str:
+        """A piece as its file writes it."""
+        ...
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without special pieces."""
         ...

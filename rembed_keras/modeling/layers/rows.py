@@ -3,6 +3,8 @@
 JAX computes NaN for them and goes on, TensorFlow names an index or, in a program of XLA's, takes another row.
 """
 
+from collections.abc import Mapping
+
 import keras
 import numpy as np
 
@@ -50,6 +52,33 @@ def check_rows(ids, rows: int, message: str, in_graphs: bool = False):
 
         jax.debug.callback(check, ids)
     return ids
+
+
+def check_inputs(arguments: Mapping, x: object) -> None:
+    """Refuses arrays of an encoder's inputs that it has no rows for, before they are in a graph.
+
+    Args:
+        arguments: the encoder's.
+        x: a dict of NumPy arrays [N, S]; whatever else it is, nothing is checked.
+
+    Raises:
+        UserError: for a token or segment id, or a document, that is beyond its table.
+
+    >>> check_inputs({"vocabulary_size": 10}, {"token_ids": np.array([[2, 10]])})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: token id 10 has no row in the token table: vocabulary_size is 10
+    """
+    if not isinstance(x, Mapping):
+        return
+    checked = (("token_ids", "token", "vocabulary_size"), ("segment_ids", "segment", "num_segments"))
+    for key, table, size in checked:
+        if isinstance(x.get(key), np.ndarray) and arguments.get(size):
+            check_rows(x[key], arguments[size], BEYOND[table])
+    mask, longest = x.get("padding_mask"), arguments.get("max_sequence_length")
+    if isinstance(mask, np.ndarray) and longest and mask.ndim == 2 and mask.shape[1] > longest:
+        for number in range(1, int(mask.max(initial=0)) + 1):  # documents of packed rows
+            lengths = (mask == number).sum(axis=1)
+            check_rows(np.maximum(lengths - 1, 0), longest, BEYOND["position"])
 
 
 def _is_traced(values):
