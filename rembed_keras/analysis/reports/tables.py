@@ -50,7 +50,7 @@ class Table:
         """The table for a terminal, which breaks lines between words alone: see `Fitted`."""
         from rembed_keras.analysis.reports.terminal import Fitted
 
-        return Fitted(self)
+        return Fitted(self.title, self.columns, self.rows, self.words)
 
     def markdown(self) -> str:
         r"""The table in Markdown.

@@ -1,10 +1,6 @@
 """Tables in a terminal of any width: lines are broken between words, and a table that is too wide is a list."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rembed_keras.analysis.reports.tables import Table
 
 GAP = 2  # columns of the terminal that a column takes besides its text: a space of padding, and one between columns
 
@@ -16,14 +12,17 @@ class Fitted:
     be broken, each row becomes a few lines of its own, `column: cell`.
 
     Args:
-        table: the table.
+        title: what it shows.
+        columns: their names.
+        rows: a cell for each column.
+        words: how many columns, from the left, are aligned left; the others are aligned right.
     """
 
-    def __init__(self, table: "Table"):
-        self.table = table
+    def __init__(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], words: int):
+        self.title, self.columns, self.rows, self.words = title, columns, rows, words
 
     def __rich_console__(self, console, options):
-        widths = fitting_widths([self.table.columns, *self.table.rows], options.max_width)
+        widths = fitting_widths([self.columns, *self.rows], options.max_width)
         yield from self._stacked() if widths is None else [self._tabular(widths)]
 
     def _tabular(self, widths):
@@ -31,10 +30,10 @@ class Fitted:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        shown = RichTable(title=Text(self.table.title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for index, (column, width) in enumerate(zip(self.table.columns, widths, strict=True)):
-            shown.add_column(Text(column), justify="left" if index < self.table.words else "right", width=width)
-        for row in self.table.rows:
+        shown = RichTable(title=Text(self.title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        for index, (column, width) in enumerate(zip(self.columns, widths, strict=True)):
+            shown.add_column(Text(column), justify="left" if index < self.words else "right", width=width)
+        for row in self.rows:
             shown.add_row(*map(Text, row))
         return shown
 
@@ -42,11 +41,11 @@ class Fitted:
         from rich.padding import Padding
         from rich.text import Text
 
-        yield Text(self.table.title, style="italic")
-        for first, *cells in self.table.rows:
+        yield Text(self.title, style="italic")
+        for first, *cells in self.rows:
             yield Text("")
             yield Text(first, style="bold")
-            for column, cell in zip(self.table.columns[1:], cells, strict=True):
+            for column, cell in zip(self.columns[1:], cells, strict=True):
                 yield Padding(Text(f"{column}: {cell}"), (0, 0, 0, 2), expand=False)
 
 

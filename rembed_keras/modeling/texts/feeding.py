@@ -125,7 +125,7 @@ class TakesTexts(HoldsPreprocessor):
         x, y, sample_weight = self._arrays(x, y, sample_weight)
         if is_dataset(validation_data) and self.preprocessor is not None:
             validation_data = validation_data.map(self._mapped)
-        elif validation_data is not None and not is_dataset(validation_data):
+        elif isinstance(validation_data, tuple | list):
             parts = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
             validation_data = tuple(part for part in self._arrays(*parts) if part is not None)
         own |= {"validation_data": validation_data, "sample_weight": sample_weight}
