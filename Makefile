@@ -34,7 +34,7 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory beam || echo "Apache Beam cannot be installed here: its test will be skipped" >&2
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) -m 'not any_backend' $(PYTEST) tests/modeling tests/analysis/cost/test_ledger.py \
+	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) -m 'not any_backend' $(PYTEST) tests/modeling tests/preprocessing tests/analysis/cost/test_ledger.py \
 	  tests/interop/huggingface/test_folders.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py \
 	  tests/training/compiling \
 	  tests/training/loop/test_resuming.py rembed_keras/modeling

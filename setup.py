@@ -105,6 +105,7 @@ setup(
         "tasks": TASKS,
         "clean": CLEAN,
         "cluster": CLUSTER,
+        "plots": ["pydot>=4,<5"],  # for keras.utils.plot_model, which needs the program graphviz too
         "profile": ["tensorboard-plugin-profile>=2.24.2,<2.25"],
         "peers": PEERS,
         "test": [*TEST, *JAX, *TASKS, *CLEAN, *CLUSTER],

@@ -15,9 +15,10 @@ PACKAGE = ROOT / "rembed_keras"
 ARROWS = {
     "cli": {"config", "training", "adaptation", "tasks", "interop", "analysis", "modeling", "data"},
     "config": {"training", "adaptation", "tasks", "interop", "analysis", "modeling", "data"},
-    "training": {"adaptation", "tasks", "interop", "analysis", "modeling", "data"},
+    "training": {"preprocessing", "adaptation", "tasks", "interop", "analysis", "modeling", "data"},
     "tasks": {"modeling", "data"},
-    "interop": {"modeling", "data"},
+    "interop": {"preprocessing", "modeling", "data"},
+    "preprocessing": {"tasks", "modeling", "data"},
     "analysis": {"modeling", "data"},
     "adaptation": {"modeling"},
     "modeling": set(),

@@ -102,6 +102,15 @@ MISTAKES = {
     "no text to trim to": (["trim", "text", "out", "--text", "none"], "text is not a keras-hub preset"),
     "no command": (["rnu"], "No such command 'rnu'"),
     "no option": (["run", "recipe.gin", "--fast"], "No such option"),
+    "a knob with dashes": (["run", "recipe.gin", "--STEPS", "10"], "Knobs have no dashes: STEPS=VALUE."),
+    "a stage": (
+        ["run", "recipe.gin", "--until", "finetune"],
+        "the recipe has no stage 'finetune': its stages are prepare, pretrain",
+    ),
+    "a task to another format": (
+        ["convert", "text", "out", "--from", "run", "--to", "huggingface", "--task", "own"],
+        "--task needs --from run, and --to savedmodel or preset",
+    ),
 }
 
 

@@ -26,6 +26,10 @@ def reported_in_one_line() -> Iterator[None]:
     try:
         with stopping_at_once() as signals:
             yield
+    except click.NoSuchOption as error:
+        knob = error.option_name.lstrip("-")
+        advice = f" Knobs have no dashes: {knob}=VALUE." if knob.isupper() else ""
+        _exit(error.format_message() + advice, error.exit_code)
     except click.ClickException as error:
         _exit(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -27,10 +27,14 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family) -
     from rembed_keras import interop, training
 
     if task is not None:
-        if family is not None or (source_kind, target_kind) != ("run", "savedmodel"):
-            raise UserError("--task needs --from run and --to savedmodel, and no --family")
-        training.Answerer(source, task).export(target)
-        notes = ["load it after `import tensorflow_text`"]
+        if family is not None or source_kind != "run" or target_kind not in ("savedmodel", "preset"):
+            raise UserError("--task needs --from run, and --to savedmodel or preset, and no --family")
+        fine_tuned = training.Answerer(source, task)
+        if target_kind == "preset":
+            notes = fine_tuned.save_to_preset(target)
+        else:
+            fine_tuned.export(target)
+            notes = ["load it after `import tensorflow_text`"]
     elif source_kind == "run":
         model, own_tokenizer = training.model_of_run(source)
         notes = interop.write(model, target, target_kind, Path(tokenizer) if tokenizer else own_tokenizer, family)

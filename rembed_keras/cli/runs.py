@@ -15,8 +15,12 @@ from rembed_keras.errors import UserError
 @click.command()
 @click.argument("recipe")
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@click.option("--until", metavar="STAGE", help="Stop after this stage, such as pretrain; a later run goes on.")
+@click.option("--stages", metavar="NAMES", help="Run these stages alone, such as prepare,pretrain.")
 @ALLOW_IMPORT
-def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -> None:
+def run(
+    recipe: str, bindings: tuple[str, ...], until: str | None, stages: str | None, allow_import: tuple[str, ...]
+) -> None:
     """Run a RECIPE; if it was interrupted, the same command resumes.
 
     On SIGTERM, training finishes its step, saves a checkpoint and exits with 75: start the same command again. Ctrl-C
@@ -24,7 +28,11 @@ def run(recipe: str, bindings: tuple[str, ...], allow_import: tuple[str, ...]) -
     """
     from rembed_keras import config
 
-    config.run(_load(recipe, bindings, allow_import))
+    if until and stages:
+        raise UserError("give --until or --stages, not both")
+    loaded = _load(recipe, bindings, allow_import)
+    chosen = config.stages_until(loaded, until) if until else config.stages_named(loaded, stages) if stages else None
+    config.run(loaded, chosen)
 
 
 @click.command()
@@ -54,15 +62,12 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
         click.echo(json.dumps(shown, indent=1))
         return
     from rich.console import Console
-    from rich.table import Table
+
+    from rembed_keras.analysis.reports.tables import Table
 
     console = Console()
-    knobs = Table(title="Knobs: rembed run RECIPE KNOB=VALUE")
-    for column in ("knob", "value", ""):
-        knobs.add_column(column)
-    for name, knob in loaded.knobs().items():
-        knobs.add_row(name, json.dumps(knob["value"]), knob["about"])
-    console.print(knobs)
+    rows = [[name, json.dumps(knob["value"]), knob["about"] or ""] for name, knob in loaded.knobs().items()]
+    console.print(Table("Knobs: rembed run RECIPE KNOB=VALUE", ["knob", "value", "what"], rows, words=3).rich())
     if ledger:
         console.print(ledger.table())
     click.echo(loaded.text())

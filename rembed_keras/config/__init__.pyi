@@ -2,6 +2,8 @@ from .compiling import compile_for as compile_for
 from .execution import benchmark as benchmark
 from .execution import budget as budget
 from .execution import run as run
+from .execution import stages_named as stages_named
+from .execution import stages_until as stages_until
 from .ledgers import ledger_of as ledger_of
 from .recipes.parse import load as load
 from .studies import is_study as is_study

@@ -2,7 +2,7 @@
 
 import importlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +20,13 @@ from rembed_keras.config.terms import check_teachers
 from rembed_keras.errors import UserError
 
 
-def run(recipe: Recipe) -> None:
+def run(recipe: Recipe, chosen: Sequence[int] | None = None) -> None:
     """Runs a recipe's stages on its workdir.
+
+    Args:
+        recipe: what to run.
+        chosen: which of its stages, by number, see `stages_named`; all by default. The folder is then not finished, and
+            another command on it goes on.
 
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
@@ -33,7 +38,41 @@ def run(recipe: Recipe) -> None:
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)
     with made_once(recipe):
-        call(getattr(training, name), record=record)
+        call(getattr(training, name), record=record, chosen=chosen)
+
+
+def stages_until(recipe: Recipe, name: str) -> list[int]:
+    """The numbers of a recipe's stages up to one.
+
+    Raises:
+        UserError: for a stage that the recipe does not list.
+    """
+    return [*range(stages_named(recipe, name)[-1] + 1)]
+
+
+def stages_named(recipe: Recipe, names: str) -> list[int]:
+    """The numbers of some of a recipe's stages, in its order.
+
+    Args:
+        recipe: lists them.
+        names: separated by commas, as `pretrain` or with their scope, `topics/finetune`.
+
+    Raises:
+        UserError: for a stage that the recipe does not list.
+    """
+    listed = [_names(stage) for stage in stages(recipe)]
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    known = list(dict.fromkeys(each[-1] for each in listed))
+    strange = next((name for name in asked if not any(name in each for each in listed)), None)
+    if strange is not None or not asked:
+        raise UserError(f"the recipe has no stage {strange!r}: its stages are {', '.join(known)}")
+    return [number for number, each in enumerate(listed) if not set(asked).isdisjoint(each)]
+
+
+def _names(stage):
+    """What a stage can be called: without its scope, and with it."""
+    _, _, name = stage.target.rpartition(".")
+    return [name, f"{stage.scope}/{name}"] if stage.scope else [name]
 
 
 def bound(recipe: Recipe) -> ModuleType:

@@ -18,9 +18,9 @@ import keras
 from safetensors import SafetensorError
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer, tokenizer_files
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.tokenizer import write_tokenizer
@@ -33,6 +33,7 @@ from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import kept_arguments
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.configuration import OURS, check_names
+from rembed_keras.preprocessing import MaskedLMPreprocessor, Tokenizer
 
 TOKENIZER = "tokenizer.model"  # its name in presets
 THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model", "tokenizer.json", "vocab.txt")
@@ -200,9 +201,9 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
         objective = _objective(task) if task.exists() else None
         path = str(folder.resolve())  # keras-hub would download models by some relative names
         if objective == "rembed_keras>MaskedLM":
-            return MaskedLM.from_preset(path), []
+            return MaskedLM.from_preset(path, preprocessor=None), []
         notes = [f"the heads of {objective} are dropped"] if objective else []
-        return Encoder.from_preset(path), notes
+        return Encoder.from_preset(path, preprocessor=None), notes
     except Exception as error:  # noqa: BLE001 - readers of weights raise many kinds
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{folder} is not a keras-hub preset: {reason}") from None
@@ -215,10 +216,19 @@ def _objective(task):
     return config["registered_name"]
 
 
-def write_preset(model: keras.Model, folder: Path, tokenizer) -> list[str]:
-    """Writes a keras-hub preset."""
+def write_preset(model: keras.Model, folder: Path, tokenizer: AnyTokenizer | None) -> list[str]:
+    """Writes a keras-hub preset, with the tokenizer, and for a model that pre-trains its preprocessor."""
     _reserve(folder, sum(4 * math.prod(weight.shape) + 4096 for weight in model.weights))
-    model.save_to_preset(str(folder))
+    if tokenizer is None:
+        model.save_to_preset(str(folder))
+        return []
+    layer = Tokenizer(tokenizer.path)
+    if isinstance(model, PretrainingModel):
+        with model.preprocessed_by(MaskedLMPreprocessor(layer)):
+            model.save_to_preset(str(folder))
+    else:
+        model.save_to_preset(str(folder))
+        layer.save_to_preset(str(folder))
     return []
 
 
@@ -238,8 +248,7 @@ WRITERS: dict[str, Callable] = {
 
 def tokenizer_of(source: Path) -> Path | None:
     """The tokenizer's file in a folder; None if there is no usable one."""
-    names = (FAIRSEQ_TOKENIZER, *THEIR_TOKENIZERS)
-    return next((source / name for name in names if (source / name).exists()), None)
+    return next(iter(tokenizer_files(source, (FAIRSEQ_TOKENIZER, *THEIR_TOKENIZERS))), None)
 
 
 def copy_tokenizer(path: Path, folder: Path) -> AnyTokenizer:
@@ -251,7 +260,7 @@ def copy_tokenizer(path: Path, folder: Path) -> AnyTokenizer:
     if path.name != FAIRSEQ_TOKENIZER:
         return open_tokenizer(open_tokenizer(path).copy_to(folder))
     from_fairseq(path, folder / TOKENIZER)
-    return Tokenizer(folder / TOKENIZER)
+    return SentencePiece(folder / TOKENIZER)
 
 
 def _place_tokenizer(vocabulary, folder, target_kind):

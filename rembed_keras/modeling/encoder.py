@@ -20,11 +20,14 @@ from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
+from rembed_keras.modeling.saving.exporting import check_exportable, named_outputs
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
+from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
+from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Encoder(keras_hub.models.Backbone):
+class Encoder(ReadsTexts, keras_hub.models.Backbone):
     """A BERT-like encoder whose input embedding has a width of its own.
 
     Args:
@@ -177,6 +180,27 @@ class Encoder(keras_hub.models.Backbone):
         self.note.take(inputs=inputs, **outputs)
         return outputs
 
+    @classmethod
+    def from_preset(cls, preset: str, load_weights: bool = True, **arguments) -> "Encoder":
+        """As keras-hub's, with the preset's tokenizer, if there is one, as a part of `preprocessor`.
+
+        Args:
+            preset: a folder that `save_to_preset` or `rembed convert` wrote, or a handle of keras-hub's.
+            load_weights: whether to load them, or to leave new ones.
+            arguments: of the encoder, such as `dtype`; and `preprocessor`, None for none.
+        """
+        named = dict(arguments)
+        preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(PLAIN_TEXT, preset)
+        encoder = super().from_preset(preset, load_weights, **named)
+        encoder.preprocessor = preprocessor
+        return encoder
+
+    def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
+        """As keras-hub's, with the tokenizer of `preprocessor`, if there is one."""
+        super().save_to_preset(preset_dir, max_shard_size)
+        if self.preprocessor is not None:
+            self.preprocessor.tokenizer.save_to_preset(preset_dir)
+
     @property
     def arguments(self) -> dict:
         """What it was made with, but for its dtype, its name and whether it is trained."""
@@ -202,12 +226,38 @@ class Encoder(keras_hub.models.Backbone):
         blocks = [self.parts.blocks[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
         dtype = dtypes_of_cut(self.dtype_policy, blocks)
-        return type(self)(parts=parts, **(cut_arguments(config, layers) | {"dtype": dtype}))
+        cut = type(self)(parts=parts, **(cut_arguments(config, layers) | {"dtype": dtype}))
+        cut.preprocessor = self.preprocessor
+        return cut
 
     def without_pooler(self, variables: list) -> list:
         """Those of `variables` that a model can move which does not read the pooled output."""
         idle = {id(variable) for variable in self.parts.pooler.variables}
         return [variable for variable in variables if id(variable) not in idle]
+
+    def export(
+        self,
+        filepath: str,
+        format: str = "tf_saved_model",  # noqa: A002 - Keras's name
+        verbose: bool | None = None,
+        input_signature: list | None = None,
+        **options,
+    ) -> None:
+        """Keras's, of outputs that have a name each: `hidden_states_0` to `hidden_states_L` instead of a list.
+
+        Args:
+            filepath: as in Keras.
+            format: as in Keras: "tf_saved_model", or "onnx" where the package tf2onnx is installed.
+            verbose: as in Keras.
+            input_signature: as in Keras; B and S are open by default.
+            options: of the format, as in Keras.
+
+        Raises:
+            UserError: on JAX.
+        """
+        check_exportable()
+        model = named_outputs(self)
+        model.export(filepath, format=format, verbose=verbose, input_signature=input_signature, **options)
 
     def get_config(self):
         # not keras-hub's, in which what is not quantized is as wide as whoever reads it is used to

@@ -9,16 +9,18 @@ import keras_hub
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
-from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import settle_dtypes
+from rembed_keras.modeling.texts.feeding import TakesTexts, found
+from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
-class EncoderTask(HasTerms, OnReplicas, keras_hub.models.Task):
+class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models.Task):
     """A model around an encoder, with presets: `save_to_preset` and `from_preset`.
 
-    A subclass whose constructor has an `encoder` takes it as `backbone=` too, as keras-hub hands it over.
+    A subclass whose constructor has an `encoder` takes it as `backbone=` too, as keras-hub hands it over, and
+    `preprocessor=`: what makes inputs of texts; that of the encoder's tokenizer by default, if it has one.
 
     Args:
         encoder: an `Encoder`.
@@ -33,11 +35,6 @@ class EncoderTask(HasTerms, OnReplicas, keras_hub.models.Task):
     backbone_cls = Encoder
     reads_rows = True  # whether the encoder sees all tokens of a row in training
 
-    # keras-hub's loops would first send every batch through a preprocessor; there is none
-    fit, evaluate, predict = map(checks_arrays, (keras.Model.fit, keras.Model.evaluate, keras.Model.predict))
-    train_on_batch, test_on_batch = map(checks_arrays, (keras.Model.train_on_batch, keras.Model.test_on_batch))
-    predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
-
     def __init_subclass__(cls, **arguments):
         super().__init_subclass__(**arguments)
         if "__init__" in vars(cls):
@@ -45,7 +42,6 @@ class EncoderTask(HasTerms, OnReplicas, keras_hub.models.Task):
 
     def __init__(self, encoder, inputs, outputs, name):
         self.backbone = encoder
-        self.preprocessor = None
         super().__init__(inputs=inputs, outputs=outputs, name=name, compile=False)
         settle_dtypes(self)
 
@@ -54,17 +50,36 @@ class EncoderTask(HasTerms, OnReplicas, keras_hub.models.Task):
         """As keras-hub's, which fails at a mixed policy's name unless a dtype is given; the encoder keeps its own.
 
         Args:
-            preset: a folder that `save_to_preset` wrote; an encoder's own will do for a task model, whose head is then
-                new.
+            preset: a folder that `save_to_preset` or `rembed convert` wrote, or a handle of keras-hub's; an encoder's
+                own will do for a task model, whose head is then new.
             load_weights: whether to load them, or to leave new ones.
-            arguments: of the model, for example `num_classes`; those of the preset by default.
+            arguments: of the model, for example `num_classes`; those of the preset by default. `preprocessor` is one of
+                the preset's tokenizer, if it has one; None for none.
         """
-        return super().from_preset(preset, load_weights, dtype=keras.config.dtype_policy(), **arguments)
+        named = dict(arguments)
+        preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(cls.preprocessor_cls, preset)
+        policy = keras.config.dtype_policy()
+        model = super().from_preset(preset, load_weights, dtype=policy, preprocessor=None, **named)
+        if preprocessor is not None:
+            model.use_preprocessor(preprocessor)
+        return model
+
+    def use_preprocessor(self, preprocessor) -> None:
+        """Takes a preprocessor; the encoder, which has none yet, can encode texts by its tokenizer."""
+        self.preprocessor = preprocessor
+        if self.encoder.preprocessor is None:
+            self.encoder.preprocessor = preprocessor
 
     @property
     def encoder(self) -> Encoder:
         """The encoder, which keras-hub calls the backbone."""
         return self.backbone
+
+    @property
+    def non_trainable_weights(self):
+        """All weights that no step moves, the pooler's among them where nothing reads it, so that `summary` has all."""
+        moved = {id(weight) for weight in self.trainable_weights}
+        return [weight for weight in self.weights if id(weight) not in moved]
 
     @property
     def reading(self) -> Encoder:
@@ -84,7 +99,15 @@ def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
             raise UserError(f"{type(self).__name__} needs an encoder, as encoder= or, which is the same, as backbone=")
         if "backbone" in named:
             named["encoder"] = named.pop("backbone")
+        is_given, preprocessor = "preprocessor" in named, named.pop("preprocessor", None)
         constructor(self, *arguments, **named)
+        if type(self).__init__ is not takes_either:  # the constructor of a class above, which leaves it to this one's
+            return
+        of_encoder = self.encoder.preprocessor
+        if not is_given and of_encoder is not None:
+            preprocessor = self.preprocessor_cls(of_encoder.tokenizer)
+        if preprocessor is not None:
+            self.use_preprocessor(preprocessor)
 
     takes_either.__signature__ = signature  # type: ignore[attr-defined]  # gin reads it
     return takes_either

@@ -5,7 +5,7 @@ Which task has which is in `rembed_keras.analysis.reports.averages`; answers as 
 `rembed_keras.tasks.answers`, bitext retrieval in `rembed_keras.tasks.retrieval.mining`.
 """
 
-import importlib
+import importlib.util
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
@@ -223,12 +223,20 @@ def span_f1(labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]
         UserError: where seqeval is not installed.
     """
     _check_sentences(labels, predictions)
-    try:
-        seqeval = importlib.import_module("seqeval.metrics")
-    except ImportError:
-        raise UserError("F1 of spans needs seqeval: pip install 'rembed_keras[tasks]'") from None
+    check_seqeval()
+    seqeval = importlib.import_module("seqeval.metrics")
     sides = ([list(sentence) for sentence in side] for side in (labels, predictions))
     return float(seqeval.f1_score(*sides, zero_division=0))
+
+
+def check_seqeval() -> None:
+    """Checks that F1 of spans can be computed.
+
+    Raises:
+        UserError: where seqeval is not installed.
+    """
+    if importlib.util.find_spec("seqeval") is None:
+        raise UserError("F1 of spans needs seqeval: pip install 'rembed_keras[tasks]'")
 
 
 def pos_f1(labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]) -> float:

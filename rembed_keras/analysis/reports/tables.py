@@ -47,17 +47,10 @@ class Table:
         return Table("; ".join([self.title, *said]), columns, rows, self.words - len(said))
 
     def rich(self):
-        """The table for a terminal, a `rich.table.Table`."""
-        from rich.box import SIMPLE_HEAD
-        from rich.markup import escape
-        from rich.table import Table as RichTable
+        """The table for a terminal, which breaks lines between words alone: see `Fitted`."""
+        from rembed_keras.analysis.reports.terminal import Fitted
 
-        shown = RichTable(title=escape(self.title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for index, column in enumerate(self.columns):
-            shown.add_column(escape(column), justify="left" if index < self.words else "right", overflow="fold")
-        for row in self.rows:
-            shown.add_row(*(escape(cell) for cell in row))
-        return shown
+        return Fitted(self.title, self.columns, self.rows, self.words)
 
     def markdown(self) -> str:
         r"""The table in Markdown.

@@ -50,6 +50,10 @@ class AnyTokenizer(Protocol):
         """Whether a piece can be a word by itself."""
         ...
 
+    def piece(self, token_id: int) -> str:
+        """A piece as its file writes it."""
+        ...
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without special pieces."""
         ...

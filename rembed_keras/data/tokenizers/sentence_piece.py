@@ -10,7 +10,6 @@ import io
 import itertools
 import os
 import re
-import shutil
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -68,6 +67,7 @@ class Tokenizer:
             self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError:
             raise UserError(f"tokenizer {self.path} is not a SentencePiece model") from None
+        self._file = model
         self.sha256 = hashlib.sha256(model).hexdigest()
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, SPECIAL_PIECES)
 
@@ -176,8 +176,14 @@ class Tokenizer:
         return self._model.decode([int(i) for i in ids])
 
     def copy_to(self, folder: Path) -> Path:
-        """Copies the model file into a folder, as `tokenizer.model`, and returns its path."""
-        return Path(shutil.copyfile(self.path, folder / self.file_name))
+        """Writes the model file into a folder, as `tokenizer.model`, and returns its path."""
+        path = folder / self.file_name
+        path.write_bytes(self._file)
+        return path
+
+    def piece(self, token_id: int) -> str:
+        """A piece as the model writes it, with U+2581 for the space before a word."""
+        return self._model.id_to_piece(token_id)
 
 
 def begins_word(piece: str) -> bool:

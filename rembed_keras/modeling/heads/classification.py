@@ -3,11 +3,12 @@
 from typing import Literal, TypeAlias
 
 import keras
-from keras import ops
 
 from rembed_keras.errors import Count, Share, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, Preprocessing
+from rembed_keras.modeling.texts.vectors import mean_token
 
 Pooling: TypeAlias = Literal["first", "mean"]
 
@@ -38,6 +39,8 @@ class Classifier(TaskModel):
     (1, 5)
     """
 
+    preprocessor_cls = Preprocessing(PLAIN_TEXT)
+
     def __init__(
         self,
         encoder: Encoder,
@@ -62,18 +65,6 @@ class Classifier(TaskModel):
 
     def get_config(self):
         return super().get_config() | {"num_classes": self.num_classes, "pooling": self.pooling}
-
-
-def mean_token(output, padding_mask):
-    """The mean over all tokens but padding: [B, S, D] of masks [B, S] -> float32 [B, D].
-
-    >>> tokens = np.array([[[1.0], [3.0], [9.0]]])
-    >>> float(mean_token(tokens, np.array([[1, 1, 0]]))[0, 0])
-    2.0
-    """
-    weights = ops.cast(ops.not_equal(padding_mask, 0), "float32")[:, :, None]  # [B, S] -> [B, S, 1]
-    total = ops.sum(ops.cast(output, "float32") * weights, axis=1)  # [B, S, D] -> [B, D]
-    return total / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
 
 READS = {"first": "pooled_output", "mean": "sequence_output"}

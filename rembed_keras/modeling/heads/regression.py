@@ -6,6 +6,7 @@ from keras import ops
 from rembed_keras.errors import Share
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, Preprocessing
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -20,6 +21,8 @@ class Regressor(TaskModel):
     Inputs as the encoder's. Trained on numbers [B] with mean squared error.
     """
 
+    preprocessor_cls = Preprocessing(PLAIN_TEXT)
+    own_metrics = ()
     symmetric_divergence = None  # type: ignore[assignment] # it predicts no distribution
 
     def __init__(

@@ -5,6 +5,7 @@ from keras import ops
 
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.texts.feeding import Preprocessing
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -18,6 +19,7 @@ class SpanExtractor(TaskModel):
     Inputs as the encoder's; padding can't be chosen. Trained on positions int [B, 2] with cross-entropy.
     """
 
+    preprocessor_cls = Preprocessing("SpanPreprocessor")
     reads = "sequence_output"
 
     def __init__(self, encoder: Encoder, name: str = "span_extractor"):

@@ -5,6 +5,7 @@ import keras
 from rembed_keras.errors import Count, Share
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.texts.feeding import Preprocessing
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -21,6 +22,7 @@ class Tagger(TaskModel):
     padding and all pieces of a word but its first.
     """
 
+    preprocessor_cls = Preprocessing("TaggerPreprocessor")
     reads = "sequence_output"
 
     def __init__(

@@ -3,6 +3,8 @@
 Heads are swapped, the encoder is kept.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -11,7 +13,7 @@ from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, weighted_mean
-from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again
+from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, quantize_again
 from rembed_keras.modeling.saving.configuration import made
 
 
@@ -29,6 +31,7 @@ class TaskModel(EncoderTask):
     """
 
     reads = "pooled_output"
+    own_metrics: tuple[str, ...] = ("accuracy",)  # that `compile` adds where a user names none
 
     def __init__(self, encoder, units, dropout, name):
         check_counts({f"{name}: the number of outputs": units})
@@ -53,6 +56,50 @@ class TaskModel(EncoderTask):
         """As `trainable_variables`."""
         weights = super().trainable_weights
         return weights if self.reads == "pooled_output" else self.encoder.without_pooler(weights)
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: list | None = None,
+        weighted_metrics: list | None = None,
+        run_eagerly: bool = False,
+        steps_per_execution: int = 1,
+        jit_compile: bool | str = "auto",
+        auto_scale_loss: bool = True,
+    ) -> None:
+        """Keras's; without metrics the accuracy of weighted predictions is reported, where there is one.
+
+        Args:
+            optimizer: as in Keras.
+            loss: as in Keras; the model's own by default.
+            loss_weights: as in Keras.
+            metrics: as in Keras; [] for none.
+            weighted_metrics: as in Keras.
+            run_eagerly: as in Keras.
+            steps_per_execution: as in Keras.
+            jit_compile: as in Keras.
+            auto_scale_loss: as in Keras.
+        """
+        if metrics is None and weighted_metrics is None:
+            weighted_metrics = [*self.own_metrics]
+        super().compile(
+            optimizer=optimizer,
+            loss=loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            run_eagerly=run_eagerly,
+            steps_per_execution=steps_per_execution,
+            jit_compile=jit_compile,
+            auto_scale_loss=auto_scale_loss,
+        )
+
+    def compile_from_config(self, config: dict) -> None:
+        """As Keras's, which leaves models aside that have a `compile` of their own."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
 
     def pool(self, output, inputs):
         """What the head reads, of the encoder's output that is named by `reads`; all of it unless a subclass pools."""
@@ -110,7 +157,7 @@ class TaskModel(EncoderTask):
     @classmethod
     def from_config(cls, config):
         arguments = {key: value for key, value in config.items() if key not in ("methods", "ways", "quantized")}
-        model = cls(**(arguments | {"encoder": made(config["encoder"], keras.Model)}))
+        model = cls(**(arguments | parts_of(config)))
         methods = config.get("methods") or config.get("ways", ())  # as version 0.1 called them
         model.adapt([made(method, object) for method in methods])
         quantize_again(model, config.get("quantized", {}))

@@ -55,6 +55,33 @@ def check_rows(ids, rows: int, message: str, in_graphs: bool = False):
     return ids
 
 
+def check_inputs(arguments: Mapping, x: object) -> None:
+    """Refuses arrays of an encoder's inputs that it has no rows for, before they are in a graph.
+
+    Args:
+        arguments: the encoder's.
+        x: a dict of NumPy arrays [N, S]; whatever else it is, nothing is checked.
+
+    Raises:
+        UserError: for a token or segment id, or a document, that is beyond its table.
+
+    >>> check_inputs({"vocabulary_size": 10}, {"token_ids": np.array([[2, 10]])})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: token id 10 has no row in the token table: vocabulary_size is 10
+    """
+    if not isinstance(x, Mapping):
+        return
+    checked = (("token_ids", "token", "vocabulary_size"), ("segment_ids", "segment", "num_segments"))
+    for key, table, size in checked:
+        if isinstance(x.get(key), np.ndarray) and arguments.get(size):
+            check_rows(x[key], arguments[size], BEYOND[table])
+    mask, longest = x.get("padding_mask"), arguments.get("max_sequence_length")
+    if isinstance(mask, np.ndarray) and longest and mask.ndim == 2 and mask.shape[1] > longest:
+        for number in range(1, int(mask.max(initial=0)) + 1):  # documents of packed rows
+            lengths = (mask == number).sum(axis=1)
+            check_rows(np.maximum(lengths - 1, 0), longest, BEYOND["position"])
+
+
 def checks_arrays(loop: Callable) -> Callable:
     """One of Keras's loops over data, which first looks at the ids in NumPy arrays: the loop's program is compiled.
 
@@ -62,18 +89,12 @@ def checks_arrays(loop: Callable) -> Callable:
         loop: a method of a model that has an `encoder` or is one, `predict` for example, that takes `x` first.
 
     Returns:
-        The same, which raises `UserError` for token or segment ids that are beyond their tables. Other data than a dict
-        of arrays is left to the program.
+        The same, which raises `UserError` as `check_inputs` does.
     """
 
     @functools.wraps(loop)
     def checked(model, x=None, *arguments, **named):
-        if isinstance(x, Mapping):
-            sizes = getattr(model, "encoder", model).arguments
-            for kind, rows in (("token", sizes["vocabulary_size"]), ("segment", sizes["num_segments"])):
-                ids = x.get(f"{kind}_ids")
-                if rows and isinstance(ids, np.ndarray):
-                    check_rows(ids, rows, BEYOND[kind])
+        check_inputs(getattr(model, "encoder", model).arguments, x)
         return loop(model, x, *arguments, **named)
 
     return checked

@@ -11,9 +11,10 @@ from rembed_keras.errors import check_counts
 from rembed_keras.modeling.heads.masked_lm_head import MaskedLMHead
 from rembed_keras.modeling.heads.task_model import symmetric_divergence
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
+from rembed_keras.modeling.texts.masks import FillsMasks
 
 
-class MaskedTokenPrediction(PretrainingModel):
+class MaskedTokenPrediction(FillsMasks, PretrainingModel):
     """What objectives have in common whose loss is that of masked tokens; their outputs are logits [B, P, V].
 
     `fit` and `evaluate` make these outputs only for metrics that a user compiles: they hand the labels to the model,

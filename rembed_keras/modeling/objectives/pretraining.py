@@ -19,8 +19,8 @@ from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.micro_batches import optimizer_at, step_in_parts
 from rembed_keras.modeling.objectives.running_means import MeanByGroup, MeanOfNumbers, numbers
 from rembed_keras.modeling.replicas import layers_loss, may_add_losses, num_replicas, shares
-from rembed_keras.modeling.saving.changes import config_with_encoder, quantize_again
-from rembed_keras.modeling.saving.configuration import made
+from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, quantize_again
+from rembed_keras.modeling.texts.feeding import Preprocessing
 
 
 class PretrainingModel(EncoderTask):
@@ -53,6 +53,7 @@ class PretrainingModel(EncoderTask):
     """
 
     ledger_entries: Callable[[Config, int, float], list[Entry]]
+    preprocessor_cls = Preprocessing("MaskedLMPreprocessor")
     takes_metrics = True  # that a user compiles, of logits
     heads_of: Sequence[str] = ()  # registered names of other objectives whose heads it can start from
 
@@ -290,7 +291,7 @@ class PretrainingModel(EncoderTask):
     @classmethod
     def from_config(cls, config):
         arguments = {key: value for key, value in config.items() if key != "quantized"}
-        model = cls(**(arguments | {"encoder": made(config["encoder"], Encoder)}))
+        model = cls(**(arguments | parts_of(config)))
         quantize_again(model, config.get("quantized", {}))
         return model
 

@@ -111,7 +111,21 @@ def config_with_encoder(model, added=()) -> dict:
     named = {name for names in changes.get("quantized", {}).values() for name in names}
     rest = {name: layer for name, layer in layers_by_name(model).items() if name not in named}
     quantized = _by_mode(rest)
-    return {"encoder": encoder | {"config": plain | changes}} | ({"quantized": quantized} if quantized else {})
+    found = {"encoder": encoder | {"config": plain | changes}} | ({"quantized": quantized} if quantized else {})
+    if model.preprocessor is not None:
+        found["preprocessor"] = keras.saving.serialize_keras_object(model.preprocessor)
+    return found
+
+
+def parts_of(config: dict) -> dict:
+    """The encoder, and the preprocessor if there is one, that a configuration of a model describes, rebuilt.
+
+    Raises:
+        UserError: for one that nothing of ours can be made of.
+    """
+    kinds = {"encoder": keras.Model, "preprocessor": keras.layers.Layer}
+    there = {key: config[key] for key in kinds if key in config}
+    return {key: made(each, kinds[key]) if isinstance(each, dict) else each for key, each in there.items()}
 
 
 def quantize_again(model, quantized: dict) -> None:

@@ -16,7 +16,7 @@ from rembed_keras.modeling import attention, blocks
 
 OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
 # where those are shown that a configuration may begin with, by name since modeling imports none of the rooms above it
-PUBLIC = ("rembed_keras.modeling", "rembed_keras.adaptation", "rembed_keras.training")
+PUBLIC = ("rembed_keras.modeling", "rembed_keras.preprocessing", "rembed_keras.adaptation", "rembed_keras.training")
 PLAIN = {
     "keras": ("DTypePolicy", "FloatDTypePolicy", "DTypePolicyMap"),
     "keras.dtype_policies": (

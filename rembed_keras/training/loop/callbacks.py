@@ -223,7 +223,9 @@ class ProgressLine(keras.callbacks.Callback):
         """Shows a row of the log."""
         left = self.clock.seconds_left()
         loss = "?" if row["loss"] is None else f"{row['loss']:.3f}"
-        rate = f"loss {loss} · {row['tokens_per_second']:,.0f} tokens/s · {_clock_face(left)} left"
+        speed = row["tokens_per_second"]
+        said = "? tokens/s" if speed is None or math.isnan(speed) else f"{speed:,.0f} tokens/s"
+        rate = f"loss {loss} · {said} · {_clock_face(left)} left"
         self.bar.update(self.task, rate=f"{rate} · {self.noted}" if self.noted else rate)
         if self.bar.disable:
             print(

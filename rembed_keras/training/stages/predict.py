@@ -11,6 +11,7 @@ from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.modeling.blocks.stack import has_position_table
+from rembed_keras.preprocessing import Tokenizer
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
 from rembed_keras.tasks.formats.columns import parse_format
 from rembed_keras.tasks.kinds.encoding import predict
@@ -91,6 +92,26 @@ class Answerer:
         labels, pairs = getattr(self.task, "labels", ()), getattr(self.format, "pairs", None) is True
         with written_whole(Path(target)) as folder:
             write_served_task(self.model, folder, self.tokenizer, self.sequence_length, labels, pairs)
+
+    def save_to_preset(self, target: str | Path) -> list[str]:
+        """Writes a keras-hub preset: the model with its head, its preprocessor, and the labels' names in `labels.json`.
+
+        Returns:
+            Notes on it, a line each.
+
+        Raises:
+            UserError: if it exists.
+        """
+        labels = getattr(self.task, "labels", getattr(self.task, "tags", None))
+        preprocessor = self.model.preprocessor_cls(Tokenizer(self.tokenizer.path), self.sequence_length)
+        with written_whole(Path(target)) as folder:
+            with self.model.preprocessed_by(preprocessor):
+                self.model.save_to_preset(str(folder))
+            if labels is not None:
+                (folder / "labels.json").write_text(json.dumps([*labels], ensure_ascii=False), encoding="utf-8")
+        name = type(self.model).__name__
+        names = [] if labels is None else [f"labels.json has the names of the {len(labels)} labels, by number"]
+        return [f"open it by rembed_keras.{name}.from_preset({str(target)!r})", *names]
 
     def read(self, file: str | Path, text: str | None = None, pair: str | None = None) -> Iterable[Any]:
         """Examples of a user's file: JSON lines or a table for labels, CoNLL for tags, SQuAD's JSON for questions.

@@ -59,6 +59,7 @@ def run(
     record: RunRecord,
     tasks: Sequence[Task] = (),
     strategy: Strategy = "one_device",
+    chosen: Sequence[int] | None = None,
 ) -> None:
     """Runs stages one after another; on a workdir that was interrupted each goes on where it stopped.
 
@@ -70,6 +71,7 @@ def run(
             first stage.
         strategy: of the stages that train; see `distribution.place`. If it is one of several processes, all train, the
             first of them alone writes and does the other stages, and the others end when it does.
+        chosen: which stages to run, by number; all by default. Otherwise the folder is not marked as finished.
 
     Raises:
         UserError: if the folder is of another recipe, in use, or cannot be written.
@@ -87,11 +89,12 @@ def run(
         with processes.in_need_of_each_other():
             if processes.by_chief(lambda: _begin(folder, record)):
                 begun = time.monotonic()
-                for stage in stages:
+                for stage in stages if chosen is None else [stages[number] for number in chosen]:
                     if is_together(stage):
                         stage(folder)
                     processes.by_chief(partial(_complete, folder, stage, record))
-                processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
+                if chosen is None:
+                    processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
             processes.leave()
     except OSError as error:
         first = error.__context__ if error.strerror is None else error  # gin raises another, that has its text alone

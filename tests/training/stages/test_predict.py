@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
@@ -111,6 +112,30 @@ def test_a_pair_is_never_answered_by_halves(workdir, tmp_path, command):
     (tmp_path / "new.tsv").write_text("one\ttwo\nsave\tfile\n")
     code, out, _ = command("predict", "run", "new.tsv", "--text", "one", "--pair", "two", cwd=tmp_path)
     assert code == 0 and json.loads(out)["id"] == "2"
+
+
+@pytest.mark.parametrize("kind", ["texts", "tags"])
+def test_a_fine_tuned_task_becomes_a_preset(kind, workdir, tmp_path, command):
+    make_task, source, (name, labelled), _ = OWN_FILES[kind]
+    (tmp_path / name).write_text(labelled, encoding="utf-8")
+    task = make_task(source(tmp_path / name, test={"en": tmp_path / name}))
+    learn(workdir, task)
+    code, out, err = command(
+        "convert", "run", "made", "--from", "run", "--to", "preset", "--task", "own", cwd=workdir.path.parent
+    )
+    assert code == 0, err
+    folder = workdir.path.parent / "made"
+    labels = task.labels if kind == "texts" else task.tags
+    assert json.loads((folder / "labels.json").read_text()) == labels
+    assert "from_preset('made')" in out
+    answerer = Answerer(workdir.path)
+    examples = task.splits.test["en"]
+    texts = [example.text if kind == "texts" else list(example.words) for example in examples]
+    model = type(answerer.model).from_preset(str(folder))
+    assert model.preprocessor.sequence_length == answerer.sequence_length
+    outputs = model.predict(texts, verbose=0)
+    expected = answerer.model.predict(answerer.task.encode(examples, answerer.tokenizer, 24).inputs, verbose=0)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
 
 
 def folder_of_seeds(tmp_path, names, chosen):

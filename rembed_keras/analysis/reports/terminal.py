@@ -1,0 +1,80 @@
+"""Tables in a terminal of any width: lines are broken between words, and a table that is too wide is a list."""
+
+from collections.abc import Sequence
+
+GAP = 2  # columns of the terminal that a column takes besides its text: a space of padding, and one between columns
+
+
+class Fitted:
+    """A table as Rich prints it.
+
+    Where all cells fit, each is a line; where their words fit, cells are broken between words; and where a word would
+    be broken, each row becomes a few lines of its own, `column: cell`.
+
+    Args:
+        title: what it shows.
+        columns: their names.
+        rows: a cell for each column.
+        words: how many columns, from the left, are aligned left; the others are aligned right.
+    """
+
+    def __init__(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], words: int):
+        self.title, self.columns, self.rows, self.words = title, columns, rows, words
+
+    def __rich_console__(self, console, options):
+        widths = fitting_widths([self.columns, *self.rows], options.max_width)
+        yield from self._stacked() if widths is None else [self._tabular(widths)]
+
+    def _tabular(self, widths):
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        shown = RichTable(title=Text(self.title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        for index, (column, width) in enumerate(zip(self.columns, widths, strict=True)):
+            shown.add_column(Text(column), justify="left" if index < self.words else "right", width=width)
+        for row in self.rows:
+            shown.add_row(*map(Text, row))
+        return shown
+
+    def _stacked(self):
+        from rich.padding import Padding
+        from rich.text import Text
+
+        yield Text(self.title, style="italic")
+        for first, *cells in self.rows:
+            yield Text("")
+            yield Text(first, style="bold")
+            for column, cell in zip(self.columns[1:], cells, strict=True):
+                yield Padding(Text(f"{column}: {cell}"), (0, 0, 0, 2), expand=False)
+
+
+def fitting_widths(rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Widths of columns that break no word; None if there are none.
+
+    Args:
+        rows: cells, the columns' names first.
+        room: width of the terminal.
+
+    >>> fitting_widths([["arm", "what it is"], ["a", "a few words"]], 40)
+    [3, 11]
+    >>> fitting_widths([["arm", "what it is"], ["a", "a few words"]], 14)
+    [3, 7]
+    >>> fitting_widths([["arm", "what it is"], ["a", "a few words"]], 9) is None
+    True
+    """
+    from rich.cells import cell_len
+
+    columns = [*zip(*rows, strict=True)]
+    widest = [max(map(cell_len, column)) for column in columns]
+    least = [max((cell_len(word) for cell in column for word in cell.split()), default=1) for column in columns]
+    left = room - GAP * len(columns) - sum(least)
+    if left < 0:
+        return None
+    widths = least
+    for _ in range(left):  # a column of the terminal at a time, to where most is missing
+        missing = [most - width for most, width in zip(widest, widths, strict=True)]
+        if max(missing, default=0) <= 0:
+            break
+        widths[missing.index(max(missing))] += 1
+    return widths

@@ -1,0 +1,37 @@
+"""An encoder for programs that know nothing of this package: a graph with plain names for all that it gives."""
+
+import keras
+
+from rembed_keras.errors import UserError
+
+
+def named_outputs(encoder: keras.Model) -> keras.Model:
+    """A model of an encoder's layers whose outputs have a name each, as formats of other programs want them.
+
+    Args:
+        encoder: an `Encoder`.
+
+    Returns:
+        A model of the same weights and inputs; outputs are `sequence_output`, `pooled_output` and, instead of a list,
+        `hidden_states_0` to `hidden_states_L`, each [B, S, D].
+
+    >>> from rembed_keras.modeling import Encoder
+    >>> encoder = Encoder(100, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
+    >>> sorted(named_outputs(encoder).output)
+    ['hidden_states_0', 'hidden_states_1', 'pooled_output', 'sequence_output']
+    """
+    outputs = dict(encoder.output)
+    states = outputs.pop("hidden_states")
+    model = keras.Model(encoder.input, outputs | {f"hidden_states_{i}": state for i, state in enumerate(states)})
+    model(encoder.input)  # Keras exports no model that was never called
+    return model
+
+
+def check_exportable() -> None:
+    """Checks that a graph can be written whose rows are of any length.
+
+    Raises:
+        UserError: on JAX, which looks at lengths while it traces.
+    """
+    if keras.config.backend() != "tensorflow":
+        raise UserError(f"export needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")

@@ -1,0 +1,181 @@
+"""Texts in `fit`, `evaluate` and `predict`, through a preprocessor as keras-hub has it.
+
+What is in memory, lists, NumPy arrays and columns of a table, is tokenized once before the first step, so that Keras
+shuffles and splits it as it does arrays. Data sets of tf.data and Grain are mapped batch by batch. What has
+`token_ids` is taken as it is, with a preprocessor and without.
+"""
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import keras_hub
+
+from rembed_keras.modeling.layers.rows import check_inputs, checks_arrays
+
+ROOM = "rembed_keras.preprocessing"  # named, since modeling imports none of the rooms above it
+PLAIN_TEXT = "TextClassifierPreprocessor"  # for encoders: texts as they are, without labels
+LEARNING_RATE = 5e-5  # of keras-hub's tasks, where a user compiles nothing
+
+
+class Preprocessing:
+    """A class's `preprocessor_cls`, which keras-hub asks a task for; imported when it is asked for.
+
+    Args:
+        name: of the class.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, instance, owner=None):
+        return getattr(importlib.import_module(ROOM), self.name)
+
+
+def found(kind: Any, preset: str) -> Any:
+    """The preprocessor that a preset has the tokenizer for; None if it has none.
+
+    Args:
+        kind: its class, or the name of it.
+        preset: a folder or a handle of keras-hub's.
+    """
+    return (getattr(importlib.import_module(ROOM), kind) if isinstance(kind, str) else kind).found_in(preset)
+
+
+class HoldsPreprocessor:
+    """A model with a preprocessor that is no layer of it: no summary, checkpoint or walk over layers meets it."""
+
+    @property
+    def preprocessor(self) -> Any:
+        """What makes inputs of texts, a `keras_hub.models.Preprocessor`; None for none."""
+        return getattr(self, "_preprocessor", None)
+
+    @preprocessor.setter
+    def preprocessor(self, value):
+        if hasattr(value, "suit"):
+            model: Any = self
+            value.suit(getattr(model, "encoder", model).arguments)
+        object.__setattr__(self, "_preprocessor", value)
+
+
+class TakesTexts(HoldsPreprocessor):
+    """Loops that take texts where there is a preprocessor; a mixin that stands before keras-hub's `Task`."""
+
+    train_on_batch, test_on_batch = map(checks_arrays, (keras.Model.train_on_batch, keras.Model.test_on_batch))
+    predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
+
+    @contextlib.contextmanager
+    def preprocessed_by(self, preprocessor) -> Iterator[None]:
+        """While open, the model has another preprocessor, as to be saved with it."""
+        former = self.preprocessor
+        self.preprocessor = preprocessor
+        try:
+            yield
+        finally:
+            self.preprocessor = former
+
+    def preprocess_samples(self, x, y=None, sample_weight=None):
+        """A batch as the model takes it: preprocessed, unless it has `token_ids` already."""
+        if self.preprocessor is None or _is_tokenized(x):
+            return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+        return self.preprocessor(x, y=y, sample_weight=sample_weight)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        sample_weight=None,
+        **options,
+    ):
+        """Keras's, of texts too; a model that was not compiled is, with Adam at 5e-5.
+
+        Args:
+            x: texts: a list, a NumPy array or a column; or a data set of tf.data or Grain whose batches are (texts,
+                labels), or texts alone for a pre-training objective; or inputs as the model's.
+            y: labels, if `x` is no data set.
+            batch_size: as in Keras.
+            epochs: as in Keras.
+            verbose: as in Keras.
+            callbacks: as in Keras.
+            validation_split: as in Keras.
+            validation_data: as in Keras, of texts too.
+            sample_weight: as in Keras.
+            options: Keras's other ones.
+        """
+        self._settle()
+        own = {
+            "epochs": epochs,
+            "verbose": verbose,
+            "callbacks": callbacks,
+            "validation_split": validation_split,
+            **options,
+        }
+        if self.preprocessor is not None and is_dataset(x):
+            own.pop("validation_split")
+            own.setdefault("shuffle", False)  # a data set's order is its own, and Keras warns
+            return keras_hub.models.Task.fit(self, x, y, batch_size, sample_weight, validation_data, **own)
+        x, y, sample_weight = self._arrays(x, y, sample_weight)
+        if is_dataset(validation_data) and self.preprocessor is not None:
+            validation_data = validation_data.map(self._mapped)
+        elif isinstance(validation_data, tuple | list):
+            parts = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
+            validation_data = tuple(part for part in self._arrays(*parts) if part is not None)
+        own |= {"validation_data": validation_data, "sample_weight": sample_weight}
+        return keras.Model.fit(self, x, y, batch_size, **own)
+
+    def evaluate(self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **options):
+        """Keras's, of texts too; see `fit`."""
+        self._settle()
+        own = {"verbose": verbose, **options}
+        if options.get("_use_cached_eval_dataset", False):
+            return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **own)
+        if self.preprocessor is not None and is_dataset(x):
+            return keras_hub.models.Task.evaluate(self, x, y, batch_size, sample_weight, **own)
+        x, y, sample_weight = self._arrays(x, y, sample_weight)
+        return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **own)
+
+    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
+        """Keras's, of texts too; see `fit`."""
+        own = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
+        if self.preprocessor is not None and is_dataset(x):
+            return keras_hub.models.Task.predict(self, x, batch_size, **own)
+        return keras.Model.predict(self, self._arrays(x, None, None)[0], batch_size, **own)
+
+    def _settle(self):
+        model: Any = self
+        if not model.compiled:
+            model.compile(keras.optimizers.Adam(LEARNING_RATE))
+
+    def _mapped(self, *batch):
+        parts = batch[0] if len(batch) == 1 and isinstance(batch[0], tuple) else batch
+        return self.preprocess_samples(*parts)
+
+    def _arrays(self, x, y, sample_weight):
+        """What is in memory as arrays, checked; whatever else it is, as it is."""
+        if self.preprocessor is not None and _is_in_memory(x):
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(self.preprocess_samples(x, y, sample_weight))
+        model: Any = self
+        check_inputs(model.encoder.arguments, x)
+        return x, y, sample_weight
+
+
+def is_dataset(x: object) -> bool:
+    """Whether it is a data set of tf.data or Grain."""
+    return hasattr(x, "element_spec") or (type(x).__module__.split(".")[0] == "grain" and hasattr(x, "map"))
+
+
+def _is_tokenized(x):
+    return isinstance(x, Mapping) and "token_ids" in x
+
+
+def _is_in_memory(x):
+    """Whether it is a collection of texts, and no generator."""
+    return isinstance(x, str | list | tuple | Mapping) or hasattr(x, "tolist")

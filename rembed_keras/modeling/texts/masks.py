@@ -1,0 +1,72 @@
+"""What a masked language model puts where a text has [MASK]."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rembed_keras.errors import UserError, check_counts, shortened
+
+
+class Fill(NamedTuple):
+    """A piece that a model puts in the place of [MASK].
+
+    Attributes:
+        token: the piece as text.
+        probability: that the model gives it.
+    """
+
+    token: str
+    probability: float
+
+
+class FillsMasks:
+    """A model that gives logits [B, P, V] of masked tokens."""
+
+    def fill_mask(self, texts: str | Sequence[str], top: int = 5) -> list:
+        """The most probable pieces for each [MASK] of a text.
+
+        Args:
+            texts: a text with [MASK] in it once or more, or a list of such.
+            top: how many pieces for each.
+
+        Returns:
+            For a text with one [MASK] a list of `top` pairs `Fill(token, probability)`, best first; with several, a
+            list of such lists, in the order of the text; for a list of texts, a list of what each gives. Special pieces
+            are left out.
+
+        Raises:
+            UserError: without a preprocessor, for a text without [MASK], or one longer than the encoder reads.
+        """
+        check_counts({"top": top})
+        model: Any = self
+        if model.preprocessor is None:
+            raise UserError("there is no tokenizer: take a preset that has one, or set preprocessor")
+        tokenizer = model.preprocessor.tokenizer
+        given = [texts] if isinstance(texts, str) else list(texts)
+        rows = [_row(text, tokenizer, model.encoder.arguments["max_sequence_length"]) for text in given]
+        is_text = ~tokenizer.model.is_special
+        answers = [self._fills(model, tokenizer, row, is_text, top) for row in rows]
+        return answers[0] if isinstance(texts, str) else answers
+
+    def _fills(self, model, tokenizer, row, is_text, top):
+        places = np.flatnonzero(np.array(row) == tokenizer.model.mask_id)
+        inputs = model.preprocessor.padded([row], len(row)) | {"mask_positions": places[None].astype(np.int32)}
+        logits = np.asarray(model.predict_on_batch(inputs), np.float64)[0]  # [P, V]
+        odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        shares = odds / odds.sum(axis=-1, keepdims=True)
+        found = []
+        for share in shares:
+            best = np.argsort(np.where(is_text[: len(share)], share[: len(is_text)], -1.0))[::-1][:top]
+            found.append([Fill(tokenizer.shown(int(i)), float(share[i])) for i in best])
+        return found[0] if len(found) == 1 else found
+
+
+def _row(text, tokenizer, longest):
+    ids = tokenizer.tokenize_masked(text)
+    row = [tokenizer.model.cls_id, *ids, tokenizer.model.sep_id]
+    if tokenizer.model.mask_id not in ids:
+        raise UserError(f"there is no [MASK] in {shortened(text)}")
+    if len(row) > longest:
+        raise UserError(f"{shortened(text)} has {len(row)} tokens; the encoder reads {longest}")
+    return row

@@ -1,0 +1,131 @@
+"""Vectors of texts: what one first asks an encoder for.
+
+These are methods, since keras-hub's user has one object that holds weights and preprocessor, and calls `predict` on it.
+"""
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import keras
+import numpy as np
+from keras import ops
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.texts.feeding import HoldsPreprocessor
+
+TextPooling: TypeAlias = Literal["mean", "first"]
+SHORTEST = 16  # rows are padded to a power of two, so that few lengths are compiled
+MANY = 4  # batches from which on progress is shown
+_READERS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by encoder, so that a second call compiles nothing
+
+
+class ReadsTexts(HoldsPreprocessor):
+    """A model that gives vectors of texts; it has an encoder, or is one."""
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        pooling: TextPooling = "mean",
+        layer: int | None = None,
+        batch_size: int = 32,
+        verbose: bool | str = "auto",
+    ) -> np.ndarray:
+        """Vectors of texts.
+
+        Args:
+            texts: N texts, or one. Those that are longer than the preprocessor's sequence length are truncated.
+            pooling: "mean" of all tokens but padding, or the "first" token alone. Masked LM trains no token to stand
+                for the whole text: take the mean unless a task was trained on the first.
+            layer: which hidden states, from 0, the embeddings, to L, or from the end, -1; the encoder's output by
+                default. Middle layers are often better than the last where nothing was fine-tuned.
+            batch_size: texts at a time; they are sorted by length first, so that little padding is computed.
+            verbose: whether to show progress; "auto" for more than a few batches.
+
+        Returns:
+            float32 [N, D], in the order of the texts; [1, D] of one text.
+
+        Raises:
+            UserError: without a preprocessor, for a layer that is not there, or another pooling.
+        """
+        encoder: Any = getattr(self, "encoder", self)
+        preprocessor = self.preprocessor or getattr(encoder, "preprocessor", None)
+        if preprocessor is None:
+            raise UserError("there is no tokenizer: take a preset that has one, or set preprocessor")
+        reader = _reader(encoder, pooling, layer)
+        rows = preprocessor.tokenized([texts] if isinstance(texts, str) else list(texts))
+        order = np.argsort([len(row) for row in rows], kind="stable")[::-1]  # what takes most memory first
+        vectors = np.zeros((len(rows), encoder.arguments["hidden_dim"]), np.float32)
+        starts = range(0, len(rows), batch_size)
+        shows = len(starts) >= MANY if verbose == "auto" else bool(verbose)
+        progress = keras.utils.Progbar(len(starts), unit_name="batch") if shows else None
+        longest = encoder.arguments["max_sequence_length"]
+        for number, start in enumerate(starts):
+            chosen = order[start : start + batch_size]
+            length = min(_rounded(max(len(rows[i]) for i in chosen)), longest)
+            filled = chosen if len(starts) == 1 else np.resize(chosen, batch_size)  # one shape for each length
+            inputs = preprocessor.padded([rows[i] for i in filled], length)
+            vectors[chosen] = np.asarray(reader.predict_on_batch(inputs), np.float32)[: len(chosen)]
+            if progress is not None:
+                progress.update(number + 1)
+        return vectors
+
+    def similarity(
+        self,
+        a: str | Sequence[str],
+        b: str | Sequence[str],
+        pooling: TextPooling = "mean",
+        layer: int | None = None,
+    ) -> float | np.ndarray:
+        """Cosines of the vectors of texts.
+
+        Args:
+            a: N texts, or one.
+            b: M texts, or one.
+            pooling: as in `encode`.
+            layer: as in `encode`.
+
+        Returns:
+            A number for two texts; float32 [N, M] for lists.
+        """
+        first, second = ([each] if isinstance(each, str) else list(each) for each in (a, b))
+        vectors = self.encode([*first, *second], pooling, layer)
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        cosines = vectors[: len(first)] @ vectors[len(first) :].T
+        return float(cosines[0, 0]) if isinstance(a, str) and isinstance(b, str) else cosines
+
+
+def _rounded(length):
+    return max(SHORTEST, 1 << (length - 1).bit_length())
+
+
+def _reader(encoder, pooling, layer):
+    """A model of an encoder's layers that gives the pooled states of one of them."""
+    if pooling not in _POOLED:
+        raise UserError(f"pooling is {pooling!r}; it can be one of {', '.join(_POOLED)}")
+    count = encoder.num_layers
+    if layer is not None and not -count - 1 <= layer <= count:
+        raise UserError(f"layer is {layer}; this encoder has layers 0 to {count}")
+    readers: dict[Any, keras.Model] = _READERS.setdefault(encoder, {})
+    if (pooling, layer) not in readers:
+        outputs = encoder.output
+        states = outputs["sequence_output"] if layer is None else outputs["hidden_states"][layer]
+        readers[pooling, layer] = keras.Model(
+            encoder.input, _POOLED[pooling](states, encoder.input["padding_mask"]), name="vectors"
+        )
+    return readers[pooling, layer]
+
+
+def mean_token(output, padding_mask):
+    """The mean over all tokens but padding: [B, S, D] of masks [B, S] -> float32 [B, D].
+
+    >>> tokens = np.array([[[1.0], [3.0], [9.0]]])
+    >>> float(mean_token(tokens, np.array([[1, 1, 0]]))[0, 0])
+    2.0
+    """
+    weights = ops.cast(ops.not_equal(padding_mask, 0), "float32")[:, :, None]  # [B, S] -> [B, S, 1]
+    total = ops.sum(ops.cast(output, "float32") * weights, axis=1)  # [B, S, D] -> [B, D]
+    return total / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
+_POOLED = {"mean": mean_token, "first": lambda states, padding_mask: states[:, 0, :]}

@@ -1,0 +1,63 @@
+"""Questions and passages with an answer."""
+
+import keras
+
+from rembed_keras.errors import Count, UserError
+from rembed_keras.preprocessing.texts import TextPreprocessor
+from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts
+from rembed_keras.tasks.kinds.examples import Question
+from rembed_keras.tasks.kinds.spans import encode_questions
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class SpanPreprocessor(TextPreprocessor):
+    """`[CLS] question [SEP] passage [SEP]`, for `SpanExtractor`; a long passage has several overlapping rows.
+
+    Args:
+        tokenizer: a `Tokenizer`.
+        sequence_length: S.
+        num_segments: as in `TextClassifierPreprocessor`.
+        stride: pieces from the beginning of a window to that of the next.
+        max_question_length: pieces; longer questions are truncated.
+        name: the layer's name.
+
+    Call arguments: a pair `(questions, passages)` of texts; `y`, a pair `(answers, starts)`: the answers as they stand
+    in the passages, and where they start, in characters. Returns the inputs int32 [N, S], and with `y` the positions
+    int32 [N, 2] of the first and last token of the answer.
+
+    Raises:
+        UserError: for an answer that is not at its start in the passage, or lengths that leave no room for a passage.
+
+    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=40)
+    >>> preprocessor = SpanPreprocessor(tokenizer, sequence_length=32, max_question_length=12)
+    >>> x, y = preprocessor((["is it kept"], ["the head is dropped"]), y=(["head"], [4]))
+    >>> y.shape
+    (1, 2)
+    """
+
+    settings = (*TextPreprocessor.settings, "stride", "max_question_length")
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: Count = 512,
+        num_segments: Count = 2,
+        stride: Count = 128,
+        max_question_length: Count = 64,
+        name: str | None = None,
+    ):
+        TextPreprocessor.__init__(self, tokenizer, sequence_length, num_segments, name)
+        self.stride, self.max_question_length = stride, max_question_length
+
+    def arrays(self, x, y, sample_weight):
+        if not isinstance(x, tuple | list) or len(x) != 2 or isinstance(x[0], str):
+            raise UserError("questions and passages are a pair (questions, passages) of lists")
+        asked, passages = (as_texts(part) for part in x)
+        answers, starts = ([None] * len(asked),) * 2 if y is None else (as_texts(y[0]), list(y[1]))
+        questions = [
+            Question(str(i), question, passage, *(((), ()) if answer is None else ((answer,), (int(start),))))
+            for i, (question, passage, answer, start) in enumerate(zip(asked, passages, answers, starts, strict=True))
+        ]
+        lengths = (self.sequence_length, self.stride, min(self.max_question_length, self.sequence_length - 4))
+        found = encode_questions(questions, self.tokenizer.model, *lengths, self.num_segments)
+        return found.inputs, found.targets, None

@@ -1,0 +1,47 @@
+"""Sentences of words with tags."""
+
+from collections.abc import Sequence
+
+import keras
+
+from rembed_keras.errors import Count
+from rembed_keras.preprocessing.texts import TextPreprocessor
+from rembed_keras.preprocessing.tokenizer import Tokenizer
+from rembed_keras.tasks.kinds.examples import Tagged
+from rembed_keras.tasks.kinds.tagging import encode_tagged
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class TaggerPreprocessor(TextPreprocessor):
+    """`[CLS] words [SEP]` with the tag of each word at its first piece, for `Tagger`.
+
+    Args:
+        tokenizer: a `Tokenizer`.
+        sequence_length: S; a sentence that is longer continues in a row of its own.
+        num_segments: as in `TextClassifierPreprocessor`.
+        name: the layer's name.
+
+    Call arguments: sentences, each a list of words; `y`, a list of the numbers of their tags. Returns the inputs int32
+    [N, S], and with `y` the tags int32 [N, S] and weights float32 [N, S], 1 at the first piece of each word.
+
+    Raises:
+        UserError: for another number of tags than of words.
+
+    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=40)
+    >>> x, y, sample_weight = TaggerPreprocessor(tokenizer, sequence_length=16)([["the", "head"]], y=[[0, 1]])
+    >>> y.shape, float(sample_weight.sum())
+    ((1, 16), 2.0)
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, sequence_length: Count = 512, num_segments: Count = 2, name: str | None = None
+    ):
+        TextPreprocessor.__init__(self, tokenizer, sequence_length, num_segments, name)
+
+    def arrays(self, x: Sequence[Sequence[str]], y, sample_weight):
+        tags = [None] * len(x) if y is None else [tuple(str(int(tag)) for tag in row) for row in y]
+        pairs = zip(x, tags, strict=True)
+        sentences = [Tagged(str(i), tuple(words), each) for i, (words, each) in enumerate(pairs)]
+        known = [] if y is None else [str(i) for i in range(1 + max((int(tag) for row in y for tag in row), default=0))]
+        found = encode_tagged(sentences, self.tokenizer.model, self.sequence_length, known, self.num_segments)
+        return found.inputs, found.targets, None if y is None else found.weights

@@ -1,0 +1,152 @@
+"""Texts and pairs of texts as the encoder's inputs."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import keras_hub
+import numpy as np
+
+from rembed_keras.errors import Count, UserError, check_counts
+from rembed_keras.modeling import Encoder
+from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
+from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows
+from rembed_keras.tasks.kinds.examples import Labelled
+
+INPUTS = ("token_ids", "segment_ids", "padding_mask")
+
+
+class TextPreprocessor(keras_hub.models.Preprocessor):
+    """What our preprocessors have in common: a tokenizer, a length, and where presets have them.
+
+    Args:
+        tokenizer: the encoder's.
+        sequence_length: S; longer texts are truncated. A model that takes the preprocessor lowers it to its own.
+        num_segments: 1 for an encoder that has segment 0 only; a model sets it.
+        name: the layer's name.
+    """
+
+    backbone_cls = Encoder
+    tokenizer_cls = Tokenizer
+    sequence_length: int = 512  # here, since keras-hub's classes have properties of these names
+    settings: tuple[str, ...] = ("sequence_length", "num_segments")  # of the constructor, besides the tokenizer
+
+    def __init__(
+        self, tokenizer: Tokenizer, sequence_length: Count = 512, num_segments: Count = 2, name: str | None = None
+    ):
+        check_counts({"sequence_length": sequence_length, "num_segments": num_segments})
+        keras_hub.models.Preprocessor.__init__(self, name=name)
+        self.tokenizer = tokenizer
+        self.sequence_length, self.num_segments = sequence_length, num_segments
+
+    def build(self, input_shape=None):
+        """Nothing is built."""
+
+    def suit(self, arguments: dict[str, Any]) -> None:
+        """Takes an encoder's lengths and segments; called by a model that the preprocessor is given to."""
+        self.sequence_length = min(self.sequence_length, arguments["max_sequence_length"])
+        self.num_segments = max(1, min(2, arguments["num_segments"]))
+        size, rows = self.tokenizer.vocabulary_size() if self.tokenizer.is_open else 0, arguments["vocabulary_size"]
+        if size > rows:
+            raise UserError(f"the tokenizer has {size} pieces and the encoder only {rows} rows")
+
+    def tokenized(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text, cut to what a row has room for."""
+        return [ids[: self.sequence_length - 2] for ids in self.tokenizer.tokenize(as_texts(texts))]
+
+    def padded(self, rows: list[list[int]], sequence_length: int) -> dict[str, np.ndarray]:
+        """The encoder's inputs int32 [B, S] of ids; [CLS] and [SEP] are put around rows that have none."""
+        model = self.tokenizer.model
+        bare = [row[1:-1] if row[:1] == [model.cls_id] else row for row in rows]
+        cut = [row[: sequence_length - 2] for row in bare]
+        return fill_rows(cut, [None] * len(cut), model, sequence_length, self.num_segments)
+
+    def arrays(self, x, y, sample_weight) -> tuple:
+        """`(x, y, sample_weight)` as the model takes them, of texts in memory."""
+        raise NotImplementedError
+
+    def call(self, x, y=None, sample_weight=None):
+        if is_symbolic((x, y, sample_weight)):
+            return self._in_graph(x, y, sample_weight)
+        return keras.utils.pack_x_y_sample_weight(*self.arrays(x, y, sample_weight))
+
+    def _in_graph(self, x, y, sample_weight):
+        raise UserError(f"{type(self).__name__} takes lists, arrays and Grain's data sets, and none of tf.data's")
+
+    def get_config(self):
+        tokenizer = keras.saving.serialize_keras_object(self.tokenizer)
+        return {"name": self.name, "tokenizer": tokenizer} | {key: getattr(self, key) for key in self.settings}
+
+    @classmethod
+    def from_config(cls, config):
+        known = {key: value for key, value in config.items() if key in ("name", "tokenizer", *cls.settings)}
+        if isinstance(known.get("tokenizer"), dict):
+            known["tokenizer"] = Tokenizer.from_config(known["tokenizer"]["config"])
+        return cls(**known)
+
+    @classmethod
+    def from_preset(cls, preset: str, config_file: str = "preprocessor.json", **arguments):
+        """As keras-hub's, which also opens presets with a bare tokenizer's file.
+
+        Args:
+            preset: a folder, or a handle of keras-hub's.
+            config_file: as in keras-hub.
+            arguments: of the preprocessor, for example `sequence_length`.
+        """
+        bare = bare_tokenizer(preset)
+        return cls(Tokenizer(bare), **arguments) if bare else super().from_preset(preset, config_file, **arguments)
+
+    @classmethod
+    def found_in(cls, preset: str):
+        """As `from_preset`; None for a preset without a tokenizer."""
+        folder = Path(preset)
+        if folder.is_dir() and not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
+            return None
+        try:
+            return cls.from_preset(preset)
+        except FileNotFoundError:  # as keras-hub says it of what it may have to download
+            return None
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifierPreprocessor):
+    """`[CLS] text [SEP]`, or `[CLS] text [SEP] pair [SEP]`, for `Classifier`, `Regressor` and encoders.
+
+    Args:
+        tokenizer: a `Tokenizer`.
+        sequence_length: S; longer texts are truncated at the end, pairs longest first.
+        num_segments: 1 for an encoder that has segment 0 only; a model sets it.
+        name: the layer's name.
+
+    Call arguments: texts, or a pair `(texts, texts)`; `y` and `sample_weight` are handed on. Returns a dict of
+    `token_ids`, `segment_ids` and `padding_mask`, int32 [B, S], with `y` and `sample_weight` where they are given.
+
+    Raises:
+        UserError: for labels that are names.
+
+    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=40)
+    >>> TextClassifierPreprocessor(tokenizer, sequence_length=16)(["the head", "kept"])["token_ids"].shape
+    (2, 16)
+    """
+
+    def arrays(self, x, y, sample_weight):
+        if y is not None and np.asarray(y).dtype.kind in "USO":
+            raise UserError("labels are names; give their numbers, from 0")
+        parts = x if isinstance(x, tuple) else (x,)
+        texts = [as_texts([part] if isinstance(part, str | bytes) else part) for part in parts]
+        examples = [Labelled(str(i), *row) for i, row in enumerate(zip(*texts, strict=True))]
+        inputs = encode_pairs(examples, self.tokenizer.model, self.sequence_length, None, self.num_segments).inputs
+        return inputs, y if y is None or hasattr(y, "dtype") else np.asarray(y), sample_weight
+
+    def _in_graph(self, x, y, sample_weight):
+        import tensorflow as tf
+
+        def read(*texts):
+            inputs, _, _ = self.arrays(tuple(texts), None, None)
+            return [inputs[name] for name in INPUTS]
+
+        texts = [tf.reshape(part, [-1]) for part in (x if isinstance(x, tuple) else (x,))]
+        found = tf.numpy_function(read, texts, [tf.int32] * len(INPUTS))
+        for each in found:
+            each.set_shape([None, self.sequence_length])
+        return keras.utils.pack_x_y_sample_weight(dict(zip(INPUTS, found, strict=True)), y, sample_weight)

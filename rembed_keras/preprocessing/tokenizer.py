@@ -1,0 +1,248 @@
+"""A tokenizer as a keras-hub layer, over SentencePiece, WordPiece and Hugging Face's `tokenizer.json` alike."""
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import keras
+import keras_hub
+import numpy as np
+
+from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES, train_tokenizer
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.modeling import Encoder
+
+FILES = ("tokenizer.model", "tokenizer.json")  # what a copy of a tokenizer is called, by its kind
+
+
+@keras.saving.register_keras_serializable(package="rembed_keras")
+class Tokenizer(keras_hub.tokenizers.Tokenizer):
+    """Text to ids and back.
+
+    Args:
+        path: a SentencePiece model, a `tokenizer.json`, the `vocab.txt` of a WordPiece model, or a folder with one;
+            None for a tokenizer whose file is still to come, as `load_assets` brings it.
+        file_name: what the file is called in a preset.
+        name: the layer's name.
+
+    Attributes:
+        model: the tokenizer without Keras; its `pad_id`, `unk_id`, `cls_id`, `sep_id` and `mask_id` are ids.
+
+    Call arguments: a text or texts; see `tokenize`.
+
+    Raises:
+        UserError: for a file that is no tokenizer, or lacks a special piece.
+
+    >>> lines = ["the encoder is kept and the head is dropped", "what is kept is paid for twice"] * 20
+    >>> tokenizer = Tokenizer.train(lines, vocabulary_size=60)
+    >>> tokenizer.detokenize(tokenizer.tokenize("the head is kept"))
+    'the head is kept'
+    """
+
+    backbone_cls = Encoder
+
+    def __init__(self, path: str | Path | None = None, file_name: str = FILES[0], name: str | None = None):
+        super().__init__(name=name, dtype="int32")
+        if file_name not in FILES:
+            raise UserError(f"a preset's tokenizer is called {file_name!r}; it can be {' or '.join(FILES)}")
+        self._opened: AnyTokenizer | None = None
+        self.file_assets = [file_name]
+        if path is not None:
+            self._open(Path(path))
+
+    def _open(self, path):
+        self._opened = open_tokenizer(path)
+        self.file_assets = [self._opened.file_name]
+
+    @property
+    def model(self) -> AnyTokenizer:
+        """The tokenizer without Keras."""
+        if self._opened is None:
+            raise UserError("this tokenizer has no file yet: give it one, or load a preset")
+        return self._opened
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has its file; one that keras-hub makes of a configuration gets it afterwards."""
+        return self._opened is not None
+
+    @classmethod
+    def train(
+        cls,
+        lines: Iterable[str],
+        vocabulary_size: int,
+        byte_fallback: bool = False,
+        normalization: str = "nmt_nfkc",
+    ) -> "Tokenizer":
+        """A SentencePiece unigram model of some text; the same text and arguments give the same model.
+
+        Args:
+            lines: the training text.
+            vocabulary_size: V, number of pieces, special ones included.
+            byte_fallback: whether to encode characters without a piece as bytes, instead of [UNK].
+            normalization: SentencePiece's normalization rule.
+
+        Raises:
+            UserError: if the text does not support a vocabulary of that size; the message names one that it does.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / FILES[0]
+            train_tokenizer(lines, path, vocabulary_size, byte_fallback, normalization)
+            return cls(path)
+
+    def tokenize(self, inputs):
+        """Ids of texts, without special pieces.
+
+        Args:
+            inputs: a text, a list or an array of texts, or a string tensor of tf.data's.
+
+        Returns:
+            A list of ids for a text; a list of such lists for texts; a ragged tensor [B, None] in a graph of tf.data's.
+        """
+        if is_symbolic(inputs):
+            return self._tokenize_in_graph(inputs)
+        if isinstance(inputs, str | bytes):
+            return list(self.model.encode(as_texts([inputs])[0]))
+        return [list(ids) for ids in self.model.encode_batch(as_texts(inputs))]
+
+    def _tokenize_in_graph(self, inputs):
+        import tensorflow as tf
+
+        def flat(texts):
+            rows = self.tokenize(texts)
+            ids = [i for row in rows for i in row]
+            return np.array(ids, np.int32), np.array([len(row) for row in rows], np.int64)
+
+        ids, lengths = tf.numpy_function(flat, [tf.reshape(inputs, [-1])], [tf.int32, tf.int64])
+        ids.set_shape([None])
+        lengths.set_shape([None])
+        ragged = tf.RaggedTensor.from_row_lengths(ids, lengths)
+        return ragged[0] if inputs.shape.rank == 0 else ragged
+
+    def call(self, inputs, training=None):
+        return self.tokenize(inputs)
+
+    def tokenize_masked(self, text: str) -> list[int]:
+        """Ids of a text in which [MASK] stands for a masked token."""
+        marks = [piece for piece in SPECIAL_PIECES["mask"] if piece in text]
+        parts = text.split(marks[0]) if marks else [text]
+        ids = list(self.model.encode(parts[0]))
+        for part in parts[1:]:
+            after = list(self.model.encode(part))
+            if after and part and not part[0].isspace():
+                after = self._without_space(after)
+            ids += [self.model.mask_id, *after]
+        return ids
+
+    def _without_space(self, ids):
+        """Ids of a text that continues a word or ends a sentence, without the space that SentencePiece puts first."""
+        first = self.id_to_token(ids[0])
+        if not first.startswith(SPACE):
+            return ids
+        rest = first.removeprefix(SPACE)
+        known = self._ids.get(rest)
+        return ids[1:] if not rest else ids if known is None else [known, *ids[1:]]
+
+    def detokenize(self, inputs):
+        """The text of ids, without special pieces: of a row of ids a text, of rows of ids a list of texts."""
+        rows = inputs.tolist() if hasattr(inputs, "tolist") else inputs
+        if hasattr(rows, "to_list"):
+            rows = rows.to_list()
+        rows = [np.asarray(row).tolist() for row in rows]
+        if any(isinstance(row, list) for row in rows):
+            return [self.model.decode(row) for row in rows]
+        return self.model.decode(rows)
+
+    def shown(self, token_id: int) -> str:
+        """A piece as text, without the space before a word; as its file writes it where it is part of a character."""
+        piece = self.id_to_token(token_id)
+        return piece.removeprefix(SPACE) or piece
+
+    @property
+    def _ids(self) -> dict[str, int]:
+        if getattr(self, "_known", None) is None:
+            object.__setattr__(self, "_known", {piece: i for i, piece in enumerate(self.get_vocabulary())})
+        return self._known
+
+    def get_vocabulary(self) -> list[str]:
+        """All pieces, as the file writes them, by id."""
+        return [self.model.piece(i) for i in range(self.vocabulary_size())]
+
+    def vocabulary_size(self) -> int:
+        """Number of pieces, special ones included."""
+        return self.model.vocabulary_size
+
+    def id_to_token(self, id: int) -> str:  # noqa: A002 - keras-hub's name
+        """A piece as the file writes it."""
+        return self.model.piece(int(id))
+
+    def token_to_id(self, token: str) -> int:
+        """The id of a piece.
+
+        Raises:
+            UserError: for a piece that is not there.
+        """
+        if token not in self._ids:
+            raise UserError(f"the tokenizer has no piece {token!r}{did_you_mean(token, self._ids)}")
+        return self._ids[token]
+
+    def save_assets(self, dir_path: str) -> None:
+        """Writes the tokenizer's file into a folder."""
+        self.model.copy_to(Path(dir_path))
+
+    def load_assets(self, dir_path: str) -> None:
+        """Reads the tokenizer's file from a folder."""
+        self._open(Path(dir_path) / self.file_assets[0])
+
+    @classmethod
+    def from_preset(cls, preset: str, config_file: str = "tokenizer.json", **arguments) -> "Tokenizer":
+        """As keras-hub's, which also opens presets with a bare tokenizer's file, as `rembed convert` once wrote them.
+
+        Args:
+            preset: a folder, or a handle of keras-hub's.
+            config_file: as in keras-hub.
+            arguments: as in keras-hub.
+        """
+        bare = bare_tokenizer(preset)
+        return cls(bare) if bare else super().from_preset(preset, config_file, **arguments)
+
+    def get_config(self):
+        return {"name": self.name, "file_name": self.file_assets[0]}
+
+    @classmethod
+    def from_config(cls, config):
+        known = {key: config[key] for key in ("name", "file_name") if key in config}  # a file may name no path to open
+        return cls(**known)
+
+
+def bare_tokenizer(preset: str | Path) -> Path | None:
+    """The tokenizer's file of a folder that keras-hub finds none in; None if there is no such."""
+    folder = Path(preset)
+    config, model = folder / FILES[1], folder / FILES[0]
+    if config.is_file():
+        return None if "registered_name" in read_json(config) else config
+    return model if model.is_file() else None
+
+
+def as_texts(inputs: Sequence) -> list[str]:
+    """Texts of lists, arrays, columns or tensors of strings.
+
+    Raises:
+        UserError: for what is no text.
+    """
+    values = inputs.numpy() if hasattr(inputs, "numpy") else inputs
+    values = values.tolist() if hasattr(values, "tolist") else list(values)
+    texts = [value.decode("utf-8") if isinstance(value, bytes) else value for value in values]
+    strange = next((text for text in texts if not isinstance(text, str)), None)
+    if strange is not None:
+        raise UserError(f"{strange!r} is no text: texts are strings")
+    return texts
+
+
+def is_symbolic(x) -> bool:
+    """Whether it is, or has, a tensor of a graph of TensorFlow's, whose strings are known when it runs."""
+    leaves = keras.tree.flatten(x)
+    return any(hasattr(leaf, "graph") and not hasattr(leaf, "numpy") for leaf in leaves)

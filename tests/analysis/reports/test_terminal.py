@@ -1,0 +1,47 @@
+"""At 80 columns no word is broken, and nothing in square brackets is lost."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rembed_keras import config
+from rembed_keras.analysis.reports.tables import Table
+
+ROOT = Path(__file__).parents[3]
+
+
+def printed(table, width):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table.rich())
+    return console.file.getvalue()
+
+
+def words(table):
+    return {word for row in table.rows for cell in row for word in cell.split()}
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes/studies").glob("*.gin")), ids=lambda path: path.stem)
+def test_a_study_breaks_no_word(path, width):
+    for table in config.plan_study(str(path)).tables(None):
+        shown = printed(table, width)
+        assert words(table) <= set(shown.replace(":", " ").split()) | set(shown.split())
+        assert max(map(len, shown.splitlines())) <= width
+
+
+def test_a_wide_table_is_a_list_of_rows():
+    table = Table("Scores", ["run", "a_long_name_of_a_metric"], [["a_run_of_a_long_name", "57.4"]], words=1)
+    assert [line.rstrip() for line in printed(table, 30).splitlines()] == [
+        "Scores",
+        "",
+        "a_run_of_a_long_name",
+        "  a_long_name_of_a_metric:",
+        "  57.4",
+    ]
+
+
+def test_what_is_in_brackets_is_printed():
+    table = Table("[bold] knobs", ["knob"], [["[@methods.Biases()]"]], words=1)
+    assert "[@methods.Biases()]" in printed(table, 80) and "[bold]" in printed(table, 80)

@@ -1,0 +1,92 @@
+"""What Keras's users try first: summaries, exports, accuracy, and errors that are sentences."""
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier, MaskedLM, Regressor
+from tests.forward import forward
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
+
+INPUTS = make_inputs([[FIRST], [SECOND]], 8)
+
+
+def total_of(model):
+    lines = []
+    model.summary(print_fn=lambda text, **_: lines.append(text))
+    (line,) = [line for line in "\n".join(lines).splitlines() if "Total params" in line]
+    return int(line.split(":")[1].split()[0].replace(",", ""))
+
+
+@pytest.mark.any_backend
+def test_a_summary_totals_what_the_ledger_does():
+    encoder = make_encoder()
+    model = MaskedLM(encoder, 10)
+    assert total_of(model) == ledger(model).total
+    assert total_of(encoder) == ledger(model).kept
+    classifier = Classifier(encoder, 3, pooling="mean")
+    assert total_of(classifier) == classifier.count_params()
+
+
+def test_an_export_names_every_output(tmp_path):
+    encoder = make_encoder()
+    if keras.config.backend() != "tensorflow":
+        with pytest.raises(UserError, match="export needs KERAS_BACKEND=tensorflow"):
+            encoder.export(str(tmp_path / "made"))
+        return
+    import tensorflow as tf
+
+    encoder.export(str(tmp_path / "made"), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "made"))
+    served = loaded.serve(INPUTS)
+    expected = forward(encoder, INPUTS)
+    assert sorted(served) == [*(f"hidden_states_{i}" for i in range(3)), "pooled_output", "sequence_output"]
+    for name in ("pooled_output", "sequence_output"):
+        np.testing.assert_allclose(served[name], expected[name], atol=1e-5)
+    np.testing.assert_allclose(served["hidden_states_1"], expected["hidden_states"][1], atol=1e-5)
+
+
+@pytest.mark.any_backend
+def test_a_classifier_reports_its_accuracy(tmp_path):
+    model = Classifier(make_encoder(), 3)
+    model.compile("adam")
+    labels, weights = np.argmax(forward(model, INPUTS), axis=-1), np.array([1.0, 3.0])
+    labels[0] = (labels[0] + 1) % 3
+    logs = model.evaluate(INPUTS, labels, sample_weight=weights, verbose=0, return_dict=True)
+    assert logs["accuracy"] == pytest.approx(0.75)
+    model.optimizer.build(model.trainable_variables)  # Keras warns where it has nothing to load
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.evaluate(INPUTS, labels, sample_weight=weights, verbose=0, return_dict=True) == pytest.approx(logs)
+    model.compile("adam", metrics=[])
+    assert "accuracy" not in model.evaluate(INPUTS, labels, verbose=0, return_dict=True)
+    other = Regressor(make_encoder())
+    other.compile("adam")
+    assert "accuracy" not in other.evaluate(INPUTS, weights, verbose=0, return_dict=True)
+
+
+@pytest.mark.parametrize("call", ["predict", "fit"])
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (INPUTS | {"token_ids": INPUTS["token_ids"] + 40}, "has no row in the token table: vocabulary_size is 50"),
+        (INPUTS | {"segment_ids": INPUTS["segment_ids"] + 2}, "has no row in the segment table: num_segments is 2"),
+        (make_inputs([[([2] * 13, [0] * 13)]] * 2, 14), "a document is longer than max_sequence_length, 12"),
+    ],
+)
+def test_ids_without_a_row_are_a_sentence(call, inputs, message):
+    encoder = make_encoder()
+    calls = {
+        "predict": lambda: encoder.predict(inputs, verbose=0),
+        "fit": lambda: Classifier(encoder, 2).fit(inputs, np.array([0, 1]), verbose=0),
+    }
+    with pytest.raises(UserError, match=message):
+        calls[call]()
+
+
+@pytest.mark.any_backend
+def test_packed_rows_may_be_longer_than_the_table():
+    row = [([2] * 8, [0] * 8), ([3] * 8, [0] * 8)]
+    assert make_encoder().predict(make_inputs([row], 16), verbose=0)["pooled_output"].shape == (1, 16)

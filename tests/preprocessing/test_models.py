@@ -1,0 +1,129 @@
+"""Models that take texts, as someone in a notebook uses them."""
+
+import itertools
+
+import grain
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from rembed_keras import Classifier, Encoder, MaskedLM, Tagger
+from rembed_keras.errors import UserError
+from tests.forward import forward
+
+
+@pytest.fixture(scope="module")
+def labels(lines):
+    return np.array(["file" in line.lower() for line in lines], np.int32)
+
+
+@pytest.fixture(scope="module")
+def model(preset):
+    return Classifier.from_preset(preset, num_classes=2)
+
+
+def test_a_classifier_takes_lists(model, lines, labels):
+    keras.utils.set_random_seed(0)
+    history = model.fit(lines, [*labels], epochs=1, verbose=0, validation_split=0.2).history
+    assert {"loss", "accuracy", "val_accuracy"} <= history.keys()
+    outputs = model.predict(lines[:3], verbose=0)
+    assert outputs.shape == (3, 2)
+    np.testing.assert_allclose(outputs, forward(model, model.preprocessor(lines[:3])), atol=1e-5)
+    tokenized = model.preprocessor(lines[:3])
+    np.testing.assert_allclose(model.predict(tokenized, verbose=0), outputs, atol=1e-6)
+    assert model.preprocessor.sequence_length == 32
+
+
+def test_data_sets_give_what_lists_give(model, lines, labels):
+    tf = pytest.importorskip("tensorflow")
+    expected = model.evaluate(np.array(lines), labels, verbose=0, return_dict=True)
+    batches = tf.data.Dataset.from_tensor_slices((lines, labels)).batch(40)
+    pairs = grain.MapDataset.source([*zip(lines, labels, strict=True)]).batch(40)
+    for each in (batches, pairs):
+        found = model.evaluate(each, verbose=0, return_dict=True)
+        assert np.isclose(found["loss"], expected["loss"], atol=1e-5)
+        assert np.isclose(found["accuracy"], expected["accuracy"])
+        model.fit(each, verbose=0, validation_data=(lines, labels))
+        expected = model.evaluate(lines, labels, verbose=0, return_dict=True)
+
+
+def test_masked_lm_learns_from_texts_and_repeats(preset, lines):
+    runs = []
+    for _ in range(2):
+        keras.utils.set_random_seed(1)
+        model = MaskedLM.from_preset(preset)
+        assert model.preprocessor.mask_rate == 0.2
+        model.compile(keras.optimizers.Adam(1e-2))
+        runs.append(model.fit(lines, epochs=2, verbose=0).history["loss"])
+    assert runs[0] == runs[1] and runs[0][1] < runs[0][0]
+    source = grain.MapDataset.source(lines).batch(40)
+    expected = model.evaluate(lines, verbose=0, return_dict=True)
+    found = model.evaluate(source, verbose=0, return_dict=True)
+    assert np.isclose(found["loss"], expected["loss"], atol=1e-5)
+
+
+def test_vectors_are_means_of_the_layer(preset, lines):
+    encoder = Encoder.from_preset(preset)
+    vectors = encoder.encode(lines[:10], layer=1, batch_size=4, verbose=False)
+    for line, vector in zip(lines[:10], vectors, strict=True):
+        ids = np.array([[2, *encoder.preprocessor.tokenizer(line)[:30], 3]])
+        states = forward(encoder, {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1})
+        np.testing.assert_allclose(vector, states["hidden_states"][1][0].mean(axis=0), atol=1e-5)
+    first = encoder.encode(lines[9], pooling="first")
+    np.testing.assert_allclose(first[0], states["sequence_output"][0, 0], atol=1e-5)
+    assert encoder.similarity(lines[0], lines[0]) == pytest.approx(1, abs=1e-5)
+    cosines = MaskedLM.from_preset(preset).similarity(lines[:2], lines[:3])
+    assert cosines.shape == (2, 3) and np.isclose(cosines[0, 1], cosines[1, 0], atol=1e-5)
+    with pytest.raises(UserError, match="layers 0 to 1"):
+        encoder.encode(lines[0], layer=2)
+    with pytest.raises(UserError, match="there is no tokenizer"):
+        Encoder(10, 1, 2, 8, 16, 4).encode("a")
+
+
+def test_long_lists_show_progress(preset, lines, capsys):
+    encoder = Encoder.from_preset(preset)
+    encoder.encode(lines[:8], batch_size=2)
+    assert "4/4" in capsys.readouterr().out
+    encoder.encode(lines[:2], batch_size=2)
+    assert capsys.readouterr().out == ""
+
+
+def test_masks_are_filled(preset):
+    model = MaskedLM.from_preset(preset)
+    fills = model.fill_mask("Save the [MASK] and close.", top=5)
+    assert len(fills) == 5 and all(a.probability >= b.probability for a, b in itertools.pairwise(fills))
+    tokenizer = model.preprocessor.tokenizer
+    ids = np.array([[2, *tokenizer.tokenize_masked("Save the [MASK] and close."), 3]])
+    place = np.flatnonzero(ids[0] == tokenizer.model.mask_id)
+    inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1, "mask_positions": place[None]}
+    logits = forward(model, inputs)[0, 0].astype("float64")
+    shares = np.exp(logits) / np.exp(logits).sum()
+    best = np.argmax(np.where(tokenizer.model.is_special, 0, shares))
+    assert fills[0].token == tokenizer.shown(best) and np.isclose(fills[0].probability, shares[best])
+    two = model.fill_mask(["[MASK] the [MASK]", "a [MASK]"], top=2)
+    assert [len(each) for each in two] == [2, 2] and len(two[0][0]) == 2
+    with pytest.raises(UserError, match=r"no \[MASK\] in 'nothing'"):
+        model.fill_mask("nothing")
+
+
+def test_keras_hub_opens_presets(preset, model, lines, tmp_path):
+    made = keras_hub.models.TextClassifier.from_preset(preset, num_classes=2)
+    assert isinstance(made, Classifier) and made.predict(lines[:2], verbose=0).shape == (2, 2)
+    assert isinstance(keras_hub.models.Backbone.from_preset(preset), Encoder)
+    assert isinstance(keras_hub.models.MaskedLM.from_preset(preset), MaskedLM)
+    model.save_to_preset(str(tmp_path / "fine_tuned"))
+    expected = model.predict(lines[:4], verbose=0)
+    for loader in (Classifier, keras_hub.models.TextClassifier):
+        again = loader.from_preset(str(tmp_path / "fine_tuned"))
+        np.testing.assert_allclose(again.predict(lines[:4], verbose=0), expected, atol=1e-5)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict(lines[:4], verbose=0), expected, atol=1e-5)
+
+
+def test_other_models_of_the_encoder_take_its_tokenizer(preset):
+    model = Tagger(MaskedLM.from_preset(preset).drop_heads(), num_tags=2)
+    model.fit([["save", "file"], ["open"]], [[0, 1], [1]], verbose=0)
+    assert model.predict([["save"]], verbose=0).shape == (1, 32, 2)
+    assert Tagger(model.encoder, 2, preprocessor=None).preprocessor is None

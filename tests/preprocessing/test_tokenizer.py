@@ -1,0 +1,80 @@
+"""The tokenizer as keras-hub's users know one: over SentencePiece, WordPiece and `tokenizer.json`."""
+
+import json
+import shutil
+
+import keras_hub
+import pytest
+import tokenizers
+
+from rembed_keras import Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.errors import UserError
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "file", "open", "##s", "."]
+
+
+@pytest.fixture(scope="module", params=["sentencepiece", "vocab.txt", "tokenizer.json"])
+def file(request, tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    if request.param == "sentencepiece":
+        return tokenizer.model.copy_to(folder)
+    path = folder / request.param
+    if path.suffix == ".txt":
+        path.write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    else:
+        tokenizers.BertWordPieceTokenizer(vocab={piece: i for i, piece in enumerate(PIECES)}).save(str(path))
+    return path
+
+
+def test_ids_are_those_of_the_file_and_presets_keep_them(file, tmp_path):
+    ours, plain = Tokenizer(file), open_tokenizer(file)
+    texts = ["open the files.", "the file"]
+    assert ours.tokenize(texts) == ours(texts) == plain.encode_batch(texts)
+    assert ours.tokenize(texts[0]) == plain.encode(texts[0])
+    assert ours.detokenize(ours.tokenize(texts)) == [plain.decode(ids) for ids in plain.encode_batch(texts)]
+    assert ours.vocabulary_size() == len(ours.get_vocabulary()) == plain.vocabulary_size
+    assert [ours.token_to_id(ours.id_to_token(i)) for i in range(10)] == [*range(10)]
+    ours.save_to_preset(str(tmp_path / "preset"))
+    again = Tokenizer.from_config(json.loads((tmp_path / "preset/tokenizer.json").read_text())["config"])
+    again.load_preset_assets(str(tmp_path / "preset"))
+    assert again.tokenize(texts) == ours.tokenize(texts)
+    assert open_tokenizer(tmp_path / "preset").encode_batch(texts) == ours.tokenize(texts)
+
+
+def test_keras_hub_opens_it(preset, tokenizer):
+    theirs = keras_hub.tokenizers.Tokenizer.from_preset(preset)
+    assert isinstance(theirs, Tokenizer) and isinstance(theirs, keras_hub.tokenizers.Tokenizer)
+    assert theirs("Save the file") == tokenizer("Save the file")
+    assert Tokenizer.from_preset(preset)("Save the file") == tokenizer("Save the file")
+
+
+def test_a_preset_with_a_bare_file_opens(file, preset, tmp_path):
+    """As `rembed convert` wrote presets before they carried a keras-hub tokenizer."""
+    for name in ("config.json", "model.weights.h5", "metadata.json"):
+        shutil.copy(f"{preset}/{name}", tmp_path)
+    open_tokenizer(file).copy_to(tmp_path)
+    assert Tokenizer.from_preset(str(tmp_path)).tokenize("the file") == Tokenizer(file).tokenize("the file")
+
+
+def test_masks_stand_in_a_text(tokenizer):
+    mask = tokenizer.model.mask_id
+    ids = tokenizer.tokenize_masked("Save the [MASK].")
+    assert ids[:-2] == tokenizer.tokenize("Save the") and ids[-2:] == [mask, tokenizer.token_to_id(".")]
+    assert tokenizer.tokenize_masked("[MASK] the <mask>").count(mask) == 1  # one mark in a text
+    assert tokenizer.tokenize_masked("no mask") == tokenizer.tokenize("no mask")
+
+
+def test_a_configuration_opens_no_file(tokenizer):
+    made = Tokenizer.from_config({"path": str(tokenizer.model.path), "name": "mine"})
+    with pytest.raises(UserError, match="no file yet"):
+        made.tokenize("a")
+    with pytest.raises(UserError, match=r"can be tokenizer\.model or tokenizer\.json"):
+        Tokenizer.from_config({"file_name": "../../secret"})
+
+
+def test_mistakes_are_said(tokenizer):
+    with pytest.raises(UserError, match="3 is no text"):
+        tokenizer.tokenize(["a", 3])
+    with pytest.raises(UserError, match="no piece 'qqqq'"):
+        tokenizer.token_to_id("qqqq")
