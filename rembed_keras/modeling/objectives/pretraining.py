@@ -36,8 +36,7 @@ class PretrainingModel(EncoderTask):
     * `nats_of(logs)`: the nats per masked token among its logs, which pre-training reports at its end.
     * `trained(variables)`: which variables the loss can move; all but the pooler's by default.
     * `droppable_variables`: what is dropped after pre-training; all that is not the encoder's by default.
-    * `folded_variables` and `fold()`: the encoder's variables that are computed from what is trained, before a model is
-      saved or its heads are dropped; none by default.
+    * `folded_variables` and `fold()`: the encoder's that are computed of others when they are saved; none by default.
 
     `drop_heads`, micro-batches, replicas, losses that layers add, metrics that a user compiles, presets and checkpoints
     then work. An objective names the `teachers` that it asks, and may refuse them in `check_teachers()`. Losses that
