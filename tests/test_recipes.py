@@ -86,7 +86,8 @@ def small(text_dir, corpus, held_out_corpus, pretrained, tmp_path):
         if there.knobs()["EVAL_EVERY"]["value"] is not None:
             shutil.rmtree(tmp_path / "run" / "corpus")
             shutil.copytree(held_out_corpus.path, tmp_path / "run" / "corpus")
-            knobs |= {"EVAL_EVERY": 1, "HELD_OUT": held_out_corpus.manifest["settings"]["held_out"]}
+            held_out = held_out_corpus.manifest["settings"]["held_out"]
+            knobs |= {"EVAL_EVERY": 2, "BATCH_SIZE": 16, "HELD_OUT": held_out}  # rows are read in batches, eagerly
             evaluators = str(there.configuration()["training.pretrain.evaluators"])
             bound |= {f"evaluators.{name}.rows": 4 for name in ("HeldOutLoss", "BitsPerByte") if name in evaluators}
         bound |= {key: value for key, value in knobs.items() if key in there.knobs()}
