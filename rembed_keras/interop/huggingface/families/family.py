@@ -125,7 +125,7 @@ class Family:
 
         Raises:
             KeyError: for a size that it lacks.
-            TypeError: for one that is no number; or ValueError.
+            TypeError: for one that is not a number; or ValueError.
         """
         arguments = {ours: config[theirs] for ours, theirs in self.sizes.items()}
         if "max_sequence_length" in arguments:
