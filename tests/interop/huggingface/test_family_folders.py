@@ -167,3 +167,20 @@ def test_a_family_that_is_not_known_is_refused_with_the_list(tmp_path):
     folder = changed("roberta", tmp_path / "in", {"model_type": "t5"})
     with pytest.raises(UserError, match=f"of type 't5'; supported are {', '.join(FAMILIES)}"):
         read_huggingface(folder)
+
+
+def test_the_command_writes_the_family_asked_for_or_nothing(tmp_path, command):
+    def converted(target, family):
+        kinds = ("--from", "huggingface", "--to", "huggingface", "--family", family)
+        return command("convert", GOLDEN / "roberta", target, *kinds, cwd=tmp_path)
+
+    assert converted("out", "xlm-roberta")[0] == 0
+    assert json.loads((tmp_path / "out/config.json").read_text())["model_type"] == "xlm-roberta"
+    for target, family, message in (
+        ("other", "distilbert", "distilbert does not have the graph of an encoder with num_segments 2"),
+        ("out", "bert", "out already exists"),
+    ):
+        code, _, error = converted(target, family)
+        assert (code, error.count("\n")) == (2, 1) and message in error
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert json.loads((tmp_path / "out/config.json").read_text())["model_type"] == "xlm-roberta"

@@ -1,10 +1,12 @@
 """Disentangled attention against the paper's sums in NumPy and float64."""
 
+import keras
 import numpy as np
 import pytest
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import LateMaskedLM, MaskedLM
 from rembed_keras.modeling.attention import Disentangled, Global
 from rembed_keras.modeling.blocks import PreNorm
 from tests.forward import forward
@@ -80,6 +82,20 @@ def test_it_replaces_the_table_of_positions_and_is_counted_once():
         assert ledger(encoder).kept == encoder.count_params()
     again = type(encoder).from_config(encoder.get_config())
     assert [weight.path for weight in again.weights] == [weight.path for weight in encoder.weights]
+
+
+@pytest.mark.parametrize("make", [MaskedLM, LateMaskedLM])
+def test_it_learns_and_so_does_its_table(make):
+    model = make(make_encoder(attention=KIND, max_sequence_length=12), 20)
+    assert ledger(model).total == model.count_params()
+    tables = {weight.path: weight.numpy() for weight in model.trainable_weights if "shared_0/embeddings" in weight.path}
+    assert len(tables) == (2 if make is LateMaskedLM else 1)  # its decoder has one of its own
+    x = make_inputs([[FIRST, SECOND]], 12) | {"mask_positions": np.array([[1, 8]])}
+    model.compile(optimizer=keras.optimizers.Adam(1e-2))
+    losses = [float(model.train_on_batch(x, np.array([[4, 5]]), return_dict=True)["loss"]) for _ in range(10)]
+    assert losses[-1] < losses[0]
+    after = {weight.path: weight.numpy() for weight in model.trainable_weights}
+    assert all(np.abs(after[path] - table).max() > 1e-3 for path, table in tables.items())
 
 
 @pytest.mark.any_backend
