@@ -24,7 +24,7 @@ MINUTES = (2.0, 5.0, 15.0)
 EVERY = 19  # of the paragraphs one is held out
 LENGTH = 128  # tokens that are read of a paragraph
 TOGETHER = 50  # paragraphs
-RATES = {"heal_mlm": 3e-4, "heal_distill": 1e-3}
+RATES = {"heal_mlm": 1e-4, "heal_distill": 2e-4}
 TIMED = 4  # steps
 
 
