@@ -60,7 +60,7 @@ def trim(
     model, tokenizer = _read(Path(source))
     with written_whole(Path(target)) as folder:
         smaller, done = trimmed(model, tokenizer, text_dir, folder / TOKENIZER, languages, min_count)
-        write_preset(smaller, folder, None)
+        write_preset(smaller, folder, Tokenizer(folder / TOKENIZER))
     return done
 
 
@@ -138,9 +138,10 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
         def grow(rows):
             return np.concatenate([rows, [rows[each.parts].mean(axis=0) for each in new]]).astype(rows.dtype)
 
-        write_preset(_with_rows(model, len(proto.pieces) + len(new), grow), folder, None)
+        grown = _with_rows(model, len(proto.pieces) + len(new), grow)
         added = [type(proto.pieces[0])(piece=each.piece, score=each.score) for each in new]
         write_model(proto, [*proto.pieces, *added], folder / TOKENIZER)
+        write_preset(grown, folder, Tokenizer(folder / TOKENIZER))
     return len(new)
 
 

@@ -1,6 +1,7 @@
 import gzip
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 
@@ -84,6 +85,8 @@ def test_special_pieces_stay_and_are_found(preset, text_dir, tmp_path):
     trim(str(preset), str(tmp_path / "small"), str(text_dir), ["ja"])
     ours = Tokenizer(tmp_path / "small/tokenizer.model")
     assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 1, 2, 3, 4)
+    layer = keras_hub.tokenizers.Tokenizer.from_preset(str(tmp_path / "small"))
+    assert layer("ファイル") == ours.encode("ファイル")
 
 
 def test_new_pieces_are_initialized_as_the_mean_of_their_parts_and_used(preset, corpus, tmp_path):
@@ -93,6 +96,8 @@ def test_new_pieces_are_initialized_as_the_mean_of_their_parts_and_used(preset, 
     assert extend(str(preset), str(tmp_path / "more"), [word, word, "\u20bf", "[CLS]"]) == 2
     ours = Tokenizer(tmp_path / "more/tokenizer.model")
     assert ours.vocabulary_size == 902
+    layer = keras_hub.tokenizers.Tokenizer.from_preset(str(tmp_path / "more"))
+    assert layer("Menschenrechte") == ours.encode("Menschenrechte")
     assert ours.encode("Menschenrechte") == [900] and 900 in ours.encode("Alle Menschenrechte gelten.")
     assert ours.encode("1 \u20bf")[-1] == 901 and corpus.tokenizer.unk_id in corpus.tokenizer.encode("\u20bf")
     old, new = read_preset(preset)[0], read_preset(tmp_path / "more")[0]
