@@ -38,7 +38,7 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
     Raises:
         UserError: for a rate out of range, or labels, which it makes itself.
 
-    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=40)
+    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
     >>> x, y, sample_weight = MaskedLMPreprocessor(tokenizer, sequence_length=20, mask_rate=0.1)(["the head is kept"])
     >>> y.shape, bool((x["token_ids"] == tokenizer.model.cls_id).any())
     ((1, 2), True)

@@ -28,7 +28,7 @@ class SpanPreprocessor(TextPreprocessor):
     Raises:
         UserError: for an answer that is not at its start in the passage, or lengths that leave no room for a passage.
 
-    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=40)
+    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
     >>> preprocessor = SpanPreprocessor(tokenizer, sequence_length=32, max_question_length=12)
     >>> x, y = preprocessor((["is it kept"], ["the head is dropped"]), y=(["head"], [4]))
     >>> y.shape

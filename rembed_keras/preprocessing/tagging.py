@@ -27,7 +27,7 @@ class TaggerPreprocessor(TextPreprocessor):
     Raises:
         UserError: for another number of tags than of words.
 
-    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=40)
+    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
     >>> x, y, sample_weight = TaggerPreprocessor(tokenizer, sequence_length=16)([["the", "head"]], y=[[0, 1]])
     >>> y.shape, float(sample_weight.sum())
     ((1, 16), 2.0)

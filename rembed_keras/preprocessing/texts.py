@@ -124,7 +124,7 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
     Raises:
         UserError: for labels that are names.
 
-    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=40)
+    >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
     >>> TextClassifierPreprocessor(tokenizer, sequence_length=16)(["the head", "kept"])["token_ids"].shape
     (2, 16)
     """

@@ -37,7 +37,7 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         UserError: for a file that is no tokenizer, or lacks a special piece.
 
     >>> lines = ["the encoder is kept and the head is dropped", "what is kept is paid for twice"] * 20
-    >>> tokenizer = Tokenizer.train(lines, vocabulary_size=60)
+    >>> tokenizer = Tokenizer.train(lines, vocabulary_size=24)
     >>> tokenizer.detokenize(tokenizer.tokenize("the head is kept"))
     'the head is kept'
     """

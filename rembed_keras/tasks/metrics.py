@@ -5,9 +5,10 @@ Which task has which is in `rembed_keras.analysis.reports.averages`; answers as 
 `rembed_keras.tasks.answers`, bitext retrieval in `rembed_keras.tasks.retrieval.mining`.
 """
 
-import importlib.util
+import importlib
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from types import ModuleType
 
 import numpy as np
 
@@ -223,20 +224,21 @@ def span_f1(labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]
         UserError: where seqeval is not installed.
     """
     _check_sentences(labels, predictions)
-    check_seqeval()
-    seqeval = importlib.import_module("seqeval.metrics")
+    seqeval = seqeval_metrics()
     sides = ([list(sentence) for sentence in side] for side in (labels, predictions))
     return float(seqeval.f1_score(*sides, zero_division=0))
 
 
-def check_seqeval() -> None:
-    """Checks that F1 of spans can be computed.
+def seqeval_metrics() -> ModuleType:
+    """What F1 of spans is computed by.
 
     Raises:
         UserError: where seqeval is not installed.
     """
-    if importlib.util.find_spec("seqeval") is None:
-        raise UserError("F1 of spans needs seqeval: pip install 'rembed_keras[tasks]'")
+    try:
+        return importlib.import_module("seqeval.metrics")
+    except ImportError:
+        raise UserError("F1 of spans needs seqeval: pip install 'rembed_keras[tasks]'") from None
 
 
 def pos_f1(labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]) -> float:

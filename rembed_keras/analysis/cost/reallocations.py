@@ -61,7 +61,7 @@ def reallocations(config: Config, kept: int, input_widths: Sequence[int] | None 
     ...         "intermediate_dim": 1536, "input_embedding_dim": 384, "always_project": False}
     >>> best = reallocations(bert, 14_000_000)[0]
     >>> best.options(bert), best.kept
-    ('--input-embedding-dim 96', 13824288)
+    ('--input-embedding-dim 96', 13811520)
     """
     if config.get("input_cutoffs"):
         raise UserError("an encoder whose input table is in bands cannot be reallocated")

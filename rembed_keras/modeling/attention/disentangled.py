@@ -6,11 +6,14 @@ distances have a row each, farther ones share rows, in buckets that grow with th
 (DeBERTa), equations 2 to 4; He et al. 2023 (DeBERTaV3), section 5.1.
 """
 
-import numpy as np
+from typing import TYPE_CHECKING
 
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.attention.full import Global
 from rembed_keras.modeling.cost import Config, Shape, Work, heads_of
+
+if TYPE_CHECKING:  # the ledger counts without NumPy
+    import numpy as np
 
 
 class Disentangled(Global):
@@ -45,7 +48,7 @@ class Disentangled(Global):
         """The row of each distance, from key to query, in the table: int -> int of the same shape."""
         from keras import ops
 
-        limit = self.longest
+        limit, distances = self.longest, ops.cast(distances, "int32")
         nearest = ops.convert_to_tensor(_buckets(self.buckets, limit), dtype="int32")
         bucket = ops.take(nearest, ops.minimum(ops.abs(distances), limit), axis=0)
         return ops.clip(ops.sign(distances) * bucket + self.buckets, 0, 2 * self.buckets - 1)
@@ -83,8 +86,10 @@ class Disentangled(Global):
         )
 
 
-def _buckets(count: int, longest: int) -> np.ndarray:
+def _buckets(count: int, longest: int) -> "np.ndarray":
     """The bucket of each distance from 0 to `longest`, in float32 as DeBERTa computes it."""
+    import numpy as np
+
     half = count // 2
     distances = np.arange(longest + 1, dtype=np.float32)
     far = np.log(np.maximum(distances, half) / np.float32(half)) / np.log(np.float32((longest - 1) / half))

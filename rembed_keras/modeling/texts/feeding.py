@@ -47,10 +47,12 @@ def found(kind: Any, preset: str) -> Any:
 class HoldsPreprocessor:
     """A model with a preprocessor that is no layer of it: no summary, checkpoint or walk over layers meets it."""
 
+    _preprocessor: Any = None
+
     @property
     def preprocessor(self) -> Any:
         """What makes inputs of texts, a `keras_hub.models.Preprocessor`; None for none."""
-        return getattr(self, "_preprocessor", None)
+        return self._preprocessor
 
     @preprocessor.setter
     def preprocessor(self, value):

@@ -17,7 +17,7 @@ from rembed_keras.tasks.formats.columns import WordFormat
 from rembed_keras.tasks.kinds.encoding import Encoded, fill_rows
 from rembed_keras.tasks.kinds.examples import Splits, Tagged
 from rembed_keras.tasks.kinds.task import Task
-from rembed_keras.tasks.metrics import check_seqeval, pos_f1, span_f1, tag_accuracy
+from rembed_keras.tasks.metrics import pos_f1, seqeval_metrics, span_f1, tag_accuracy
 
 SPAN = ("B-", "I-", "E-", "S-")  # prefixes of the tags of a span's words
 
@@ -181,7 +181,7 @@ class Tagging(Task):
         if not metrics and all(tag == "O" or tag.startswith(SPAN) for tag in self.tags):
             self.metrics = {"f1": span_f1} | self.metrics
         if splits is not None and {span_f1, pos_f1} & set(self.metrics.values()):
-            check_seqeval()  # before anything is trained
+            seqeval_metrics()  # before anything is trained
 
     def gold(self, example):
         return example.tags

@@ -232,7 +232,12 @@ def test_presets_of_edited_vocabularies_and_hugging_face_folders(corpus, text_di
         if relation:
             with pytest.raises(UserError, match="vocabulary_size is"):
                 restoring.held_in(place.path).give(encoder)
-    (tmp_path / "trimmed/tokenizer.model").unlink()
+    for name in (
+        "tokenizer.model",
+        "tokenizer.json",
+        "assets/tokenizer/tokenizer.model",
+    ):  # SentencePiece's, keras-hub's
+        (tmp_path / "trimmed" / name).unlink()
     with pytest.raises(UserError, match="has no tokenizer"):
         _ = places.find(tmp_path / "trimmed").tokenizer
 

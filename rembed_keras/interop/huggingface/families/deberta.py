@@ -66,6 +66,6 @@ class DebertaV2(Family):
         distances = {"position_buckets": kind.buckets, "max_relative_positions": kind.longest}
         return super().config(ours, pad_id) | fixed | distances | {"pos_att_type": BOTH}
 
-    def _layer(self, ours, groups):
+    def name_of(self, ours, groups):
         shared = re.fullmatch(r"block_\d+/attention/heads/shared_0(/norm)?", ours)
-        return self.prefix + DISTANCES[shared[1] or ""] if shared else super()._layer(ours, groups)
+        return self.prefix + DISTANCES[shared[1] or ""] if shared else super().name_of(ours, groups)

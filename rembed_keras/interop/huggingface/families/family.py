@@ -201,7 +201,7 @@ class Family:
             UserError: if the family has no such layer.
         """
         layer, _, ending = path.rpartition("/")
-        name, part, parts = self._layer(layer, groups), 0, 1
+        name, part, parts = self.name_of(layer, groups), 0, 1
         if name is None:
             raise UserError(f"{self.kind} has no layer {layer}")
         if fused := re.fullmatch(r"(.+)\[(\d+)/(\d+)\]", name):
@@ -209,7 +209,7 @@ class Family:
         skipped = skipped_positions if layer == "embeddings/position" else 0
         return Place(f"{name}.{ENDINGS[ending]}", part, parts, skipped)
 
-    def _layer(self, ours, groups):
+    def name_of(self, ours, groups):
         """Their name of a layer; None if there is none."""
         in_block = re.fullmatch(r"block_(\d+)/(.+)", ours)
         if in_block:
