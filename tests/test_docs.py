@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import cli, config
+from rembed_keras.analysis.studies.record import disagreements
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -138,12 +139,26 @@ def test_recipes_on_pages_load(tmp_path):
         assert config.load(str(tmp_path / "own.gin")).knobs()
 
 
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
 def test_the_figure_is_what_its_script_draws():
-    script = ROOT / "docs/allocation.py"
-    spec = importlib.util.spec_from_file_location("allocation", script)
-    drawn = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(drawn)
-    assert drawn.drawing() == script.with_suffix(".svg").read_text(encoding="utf-8")
+    assert script("allocation").drawing() == (ROOT / "docs/allocation.svg").read_text(encoding="utf-8")
+
+
+def test_the_page_of_what_studies_found_is_what_its_script_writes():
+    assert script("verdicts").page() == (ROOT / "docs/results/README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs/results").glob("*/study.json")), ids=lambda path: path.parent.name
+)
+def test_verdicts_of_studies_follow_from_their_scores(path):
+    assert disagreements(path) == []
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md", *BENCHMARKS, *GIN], ids=name_of)
