@@ -111,7 +111,7 @@ def _planned_arm(arm, recipe, study, produced):
     except UserError as error:
         raise UserError(f"arm {arm.name}: {error}") from None
     kept, dropped = (ledger.kept, ledger.dropped) if ledger else (None, None)
-    lines = [line for line in recipe.text().splitlines() if line.partition(" = ")[0] not in OF_A_RUN]
+    lines = [line for line in recipe.text(has_comments=False).splitlines() if line.partition(" = ")[0] not in OF_A_RUN]
     checksum = hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()
     return PlannedArm(arm.name, checksum, [m.name for m in study.measures if m.is_made_by(produced)], kept, dropped)
 

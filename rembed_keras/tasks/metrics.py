@@ -230,11 +230,7 @@ def span_f1(labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]
 
 
 def seqeval_metrics() -> ModuleType:
-    """What F1 of spans is computed by.
-
-    Raises:
-        UserError: where seqeval is not installed.
-    """
+    """What F1 of spans is computed by; a `UserError` where it is not installed."""
     try:
         return importlib.import_module("seqeval.metrics")
     except ImportError:

@@ -183,3 +183,18 @@ def test_the_study_on_the_page_is_one(planned):
     page = (Path(__file__).parents[2] / "docs/studies.md").read_text(encoding="utf-8")
     block = re.search(r"^```gin\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
     assert [run.name for run in planned(text=block).runs][:2] == ["wide-seed0", "coupled-seed0"]
+
+
+def test_an_arm_is_what_it_binds_whatever_comments_say(planned, tmp_path):
+    text = """\
+from __gin__ import dynamic_registration
+include "recipes/quickstart.gin"
+OUTPUT_EMBEDDING_DIM = 512  # {}
+"""
+    own = STUDY.replace('wide/studies.Arm.recipe = "recipes/quickstart.gin"', 'wide/studies.Arm.recipe = "wide.gin"')
+    own = own.replace('wide/studies.Arm.bindings = ["OUTPUT_EMBEDDING_DIM=512"]\n', "")
+    checksums = []
+    for said in (text.format("wide"), text.format("dropped"), text.format("wide").replace("512", "256")):
+        (tmp_path / "wide.gin").write_text(said)
+        checksums.append(planned(text=own).arms[0].checksum)
+    assert checksums[0] == checksums[1] != checksums[2]

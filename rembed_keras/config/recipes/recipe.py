@@ -53,7 +53,7 @@ class Recipe:
             self.macros[binding.key] = binding
         self.history.append(binding)
 
-    def text(self) -> str:
+    def text(self, has_comments: bool = True) -> str:
         """The recipe as one gin file that needs no other."""
         lines = ["from __gin__ import dynamic_registration"]
         for name, module in sorted(self.imports.items()):
@@ -61,9 +61,9 @@ class Recipe:
             statement = f"from {parent} import {last}" if parent else f"import {last}"
             lines.append(statement if last == name else f"{statement} as {name}")
         lines.append("")
-        lines += [binding.text() for binding in sorted(self.macros.values(), key=_by_key)]
+        lines += [binding.text(has_comments) for binding in sorted(self.macros.values(), key=_by_key)]
         lines.append("")
-        lines += [binding.text() for binding in sorted(self.bindings.values(), key=_by_key)]
+        lines += [binding.text(has_comments) for binding in sorted(self.bindings.values(), key=_by_key)]
         return "\n".join(lines) + "\n"
 
     def knobs(self) -> dict[str, dict]:

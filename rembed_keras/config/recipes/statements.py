@@ -105,9 +105,9 @@ class Binding:
         prefix = f"{self.scope}/" if self.scope else ""
         return f"{prefix}{self.selector}.{self.parameter}" if self.parameter else f"{prefix}{self.selector}"
 
-    def text(self) -> str:
+    def text(self, has_comment: bool = True) -> str:
         """The binding as gin reads it."""
-        return f"{self.key} = {self.value!r}" + (f"  # {self.comment}" if self.comment else "")
+        return f"{self.key} = {self.value!r}" + (f"  # {self.comment}" if self.comment and has_comment else "")
 
 
 def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
