@@ -1,11 +1,14 @@
 """The command that merges models of one shape."""
 
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING
 
 import click
 
 from rembed_keras.errors import UserError
+
+if TYPE_CHECKING:
+    from rembed_keras.interop.merging import How
 
 HOWS = ("average", "slerp", "ties", "greedy")  # those of `interop.merging`, which needs a framework
 
@@ -26,7 +29,7 @@ HOWS = ("average", "slerp", "ties", "greedy")  # those of `interop.merging`, whi
 def merge(
     sources: tuple[str, ...],
     target: str,
-    how: str,
+    how: "How",
     base: str | None,
     share: float,
     density: float,
@@ -43,17 +46,15 @@ def merge(
     import_framework()
     from rembed_keras import interop
     from rembed_keras.interop.convert import check_absent
-    from rembed_keras.interop.merging import How
     from rembed_keras.interop.merging import merge as merged
 
-    way = next(each for each in get_args(How) if each == how)
     check_absent(Path(target))
     read = [_read(source) for source in (*sources, *([base] if base else []))]
     _check_tokenizers([*sources, *([base] if base else [])], [tokenizer for _, tokenizer in read])
     encoders = [encoder for encoder, _ in read]
     tokenizer = read[0][1]
     score = _score(development, pivot, tokenizer) if development else None
-    made, notes = merged(encoders[: len(sources)], way, encoders[len(sources)] if base else None, share, density, score)
+    made, notes = merged(encoders[: len(sources)], how, encoders[len(sources)] if base else None, share, density, score)
     for note in [*notes, *interop.write(made, target, "preset", tokenizer)]:
         click.echo(f"note: {note}")
     click.echo(f"{target}: {how} of {', '.join(sources)}")
@@ -61,11 +62,10 @@ def merge(
 
 def _read(source):
     """The encoder of a source, and the file of its tokenizer if there is one."""
-    from rembed_keras import interop, training
+    from rembed_keras import training
     from rembed_keras.modeling.objectives import PretrainingModel
 
-    is_run = (Path(source) / "checkpoints").is_dir()
-    model, tokenizer = training.model_of_run(source) if is_run else interop.read_model(source)
+    model, tokenizer = training.model_of(source)
     return model.drop_heads() if isinstance(model, PretrainingModel) else model, tokenizer
 
 

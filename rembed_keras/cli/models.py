@@ -131,8 +131,7 @@ def reallocate(
     from rembed_keras.interop.convert import check_absent
 
     check_absent(Path(target))
-    is_run = (Path(source) / "checkpoints").is_dir()
-    model, tokenizer = training.model_of_run(source) if is_run else interop.read_model(source)
+    model, tokenizer = training.model_of(source)
     plan = interop.Plan(input_embedding_dim, num_layers, keep, output_embedding_dim, vocabulary, text)
     done = interop.reallocate(model, target, plan, tokenizer, target_kind)
     for note in done.notes:

@@ -6,7 +6,6 @@ runs then.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from rembed_keras.config.backend import import_framework
@@ -42,10 +41,10 @@ def _made(recipe, stage, value):
         raise UserError(f"no loss term can be made by {reference.selector}: {error}") from None
 
 
-def _teachers(terms: Iterable[Any]) -> Iterator[Path]:
-    """The places of terms' teachers, each once."""
-    places = (each.place for term in terms for each in getattr(term, "teachers", ()))
-    return (Path(place) for place in dict.fromkeys(places) if place is not None)
+def _places(terms: Iterable[Any], others: Iterable[Any]) -> Iterator[Path]:
+    """The places of terms' teachers and of others, each once."""
+    teachers = [*(each for term in terms for each in getattr(term, "teachers", ())), *others]
+    return (Path(place) for place in dict.fromkeys(each.place for each in teachers) if place is not None)
 
 
 def model_teachers(recipe: Recipe, stage: Reference) -> list[Any]:
@@ -87,8 +86,7 @@ def check_teachers(recipe: Recipe, stages: Iterable[Reference]) -> None:
         UserError: naming the first that is missing.
     """
     for stage in stages:
-        own = SimpleNamespace(teachers=model_teachers(recipe, stage))
-        for place in _teachers([*terms_of(recipe, stage), own]):
+        for place in _places(terms_of(recipe, stage), model_teachers(recipe, stage)):
             if not place.is_dir():
                 raise UserError(f"the teacher {place} of {stage.selector} is not a folder of a model: train it first")
 
@@ -99,8 +97,7 @@ def teachers_of(terms: Sequence[Any], others: Sequence[Any] = ()) -> list[Config
     Raises:
         UserError: for a folder that is no model.
     """
-    asking = [*terms, SimpleNamespace(teachers=others)]
-    folders = [place for place in _teachers(asking) if place.is_dir()]
+    folders = [place for place in _places(terms, others) if place.is_dir()]
     if not folders:
         return []
     import_framework()

@@ -64,6 +64,11 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models
             model.use_preprocessor(preprocessor)
         return model
 
+    def compile_from_config(self, config: dict) -> None:
+        """As Keras's, which leaves models aside that have a `compile` of their own."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     def use_preprocessor(self, preprocessor) -> None:
         """Takes a preprocessor; the encoder, which has none yet, can encode texts by its tokenizer."""
         self.preprocessor = preprocessor

@@ -24,25 +24,27 @@ class _StandsFor(_Kind):
         return super().__subclasscheck__(subclass) or issubclass(subclass, vars(self).get("ours", ()))
 
 
+class _HandsOver:
+    """Makes what it stands for."""
+
+    backbone_cls = Encoder
+    ours: type
+
+    def __new__(cls, **arguments):
+        return cls.ours(**arguments)
+
+
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class FoundAsTextClassifier(keras_hub.models.TextClassifier, metaclass=_StandsFor):
+class FoundAsTextClassifier(_HandsOver, keras_hub.models.TextClassifier, metaclass=_StandsFor):
     """A `Classifier`, for keras-hub: whoever makes one gets that."""
 
     ours = Classifier
-    backbone_cls = Encoder
     preprocessor_cls = TextClassifierPreprocessor
-
-    def __new__(cls, **arguments):
-        return Classifier(**arguments)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class FoundAsMaskedLM(keras_hub.models.MaskedLM, metaclass=_StandsFor):
+class FoundAsMaskedLM(_HandsOver, keras_hub.models.MaskedLM, metaclass=_StandsFor):
     """A `MaskedLM`, for keras-hub: whoever makes one gets that."""
 
     ours = MaskedLM
-    backbone_cls = Encoder
     preprocessor_cls = MaskedLMPreprocessor
-
-    def __new__(cls, **arguments):
-        return MaskedLM(**arguments)

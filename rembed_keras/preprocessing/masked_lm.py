@@ -8,7 +8,7 @@ import numpy as np
 
 from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.errors import Count, Seed, Share, UserError, check_counts
-from rembed_keras.preprocessing.texts import INPUTS, TextPreprocessor
+from rembed_keras.preprocessing.texts import INPUTS, TextPreprocessor, read_in_graph
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts
 
 X = (*INPUTS, "mask_positions")
@@ -67,9 +67,12 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
         """P, slots for predictions in a row."""
         return max(1, round(self.mask_rate * self.sequence_length))
 
-    def arrays(self, x, y, sample_weight):
+    def call(self, x, y=None, sample_weight=None):
         if y is not None:
             raise UserError("MaskedLMPreprocessor makes labels of the texts: leave y out")
+        return super().call(x, y, sample_weight)
+
+    def arrays(self, x, y, sample_weight):
         rows = self.tokenized(as_texts([x] if isinstance(x, str | bytes) else x))
         inputs = self.padded(rows, self.sequence_length)
         slots = (len(rows), self.num_predictions)
@@ -86,19 +89,11 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
         return inputs | {"mask_positions": positions}, ids, weights
 
     def _in_graph(self, x, y, sample_weight):
-        import tensorflow as tf
-
-        if y is not None:
-            raise UserError("MaskedLMPreprocessor makes labels of the texts: leave y out")
-
         def read(texts):
             inputs, ids, weights = self.arrays(texts, None, None)
             return [*(inputs[name] for name in X), ids, weights]
 
-        texts = tf.reshape(x[0] if isinstance(x, tuple) else x, [-1])
-        *found, ids, weights = tf.numpy_function(read, [texts], [tf.int32] * (len(X) + 1) + [tf.float32])
-        for each in found[: len(INPUTS)]:
-            each.set_shape([None, self.sequence_length])
-        for each in (found[-1], ids, weights):
-            each.set_shape([None, self.num_predictions])
+        slots = self.num_predictions
+        results = [("int32", self.sequence_length)] * len(INPUTS) + [("int32", slots)] * 2 + [("float32", slots)]
+        *found, ids, weights = read_in_graph(read, [x[0] if isinstance(x, tuple) else x], results)
         return dict(zip(X, found, strict=True)), ids, weights

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from rembed_keras.errors import Count
 from rembed_keras.preprocessing.texts import TextPreprocessor
-from rembed_keras.preprocessing.tokenizer import Tokenizer
 from rembed_keras.tasks.kinds.examples import Tagged
 from rembed_keras.tasks.kinds.tagging import encode_tagged
 
@@ -27,16 +25,12 @@ class TaggerPreprocessor(TextPreprocessor):
     Raises:
         UserError: for another number of tags than of words.
 
+    >>> from rembed_keras import Tokenizer
     >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
     >>> x, y, sample_weight = TaggerPreprocessor(tokenizer, sequence_length=16)([["the", "head"]], y=[[0, 1]])
     >>> y.shape, float(sample_weight.sum())
     ((1, 16), 2.0)
     """
-
-    def __init__(
-        self, tokenizer: Tokenizer, sequence_length: Count = 512, num_segments: Count = 2, name: str | None = None
-    ):
-        TextPreprocessor.__init__(self, tokenizer, sequence_length, num_segments, name)
 
     def arrays(self, x: Sequence[Sequence[str]], y, sample_weight):
         tags = [None] * len(x) if y is None else [tuple(str(int(tag)) for tag in row) for row in y]

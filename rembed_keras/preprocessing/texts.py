@@ -1,5 +1,6 @@
 """Texts and pairs of texts as the encoder's inputs."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import keras
 import keras_hub
 import numpy as np
 
+from rembed_keras.data.tokenizers.opening import FILE_NAMES
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling import Encoder
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
@@ -100,7 +102,7 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
     def found_in(cls, preset: str):
         """As `from_preset`; None for a preset without a tokenizer."""
         folder = Path(preset)
-        if folder.is_dir() and not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
+        if folder.is_dir() and not any((folder / name).is_file() for name in FILE_NAMES):
             return None
         try:
             return cls.from_preset(preset)
@@ -139,14 +141,27 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
         return inputs, y if y is None or hasattr(y, "dtype") else np.asarray(y), sample_weight
 
     def _in_graph(self, x, y, sample_weight):
-        import tensorflow as tf
-
         def read(*texts):
             inputs, _, _ = self.arrays(tuple(texts), None, None)
             return [inputs[name] for name in INPUTS]
 
-        texts = [tf.reshape(part, [-1]) for part in (x if isinstance(x, tuple) else (x,))]
-        found = tf.numpy_function(read, texts, [tf.int32] * len(INPUTS))
-        for each in found:
-            each.set_shape([None, self.sequence_length])
+        parts = x if isinstance(x, tuple) else (x,)
+        found = read_in_graph(read, parts, [("int32", self.sequence_length)] * len(INPUTS))
         return keras.utils.pack_x_y_sample_weight(dict(zip(INPUTS, found, strict=True)), y, sample_weight)
+
+
+def read_in_graph(read: Callable, parts: Sequence[Any], results: Sequence[tuple[str, int]]) -> list[Any]:
+    """What a function makes of texts, as tensors of a graph of tf.data's.
+
+    Args:
+        read: of as many arrays of texts [B] as there are parts.
+        parts: tensors of strings.
+        results: dtype and width W of each array [B, W] that the function gives.
+    """
+    import tensorflow as tf
+
+    texts = [tf.reshape(part, [-1]) for part in parts]
+    found = tf.numpy_function(read, texts, [dtype for dtype, _ in results])
+    for each, (_, width) in zip(found, results, strict=True):
+        each.set_shape([None, width])
+    return found

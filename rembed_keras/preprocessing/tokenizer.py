@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import keras
@@ -9,13 +10,11 @@ import keras_hub
 import numpy as np
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES, train_tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Encoder
-
-FILES = ("tokenizer.model", "tokenizer.json")  # what a copy of a tokenizer is called, by its kind
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -44,10 +43,10 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
 
     backbone_cls = Encoder
 
-    def __init__(self, path: str | Path | None = None, file_name: str = FILES[0], name: str | None = None):
+    def __init__(self, path: str | Path | None = None, file_name: str = FILE_NAMES[0], name: str | None = None):
         super().__init__(name=name, dtype="int32")
-        if file_name not in FILES:
-            raise UserError(f"a preset's tokenizer is called {file_name!r}; it can be {' or '.join(FILES)}")
+        if file_name not in FILE_NAMES:
+            raise UserError(f"a preset's tokenizer is called {file_name!r}; it can be {' or '.join(FILE_NAMES)}")
         self._opened: AnyTokenizer | None = None
         self.file_assets = [file_name]
         if path is not None:
@@ -89,7 +88,7 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
             UserError: if the text does not support a vocabulary of that size; the message names one that it does.
         """
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / FILES[0]
+            path = Path(folder) / FILE_NAMES[0]
             train_tokenizer(lines, path, vocabulary_size, byte_fallback, normalization)
             return cls(path)
 
@@ -161,11 +160,9 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         piece = self.id_to_token(token_id)
         return piece.removeprefix(SPACE) or piece
 
-    @property
+    @cached_property
     def _ids(self) -> dict[str, int]:
-        if getattr(self, "_known", None) is None:
-            object.__setattr__(self, "_known", {piece: i for i, piece in enumerate(self.get_vocabulary())})
-        return self._known
+        return {piece: i for i, piece in enumerate(self.get_vocabulary())}
 
     def get_vocabulary(self) -> list[str]:
         """All pieces, as the file writes them, by id."""
@@ -221,7 +218,7 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
 def bare_tokenizer(preset: str | Path) -> Path | None:
     """The tokenizer's file of a folder that keras-hub finds none in; None if there is no such."""
     folder = Path(preset)
-    config, model = folder / FILES[1], folder / FILES[0]
+    config, model = folder / FILE_NAMES[1], folder / FILE_NAMES[0]
     if config.is_file():
         return None if "registered_name" in read_json(config) else config
     return model if model.is_file() else None

@@ -1,6 +1,7 @@
 from .compiling.compile_step import compile_step as compile_step
 from .initial.weights import InitialWeights as InitialWeights
 from .loop.divergence import replay as replay
+from .loop.restoring import model_of as model_of
 from .loop.restoring import model_of_run as model_of_run
 from .optimizers.adamw import AdamW as AdamW
 from .optimizers.galore import GaLore as GaLore

@@ -51,7 +51,8 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
         if has_head:
             coupling, notes = _coupling(config, tensors, family)
             model = MaskedLM(encoder, width, coupling=coupling)
-    weights = {weight.path: weight for weight in model.weights if weight.path not in family.absent(config)}
+    absent = family.absent(config)
+    weights = {weight.path: weight for weight in model.weights if weight.path not in absent}
     groups = groups_of(arguments)
     if not _is_pooled(tensors, family):
         keras.utils.set_random_seed(0)
@@ -65,10 +66,10 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
         name = _find(tensors, family, place.name)
         if name is None:
             raise UserError(f"{folder} has no tensor {place.name}")
-        found, wanted = tuple(tensors[name].shape), wanted_shape(path, weight.shape, place)
-        if found != wanted:
+        tensor, wanted = tensors[name], wanted_shape(path, weight.shape, place)
+        if (found := tuple(tensor.shape)) != wanted:
             raise UserError(f"{folder}: {name} has shape {found}; config.json wants {wanted}")
-        sources[path] = Source(path, tensors[name], weight.shape, place)
+        sources[path] = Source(path, tensor, weight.shape, place)
     for path, weight in weights.items():
         fill(weight, sources[path])
     return model, notes

@@ -6,17 +6,18 @@ from typing import Any
 
 from rembed_keras.modeling.cost import Config, Shape, Work, heads_of, inner_dim
 
+BERT = {
+    "attention/heads/query": "attention.self.query",
+    "attention/heads/key": "attention.self.key",
+    "attention/heads/value": "attention.self.value",
+    "attention/heads/attention_output": "attention.output.dense",
+    "attention/norm": "attention.output.LayerNorm",
+    "feed_forward/up": "intermediate.dense",
+    "feed_forward/down": "output.dense",
+    "feed_forward/norm": "output.LayerNorm",
+}
 NAMES = {
-    "bert": {
-        "attention/heads/query": "attention.self.query",
-        "attention/heads/key": "attention.self.key",
-        "attention/heads/value": "attention.self.value",
-        "attention/heads/attention_output": "attention.output.dense",
-        "attention/norm": "attention.output.LayerNorm",
-        "feed_forward/up": "intermediate.dense",
-        "feed_forward/down": "output.dense",
-        "feed_forward/norm": "output.LayerNorm",
-    },
+    "bert": BERT,
     "albert": {
         "attention/heads/query": "attention.query",
         "attention/heads/key": "attention.key",
@@ -37,15 +38,11 @@ NAMES = {
         "feed_forward/down": "ffn.lin2",
         "feed_forward/norm": "output_layer_norm",
     },
-    "deberta-v2": {
+    "deberta-v2": BERT
+    | {
         "attention/heads/query": "attention.self.query_proj",
         "attention/heads/key": "attention.self.key_proj",
         "attention/heads/value": "attention.self.value_proj",
-        "attention/heads/attention_output": "attention.output.dense",
-        "attention/norm": "attention.output.LayerNorm",
-        "feed_forward/up": "intermediate.dense",
-        "feed_forward/down": "output.dense",
-        "feed_forward/norm": "output.LayerNorm",
     },
 }
 

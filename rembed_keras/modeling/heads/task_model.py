@@ -96,11 +96,6 @@ class TaskModel(EncoderTask):
             auto_scale_loss=auto_scale_loss,
         )
 
-    def compile_from_config(self, config: dict) -> None:
-        """As Keras's, which leaves models aside that have a `compile` of their own."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
     def pool(self, output, inputs):
         """What the head reads, of the encoder's output that is named by `reads`; all of it unless a subclass pools."""
         return output

@@ -190,11 +190,6 @@ class PretrainingModel(EncoderTask):
             auto_scale_loss=auto_scale_loss,
         )
 
-    def compile_from_config(self, config: dict) -> None:
-        """As Keras's, which leaves models aside that have a `compile` of their own."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
     def call(self, inputs, training=None, mask=None):
         return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
 

@@ -181,6 +181,16 @@ def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:
     return restore(found), Corpus(corpus).tokenizer.path if corpus.exists() else None
 
 
+def model_of(source: str | Path) -> tuple[keras.Model, Path | None]:
+    """The model of a run, a keras-hub preset or a Hugging Face folder, and the file of its tokenizer if there is one.
+
+    Raises:
+        UserError: if it is none of these.
+    """
+    is_run = (Path(source) / "checkpoints").is_dir()
+    return model_of_run(source) if is_run else read_model(str(source))
+
+
 def parts_of(model, is_whole: bool | None = None) -> dict[str, list]:
     """A model's weights by the file that they are saved in: its encoder's are kept, the others are a head's.
 

@@ -64,8 +64,7 @@ class Answerer:
 
     def _check(self, path):
         """Checks whether the task, the tokenizer and the model belong together."""
-        config, length = self.model.encoder.get_config(), self.sequence_length
-        labels = getattr(self.task, "labels", getattr(self.task, "tags", None))
+        config, length, labels = self.model.encoder.get_config(), self.sequence_length, self._labels
         longest = config["max_sequence_length"] if has_position_table(config) else LONGEST
         if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= longest:
             raise UserError(f"{path}: sequence_length is {shortened(length)}, which the model cannot read")
@@ -75,6 +74,11 @@ class Answerer:
             raise UserError(f"{path} has {len(labels)} labels and the model {self.model.output_shape[-1]}")
         if self.tokenizer.vocabulary_size > config["vocabulary_size"]:
             raise UserError(f"{path}: the tokenizer beside it has more pieces than the model has rows")
+
+    @property
+    def _labels(self):
+        """Names of labels or tags; None for a task of numbers or spans."""
+        return getattr(self.task, "labels", getattr(self.task, "tags", None))
 
     def answers(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Yields each example with its answer."""
@@ -102,7 +106,7 @@ class Answerer:
         Raises:
             UserError: if it exists.
         """
-        labels = getattr(self.task, "labels", getattr(self.task, "tags", None))
+        labels = self._labels
         preprocessor = self.model.preprocessor_cls(Tokenizer(self.tokenizer.path), self.sequence_length)
         with written_whole(Path(target)) as folder:
             with self.model.preprocessed_by(preprocessor):

@@ -142,8 +142,8 @@ def made_learner(
     terms: Sequence[Term],
     languages: Sequence[str],
     placement: Placement,
-    clip_norm: Rate | None = 1.0,
-    skip_nonfinite: CountOrZero = 0,
+    clip_norm: Rate | None,
+    skip_nonfinite: CountOrZero,
 ):
     """A model and its optimizer, ready for `fit`, with variables where a strategy has them.
 
