@@ -1,7 +1,6 @@
 """The command about studies: run all arms from all seeds, and say what follows for each hypothesis."""
 
 import fcntl
-import json
 import os
 import shlex
 import sys
@@ -173,13 +172,13 @@ class _Driver:
         self._publish()
 
     def _publish(self):
-        from rembed_keras.analysis.studies.record import make_record
+        from rembed_keras.analysis.studies.record import make_record, to_text
         from rembed_keras.analysis.studies.results.page import page
         from rembed_keras.analysis.studies.results.report import markdown
         from rembed_keras.training.loop.workdir import write_atomically
 
         self.record = make_record(self.plan, self.seconds, self.failures)
-        write_atomically(self.plan.results / "study.json", json.dumps(self.record, indent=1, default=str) + "\n")
+        write_atomically(self.plan.results / "study.json", to_text(self.record))
         write_atomically(self.plan.results / "study.md", markdown(self.record, self.title))
         write_atomically(self.plan.results / "study.html", page(self.record, self.title))
 
@@ -215,12 +214,12 @@ def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequen
     from rich.console import Console
 
     from rembed_keras import config
-    from rembed_keras.analysis.studies.record import make_record, read_record
+    from rembed_keras.analysis.studies.record import make_record, read_record, to_text
 
     plan = config.plan_study(path, bindings, allow_import)
     record = read_record(plan.results / "study.json")
     if as_json:
-        click.echo(json.dumps(make_record(plan, {}, {}), indent=1, default=str))
+        click.echo(to_text(make_record(plan, {}, {})), nl=False)
         return
     console = Console()
     for table in plan.tables(record):

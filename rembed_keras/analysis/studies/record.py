@@ -86,7 +86,45 @@ def read_record(path: Path) -> dict[str, Any] | None:
     kinds = {"runs": list, "scores": list, "hypotheses": list, "verdicts": list, "alpha": float}
     if record.get("format") != FORMAT or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
         raise UserError(f"{path} is no study.json of this version of rembed_keras")
-    return record
+    try:
+        return record | {"run_scores": _rows(record.get("run_scores", []))}
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise UserError(f"{path} is malformed: its run_scores are not values by language") from None
+
+
+def to_text(record: Mapping[str, Any]) -> str:
+    """What is written as `study.json`: a row a line, and in `run_scores` the languages of a score in one row.
+
+    Args:
+        record: of `make_record`.
+    """
+    packed = record | {"run_scores": _by_language(record["run_scores"])}
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in packed.items()) + "\n}\n"
+
+
+def _lines(value):
+    if not isinstance(value, list):
+        return json.dumps(value, default=str)
+    return "[" + ",".join("\n " + json.dumps(row, default=str) for row in value) + "]"
+
+
+def _by_language(rows):
+    """Rows that differ in language alone, as one: `by_language` gives value and n of each."""
+    found: dict[tuple, dict[str, Any]] = {}
+    for row in rows:
+        shared = {name: row[name] for name in row.keys() - {"language", "value", "n"}}
+        whole = found.setdefault(tuple(sorted(shared.items())), dict(sorted(shared.items())) | {"by_language": {}})
+        whole["by_language"][row["language"]] = [row["value"], row["n"]]
+    return [*found.values()]
+
+
+def _rows(packed):
+    rows = []
+    for whole in packed:
+        shared = {name: value for name, value in whole.items() if name != "by_language"}
+        for language, (value, n) in whole["by_language"].items():
+            rows.append(shared | {"language": language, "value": value, "n": n})
+    return rows
 
 
 def disagreements(path: Path) -> list[str]:

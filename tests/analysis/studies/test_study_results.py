@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rembed_keras.analysis.studies.record import read_record
 from tests.two_arms import STUDY, record, started
 
 H = {"name": "h", "arm": "a", "against": "b", "measure": "m", "expected": "higher", "smallest_effect": 1}
@@ -25,7 +26,8 @@ def test_runs_whose_results_are_kept_are_not_run_again_on_another_machine(study,
     assert {key: again[key] for key in first} == first
     assert study("SEEDS=(0, 1, 2)")[0] == 0 and started()[1:] == ["one-seed2", "wide-seed2"]
     again = record("kept")
-    assert len(again["scores"]) == len(again["run_scores"]) == 18 and again["verdicts"][0]["seeds"] == 3
+    assert len(again["scores"]) == 18 and sum(len(row["by_language"]) for row in again["run_scores"]) == 18
+    assert again["verdicts"][0]["seeds"] == 3
     Path("own.gin").write_text(kept + 'wide/studies.Arm.bindings = ["STEPS=7"]\n')
     shutil.rmtree("study")
     code, _, said = study()
@@ -51,7 +53,11 @@ def test_study_json_has_every_score_with_where_it_comes_from(study):
     }
     assert rows["wide", 1, "topics", "fr"] == (pytest.approx(0.71), 60)
     assert rows["one", 0, "loss", ""] == (4.7, 1)
-    assert len(rows) == 2 * 2 * 3 and len(found["run_scores"]) == 2 * 2 * 3
+    assert len(rows) == 2 * 2 * 3 and len(found["run_scores"]) == 2 * 2 * 2
+    pretrained = next(row for row in found["run_scores"] if (row["arm"], row["system"]) == ("one", "pretrained"))
+    assert pretrained["by_language"] == {"de": [0.5, 60], "fr": [0.6, 60]}
+    again = read_record(Path("study/study.json"))["run_scores"]
+    assert sorted(row["value"] for row in again if row["arm"] == "one") == [0.0, 0.0, 0.5, 0.5, 0.6, 0.6]
     run = next(run for run in found["runs"] if run["name"] == "one-seed1")
     assert (run["state"], run["environment"], run["failure"]) == ("finished", {"cpus": 2}, None) and run["seconds"] > 0
     assert "WORKDIR=study/runs/one-seed1" in run["command"]
