@@ -12,6 +12,7 @@ from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 @click.command()
 @click.argument("source")
 @click.argument("out_dir")
+@click.option("--languages", metavar="LIST", help="Read these languages of a folder alone, such as en,de.")
 @click.option(
     "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Number of pieces of the tokenizer to train."
 )
@@ -53,6 +54,7 @@ from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 def prepare(
     source: str,
     out_dir: str,
+    languages: str | None,
     vocabulary_size: int,
     tokenizer: str | None,
     byte_fallback: bool,
@@ -89,6 +91,7 @@ def prepare(
         shard_megabytes,
         processes,
         None if beam is None else shlex.split(beam),
+        None if languages is None else languages.split(","),
     )
     show(corpus, out_dir, time.monotonic() - begun)
 

@@ -8,6 +8,7 @@ from .formats.files import labelled_files as labelled_files
 from .formats.files import labelled_folder as labelled_folder
 from .formats.files import question_files as question_files
 from .formats.files import tagged_files as tagged_files
+from .formats.in_language import in_language as in_language
 from .kinds.classification import Candidates as Candidates
 from .kinds.classification import Classification as Classification
 from .kinds.classification import Regression as Regression

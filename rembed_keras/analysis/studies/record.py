@@ -98,7 +98,7 @@ def to_text(record: Mapping[str, Any]) -> str:
     Args:
         record: of `make_record`.
     """
-    packed = record | {"run_scores": _by_language(record["run_scores"])}
+    packed = {**record, "run_scores": _by_language(record["run_scores"])}
     return "{\n" + ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in packed.items()) + "\n}\n"
 
 

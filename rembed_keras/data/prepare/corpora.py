@@ -31,6 +31,7 @@ def prepare(
     shard_megabytes: float = 64,
     processes: int | None = None,
     beam: Sequence[str] | None = None,
+    languages: Sequence[str] | None = None,
 ) -> Corpus:
     """Prepares a corpus from text, or returns the one that was prepared from it already.
 
@@ -46,6 +47,7 @@ def prepare(
         shard_megabytes: megabytes of text per shard; it does not change the tokens.
         processes: how many worker processes; one per core by default.
         beam: options of Apache Beam, to run on its workers; see `data.prepare.beam`.
+        languages: that are read, of a folder; all by default.
 
     Raises:
         UserError: for text, a tokenizer or a folder that cannot be used; nothing is left behind then.
@@ -58,9 +60,11 @@ def prepare(
         settings["normalization"] = normalization
     if tokenizer is not None:
         settings = {"tokenizer": open_tokenizer(tokenizer).sha256}
+    if languages is not None:
+        settings["languages"] = sorted(languages)
     settings |= cleaning.settings()
     shard_bytes = round(shard_megabytes * 1e6)
-    source = find_source(text_dir, shard_bytes)
+    source = find_source(text_dir, shard_bytes, languages)
     own = Workers(processes, sum(part.size for part in source.parts))
     workers = own if beam is None else BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
     sources = checksums(source, workers)

@@ -76,6 +76,7 @@ class FilePart:
     name: str
     pieces: tuple[Piece, ...]
     reader: Callable[[Piece], Iterator[tuple[str, str]]]
+    languages: frozenset[str] | None = None  # that are read; all if None
 
     @property
     def size(self) -> int:
@@ -85,10 +86,12 @@ class FilePart:
     def read(self) -> Iterator[tuple[str, str]]:
         """Yields languages and their paragraphs."""
         for piece in self.pieces:
-            yield from self.reader(piece)
+            for language, paragraph in self.reader(piece):
+                if self.languages is None or language in self.languages:
+                    yield language, paragraph
 
 
-def find_source(name: str | Path, part_bytes: int) -> Source:
+def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | None = None) -> Source:
     """Opens a source of text.
 
     Args:
@@ -98,11 +101,16 @@ def find_source(name: str | Path, part_bytes: int) -> Source:
             `AA/wiki_00` in a folder named by its language. Or `tfds:` and names of tensorflow-datasets with their
             versions, separated by commas; see `dataset_text`.
         part_bytes: about how many bytes a part has; compressed files are not split.
+        languages: that are read, of a folder; all by default.
 
     Raises:
-        UserError: for a source that is not there, or has no text or text in several formats.
+        UserError: for a source that is not there, or has no text or text in several formats, or lacks a language.
     """
+    if languages is not None and not languages:
+        raise UserError("no language is chosen: name some, or leave languages out to read all")
     if str(name).startswith(dataset_text.PREFIX):
+        if languages is not None:
+            raise UserError(f"{name}: name the data sets of the languages that you want, and leave languages out")
         parts, facts = dataset_text.dataset_parts(str(name))
         return Source(parts, facts=facts)
     folder = Path(name)
@@ -116,13 +124,26 @@ def find_source(name: str | Path, part_bytes: int) -> Source:
         raise UserError(f"{folder} has .jsonl files and others: keep text of one format in a folder")
     if documents:
         pieces = [piece for path in documents for piece in _cut(path, _home(relative[path], folder), part_bytes)]
-        return Source(_parts(pieces, read_json_lines, part_bytes), {relative[path]: path for path in documents})
+        files = {relative[path]: path for path in documents}
+        return _source(pieces, read_json_lines, part_bytes, files, languages, folder)
     if extracts:
         pieces = [Piece(path, _home(relative[path], folder), 0, path.stat().st_size) for path in extracts]
-        return Source(_parts(pieces, read_extract, part_bytes), {relative[path]: path for path in extracts})
+        files = {relative[path]: path for path in extracts}
+        return _source(pieces, read_extract, part_bytes, files, languages, folder)
     files = text_files(folder)
+    if languages is not None:
+        absent = next((language for language in languages if language not in files), None)
+        if absent is not None:
+            raise UserError(f"{folder} has no text in {absent!r}; it has {', '.join(files)}")
+        files = {language: path for language, path in files.items() if language in languages}
     pieces = [piece for language, path in files.items() for piece in _cut(path, language, part_bytes)]
-    return Source(_parts(pieces, read_text, part_bytes), files, expected=files)
+    return Source(_parts(pieces, read_text, part_bytes, None), files, expected=files)
+
+
+def _source(pieces, reader, part_bytes, files, languages, folder):
+    """Documents, whose languages are known when they are read."""
+    wanted = None if languages is None else frozenset(languages)
+    return Source(_parts(pieces, reader, part_bytes, wanted), files, expected=dict.fromkeys(languages or (), folder))
 
 
 def _home(relative, folder):
@@ -141,7 +162,7 @@ def _cut(path, language, part_bytes):
         yield Piece(path, language, start, min(size, start + length))
 
 
-def _parts(pieces, reader, part_bytes):
+def _parts(pieces, reader, part_bytes, languages):
     """Groups the pieces of each language into parts of about equal size, in order of languages."""
     parts = []
     for language, own in groupby(sorted(pieces, key=lambda piece: piece.language), lambda piece: piece.language):
@@ -155,7 +176,7 @@ def _parts(pieces, reader, part_bytes):
             groups[-1].append(piece)
             free -= size
         names = [language] if len(groups) == 1 else [f"{language}-{number:05}" for number in range(len(groups))]
-        parts += [FilePart(name, tuple(group), reader) for name, group in zip(names, groups, strict=True)]
+        parts += [FilePart(name, tuple(group), reader, languages) for name, group in zip(names, groups, strict=True)]
     return parts
 
 

@@ -1,6 +1,7 @@
 """The stage that makes the corpus of a run from text."""
 
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 from rembed_keras.data.corpus import Corpus
@@ -18,6 +19,7 @@ from rembed_keras.training.loop.workdir import Workdir
 def prepare(
     workdir: Workdir,
     text_dir: str,
+    languages: Sequence[str] | None = None,
     vocabulary_size: Count = 8000,
     tokenizer: str | None = None,
     initial: str | InitialWeights | None = None,
@@ -37,6 +39,7 @@ def prepare(
         workdir: the run's folder.
         text_dir: folder of `<language>.txt` or `.txt.gz`, UTF-8, one paragraph a line; or another source of text, see
             `data.sources.find_source`.
+        languages: that are read, of a folder; all by default.
         vocabulary_size: V of the tokenizer that is trained.
         tokenizer: a SentencePiece model, `tokenizer.json` or `vocab.txt` to use instead of training one.
         initial: what pre-training starts from, as in `pretrain`: its tokenizer is taken if `tokenizer` names none.
@@ -67,6 +70,7 @@ def prepare(
         cleaning,
         shard_megabytes,
         processes,
+        languages=languages,
     )
     show(corpus, "corpus", time.monotonic() - begun)
 

@@ -39,6 +39,37 @@ def test_json_lines_name_their_language_or_stand_in_its_folder(tmp_path):
     assert sorted(find_source(tmp_path, 9).files) == ["de/0001.jsonl", "de/0002.jsonl.gz", "fr.web.jsonl"]
 
 
+def test_languages_of_a_folder_can_be_chosen(corpus, text_dir, tmp_path):
+    (tmp_path / "all.jsonl").write_text(json_lines(*({"text": each, "lang": each} for each in ("de", "en", "fr"))))
+    assert [*find_source(tmp_path, 1000, ["fr", "de"]).parts[0].read()] == [("de", "de"), ("fr", "fr")]
+    chosen = prepare(text_dir, tmp_path / "out", tokenizer=corpus.tokenizer.path, languages=["de"])
+    assert chosen.languages == ["de"] and [*chosen.manifest["sources"]] == ["de"]
+    assert prepare(text_dir, tmp_path / "out", tokenizer=corpus.tokenizer.path, languages=["de"]).path == chosen.path
+    np.testing.assert_array_equal(
+        chosen.tokens("de", 0, chosen.num_tokens["de"]), corpus.tokens("de", 0, corpus.num_tokens["de"])
+    )
+    with pytest.raises(UserError, match="corpus of other text or settings"):
+        prepare(text_dir, tmp_path / "out", tokenizer=corpus.tokenizer.path)
+
+
+@pytest.mark.parametrize(
+    ("source", "languages", "said"),
+    [
+        ("text", ["xx"], "has no text in 'xx'; it has "),
+        ("text", [], "no language is chosen"),
+        ("documents", ["xx"], "has no text"),
+        ("tfds:wiki40b/de:1.3.0", ["de"], "name the data sets"),
+    ],
+)
+def test_languages_that_cannot_be_chosen_are_refused(source, languages, said, corpus, text_dir, tmp_path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "de.jsonl").write_text(json_lines({"text": "eins"}))
+    places = {"text": text_dir, "documents": tmp_path / "documents"}
+    with pytest.raises(UserError, match=said):
+        prepare(places.get(source, source), tmp_path / "out", tokenizer=corpus.tokenizer.path, languages=languages)
+    assert not (tmp_path / "out").exists()
+
+
 BLOCKS = (
     '<doc id="1" url="x" title="A &amp; B">\nA &amp; B\n\nText &lt;b&gt;.\nMore.\n</doc>\n<doc id="2">\nC\n</doc>\n'
 )

@@ -1,0 +1,34 @@
+"""A language's own splits: parts that share nothing, always alike, with labels that were trained on."""
+
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.tasks import Classification, in_language
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+
+ROWS = [Labelled(str(i), f"text {i}", label="abc"[i % 3]) for i in range(60)] + [Labelled("odd", "x", label="rare")]
+SPLITS = Splits([], {}, {"de": ROWS, "fr": ROWS[:19], "is": [Labelled(str(i), "x") for i in range(60)]})
+
+
+def test_the_parts_are_all_there_is_once_and_always_alike():
+    own = in_language(SPLITS, "de")
+    parts = [own.train, own.dev["de"], own.test["de"]]
+    ids = [row.id for part in parts for row in part]
+    assert len(ids) == len(set(ids)) and {*ids} - {"odd"} == {row.id for row in ROWS} - {"odd"}
+    assert [len(part) for part in parts] == pytest.approx([30, 6, 24], abs=1)
+    assert in_language(SPLITS, "de") == own
+    assert {row.label for part in parts[1:] for row in part} <= {row.label for row in own.train}
+
+
+def test_a_task_is_made_of_them():
+    task = Classification("own", in_language(SPLITS, "de"), train_language="de")
+    assert {"a", "b", "c"} <= {*task.labels} and [*task.scored] == ["de"] and task.validation
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [("it", "no test examples in 'it'"), ("fr", "19 test examples in 'fr'"), ("is", "0 test examples in 'is'")],
+)
+def test_what_cannot_be_split_is_refused(language, said):
+    with pytest.raises(UserError, match=said):
+        in_language(SPLITS, language)
