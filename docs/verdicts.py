@@ -17,8 +17,8 @@ HEADER = """\
 
 Written by `python docs/verdicts.py` from the `study.json` of each study, whose verdicts `rembed study --verify` derives
 again from the stored scores. [Studies](../studies.md) says how a verdict is reached, and what it does not say; text and
-tasks are those of [benchmarks/corpus](../../benchmarks/corpus/README.md). Models are small and see 8M tokens: a verdict
-holds at that size, and may not at the paper's.
+tasks are those of [benchmarks/corpus](../../benchmarks/corpus/README.md). Models are small and see 4M tokens of ten
+languages: a verdict holds at that size, and may not at the paper's.
 """
 COLUMNS = "| claim | effect | 95 % interval | adjusted p | verdict |\n|---|--:|--:|--:|---|"
 
