@@ -3,6 +3,7 @@
 #   make test         all tests, slow ones too, on TensorFlow, then what JAX computes of the model and its ledger
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
 #   make test-tpu     the tests that compile for TPUs that are not here, with their compiler, on JAX
+#   make docs         the site of the documentation, in build/site; warnings are errors
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
 #   make beam         an environment for Apache Beam, which cannot share one with the rest; `make test` makes it too
@@ -23,7 +24,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test test-peers test-tpu lint soak beam bench
+.PHONY: help quickstart test test-peers test-tpu docs lint soak beam bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -38,6 +39,16 @@ test: $(VENV)/.installed-test
 	  tests/interop/huggingface/test_folders.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py \
 	  tests/training/compiling \
 	  tests/training/loop/test_resuming.py rembed_keras/modeling
+
+docs: .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet
+	$(BIN)/python -m pytest $(PYTEST) tests/test_site.py
+
+.venv-docs/.installed: setup.py | $(VENV)/.installed-test
+	@echo "Installing what makes the site into .venv-docs ..."
+	$(call venv_on,$(VENV),.venv-docs)
+	.venv-docs/bin/pip install --quiet 'mkdocs-material>=9.8,<10' 'mkdocstrings[python]>=1.0.8,<2' 'mkdocs>=1.6.1,<2'
+	@touch $@
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check

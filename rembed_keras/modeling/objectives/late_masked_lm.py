@@ -102,7 +102,8 @@ class LateMaskedLM(MaskedTokenPrediction):
         decoder_layers: blocks that see the masked positions; dropped too.
         coupling: as in `MaskedLM`.
         output_cutoffs: as in `MaskedLM`.
-        loss_chunk, micro_batches: as in `MaskedLM`.
+        loss_chunk: as in `MaskedLM`.
+        micro_batches: as in `MaskedLM`.
         name: the model's name.
 
     Inputs, outputs, loss and logs as `MaskedLM`'s. What stands at masked positions in `token_ids` is not read.

@@ -1,0 +1,41 @@
+"""The site that `make docs` builds: it asks for nothing from elsewhere, and has every public name and command."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rembed_keras import cli
+
+ROOT = Path(__file__).parent.parent
+SITE = ROOT / "build/site"
+FETCHED = re.compile(
+    r"""<(?:script|img|iframe)[^>]* src="(https?:[^"]*)"|<link[^>]* href="(https?:[^"]*)"[^>]*rel="(?!canonical)"""
+)
+
+pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="the site is not built: make docs")
+
+
+def test_pages_fetch_nothing_from_elsewhere():
+    pages = [*SITE.rglob("*.html")]
+    assert len(pages) > 50
+    found = {page.name: FETCHED.findall(page.read_text(encoding="utf-8")) for page in pages}
+    assert not {name: each for name, each in found.items() if each}
+
+
+def test_the_reference_has_every_public_name():
+    text = "".join(page.read_text(encoding="utf-8") for page in (SITE / "reference").glob("*.html"))
+    stubs = [*(ROOT / "rembed_keras").rglob("__init__.pyi")]
+    names = [name for stub in stubs for name in re.findall(r" import (\w+) as ", stub.read_text(encoding="utf-8"))]
+    assert len(names) > 80
+    assert not [name for name in names if not re.search(rf'id="rembed_keras[\w.]*\.{name}"', text)]
+
+
+def test_the_reference_has_every_command():
+    text = (SITE / "reference/commands.html").read_text(encoding="utf-8")
+    assert not [name for name in cli.rembed.commands if f'id="rembed-{name}"' not in text]
+
+
+def test_examples_are_code():
+    text = (SITE / "reference/rembed_keras.modeling.html").read_text(encoding="utf-8")
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in text and "<blockquote>" not in text
