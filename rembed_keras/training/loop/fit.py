@@ -14,7 +14,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.loop import checkpoints, restoring
-from rembed_keras.training.loop.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
+from rembed_keras.training.loop.callbacks import Checkpointer, Measures, ProgressLine, Recorder, StepClock
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
@@ -32,6 +32,7 @@ def train(
     tokens_per_step: float,
     checkpoint_every: int,
     log_every: int,
+    measures: Measures,
     keep_checkpoints: int = 2,
     keep_checkpoint_every: int | None = None,
     coordinates: Callable | None = None,
@@ -54,6 +55,7 @@ def train(
         tokens_per_step: tokens of a batch, padding not counted.
         checkpoint_every: steps between checkpoints; there is one at the end in any case.
         log_every: steps between rows of the log; there is one at the end in any case.
+        measures: what these rows say beside what was learned.
         keep_checkpoints: how many of the newest checkpoints stay on disk.
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too.
         coordinates: says of a step, from 1, and its batch how to have that batch again; None keeps nothing of a step
@@ -77,7 +79,7 @@ def train(
     progress = ProgressLine(clock, run)
     shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))
-    board = workdir.board(run, workdir.metrics.rewind(run, first_step))
+    workdir.watch.begin(run, workdir.metrics.rewind(run, first_step))
     asked: list[int] = []
 
     def resume():
@@ -103,7 +105,7 @@ def train(
         return bool(asked)
 
     guard = DivergenceGuard(clock, run, log_every, keep)
-    recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
+    recorder = Recorder(clock, workdir, measures, run, log_every, progress.show if shows else lambda row: None)
     with stopping_between_steps(lambda: clock.step > first_step) as signals:
         checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop, evaluation.is_best)
         try:

@@ -7,15 +7,18 @@ import numpy as np
 
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
+from rembed_keras.training.distributed import devices
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Placement, Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
 from rembed_keras.training.initial.teachers import open_teachers, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
+from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
@@ -114,6 +117,7 @@ def pretrain(
             tokens_per_step=batches.batch_size * batches.sequence_length,
             checkpoint_every=checkpoint_every,
             log_every=log_every,
+            measures=_measures(workdir, batches, learner, placement),
             keep_checkpoints=keep_checkpoints,
             keep_checkpoint_every=keep_checkpoint_every,
             callbacks=callbacks,
@@ -164,6 +168,22 @@ def made_learner(
         learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)
         learner.optimizer.build(learner.trainable_variables)
     return learner
+
+
+def _measures(workdir, batches, learner, placement):
+    """What rows say beside losses: FLOPs by the run's ledger, and the entropy that a loss without context has."""
+    ledger, rate = workdir.path / "ledger.json", devices.published_flops()
+    flops = read_json(ledger)["training_flops_per_token"]["total"] if ledger.exists() else None
+    constants = {"unigram_entropy": batches.unigram_entropy} if _is_in_nats(learner) else {}
+    return Measures(batches.batch_size, flops, None if rate is None else placement.replicas * rate, constants)
+
+
+def _is_in_nats(learner):
+    """Whether a model's loss is that of masked tokens, and no sum of several."""
+    try:
+        return learner.nats_of({"loss": 1.0}) == 1.0
+    except KeyError:
+        return False
 
 
 def _coordinates(batches, step, batch):
