@@ -18,6 +18,7 @@ from rembed_keras.training.loop.callbacks import Checkpointer, Measures, Progres
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
+from rembed_keras.training.loop.profiling import profilers
 from rembed_keras.training.loop.workdir import Workdir
 
 
@@ -38,6 +39,7 @@ def train(
     coordinates: Callable | None = None,
     callbacks: Sequence[Callable] = (),
     evaluation: Evaluation | NoEvaluation = NOTHING,
+    profile_steps: int = 0,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -62,6 +64,7 @@ def train(
             that diverged.
         callbacks: make the user's callbacks of this training; see `own_callbacks`.
         evaluation: what is evaluated on the way; nothing by default.
+        profile_steps: how many steps are profiled; see `profiling`.
 
     Raises:
         UserError: for checkpoints of another model.
@@ -117,6 +120,7 @@ def train(
                     verbose=0,
                     callbacks=[
                         *(clock, guard, *own.callbacks, recorder),
+                        *profilers(clock, profile_steps if workdir.is_chief else 0, workdir.tensorboard / "profile"),
                         *evaluation.callbacks(clock, workdir, placement.processes, guard.look, shows),
                         *(checkpointer, *shows),
                     ],

@@ -2,8 +2,8 @@
 
 The log, `metrics.jsonl`, is the truth about a run, and a sink is drawn from it. A process that is killed may have drawn
 rows that the next one, which goes on from a checkpoint, logs again, with the same numbers but for those that the clock
-decides. So a sink is handed the rows that count whenever a training begins, and has each of them once: by drawing anew,
-or by leaving out those that it has.
+decides. So a sink is handed the rows that count whenever a training begins, and has each of them once: by drawing all
+again, or by leaving out those that it has.
 
 A sink of your own is a class with the methods of `Sink` that it needs, in a package that `--allow-import` names:
 
@@ -21,6 +21,7 @@ from rembed_keras.analysis.pages.records import settings_of
 from rembed_keras.analysis.reports.results import BASELINES
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.tasks.scores import Score
+from rembed_keras.training.sinks.pieces import Pieces
 
 OF_A_ROW = ("stage", "run", "step")  # what a row is of
 IDENTITY = "run_id"  # file of the run's folder
@@ -79,6 +80,9 @@ class Sink:
 
     def draw(self, row: Mapping) -> None:
         """A row was logged; see `MetricsLog.append`, `numbers_of` and `tables_of`."""
+
+    def show_pieces(self, pieces: Pieces) -> None:
+        """Pre-training is done: the vectors of the most frequent pieces."""
 
     def score(self, scores: Sequence[Score], rows: Sequence[Mapping]) -> None:
         """A stage is done.
@@ -155,6 +159,12 @@ class Watch:
         """A row was logged."""
         for sink in self.sinks:
             sink.draw(row)
+
+    def show_pieces(self, pieces: Pieces) -> None:
+        """Pre-training is done; see `Sink.show_pieces`."""
+        self.open()
+        for sink in self.sinks:
+            sink.show_pieces(pieces)
 
     def score(self, scores: Sequence[Score]) -> None:
         """A stage is done, with all scores so far."""

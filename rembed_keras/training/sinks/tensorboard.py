@@ -3,17 +3,26 @@
 import shutil
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from rembed_keras.analysis.event_files.charts import layout
 from rembed_keras.analysis.event_files.events import EventFile, scalar, text
 from rembed_keras.analysis.event_files.trials import write_trial
 from rembed_keras.analysis.pages.records import ledger_table, recipe_tables
 from rembed_keras.tasks.scores import Score
+from rembed_keras.training.sinks.pieces import Pieces
 from rembed_keras.training.sinks.sink import Sink, Watched, final_numbers, numbers_of, tables_of
 
 PREFIXES = {"evaluation": "pretrain"}  # what is held out is drawn over training's curves
 LINES = ("unigram_entropy",)  # numbers of a row that are drawn as a line over its loss
 BY = ("tokens", "examples")  # axes beside that of steps
 LOSSES = ("loss", "accuracy")  # what is drawn on these too
+PROJECTOR = """embeddings {
+  tensor_name: "input embedding"
+  tensor_path: "vectors.tsv"
+  metadata_path: "pieces.tsv"
+}
+"""
 CHARTS = {
     "Pre-training": {
         "loss by language": r"pretrain/(.*/)?loss/",
@@ -28,7 +37,8 @@ class TensorBoard(Sink):
     Curves of pre-training are called `pretrain/<number>`; what an evaluation measures has the name that training's has,
     and is another curve of the same chart. Those of fine-tuning are called `finetune/<task>/<number>`, a curve a model.
     Losses are drawn by tokens and by examples too, `by_tokens/pretrain/loss`. The tab CUSTOM SCALARS has all languages
-    in one chart, HPARAMS the recipe's knobs and the scores, TEXT the recipe, the ledger and what evaluators write.
+    in one chart, HPARAMS the recipe's knobs and the scores, TEXT the recipe, the ledger and the tables of evaluators,
+    PROJECTOR the most frequent pieces.
     """
 
     def __init__(self) -> None:
@@ -70,6 +80,18 @@ class TensorBoard(Sink):
             if folder not in self._files:
                 self._files[folder] = EventFile(self._folder / folder)
             self._files[folder].add(scalar(f"{prefix}/loss", value), step=step)
+
+    def show_pieces(self, pieces: Pieces) -> None:
+        folder = self._folder / "pieces"
+        shutil.rmtree(folder, ignore_errors=True)
+        file = EventFile(folder)  # which makes it a run that the projector looks at
+        file.add(text("pieces", f"{len(pieces.names):,} pieces are in the tab PROJECTOR: color them by language."))
+        file.close()
+        header, rows = "piece\tlanguage\tcount", zip(pieces.names, pieces.languages, pieces.counts, strict=True)
+        lines = ["\t".join(str(cell).replace("\t", " ") for cell in row) for row in rows]
+        (folder / "pieces.tsv").write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+        np.savetxt(folder / "vectors.tsv", pieces.vectors, fmt="%.6g", delimiter="\t")
+        (folder / "projector_config.pbtxt").write_text(PROJECTOR, encoding="utf-8")
 
     def score(self, scores: Sequence[Score], rows: Sequence[Mapping]) -> None:
         watched, numbers = self._watched, final_numbers(scores, rows)

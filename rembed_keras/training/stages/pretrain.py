@@ -12,6 +12,7 @@ from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed import devices
+from rembed_keras.training.distributed.meshes import whole
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Placement, Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
@@ -23,6 +24,7 @@ from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
+from rembed_keras.training.sinks.pieces import frequent_ids, pieces_of
 
 
 @together
@@ -47,6 +49,7 @@ def pretrain(
     evaluators: Sequence[Evaluator] = (),
     keep_best: str | None = None,
     best_is: Best = "lowest",
+    profile_steps: CountOrZero = 0,
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
     seed: Seed = 0,
@@ -77,6 +80,7 @@ def pretrain(
         keep_best: a scalar of theirs, such as "loss": the checkpoint of its best step so far stays, which
             `checkpoints/best.json` names; None keeps none.
         best_is: whether its "lowest" or "highest" value is the best.
+        profile_steps: how many steps are profiled, for TensorBoard; see `loop.profiling`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
         seed: of the initial weights and of dropout; the data has a seed of its own.
@@ -122,14 +126,18 @@ def pretrain(
             keep_checkpoint_every=keep_checkpoint_every,
             callbacks=callbacks,
             evaluation=evaluation,
+            profile_steps=profile_steps,
             coordinates=lambda step, batch: _coordinates(batches, step, batch),
         )
     except Exception:
         if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs
             raise batches.corpus.damage from None
         raise
+    ids = frequent_ids(batches)
+    vectors = whole(learner.encoder.token_embedding(ids[None]))[0]  # [1, N] -> [N, E_in]
     if not workdir.is_chief:
         return
+    workdir.watch.show_pieces(pieces_of(batches, ids, vectors))
     last = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None][-1]
     nats, entropy = learner.nats_of(last), batches.unigram_entropy
     if nats is not None:
