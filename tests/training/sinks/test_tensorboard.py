@@ -73,7 +73,7 @@ def test_held_out_loss_and_the_unigram_entropy_are_in_the_chart_of_the_loss(draw
     assert curve(drawn, "pretrain", "pretrain/loss") == [(2, 7.0), (4, 5.0), (6, 3.0)]
     assert curve(drawn, "evaluation", "pretrain/loss") == [(0, 9.5), (6, 3.5)]
     assert curve(drawn, "pretrain_unigram_entropy", "pretrain/loss") == [(2, 7.5), (4, 7.5), (6, 7.5)]
-    assert "pretrain/mfu" not in read(drawn, "pretrain").Tags()["scalars"]  # it is no number here
+    assert "pretrain/mfu" not in read(drawn, "pretrain").Tags()["scalars"]  # which is NaN here
 
 
 def test_models_of_a_task_are_curves_of_one_chart_and_losses_have_other_axes(drawn):
