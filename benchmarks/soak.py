@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rembed_keras import config
 from rembed_keras.interruption import RESTART
+from rembed_keras.training.loop.workdir import MEASURED
 
 WHILE_STARTING = 0.1  # share of the stops that come before a command trains
 RECIPE = """\
@@ -33,7 +34,6 @@ include "gin/data/sample.gin"
 training.AdamW.beta_2 = 0.98
 training.run.stages = [@training.prepare, @training.pretrain]
 """
-TIMINGS = ("tokens_per_second",)  # what the clock decides
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Run:
         """The log, without what the clock decides."""
         log = self.folder / "metrics.jsonl"
         rows = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")] if log.exists() else []
-        return [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows]
+        return [{key: value for key, value in row.items() if key not in MEASURED} for row in rows]
 
     def checkpoint(self) -> dict[str, bytes]:
         """Files of the newest checkpoint."""

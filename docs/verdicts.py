@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rembed_keras.analysis.studies.results.report import number
+from rembed_keras.analysis.reports.tables import number
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from rembed_keras.errors import UserError
+from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
 
 ROOT = Path(__file__).parent.parent
@@ -89,7 +90,7 @@ def finished(project):
 def log(workdir):
     """Rows of the log without timings."""
     rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in MEASURED} for row in rows]
 
 
 def test_a_run_leaves_what_the_design_promises(finished):
@@ -141,12 +142,21 @@ def test_the_log_and_the_scores_have_the_promised_fields(finished):
 def test_tensorboard_has_curves_and_texts_on_one_axis(finished):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = EventAccumulator(str(finished[0] / "tensorboard/pretrain"))
-    board.Reload()
-    tags = set(board.Tags()["tensors"])
-    curves = {"loss", "accuracy", "loss/de", "learning_rate", "grad_norm", "tokens_per_second"}
-    assert curves | {"recipe", "ledger"} <= tags
-    assert [event.step for event in board.Tensors("loss")] == list(range(3, 25, 3))
+    def read(run):
+        return EventAccumulator(str(finished[0] / "tensorboard" / run)).Reload()
+
+    board = read("pretrain")
+    curves = {"loss", "accuracy", "loss/de", "learning_rate", "grad_norm", "tokens_per_second", "seconds_per_step"}
+    curves |= {"tokens", "examples", "peak_memory_bytes", "training_flops_per_second"}
+    assert {f"pretrain/{name}" for name in curves} <= set(board.Tags()["scalars"])
+    assert [event.step for event in board.Scalars("pretrain/loss")] == list(range(3, 25, 3))
+    assert [event.step for event in board.Scalars("by_tokens/pretrain/loss")] == [
+        step * 8 * 32 for step in range(3, 25, 3)
+    ]
+    assert {"recipe", "ledger", "custom_scalars__config__"} <= set(read("recipe").Tags()["tensors"])
+    (tuned, *_) = sorted((finished[0] / "tensorboard/finetune/topics").iterdir())
+    assert "finetune/topics/loss" in read(tuned).Tags()["scalars"]
+    assert {"pretrain/loss", "topics/accuracy/pretrained"} <= set(read("scores").Tags()["scalars"])
 
 
 def test_the_same_command_on_a_finished_run_does_nothing(finished, project, command):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from rembed_keras.training.loop.workdir import MEASURED
 from tests.forks import SEED, after, command, finish, start, stop
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,7 @@ def rows_of(folder):
     if not (folder / "metrics.jsonl").exists():
         return []
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "tokens_per_second"} for line in lines]
+    return [{key: value for key, value in json.loads(line).items() if key not in MEASURED} for line in lines]
 
 
 def logged(output, count):

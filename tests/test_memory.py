@@ -199,6 +199,7 @@ from rembed_keras.data import Corpus, Mixture
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training import AdamW, TrainingOptimizer
 from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -221,7 +222,7 @@ learner.fit = lambda *arguments, callbacks, **options: fit(*arguments, callbacks
 train(
     learner, mixture.batches, place("one_device", 2), Workdir(folder / "run"), folder / "run/checkpoints",
     run="pretrain", steps=steps,
-    tokens_per_step=16, checkpoint_every=steps // 10, log_every=steps // 200,
+    tokens_per_step=16, checkpoint_every=steps // 10, log_every=steps // 200, measures=Measures(2),
 )
 print(json.dumps(seen))
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras.training.loop import checkpoints, restoring
+from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
 from tests.forks import command, finish, start, stop
 
@@ -84,7 +85,7 @@ def bytes_below(folder):
 
 def rows_of(folder):
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in MEASURED} for row in rows]
 
 
 def test_a_run_of_own_parts_that_was_killed_and_resumed_ends_in_the_same_bits(runs):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from rembed_keras.errors import UserError
+
 
 @click.command()
 @click.argument("run_folder", metavar="RUN")
@@ -33,10 +35,21 @@ def predict(run_folder: str, file: str, task: str | None, text: str | None, pair
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--against", multiple=True, metavar="RUN", help="A run to compare each of them with; may be repeated.")
 @click.option("--out", metavar="FOLDER", help="Also write Markdown, LaTeX, CSV and a plot.")
+@click.option("--html", metavar="FILE", help="Write one RUN, finished or not, to a page that needs no other file.")
 @click.option("--unequal", is_flag=True, help="Compare runs with unequal numbers of kept parameters too.")
 @click.option("--languages", is_flag=True, help="Also show a row for each language.")
-def report(runs: tuple[str, ...], against: tuple[str, ...], out: str | None, unequal: bool, languages: bool) -> None:
+def report(
+    runs: tuple[str, ...],
+    against: tuple[str, ...],
+    out: str | None,
+    html: str | None,
+    unequal: bool,
+    languages: bool,
+) -> None:
     """Show scores of RUNs and whether they differ significantly."""
+    if html is not None:
+        _write_page(runs, html, bool(against or out or unequal or languages))
+        return
     from rembed_keras.analysis.reports import report as reports
 
     made = reports.report(runs, against, unequal, languages)
@@ -44,3 +57,17 @@ def report(runs: tuple[str, ...], against: tuple[str, ...], out: str | None, une
     if out:
         made.write(out)
         click.echo(f"{out}: report.md, report.tex, report.png and tables as CSV")
+
+
+def _write_page(runs, file, has_more):
+    from rembed_keras.analysis.pages.run_page import run_page
+    from rembed_keras.training.loop.workdir import write_atomically
+
+    if len(runs) > 1 or has_more:
+        raise UserError("--html shows one RUN alone: leave out other runs and options")
+    text = run_page(runs[0])
+    try:
+        write_atomically(Path(file), text)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from None
+    click.echo(f"{file}: the page of {runs[0]}")

@@ -186,12 +186,10 @@ class _Driver:
         """Draws what takes seconds to import, once all runs have ended."""
         from rembed_keras.analysis.studies.results.figure import draw_arms, draw_study
         from rembed_keras.analysis.studies.results.hparams import write_trials
-        from rembed_keras.config.backend import import_framework
 
         draw_study(self.plan.results / "study.png", self.record)
         if draw_arms(self.plan.results / "layers.png", self.record):
             click.echo(f"{self.plan.results}: layers.png")
-        import_framework()  # without what TensorFlow would print when TensorBoard imports it
         write_trials(self.plan.folder / "tensorboard", self.record)
 
     def _show(self):

@@ -5,7 +5,7 @@ import json
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training import AdamW, pretrain
-from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.loop.workdir import MEASURED, Workdir
 
 RATE = 1e-2
 USUAL = {"jit_compile": False}
@@ -28,10 +28,17 @@ def make_mixture(of, kind=Mixture):
 
 
 def learn(
-    folder, corpus, encoder=make_encoder, head=make_head, optimizer=make_optimizer, mixture=make_mixture, **settings
+    folder,
+    corpus,
+    encoder=make_encoder,
+    head=make_head,
+    optimizer=make_optimizer,
+    mixture=make_mixture,
+    sinks=None,
+    **settings,
 ):
     """Pre-trains from the newest checkpoint in a folder; `settings` are those of the stage."""
-    workdir = Workdir(folder)
+    workdir = Workdir(folder, sinks=sinks)
     try:
         pretrain(workdir, encoder, head, optimizer, mixture, corpus=str(corpus.path), **USUAL | settings)
     finally:
@@ -41,7 +48,7 @@ def learn(
 def rows(folder, run=None):
     """Rows of the log, or those of one run, without timings."""
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    found = [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in found]
+    found = [{key: value for key, value in row.items() if key not in MEASURED} for row in found]
     return found if run is None else [row for row in found if row["run"] == run]
 
 

@@ -35,6 +35,18 @@ CHIPS = (
     Chip("v6e", "TPU v6 lite", 918e12, 32 * 2**30, 1640e9, 448e9),
 )
 
+# Source: NVIDIA's data sheets of these products, "bfloat16 Tensor Core", without sparsity.
+GPU_FLOPS = {
+    "A100-SXM4-40GB": 312e12,
+    "A100-SXM4-80GB": 312e12,
+    "A100-PCIE-40GB": 312e12,
+    "A100 80GB PCIe": 312e12,
+    "H100 PCIe": 756e12,
+    "H100 80GB HBM3": 989e12,
+    "H200": 989e12,
+    "L4": 121e12,
+}
+
 
 def chip_of(topology: str) -> Chip:
     """The chip of a topology.

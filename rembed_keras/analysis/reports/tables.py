@@ -105,6 +105,15 @@ def _escaped(text):
     return SIGN.sub(lambda sign: f"${sign[0]}$", text.translate(ESCAPES))
 
 
+def number(value: float | None) -> str:
+    """A number of a table.
+
+    >>> number(0.012345), number(None)
+    ('0.01235', '-')
+    """
+    return "-" if value is None else f"{value:.4g}"
+
+
 def csv_text(rows: Sequence[Any], kind: type) -> str:
     """Rows as comma-separated values under a header; None and NaN are empty.
 

@@ -1,3 +1,4 @@
 from .bitext_retrieval import BitextRetrieval as BitextRetrieval
 from .bits_per_byte import BitsPerByte as BitsPerByte
+from .filled_masks import FilledMasks as FilledMasks
 from .held_out_loss import HeldOutLoss as HeldOutLoss

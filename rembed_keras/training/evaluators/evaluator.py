@@ -2,9 +2,10 @@
 
 An evaluator, ours or your own, is any object with
 
-* `evaluate(model, data)`, which returns scalars by name. `model` is the objective that is trained, with its `encoder`;
-  `data` an `EvaluationData`. Names are those of the curves: what is called as training calls it is drawn over
-  training's, and what has a slash is of a part, such as `loss/de`, and is left out of the progress line.
+* `evaluate(model, data)`, which returns scalars by name, or tables, `analysis.reports.tables.Table`. `model` is the
+  objective that is trained, with its `encoder`; `data` an `EvaluationData`. Names are those of the curves: what is
+  called as training calls it is drawn over training's, and what has a slash is of a part, such as `loss/de`, and is
+  left out of the progress line. Tables are shown by sinks and on the run's page.
 * `needs_held_out`, True if it reads held-out text: a recipe that holds none out is then refused when it is read.
 
 Under a strategy of several replicas or processes all of them evaluate, at the same steps, and the first one's scalars
@@ -13,23 +14,24 @@ random numbers or adds to its metrics is undone: training goes on as if it had n
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import grain
 import keras
 import numpy as np
 
+from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.training.distributed.meshes import whole
 from rembed_keras.training.distributed.strategies import Placement
 
 
 class Evaluator(Protocol):
-    """Brings scalars of a model that is being pre-trained."""
+    """Brings scalars, or tables, of a model that is being pre-trained."""
 
-    def evaluate(self, model: keras.Model, data: "EvaluationData") -> dict[str, float]:
-        """Scalars of a model, by name; they must not depend on anything but its weights."""
+    def evaluate(self, model: keras.Model, data: "EvaluationData") -> Mapping[str, float | Table]:
+        """Scalars and tables of a model, by name; they must not depend on anything but its weights."""
 
 
 class EvaluationData:

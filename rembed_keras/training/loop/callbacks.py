@@ -8,7 +8,8 @@ own interval only and does not depend on when the process was started.
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -22,7 +23,40 @@ from rich.progress import (
 from rich.text import Text
 
 from rembed_keras.errors import DivergedError
-from rembed_keras.training.loop.workdir import Board, MetricsLog, NoBoard
+from rembed_keras.training.distributed import devices
+from rembed_keras.training.loop.workdir import Workdir
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a row of the log says beside what was learned.
+
+    Attributes:
+        examples_per_step: rows of a batch.
+        flops_per_token: of training, by the ledger; None where that does not say.
+        peak_flops: what the devices that share a batch can do, a second; None where their maker's number is not known.
+        constants: numbers that losses are held against, by name.
+    """
+
+    examples_per_step: int
+    flops_per_token: float | None = None
+    peak_flops: float | None = None
+    constants: Mapping[str, float] = field(default_factory=dict)
+
+    def of_speed(self, tokens_per_second: float, tokens_per_step: float) -> dict[str, float]:
+        """What follows from a pace: seconds a step, FLOPs a second, and MFU, their share of what devices can do.
+
+        Source: Chowdhery et al. 2022 (PaLM), appendix B, for MFU.
+
+        >>> Measures(8, flops_per_token=100.0, peak_flops=1e6).of_speed(500.0, 250.0)
+        {'seconds_per_step': 0.5, 'training_flops_per_second': 50000.0, 'mfu': 0.05}
+        """
+        found = {"seconds_per_step": tokens_per_step / tokens_per_second}
+        if self.flops_per_token is not None:
+            found["training_flops_per_second"] = self.flops_per_token * tokens_per_second
+            if self.peak_flops is not None:
+                found["mfu"] = found["training_flops_per_second"] / self.peak_flops
+        return found
 
 
 class StepClock(keras.callbacks.Callback):
@@ -72,12 +106,12 @@ class StepClock(keras.callbacks.Callback):
 
 
 class Recorder(keras.callbacks.Callback):
-    """Writes a row of the log every so many steps, and draws it.
+    """Writes a row of the log every so many steps, and has it drawn.
 
     Args:
         clock: the step clock, which runs before this callback.
-        log: the workdir's log.
-        board: TensorBoard's curves.
+        workdir: whose log and sinks have the rows.
+        measures: what a row says beside what was learned.
         run: the run's name in the log; its first word is the stage.
         every: steps between rows.
         progress: called with each row.
@@ -93,14 +127,14 @@ class Recorder(keras.callbacks.Callback):
     def __init__(
         self,
         clock: StepClock,
-        log: MetricsLog,
-        board: Board | NoBoard,
+        workdir: Workdir,
+        measures: Measures,
         run: str,
         every: int,
         progress: Callable[[dict], None],
     ):
         super().__init__()
-        self.clock, self.log, self.board = clock, log, board
+        self.clock, self.workdir, self.measures = clock, workdir, measures
         self.run, self.every, self.progress = run, every, progress
         self._skipped = 0
 
@@ -120,10 +154,14 @@ class Recorder(keras.callbacks.Callback):
             "run": self.run,
             "step": step,
             "tokens": int(step * self.clock.tokens_per_step),
+            "examples": step * self.measures.examples_per_step,
             **{key: value for key, value in means.items() if not ("/" in key and math.isnan(value))},
             "learning_rate": _number(optimizer.learning_rate),
             "grad_norm": _number(optimizer.gradient_norm),
-            "tokens_per_second": self.clock.tokens_per_second(),
+            **self.measures.constants,
+            "tokens_per_second": (pace := self.clock.tokens_per_second()),
+            **self.measures.of_speed(pace, self.clock.tokens_per_step),
+            "peak_memory_bytes": devices.peak_memory(),
         }
         if optimizer.skip_nonfinite:
             skipped, self._skipped = self._skipped, int(_number(optimizer.skipped_steps))
@@ -136,8 +174,8 @@ class Recorder(keras.callbacks.Callback):
             row["grad_norm"] = row["grad_norm"] if math.isfinite(row["grad_norm"]) else None
         if row["loss"] is not None and not math.isfinite(row["loss"]):
             raise DivergedError(f"the loss of {self.run} is {row['loss']} at step {step}: lower the learning rate")
-        self.log.append(row)
-        self.board.draw(row)
+        self.workdir.metrics.append(row)
+        self.workdir.watch.draw(row)
         self.progress(row)
 
 

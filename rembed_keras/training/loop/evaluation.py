@@ -9,20 +9,22 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
 
+from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.errors import Count, UserError, check_counts, did_you_mean
 from rembed_keras.training.distributed.processes import Processes
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.loop import restoring
 from rembed_keras.training.loop.callbacks import ProgressLine, StepClock, settle
 from rembed_keras.training.loop.divergence import seeds_of
-from rembed_keras.training.loop.workdir import Board, MetricsLog, NoBoard, Workdir
+from rembed_keras.training.loop.workdir import Workdir
 
-RUN = "evaluation"  # in the log, and TensorBoard's folder
+RUN = "evaluation"  # in the log
 Best: TypeAlias = Literal["lowest", "highest"]
 
 
@@ -80,8 +82,8 @@ class Evaluation:
         shows: Sequence[ProgressLine],
     ) -> "list[PeriodicEvaluation]":
         """What evaluates in a training that has begun; arguments as of `PeriodicEvaluation`."""
-        board = workdir.board(RUN, self._rows)
-        return [PeriodicEvaluation(clock, self, processes, workdir.metrics, board, self._rows, look, shows)]
+        workdir.watch.begin(RUN, self._rows)
+        return [PeriodicEvaluation(clock, self, processes, workdir, self._rows, look, shows)]
 
     def compare(self, row: dict) -> None:
         """Takes a row's value as the best, if it is."""
@@ -98,20 +100,21 @@ class Evaluation:
         """The step whose checkpoint stays; None if there is none."""
         return None if self.best is None else self.best[0]
 
-    def scalars(self, model: keras.Model) -> dict[str, float]:
-        """All scalars of a model.
+    def scalars(self, model: keras.Model) -> dict[str, float | dict]:
+        """All scalars of a model, and tables as JSON says them.
 
         Raises:
-            UserError: for two of one name, or none of the name of the best.
+            UserError: for two of one name, or no scalar of the name of the best.
         """
-        found: dict[str, float] = {}
+        found: dict[str, float | dict] = {}
         for evaluator in self.evaluators:
-            own = {name: float(value) for name, value in evaluator.evaluate(model, self.data).items()}
+            own = {name: _plain(value) for name, value in evaluator.evaluate(model, self.data).items()}
             if twice := sorted(own.keys() & (found.keys() | {"stage", "run", "step", "tokens"})):
                 raise UserError(f"evaluators bring {twice[0]!r} more than once: give each scalar a name of its own")
             found |= own
-        if self.keep_best is not None and self.keep_best not in found:
-            near = did_you_mean(self.keep_best, found) or f"; they bring {', '.join(found)}"
+        scalars = [name for name, value in found.items() if isinstance(value, float)]
+        if self.keep_best is not None and self.keep_best not in scalars:
+            near = did_you_mean(self.keep_best, scalars) or f"; they bring {', '.join(scalars)}"
             raise UserError(f"keep_best is {self.keep_best!r}, which no evaluator brings{near}")
         return found
 
@@ -156,6 +159,16 @@ def needs_held_out(evaluator: object) -> bool:
     return bool(getattr(evaluator, "needs_held_out", False))
 
 
+def _plain(value):
+    """A scalar or a table as JSON says it."""
+    return asdict(value) if isinstance(value, Table) else float(value)
+
+
+def _said(value):
+    """What a row has of a scalar or a table."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _is_better(value, than, best_is):
     return value < than if best_is == "lowest" else value > than
 
@@ -167,8 +180,7 @@ class PeriodicEvaluation(keras.callbacks.Callback):
         clock: the step clock, which runs before this callback.
         evaluation: what to evaluate.
         processes: who trains together; the first one's scalars count.
-        log: the workdir's log.
-        board: TensorBoard's curves of the evaluation.
+        workdir: whose log and sinks have the rows.
         rows: the rows so far.
         look: ends a training that diverged.
         shows: progress lines.
@@ -179,15 +191,14 @@ class PeriodicEvaluation(keras.callbacks.Callback):
         clock: StepClock,
         evaluation: Evaluation,
         processes: Processes,
-        log: MetricsLog,
-        board: Board | NoBoard,
+        workdir: Workdir,
         rows: Sequence[dict],
         look: Callable[[], None],
         shows: Sequence[ProgressLine],
     ):
         super().__init__()
         self.clock, self.evaluation, self.processes = clock, evaluation, processes
-        self.log, self.board, self.rows = log, board, rows
+        self.workdir, self.rows = workdir, rows
         self.look, self.shows = look, shows
 
     def on_train_begin(self, logs=None):
@@ -208,9 +219,9 @@ class PeriodicEvaluation(keras.callbacks.Callback):
         scalars = self.processes.exchange(scalars)[0]
         step = self.clock.step
         row: dict[str, Any] = {"stage": RUN, "run": RUN, "step": step, "tokens": int(step * self.clock.tokens_per_step)}
-        row |= {name: value if math.isfinite(value) else None for name, value in scalars.items()}
-        self.log.append(row)
-        self.board.draw(row)
+        row |= {name: _said(value) for name, value in scalars.items()}
+        self.workdir.metrics.append(row)
+        self.workdir.watch.draw(row)
         self.evaluation.compare(row)
         self.clock.leave_out(time.monotonic() - begun)
         self._show(row, is_new=True)

@@ -14,10 +14,11 @@ from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.loop import checkpoints, restoring
-from rembed_keras.training.loop.callbacks import Checkpointer, ProgressLine, Recorder, StepClock
+from rembed_keras.training.loop.callbacks import Checkpointer, Measures, ProgressLine, Recorder, StepClock
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
+from rembed_keras.training.loop.profiling import profilers
 from rembed_keras.training.loop.workdir import Workdir
 
 
@@ -32,11 +33,13 @@ def train(
     tokens_per_step: float,
     checkpoint_every: int,
     log_every: int,
+    measures: Measures,
     keep_checkpoints: int = 2,
     keep_checkpoint_every: int | None = None,
     coordinates: Callable | None = None,
     callbacks: Sequence[Callable] = (),
     evaluation: Evaluation | NoEvaluation = NOTHING,
+    profile_steps: int = 0,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -54,12 +57,14 @@ def train(
         tokens_per_step: tokens of a batch, padding not counted.
         checkpoint_every: steps between checkpoints; there is one at the end in any case.
         log_every: steps between rows of the log; there is one at the end in any case.
+        measures: what these rows say beside what was learned.
         keep_checkpoints: how many of the newest checkpoints stay on disk.
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too.
         coordinates: says of a step, from 1, and its batch how to have that batch again; None keeps nothing of a step
             that diverged.
         callbacks: make the user's callbacks of this training; see `own_callbacks`.
         evaluation: what is evaluated on the way; nothing by default.
+        profile_steps: how many steps are profiled; see `profiling`.
 
     Raises:
         UserError: for checkpoints of another model.
@@ -77,7 +82,7 @@ def train(
     progress = ProgressLine(clock, run)
     shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))
-    board = workdir.board(run, workdir.metrics.rewind(run, first_step))
+    workdir.watch.begin(run, workdir.metrics.rewind(run, first_step))
     asked: list[int] = []
 
     def resume():
@@ -103,7 +108,7 @@ def train(
         return bool(asked)
 
     guard = DivergenceGuard(clock, run, log_every, keep)
-    recorder = Recorder(clock, workdir.metrics, board, run, log_every, progress.show if shows else lambda row: None)
+    recorder = Recorder(clock, workdir, measures, run, log_every, progress.show if shows else lambda row: None)
     with stopping_between_steps(lambda: clock.step > first_step) as signals:
         checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop, evaluation.is_best)
         try:
@@ -115,6 +120,7 @@ def train(
                     verbose=0,
                     callbacks=[
                         *(clock, guard, *own.callbacks, recorder),
+                        *profilers(clock, profile_steps if workdir.is_chief else 0, workdir.tensorboard / "profile"),
                         *evaluation.callbacks(clock, workdir, placement.processes, guard.look, shows),
                         *(checkpointer, *shows),
                     ],

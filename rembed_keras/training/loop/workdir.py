@@ -1,21 +1,24 @@
 """The folder of a run, and the one log that everything else is drawn from.
 
 `metrics.jsonl` is the truth about a run: one JSON object a logged step. A resumed run first rewinds it to the
-checkpoint it continues from, so the file of a killed and resumed run equals that of an undisturbed one. TensorBoard's
-files are drawn from it, on the same step axis, and are redrawn when a stage is resumed.
+checkpoint it continues from, so the file of a killed and resumed run equals that of an undisturbed one. What sinks
+show, such as TensorBoard, is drawn from it.
 """
 
 import contextlib
-import errno
 import fcntl
 import json
-import math
 import os
-import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from rembed_keras.errors import UserError
+from rembed_keras.training.sinks.sink import Sink, Watch, Watched
+from rembed_keras.training.sinks.tensorboard import TensorBoard
+
+# numbers of a row that the clock and the machine decide, and that differ when a run is repeated
+MEASURED = ("tokens_per_second", "seconds_per_step", "training_flops_per_second", "mfu", "peak_memory_bytes")
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -42,18 +45,32 @@ class Workdir:
 
     Args:
         path: the folder; made if it is not there.
-        texts: Markdown texts by title that TensorBoard shows beside the curves.
-        is_chief: whether this process is the one that writes; the others make nothing, hold nothing and write no log.
+        recipe: the resolved recipe, which sinks show.
+        ledger: of the model, as JSON says it; None without one.
+        sinks: where the run is watched; TensorBoard alone by default.
+        is_chief: whether this process is the one that writes; the others make nothing, hold nothing, write no log and
+            show nothing.
+
+    Attributes:
+        watch: its sinks, together.
 
     Raises:
         UserError: if the folder cannot be made or written, or another process holds it.
     """
 
-    def __init__(self, path: str | Path, texts: dict[str, str] | None = None, is_chief: bool = True):
+    def __init__(
+        self,
+        path: str | Path,
+        recipe: str = "",
+        ledger: Mapping | None = None,
+        sinks: Sequence[Sink] | None = None,
+        is_chief: bool = True,
+    ):
         self.path = Path(path)
-        self.texts = texts or {}
         self.is_chief = is_chief
         self.metrics = MetricsLog(self.path / "metrics.jsonl", is_chief)
+        sinks = [TensorBoard()] if sinks is None else sinks
+        self.watch = Watch(sinks if is_chief else (), Watched(self.path, recipe, ledger, self.metrics.rows))
         self._lock: IO | None = None
         if is_chief:
             self._hold()
@@ -71,10 +88,6 @@ class Workdir:
             raise UserError(
                 f"WORKDIR {self.path} is in use by another process: wait for it or choose another"
             ) from None
-
-    def board(self, run: str, rows: list[dict]) -> "Board | NoBoard":
-        """TensorBoard's curves of a run, redrawn from its rows so far by the process that writes."""
-        return Board(self.tensorboard / run, rows, self.texts) if self.is_chief else NoBoard()
 
     @property
     def checkpoints(self) -> Path:
@@ -107,9 +120,12 @@ class Workdir:
         return self.path / "scores.json"
 
     def close(self) -> None:
-        """Lets other processes use the folder."""
-        if self._lock is not None:
-            self._lock.close()
+        """Closes the sinks, and lets other processes use the folder."""
+        try:
+            self.watch.close()
+        finally:
+            if self._lock is not None:
+                self._lock.close()
 
 
 class MetricsLog:
@@ -164,53 +180,3 @@ class MetricsLog:
             except OSError as error:
                 file.truncate(before)
                 raise OSError(error.errno, error.strerror, str(self.path)) from None
-
-
-class Board:
-    """TensorBoard's curves of one run, drawn from rows of the log.
-
-    Args:
-        folder: where the event files go; what is there is replaced.
-        rows: the rows so far.
-        texts: Markdown texts by title, such as the recipe and the ledger.
-
-    Raises:
-        OSError: if they cannot be written, from `draw` too.
-    """
-
-    def __init__(self, folder: Path, rows: list[dict], texts: dict[str, str]):
-        import tensorflow as tf
-
-        self._tf, self._folder = tf, folder
-        shutil.rmtree(folder, ignore_errors=True)
-        with self._as_os_error():
-            self._writer = tf.summary.create_file_writer(str(folder))
-            with self._writer.as_default(step=0):
-                for title, text in texts.items():
-                    tf.summary.text(title, text)
-        for row in rows:
-            self.draw(row)
-
-    def draw(self, row: dict) -> None:
-        """Adds the numbers of a row to their curves."""
-        with self._as_os_error(), self._writer.as_default(step=row["step"]):
-            for key, value in row.items():
-                if key != "step" and isinstance(value, int | float) and math.isfinite(value):
-                    self._tf.summary.scalar(key, value)
-            self._writer.flush()
-
-    @contextlib.contextmanager
-    def _as_os_error(self):
-        """Makes TensorFlow's error of a file one of Python's."""
-        try:
-            yield
-        except self._tf.errors.OpError as error:
-            reason = error.message.splitlines()[0].rpartition("; ")[2]  # before it, a node of TensorFlow's and the file
-            raise OSError(errno.EIO, reason, str(self._folder)) from None
-
-
-class NoBoard:
-    """What stands for the board in a process that draws nothing."""
-
-    def draw(self, row: dict) -> None:
-        """Does nothing."""

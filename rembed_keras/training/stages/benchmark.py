@@ -6,9 +6,7 @@ matrices.
 """
 
 import json
-import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -21,6 +19,7 @@ from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, UserError
+from rembed_keras.training.distributed import devices
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
@@ -28,7 +27,6 @@ DEPTH = 4  # products in a row, so that moving the first operand to a device har
 REPEATS = 4
 LONG = 0.1  # seconds
 BATCHES = 300  # that are read
-MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 
 @together
@@ -62,7 +60,7 @@ def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Co
         "fastest_step_tokens_per_second": max(rates),
         "reading_tokens_per_second": reading,
         "seconds_until_first_step": seconds - sum(tokens / rate for rate in rates),
-        "peak_host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT,
+        "peak_host_bytes": devices.peak_host_memory(),
         "product_flops_per_second": product_rate(),
     }
     ledger = workdir.path / "ledger.json"

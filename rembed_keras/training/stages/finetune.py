@@ -30,6 +30,7 @@ from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.initial.teachers import with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
+from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
@@ -145,6 +146,7 @@ def finetune(
                 tokens_per_step=float((encoded.inputs["padding_mask"] > 0).mean(axis=0).sum()) * batch_size,
                 checkpoint_every=max(steps, 1),
                 log_every=log_every,
+                measures=Measures(batch_size),
                 keep_checkpoints=1,
                 callbacks=callbacks,
             )

@@ -7,19 +7,24 @@ import numpy as np
 
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
+from rembed_keras.training.distributed import devices
+from rembed_keras.training.distributed.meshes import whole
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Placement, Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
 from rembed_keras.training.initial.teachers import open_teachers, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
+from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
+from rembed_keras.training.sinks.pieces import frequent_ids, pieces_of
 
 
 @together
@@ -44,6 +49,7 @@ def pretrain(
     evaluators: Sequence[Evaluator] = (),
     keep_best: str | None = None,
     best_is: Best = "lowest",
+    profile_steps: CountOrZero = 0,
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
     seed: Seed = 0,
@@ -74,6 +80,7 @@ def pretrain(
         keep_best: a scalar of theirs, such as "loss": the checkpoint of its best step so far stays, which
             `checkpoints/best.json` names; None keeps none.
         best_is: whether its "lowest" or "highest" value is the best.
+        profile_steps: how many steps are profiled, for TensorBoard; see `loop.profiling`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
         seed: of the initial weights and of dropout; the data has a seed of its own.
@@ -114,18 +121,23 @@ def pretrain(
             tokens_per_step=batches.batch_size * batches.sequence_length,
             checkpoint_every=checkpoint_every,
             log_every=log_every,
+            measures=_measures(workdir, batches, learner, placement),
             keep_checkpoints=keep_checkpoints,
             keep_checkpoint_every=keep_checkpoint_every,
             callbacks=callbacks,
             evaluation=evaluation,
+            profile_steps=profile_steps,
             coordinates=lambda step, batch: _coordinates(batches, step, batch),
         )
     except Exception:
         if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs
             raise batches.corpus.damage from None
         raise
+    ids = frequent_ids(batches)
+    vectors = whole(learner.encoder.token_embedding(ids[None]))[0]  # [1, N] -> [N, E_in]
     if not workdir.is_chief:
         return
+    workdir.watch.show_pieces(pieces_of(batches, ids, vectors))
     last = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None][-1]
     nats, entropy = learner.nats_of(last), batches.unigram_entropy
     if nats is not None:
@@ -164,6 +176,22 @@ def made_learner(
         learner.compile(optimizer=trained_by, jit_compile=placement.jit_compile)
         learner.optimizer.build(learner.trainable_variables)
     return learner
+
+
+def _measures(workdir, batches, learner, placement):
+    """What rows say beside losses: FLOPs by the run's ledger, and the entropy that a loss without context has."""
+    ledger, rate = workdir.path / "ledger.json", devices.published_flops()
+    flops = read_json(ledger)["training_flops_per_token"]["total"] if ledger.exists() else None
+    constants = {"unigram_entropy": batches.unigram_entropy} if _is_in_nats(learner) else {}
+    return Measures(batches.batch_size, flops, None if rate is None else placement.replicas * rate, constants)
+
+
+def _is_in_nats(learner):
+    """Whether a model's loss is that of masked tokens, and no sum of several."""
+    try:
+        return learner.nats_of({"loss": 1.0}) == 1.0
+    except KeyError:
+        return False
 
 
 def _coordinates(batches, step, batch):

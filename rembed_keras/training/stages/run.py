@@ -20,10 +20,12 @@ from rich.console import Console
 from rembed_keras.analysis.cost.ledger import Ledger
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, join
 from rembed_keras.training.loop.same_recipe import refuse_another_recipe
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.sinks.sink import Sink
 
 WATCHED = (
     "keras",
@@ -59,6 +61,7 @@ def run(
     record: RunRecord,
     tasks: Sequence[Task] = (),
     strategy: Strategy = "one_device",
+    sinks: Sequence[Sink] | None = None,
     chosen: Sequence[int] | None = None,
 ) -> None:
     """Runs stages one after another; on a workdir that was interrupted each goes on where it stopped.
@@ -71,6 +74,7 @@ def run(
             first stage.
         strategy: of the stages that train; see `distribution.place`. If it is one of several processes, all train, the
             first of them alone writes and does the other stages, and the others end when it does.
+        sinks: where the run is watched, for example `sinks.TensorBoard()`; that alone by default.
         chosen: which stages to run, by number; all by default. Otherwise the folder is not marked as finished.
 
     Raises:
@@ -79,12 +83,10 @@ def run(
         PeerLost: if a peer process is lost.
     """
     processes = join(strategy)
-    texts = {"recipe": f"```\n{record.config}\n```"}
-    if record.ledger is not None:
-        texts["ledger"] = f"```json\n{json.dumps(record.ledger.to_json(), indent=1)}\n```"
-    folder = processes.by_chief(lambda: Workdir(workdir, texts))
+    ledger = None if record.ledger is None else record.ledger.to_json()
+    folder = processes.by_chief(lambda: Workdir(workdir, record.config, ledger, sinks))
     if not processes.is_chief:
-        folder = Workdir(workdir, texts, is_chief=False)
+        folder = Workdir(workdir, is_chief=False)
     try:
         with processes.in_need_of_each_other():
             if processes.by_chief(lambda: _begin(folder, record)):
@@ -113,6 +115,7 @@ def _begin(folder, record):
         return False
     _write_record(folder, record)
     print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
+    folder.watch.open()
     return True
 
 
@@ -121,6 +124,7 @@ def _complete(folder, stage, record):
     if not is_together(stage):
         stage(folder)
     write_atomically(folder.path / "operative_config.gin", record.operative())
+    folder.watch.score(read_scores(folder.scores))
 
 
 def _finish(folder, record, seconds):

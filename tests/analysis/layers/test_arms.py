@@ -3,7 +3,7 @@
 from matplotlib.image import imread
 
 from rembed_keras.analysis.layers import panels_by_arm
-from rembed_keras.analysis.studies.results.drawings import layers
+from rembed_keras.analysis.pages.drawings import layers
 from rembed_keras.analysis.studies.results.figure import draw_arms
 
 

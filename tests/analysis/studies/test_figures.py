@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rembed_keras.analysis.event_files.trials import write_trial
 from rembed_keras.analysis.studies.definition import Hypothesis
 from rembed_keras.analysis.studies.results.figure import draw_study
 from rembed_keras.analysis.studies.results.hparams import write_trials
@@ -74,6 +75,14 @@ def test_tensorboard_shows_a_trial_a_run(record, tmp_path):
     settings, metrics = found["wide-seed1"]
     assert settings == {"arm": "wide", "seed": 1.0, "WIDTH": "64"}
     assert metrics == {"found": pytest.approx(0.7)}
+
+
+def test_a_run_that_wrote_a_trial_of_its_own_is_one_trial(record, tmp_path):
+    write_trial(tmp_path / "wide-seed1/tensorboard/scores", "wide-seed1", {"STEPS": 3}, {"pretrain/loss": 2.0})
+    write_trials(tmp_path / "tensorboard", record)
+    found = trials(tmp_path)
+    assert len(found) == 6
+    assert found["wide-seed1"] == ({"arm": "wide", "seed": 1.0, "WIDTH": "64"}, {"found": pytest.approx(0.7)})
 
 
 def test_the_figure_is_drawn(record, tmp_path):

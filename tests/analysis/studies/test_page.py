@@ -1,9 +1,6 @@
 """The page of a study: what it shows, that it needs nothing else, and that browsers show it at any width."""
 
-import json
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
@@ -11,10 +8,11 @@ import numpy as np
 import pytest
 
 from rembed_keras.analysis.layers import Panel
+from rembed_keras.analysis.pages.drawings import LEFT, RIGHT, WIDTH, breakdown, curves, dots, layers
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.results.drawings import LEFT, RIGHT, WIDTH, breakdown, curves, dots, layers
 from rembed_keras.analysis.studies.results.page import page
 from rembed_keras.analysis.studies.verdicts import by_language, derive
+from tests.browser import shown
 
 HYPOTHESES = [
     Hypothesis("wide <finds> more", "wide & deep", "one", "found", "higher", 0.02),
@@ -144,29 +142,10 @@ def test_nothing_is_drawn_of_nothing():
     assert dots(None, {}, 0.1) == "" and curves([], []) == ""
 
 
-FRAME = """<!DOCTYPE html><body style="margin:0"><iframe src="study.html" style="border:0;width:{width}px;height:900px">
-</iframe><p id="said"></p><script>onload = () => {{
-const frame = document.querySelector("iframe"), page = frame.contentDocument, text = page.querySelector("svg text")
-document.getElementById("said").textContent = JSON.stringify({{
-  width: page.documentElement.scrollWidth, scripts: page.scripts.length, drawings: page.querySelectorAll("svg").length,
-  requests: frame.contentWindow.performance.getEntriesByType("resource").map(entry => entry.name),
-  letters: text.getBoundingClientRect().height}})}}</script>"""
-
-
 @pytest.mark.parametrize("width", [360, 1280])
 def test_chromium_shows_the_page_without_a_request_or_an_error(record, tmp_path, width):
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
     (tmp_path / "study.html").write_text(page(record, "study"), encoding="utf-8")
-    (tmp_path / "frame.html").write_text(FRAME.format(width=width), encoding="utf-8")
-    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
-    words += ["--window-size=1400,1000", "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}"]
-    done = subprocess.run(
-        [*words, f"file://{tmp_path}/frame.html"], capture_output=True, text=True, timeout=120, check=True
-    )
-    said = json.loads(re.search(r'<p id="said">(.*?)</p>', done.stdout)[1])
+    said = shown(tmp_path, "study.html", width)
     assert said["width"] <= width and said["scripts"] == 0 and said["drawings"] == 5
     assert said["letters"] > 9  # pixels
-    assert not said["requests"]
-    assert "CONSOLE" not in done.stderr
+    assert not said["requests"] and not said["errors"]

@@ -20,7 +20,7 @@ from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring, starting
-from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.loop.workdir import MEASURED, Workdir
 from tests.forward import forward
 from tests.modeling.test_encoder import FIRST, make_inputs
 
@@ -195,7 +195,7 @@ def test_languages_of_all_pre_training_before_are_known(tmp_path, corpus):
 
 def log_of(folder):
     rows = [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in MEASURED} for row in rows]
 
 
 @pytest.mark.usefixtures("without_graphs")

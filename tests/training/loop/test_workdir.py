@@ -34,12 +34,12 @@ def test_numbers_come_back_to_the_bit(tmp_path):
 
 def test_curves_that_cannot_be_drawn_are_reported_with_their_place(tmp_path):
     workdir = Workdir(tmp_path)
-    board = workdir.board("pretrain", [])
+    workdir.watch.begin("pretrain", [])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))  # as on a disk that is full
     try:
         with pytest.raises(OSError, match="File too large") as caught:
-            board.draw(row("pretrain", 1) | {f"value {number}": 1.0 for number in range(1000)})
+            workdir.watch.draw(row("pretrain", 1) | {f"value {number}": 1.0 for number in range(1000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         workdir.close()

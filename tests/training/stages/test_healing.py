@@ -13,6 +13,7 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.interop import Plan, read_model, reallocate, write
 from rembed_keras.training.initial.places import find
+from rembed_keras.training.loop.workdir import MEASURED
 from tests.forward import EAGER
 from tests.interop.models import random_model
 from tests.test_recipes import KNOBS
@@ -82,7 +83,7 @@ def test_the_recipes_have_the_public_knobs_and_say_how_they_are_run(name):
 
 def rows(folder):
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in found]
+    return [{key: value for key, value in row.items() if key not in MEASURED} for row in found]
 
 
 def files_of(folder):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rembed_keras.analysis.layers import draw_layers, panels_by_arm
-from rembed_keras.analysis.studies.results.drawings import colours
+from rembed_keras.analysis.pages.drawings import colours
 from rembed_keras.analysis.studies.verdicts import TOO_CLOSE
 
 

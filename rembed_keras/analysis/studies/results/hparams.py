@@ -1,8 +1,9 @@
-"""TensorBoard's HPARAMS tab: a trial for each run, with its arm, seed and overrides, and its measures as metrics."""
+"""TensorBoard's HPARAMS tab of a study: a trial for each run, with its arm, seed and overrides, and its measures."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
+
+from rembed_keras.analysis.event_files.trials import write_experiment, write_trial
 
 OF_A_RUN = ("SEED", "WORKDIR")  # the first is a column of its own
 
@@ -14,17 +15,12 @@ def write_trials(folder: Path, record: Mapping) -> None:
         folder: where TensorBoard looks for them.
         record: what `study.json` says.
     """
-    from tensorboard.plugins.hparams import api
-
     runs = [run for run in record["runs"] if run["state"] == "finished"]
     settings = {run["name"]: {"arm": run["arm"], "seed": run["seed"]} | overrides(run["command"]) for run in runs}
     columns = list(dict.fromkeys(name for found in settings.values() for name in found))
-    metrics = [api.Metric(each["name"], display_name=each["name"]) for each in record["measures"]]
-    shutil.rmtree(folder, ignore_errors=True)
-    _write(folder, [api.hparams_config_pb(hparams=[api.HParam(name) for name in columns], metrics=metrics)], {})
+    write_experiment(folder, columns, [each["name"] for each in record["measures"]])
     for run in runs:
-        trial = api.hparams_pb(settings[run["name"]], trial_id=run["name"])
-        _write(folder / run["name"], [trial], _means(record, run))
+        write_trial(folder / run["name"], run["name"], settings[run["name"]], _means(record, run))
 
 
 def overrides(command) -> dict[str, str]:
@@ -44,15 +40,3 @@ def _means(record, run):
         if (row["arm"], row["seed"]) == (run["arm"], run["seed"]):
             values.setdefault(row["measure"], []).append(row["value"])
     return {name: sum(each) / len(each) for name, each in values.items()}
-
-
-def _write(folder, summaries, scalars):
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    values = [Summary(value=[Summary.Value(tag=name, simple_value=value)]) for name, value in scalars.items()]
-    writer = EventFileWriter(str(folder))
-    for summary in (*summaries, *values):
-        writer.add_event(Event(step=0, summary=summary))
-    writer.close()

@@ -4,30 +4,14 @@ from collections.abc import Mapping
 from html import escape
 
 from rembed_keras.analysis.layers import panels_by_arm
+from rembed_keras.analysis.pages.document import document, key, listing, table_html
+from rembed_keras.analysis.pages.drawings import breakdown, curves, dots, layers
 from rembed_keras.analysis.reports.significance import Comparison
-from rembed_keras.analysis.reports.tables import Table
+from rembed_keras.analysis.reports.tables import number
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.results.drawings import breakdown, colours, curves, dots, layers
-from rembed_keras.analysis.studies.results.report import ABOUT, failures, number, scores_table, verdicts_table
+from rembed_keras.analysis.studies.results.report import ABOUT, failures, scores_table, verdicts_table
 from rembed_keras.analysis.studies.verdicts import CONTRADICTED, SUPPORTED, by_language
 
-STYLE = """
-:root { color-scheme: light }
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff }
-body { max-width: 72rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere }
-h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2rem } h3 { font-size: 1rem }
-svg { width: 100%; max-width: 34rem; height: auto; display: block }
-svg text { font: 11px system-ui, sans-serif; fill: #222 }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top }
-th.word, td.word { text-align: left }
-.cards { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)) }
-.card { border-left: .3rem solid #999; padding-left: .8rem; min-width: 0 }
-.supported { border-color: #009e73 } .contradicted { border-color: #d55e00 }
-.key span { white-space: nowrap; margin-right: 1rem } .key i { display: inline-block; width: .8rem; height: .8rem }
-small { color: #555 }
-"""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 BELOW = "Below: differences with intervals over seeds, cut at the edges; dashed the smallest effect worth seeing."
 
 LAYERS = "By layer, from 0, the embeddings. Solid: pretrained; dashed: fine-tuned; grey: encoder-free baselines."
@@ -45,23 +29,17 @@ def page(record: Mapping, title: str) -> str:
     parts = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{finished} of {len(record['runs'])} runs are finished. <small>{escape(where)}</small></p>",
-        _list(failures(record)),
+        listing(failures(record)),
         _verdicts(record),
-        f"<h2>Scores</h2>{_table(scores_table(record))}",
+        f"<h2>Scores</h2>{table_html(scores_table(record))}",
         f"<h2>Parameters</h2>{breakdown(record['arms'])}",
         _curves(record),
         _layers(record),
-        f"<h2>All verdicts</h2>{_table(verdicts_table(record))}<p><small>{escape(ABOUT)}</small></p>"
+        f"<h2>All verdicts</h2>{table_html(verdicts_table(record))}<p><small>{escape(ABOUT)}</small></p>"
         if record["hypotheses"]
         else "",
     ]
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style>"
-    )
-    body = "\n".join(part for part in parts if part)
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+    return document(title, parts)
 
 
 def _verdicts(record):
@@ -92,7 +70,7 @@ def _verdicts(record):
 def _curves(record):
     names = [arm["name"] for arm in record["arms"]]
     drawn = curves(record["curves"], names)
-    return f"<h2>Loss</h2>{_key(names)}{drawn}" if drawn else ""
+    return f"<h2>Loss</h2>{key(names)}{drawn}" if drawn else ""
 
 
 def _layers(record):
@@ -102,27 +80,7 @@ def _layers(record):
         for panel in panels_by_arm(record)
     ]
     return (
-        f'<h2>Layers</h2>{_key(names)}<p><small>{LAYERS}</small></p><div class="cards">{"".join(cards)}</div>'
+        f'<h2>Layers</h2>{key(names)}<p><small>{LAYERS}</small></p><div class="cards">{"".join(cards)}</div>'
         if cards
         else ""
     )
-
-
-def _key(names):
-    keys = (
-        f'<span><i style="background:{colour}"></i> {escape(name)}</span>' for name, colour in colours(names).items()
-    )
-    return f'<p class="key">{"".join(keys)}</p>'
-
-
-def _table(table: Table) -> str:
-    words = [' class="word"' if index < table.words else "" for index in range(len(table.columns))]
-    head = "".join(f"<th{word}>{escape(cell)}</th>" for word, cell in zip(words, table.columns, strict=True))
-    rows = (
-        "".join(f"<td{word}>{escape(cell)}</td>" for word, cell in zip(words, row, strict=True)) for row in table.rows
-    )
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(f"<tr>{row}</tr>" for row in rows)}</table></div>'
-
-
-def _list(lines):
-    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""

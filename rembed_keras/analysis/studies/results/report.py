@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rembed_keras.analysis.reports.significance import Spread, spread
-from rembed_keras.analysis.reports.tables import Table
+from rembed_keras.analysis.reports.tables import Table, number
 
 ABOUT = (
     "Scores are means over seeds ± sample standard deviation, languages averaged within a seed. Differences are paired "
@@ -92,15 +92,6 @@ def markdown(record: Mapping, title: str) -> str:
         where,
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def number(value: float | None) -> str:
-    """A number of a table.
-
-    >>> number(0.012345), number(None)
-    ('0.01235', '-')
-    """
-    return "-" if value is None else f"{value:.4g}"
 
 
 def _counts(arm):

@@ -1,4 +1,4 @@
-"""Drawings of a study as inline SVG, at the width of a phone, which a larger screen enlarges.
+"""Drawings of runs and studies as inline SVG, at the width of a phone, which a larger screen enlarges.
 
 They are text, so that the page needs no other file, no script and no font of its own.
 """
@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from rembed_keras.analysis.layers.figure import Panel
+from rembed_keras.analysis.pages.intervals import Interval
 from rembed_keras.analysis.reports.score_plots import COLOURS
 from rembed_keras.analysis.reports.significance import Comparison
-from rembed_keras.analysis.studies.results.report import number
+from rembed_keras.analysis.reports.tables import number
 
 WIDTH = 360
 LEFT, RIGHT = 44, 10  # margins of a drawing with axes
 ROW = 15
+DROPPED = "#c9c9c9"
 
 
 def colours(arms: Sequence[str]) -> dict[str, str]:
@@ -36,8 +38,48 @@ def breakdown(arms: Sequence[Mapping]) -> str:
         label = f"{arm['name']}: {arm['kept']:,} kept, {arm['dropped']:,} dropped"
         parts.append(_text(0, top + 13, label))
         parts.append(f'<rect x="0" y="{top + 18}" width="{kept:.1f}" height="12" fill="{COLOURS[0]}"/>')
-        parts.append(f'<rect x="{kept:.1f}" y="{top + 18}" width="{dropped:.1f}" height="12" fill="#c9c9c9"/>')
+        parts.append(f'<rect x="{kept:.1f}" y="{top + 18}" width="{dropped:.1f}" height="12" fill="{DROPPED}"/>')
     return _svg("Parameters that are kept, and in grey those that are dropped", 38 * len(counted), parts)
+
+
+def parts(ledger: Mapping) -> str:
+    """Each part's parameters beside all of them, to scale: kept in color, dropped in grey.
+
+    Args:
+        ledger: as `ledger.json` has it.
+    """
+    lines = []
+    for index, (name, part) in enumerate(ledger["parts"].items()):
+        top, width = 30 * index, WIDTH * part["parameters"] / ledger["total"]
+        share = part["parameters"] / ledger["total"]
+        lines.append(_text(0, top + 12, f"{name}: {part['parameters']:,}, {share:.1%}"))
+        fill = COLOURS[0] if part["kept"] else DROPPED
+        lines.append(f'<rect x="0" y="{top + 16}" width="{width:.1f}" height="8" fill="{fill}"/>')
+    return _svg("Parameters of each part", 30 * len(ledger["parts"]), lines)
+
+
+def scores(rows: Sequence[Interval]) -> str:
+    """A score a row with its confidence interval, and in grey what baselines have.
+
+    Args:
+        rows: scores between -1 and 1; those that failed are left out.
+    """
+    shown = [row for row in rows if math.isfinite(row.mean)]
+    if not shown:
+        return ""
+    ends = [100 * each for row in shown for each in (row.mean, row.low, row.high, *row.baselines.values())]
+    bottom = ROW * len(shown) + 6
+    x = _scale([end for end in ends if math.isfinite(end)], LEFT, WIDTH - RIGHT)
+    drawn = [*_axis_below(x, 2, bottom)]
+    for index, row in enumerate(shown):
+        y = 3 + ROW * (index + 0.5)
+        drawn.append(_text(LEFT - 6, y + 4, row.language, "end"))
+        places = [x.at(100 * value) for value in row.baselines.values()]
+        drawn += [_line(place, y - 5, place, y + 5, "#777", ' stroke-width="2"') for place in places]
+        if math.isfinite(row.low):
+            drawn.append(_line(x.at(100 * row.low), y, x.at(100 * row.high), y, COLOURS[0], ' stroke-width="2"'))
+        drawn.append(f'<circle cx="{x.at(100 * row.mean):.1f}" cy="{y:.1f}" r="3.5" fill="{COLOURS[0]}"/>')
+    return _svg("Scores in % with their intervals", bottom + 24, drawn)
 
 
 def curves(found: Sequence[Mapping], arms: Sequence[str]) -> str:

@@ -1,0 +1,180 @@
+"""What a sink is: a place where a run is watched, such as TensorBoard.
+
+The log, `metrics.jsonl`, is the truth about a run, and a sink is drawn from it. A process that is killed may have drawn
+rows that the next one, which goes on from a checkpoint, logs again, with the same numbers but for those that the clock
+decides. So a sink is handed the rows that count whenever a training begins, and has each of them once: by drawing all
+again, or by leaving out those that it has.
+
+A sink of your own is a class with the methods of `Sink` that it needs, in a package that `--allow-import` names:
+
+    training.run.sinks = [@sinks.TensorBoard(), @own_parts.sink.Journal()]
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rembed_keras.analysis.event_files.trials import Setting
+from rembed_keras.analysis.pages.records import settings_of
+from rembed_keras.analysis.reports.results import BASELINES
+from rembed_keras.analysis.reports.tables import Table
+from rembed_keras.tasks.scores import Score
+from rembed_keras.training.sinks.pieces import Pieces
+
+OF_A_ROW = ("stage", "run", "step")  # what a row is of
+IDENTITY = "run_id"  # file of the run's folder
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The run that is watched.
+
+    Attributes:
+        path: its folder.
+        recipe: the resolved recipe, a gin text; empty where stages are called without one.
+        ledger: of the model, as `ledger.json` has it; None without one.
+        rows: gives the rows of the log so far, of all trainings.
+    """
+
+    path: Path
+    recipe: str
+    ledger: Mapping | None
+    rows: Callable[[], list[dict]]
+
+    @property
+    def name(self) -> str:
+        """What the run is called: its folder."""
+        return self.path.resolve().name
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """The recipe's knobs that are numbers or texts, but for its folder."""
+        return {name: value for name, value in settings_of(self.recipe).items() if name != "WORKDIR"}
+
+    def identity(self) -> str:
+        """A name for the run that no other has, made when it is first asked for and kept in its folder."""
+        path = self.path / IDENTITY
+        if not path.exists():
+            path.write_text(secrets.token_hex(8), encoding="utf-8")
+        return path.read_text(encoding="utf-8").strip()
+
+
+class Sink:
+    """Watches a run; each method does nothing unless a sink has its own.
+
+    Methods are called by the one process that writes. What they raise ends the run, OSError as a user's mistake.
+    """
+
+    def open(self, watched: Watched) -> None:
+        """The run begins or goes on, before its first stage."""
+
+    def begin(self, run: str, rows: Sequence[Mapping]) -> None:
+        """A training begins or goes on.
+
+        Args:
+            run: which: "pretrain", "evaluation" on its way, or "finetune/" and the model.
+            rows: its rows in the log; rows after these are logged again.
+        """
+
+    def draw(self, row: Mapping) -> None:
+        """A row was logged; see `MetricsLog.append`, `numbers_of` and `tables_of`."""
+
+    def show_pieces(self, pieces: Pieces) -> None:
+        """Pre-training is done: the vectors of the most frequent pieces."""
+
+    def score(self, scores: Sequence[Score], rows: Sequence[Mapping]) -> None:
+        """A stage is done.
+
+        Args:
+            scores: all scores so far.
+            rows: all rows of the log so far.
+        """
+
+    def close(self) -> None:
+        """The process ends."""
+
+
+def numbers_of(row: Mapping) -> dict[str, float]:
+    """The finite numbers of a row by name.
+
+    >>> numbers_of({"stage": "pretrain", "run": "pretrain", "step": 3, "loss": 2.5, "tokens_per_second": math.nan})
+    {'loss': 2.5}
+    """
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in OF_A_ROW and isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+def tables_of(row: Mapping) -> dict[str, Table]:
+    """The tables of a row by name."""
+    return {name: Table(**value) for name, value in row.items() if isinstance(value, dict)}
+
+
+def final_numbers(scores: Sequence[Score], rows: Sequence[Mapping]) -> dict[str, float]:
+    """What a run came to: last losses, and scores, means over languages and seeds, of systems that are no baselines.
+
+    >>> final_numbers([Score("topics", name, "accuracy", value, 0, 9, "pretrained") for name, value in
+    ...     (("de", 0.5), ("fr", 0.25))], [{"run": "pretrain", "step": 1, "loss": 4.0}])
+    {'pretrain/loss': 4.0, 'topics/accuracy/pretrained': 0.375}
+    """
+    last = {f"{row['run']}/loss": row["loss"] for row in rows if row["run"] in ("pretrain", "evaluation")
+            and row.get("loss") is not None}  # fmt: skip
+    found: dict[str, list[float]] = {}
+    for each in scores:
+        if each.value is not None and each.system not in BASELINES:
+            found.setdefault(f"{each.task}/{each.metric}/{each.system}", []).append(each.value)
+    return last | {name: sum(values) / len(values) for name, values in found.items()}
+
+
+class Watch:
+    """The sinks of a run, together; none in a process that does not write.
+
+    Args:
+        sinks: the sinks.
+        watched: what they watch.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], watched: Watched):
+        self.sinks, self.watched = sinks, watched
+        self._is_open = False
+
+    def open(self) -> None:
+        """Opens the sinks, if that was not done."""
+        if not self._is_open:
+            self._is_open = True
+            for sink in self.sinks:
+                sink.open(self.watched)
+
+    def begin(self, run: str, rows: Sequence[Mapping]) -> None:
+        """A training begins or goes on; see `Sink.begin`."""
+        self.open()
+        for sink in self.sinks:
+            sink.begin(run, rows)
+
+    def draw(self, row: Mapping) -> None:
+        """A row was logged."""
+        for sink in self.sinks:
+            sink.draw(row)
+
+    def show_pieces(self, pieces: Pieces) -> None:
+        """Pre-training is done; see `Sink.show_pieces`."""
+        self.open()
+        for sink in self.sinks:
+            sink.show_pieces(pieces)
+
+    def score(self, scores: Sequence[Score]) -> None:
+        """A stage is done, with all scores so far."""
+        self.open()
+        rows = self.watched.rows()
+        for sink in self.sinks:
+            sink.score(scores, rows)
+
+    def close(self) -> None:
+        """Closes the sinks that were opened."""
+        if self._is_open:
+            for sink in self.sinks:
+                sink.close()
