@@ -270,5 +270,5 @@ def _place_tokenizer(vocabulary, folder, target_kind):
         notes = write_tokenizer(vocabulary, folder)
     elif target_kind == "savedmodel":
         (folder / "assets").mkdir(exist_ok=True)
-        os.rename(folder / TOKENIZER, folder / "assets" / TOKENIZER)
+        os.rename(vocabulary.path, folder / "assets" / vocabulary.file_name)
     return notes

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import keras
 
-from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.interop.in_graph import check_in_graph, in_graph
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 
@@ -20,13 +19,13 @@ def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     Args:
         model: an `Encoder`, or a `MaskedLM`, whose head is dropped.
         folder: an empty folder.
-        tokenizer: the `Tokenizer`.
+        tokenizer: a SentencePiece model, or a WordPiece model as BERT's.
 
     Returns:
         Notes.
 
     Raises:
-        UserError: if there is no tokenizer, or the backend is not TensorFlow.
+        UserError: if there is no tokenizer, or one that has no twin in a graph, or the backend is not TensorFlow.
     """
     if keras.config.backend() != "tensorflow":
         raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
@@ -42,7 +41,6 @@ def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
 
 def _served(encoder, tokenizer):
     import tensorflow as tf
-    import tensorflow_text as tf_text
 
     longest = encoder.get_config()["max_sequence_length"]
 
@@ -50,7 +48,7 @@ def _served(encoder, tokenizer):
         def __init__(self):
             super().__init__()
             self.encoder = encoder
-            self.tokenizer = tf_text.SentencepieceTokenizer(tokenizer.path.read_bytes(), out_type=tf.int32)
+            self.tokenizer = in_graph(tokenizer)
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
         def serve(self, texts):
@@ -70,13 +68,3 @@ def _served(encoder, tokenizer):
             }
 
     return Served()
-
-
-def check_in_graph(tokenizer: AnyTokenizer) -> None:
-    """Checks that a tokenizer can be part of a graph.
-
-    Raises:
-        UserError: for one that is not a SentencePiece model.
-    """
-    if not isinstance(tokenizer, Tokenizer):
-        raise UserError(f"{tokenizer.path}: a SavedModel takes strings, and reads them by SentencePiece models alone")

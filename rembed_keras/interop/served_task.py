@@ -7,7 +7,7 @@ import keras
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop.saved_model import check_in_graph
+from rembed_keras.interop.in_graph import check_in_graph, in_graph
 from rembed_keras.modeling import Classifier, Regressor
 
 
@@ -28,13 +28,13 @@ def write_served_task(
     Args:
         model: a `Classifier` or a `Regressor`.
         folder: a folder that does not exist or is empty.
-        tokenizer: the encoder's.
+        tokenizer: the encoder's, a SentencePiece model or a WordPiece model as BERT's.
         sequence_length: S; longer texts are truncated as in fine-tuning.
         labels: names by their ids; of a classifier only.
         pairs: whether every example of the task is a pair.
 
     Raises:
-        UserError: for another model, or if the backend is not TensorFlow.
+        UserError: for another model, a tokenizer that has no twin in a graph, or if the backend is not TensorFlow.
     """
     if keras.config.backend() != "tensorflow":
         raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
@@ -50,7 +50,6 @@ def write_served_task(
 
 def _served(model, tokenizer, length, labels):
     import tensorflow as tf
-    import tensorflow_text as tf_text
 
     string = tf.TensorSpec([None], tf.string, "texts")
 
@@ -58,7 +57,7 @@ def _served(model, tokenizer, length, labels):
         def __init__(self):
             super().__init__()
             self.model = model
-            self.tokenizer = tf_text.SentencepieceTokenizer(tokenizer.path.read_bytes(), out_type=tf.int32)
+            self.tokenizer = in_graph(tokenizer)
 
         @tf.function(input_signature=[string])
         def texts(self, texts):

@@ -13,16 +13,14 @@ import keras
 import numpy as np
 
 from rembed_keras.data.text import read_paragraphs, text_files
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.interop.convert import TOKENIZER, read_preset, write_preset, written_whole
-from rembed_keras.interop.pieces import new_pieces
-from rembed_keras.interop.spm import read_model, write_model
+from rembed_keras.interop.convert import read_preset, tokenizer_of, write_preset, written_whole
+from rembed_keras.interop.vocabularies.protocol import Vocabulary, vocabulary_of
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
-NORMAL = 1  # SentencePiece's type of pieces that are text
-UNIGRAM = 1  # and of models
 TABLES = ("embeddings/token/embeddings", "decoupled/table/embeddings", "gdes/difference/embeddings")
 BIAS = "output_embedding/bias"
 
@@ -57,16 +55,18 @@ def trim(
     Raises:
         UserError: for a preset or text that cannot be used; nothing is written then.
     """
-    model, tokenizer = _read(Path(source))
+    model, tokenizer, vocabulary = _read(Path(source))
     with written_whole(Path(target)) as folder:
-        smaller, done = trimmed(model, tokenizer, text_dir, folder / TOKENIZER, languages, min_count)
-        write_preset(smaller, folder, Tokenizer(folder / TOKENIZER))
+        file = folder / tokenizer.file_name
+        smaller, done = trimmed(model, tokenizer, vocabulary, text_dir, file, languages, min_count)
+        write_preset(smaller, folder, open_tokenizer(file))
     return done
 
 
 def trimmed(
     model: keras.Model,
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
+    vocabulary: Vocabulary,
     text_dir: str,
     file: Path,
     languages: Sequence[str] | None = None,
@@ -75,8 +75,9 @@ def trimmed(
     """A model with the pieces of its vocabulary that a text uses.
 
     Args:
-        model: an `Encoder` or `MaskedLM` whose vocabulary can be changed; see `check_vocabulary`.
+        model: an `Encoder` or `MaskedLM`.
         tokenizer: the model's.
+        vocabulary: its pieces, as `changeable` gives them.
         text_dir: folder of `<language>.txt` or `.txt.gz`.
         file: where to write its new tokenizer.
         languages: languages whose pieces to keep; all by default. The others are only counted.
@@ -94,18 +95,14 @@ def trimmed(
         if not counts[language].any():
             raise UserError(f"{files[language]} has no text: remove it or add some")
     wanted = np.sum([counts[language] for language in {*(languages or files)}], axis=0)
-    proto = read_model(tokenizer.path)
-    is_text = np.array([piece.type == NORMAL for piece in proto.pieces])
-    kept = np.flatnonzero((wanted >= min_count) | ~is_text | tokenizer.is_special | _has_extreme_score(proto))
-    pieces = [proto.pieces[i] for i in kept]
+    is_kept = vocabulary.needed(wanted >= min_count)
+    kept = np.flatnonzero(is_kept)
     smaller = _with_rows(model, len(kept), lambda rows: rows[kept])
-    write_model(proto, pieces, file)
-    is_gone = np.ones(len(is_text), bool)
-    is_gone[kept] = False
+    vocabulary.write_kept(kept, file)
     return smaller, Trimmed(
-        (len(is_text), len(kept)),
+        (len(is_kept), len(kept)),
         (4 * encoder_of(model).count_params(), 4 * encoder_of(smaller).count_params()),
-        {language: float(count[is_gone].sum() / max(count.sum(), 1)) for language, count in counts.items()},
+        {language: float(count[~is_kept].sum() / max(count.sum(), 1)) for language, count in counts.items()},
     )
 
 
@@ -118,8 +115,8 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
     Args:
         source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
         target: the preset to write, which must not exist.
-        pieces: what to add, as SentencePiece writes it, with U+2581 for the space before a word; the tokenizer
-            normalizes it.
+        pieces: what to add, as the tokenizer writes it; it normalizes it. To SentencePiece and unigram models U+2581 is
+            the space before a word; a WordPiece model takes whole words.
 
     Returns:
         How many were added: those that are not in the vocabulary yet.
@@ -128,48 +125,34 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
         UserError: for a preset that cannot be used, a piece without text, or if no piece is new; nothing is written
             then.
     """
-    model, tokenizer = _read(Path(source))
-    proto = read_model(tokenizer.path)
-    new = new_pieces(proto, pieces)
-    if not new:
-        raise UserError("all pieces to add are already in the vocabulary")
+    model, tokenizer, vocabulary = _read(Path(source))
     with written_whole(Path(target)) as folder:
+        file = folder / tokenizer.file_name
+        former = vocabulary.write_extended(pieces, file)
+        if not former:
+            raise UserError("all pieces to add are already in the vocabulary")
 
         def grow(rows):
-            return np.concatenate([rows, [rows[each.parts].mean(axis=0) for each in new]]).astype(rows.dtype)
+            return np.concatenate([rows, [rows[ids].mean(axis=0) for ids in former]]).astype(rows.dtype)
 
-        grown = _with_rows(model, len(proto.pieces) + len(new), grow)
-        added = [type(proto.pieces[0])(piece=each.piece, score=each.score) for each in new]
-        write_model(proto, [*proto.pieces, *added], folder / TOKENIZER)
-        write_preset(grown, folder, Tokenizer(folder / TOKENIZER))
-    return len(new)
-
-
-def _has_extreme_score(proto):
-    """Whether a piece has the lowest score of all text or the highest, bool [V].
-
-    SentencePiece scores unknown characters by the one and user-defined pieces by the other: without them, text of kept
-    pieces could be segmented differently.
-    """
-    scores = np.array([piece.score if piece.type == NORMAL else np.nan for piece in proto.pieces])
-    extremes = np.zeros(len(scores), bool)
-    extremes[[np.nanargmin(scores), np.nanargmax(scores)]] = True
-    return extremes
+        grown = _with_rows(model, tokenizer.vocabulary_size + len(former), grow)
+        write_preset(grown, folder, open_tokenizer(file))
+    return len(former)
 
 
 def _read(source):
     model, notes = read_preset(source)
     if notes:
         raise UserError(f"{source} is not of an Encoder or MaskedLM, and {notes[0]}: convert it to a preset first")
-    if not (source / TOKENIZER).exists():
-        raise UserError(f"{source} has no {TOKENIZER}: convert it again with --tokenizer MODEL")
-    tokenizer = Tokenizer(source / TOKENIZER)
-    check_vocabulary(model, tokenizer, source)
-    return model, tokenizer
+    file = tokenizer_of(source)
+    if file is None:
+        raise UserError(f"{source} has no tokenizer: convert it again with --tokenizer MODEL")
+    tokenizer = open_tokenizer(file)
+    return model, tokenizer, changeable(model, tokenizer, source)
 
 
-def check_vocabulary(model: keras.Model, tokenizer: Tokenizer, source: object) -> None:
-    """Checks that the vocabulary of a model can be changed.
+def changeable(model: keras.Model, tokenizer: AnyTokenizer, source: object) -> Vocabulary:
+    """The pieces of a model whose vocabulary can be changed.
 
     Args:
         model: an `Encoder` or `MaskedLM`.
@@ -179,18 +162,18 @@ def check_vocabulary(model: keras.Model, tokenizer: Tokenizer, source: object) -
     Raises:
         UserError: if it cannot.
     """
-    if not isinstance(tokenizer, Tokenizer):
-        raise UserError(f"{source}: its tokenizer is not a SentencePiece model, and only such vocabularies are changed")
     config = encoder_of(model).get_config()
     if config["vocabulary_size"] != tokenizer.vocabulary_size:
         rows = config["vocabulary_size"]
         raise UserError(f"{source}: the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
-    if read_model(tokenizer.path).trainer_spec.model_type != UNIGRAM:
-        raise UserError(f"{source}: {TOKENIZER} is not a unigram model: others need removed pieces to segment a text")
     if config.get("quantized") or model.get_config().get("quantized"):
         raise UserError(f"{source} is quantized: change its vocabulary before `quantize`")
     if config["input_cutoffs"] or model.get_config().get("output_cutoffs"):
         raise UserError(f"{source} has adaptive tables, whose cutoffs fix the vocabulary: it cannot be changed")
+    try:
+        return vocabulary_of(tokenizer)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
 
 
 def _count(path, tokenizer):

@@ -29,6 +29,9 @@ class FastTokenizer:
     Args:
         path: `tokenizer.json`, or the `vocab.txt` of a WordPiece model.
 
+    Attributes:
+        parts: what `tokenizer.json` says of it.
+
     Raises:
         UserError: if the file is missing, is no such tokenizer, or lacks a special piece.
     """
@@ -48,7 +51,7 @@ class FastTokenizer:
         self._model.no_truncation()
         self._model.no_padding()
         self._text = self._model.to_str()
-        self._parts = json.loads(self._text)
+        self.parts = json.loads(self._text)
         self.sha256 = hashlib.sha256(self._text.encode()).hexdigest()
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, SPECIAL_PIECES)
 
@@ -99,13 +102,13 @@ class FastTokenizer:
     @cached_property
     def _within(self):
         """What pieces within words begin with; None if the model is no WordPiece."""
-        model = self._parts["model"]
+        model = self.parts["model"]
         return model["continuing_subword_prefix"] if model["type"] == "WordPiece" else None
 
     @cached_property
     def _has_bytes(self):
         """Whether pieces are bytes, in other characters."""
-        return "ByteLevel" in json.dumps(self._parts["pre_tokenizer"])
+        return "ByteLevel" in json.dumps(self.parts["pre_tokenizer"])
 
     @cached_property
     def num_bytes(self) -> np.ndarray:

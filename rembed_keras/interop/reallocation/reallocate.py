@@ -6,14 +6,14 @@ from pathlib import Path
 
 import keras
 
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import Count, UserError
-from rembed_keras.interop.convert import TOKENIZER, check_absent, copy_tokenizer, plain_masked_lm, write
+from rembed_keras.interop.convert import check_absent, copy_tokenizer, plain_masked_lm, write
 from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
 from rembed_keras.interop.reallocation.heads import keep_head, new_head
 from rembed_keras.interop.reallocation.usage import usage_of
-from rembed_keras.interop.vocabulary import check_vocabulary, trimmed
+from rembed_keras.interop.vocabulary import changeable, trimmed
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
@@ -68,7 +68,7 @@ def reallocate(
         model: an `Encoder`, or a model that pre-trains one; its weights stay as they are.
         target: the folder to write, which must not exist.
         plan: what to change.
-        tokenizer: the model's SentencePiece model; None if there is none.
+        tokenizer: the file of the model's tokenizer; None if there is none.
         target_kind: "preset" or "huggingface".
 
     Raises:
@@ -85,17 +85,19 @@ def reallocate(
     with tempfile.TemporaryDirectory() as folder:
         vocabulary = copy_tokenizer(tokenizer, Path(folder)) if tokenizer else None
         if plan.vocabulary and vocabulary:
-            source, vocabulary, said = _trimmed(source, vocabulary, plan.vocabulary, Path(folder) / f"new.{TOKENIZER}")
+            source, vocabulary, said = _trimmed(source, vocabulary, plan.vocabulary, Path(folder) / "new")
             notes += said
         made, share, said = _changed(source, plan, vocabulary)
         notes += said + write(made, target, target_kind, vocabulary.path if vocabulary else None)
     return Reallocated(before, encoder_of(made).arguments, share, notes)
 
 
-def _trimmed(model, vocabulary, text, file):
-    check_vocabulary(model, vocabulary, vocabulary.path.name)
-    smaller, done = trimmed(model, vocabulary, text, file)
-    return smaller, Tokenizer(file), [f"kept {done.pieces[1]:,} of {done.pieces[0]:,} pieces"]
+def _trimmed(model, tokenizer, text, folder):
+    folder.mkdir()
+    file = folder / tokenizer.file_name
+    pieces = changeable(model, tokenizer, tokenizer.path.name)
+    smaller, done = trimmed(model, tokenizer, pieces, text, file)
+    return smaller, open_tokenizer(file), [f"kept {done.pieces[1]:,} of {done.pieces[0]:,} pieces"]
 
 
 def _changed(source, plan, vocabulary) -> tuple[Encoder | MaskedLM, float | None, list[str]]:

@@ -1,66 +1,33 @@
 """Tokenizers of Hugging Face's library: ids, offsets, special pieces, beginnings of words, and what is refused."""
 
-import gzip
 import json
 
 import numpy as np
 import pytest
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from rembed_keras.data import sample
 from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
-
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-UDHR = sorted((sample.text_folder().parent / "parallel/udhr").glob("*.txt.gz"))
-
-
-def lines(path, count=8):
-    return [line for line in gzip.decompress(path.read_bytes()).decode().splitlines() if line.strip()][:count]
-
-
-TEXT = [line for path in UDHR for line in lines(path)]
-
-
-def word_piece():
-    made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    made.train_from_iterator(
-        TEXT, trainers.WordPieceTrainer(vocab_size=3000, special_tokens=SPECIAL, show_progress=False)
-    )
-    return made
-
-
-def byte_level():
-    made = tokenizers.Tokenizer(models.BPE())
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
-        TEXT,
-        trainers.BpeTrainer(vocab_size=1500, special_tokens=SPECIAL, show_progress=False, initial_alphabet=alphabet),
-    )
-    return made
+from tests.data.tokenizers.trained import KINDS, TEXT, UDHR, write_vocabulary
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("tokenizers")
-    made_of = {"word_piece": word_piece(), "byte_level": byte_level()}
-    for name, made in made_of.items():
+    for name in KINDS:
         (path / name).mkdir()
+        made = KINDS[name]()
+        if name == "word_piece":
+            write_vocabulary(made, path)
         made.enable_truncation(5)  # as folders of sentence encoders have it: not for us
         made.enable_padding(length=7)
         made.save(str(path / name / "tokenizer.json"))
-    pieces = sorted(made_of["word_piece"].get_vocab().items(), key=lambda pair: pair[1])
-    (path / "vocab.txt").write_text("\n".join(piece for piece, _ in pieces) + "\n", encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("kind", ["word_piece", "byte_level"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_ids_and_offsets_are_the_librarys_in_all_languages(kind, folder):
     path = folder / kind / "tokenizer.json"
     ours, theirs = FastTokenizer(path), tokenizers.Tokenizer.from_file(str(path))
@@ -76,7 +43,7 @@ def test_ids_and_offsets_are_the_librarys_in_all_languages(kind, folder):
     assert [*ours.encode_stream(TEXT[:5])] == ours.encode_batch(TEXT[:5])
 
 
-@pytest.mark.parametrize("kind", ["word_piece", "byte_level"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_copy_is_the_same_tokenizer(kind, folder, tmp_path):
     first = open_tokenizer(folder / kind)
     second = open_tokenizer(first.copy_to(tmp_path))

@@ -11,7 +11,6 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop import Plan, read_model, reallocate, write
 from rembed_keras.interop.reallocation.embeddings import tables_of
 from rembed_keras.interop.reallocation.usage import UNSEEN, usage_of
-from rembed_keras.interop.saved_model import check_in_graph
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training.initial.places import find
 from tests.forward import forward
@@ -158,7 +157,10 @@ def test_a_word_piece_vocabulary_weights_and_stays(tmp_path):
     assert done[0].share == done[1].share > even.share + 0.05
     for kind in ("preset", "huggingface"):
         assert find(tmp_path / kind).tokenizer.encode("abc") == [vocabulary[piece] for piece in ("a", "##b", "##c")]
-    with pytest.raises(UserError, match="not a SentencePiece model"):
+    with pytest.raises(UserError, match="the tokenizer has 21 pieces and the model 60 rows"):
         reallocate(model, str(tmp_path / "trimmed"), Plan(vocabulary=str(tmp_path / "text")), file)
-    with pytest.raises(UserError, match="SentencePiece models alone"):
-        check_in_graph(find(tmp_path / "preset").tokenizer)
+    write(random_model(BERT | {"vocabulary_size": 21}).encoder, str(tmp_path / "own"), "preset", file)
+    done = reallocate(read_model(str(tmp_path / "own"))[0], str(tmp_path / "trimmed"), Plan(vocabulary=plan.text), file)
+    assert done.after["vocabulary_size"] == 8 and "kept 8 of 21 pieces" in done.notes
+    kept = find(tmp_path / "trimmed").tokenizer
+    assert [kept.piece(i) for i in kept.encode("abc")] == ["a", "##b", "##c"]
