@@ -100,7 +100,7 @@ setup(
     packages=[*find_packages(include=["rembed_keras", "rembed_keras.*"]), "rembed_keras.gin", "rembed_keras.recipes"],
     package_dir={"rembed_keras.gin": "gin", "rembed_keras.recipes": "recipes"},
     package_data={
-        "rembed_keras": ["py.typed", "**/*.pyi", "data/sample/**/*"],
+        "rembed_keras": ["py.typed", "**/*.pyi", "data/sample/**/*", "presets/**/*"],
         "rembed_keras.gin": ["**/*.gin"],
         "rembed_keras.recipes": ["**/*.gin"],
     },
