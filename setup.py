@@ -55,20 +55,20 @@ TEST = [
     "mypy==2.4.1",
 ]
 
-# What the owner of the repository settles: the licence of the whole, and where it is at home, once it is public, as
-# PROJECT_URLS = {"Source": "https://...", "Issues": "https://...", "Changelog": "https://..."}. The embedded text in
-# rembed_keras/data/sample keeps its own licences, which travel beside it.
+# What the owner of the repository settles: the licence of the whole, here, and its address, in CITATION.cff. The
+# embedded text in rembed_keras/data/sample keeps its own licences, which travel beside it.
 LICENSE = "Apache-2.0 AND MPL-2.0 AND MIT"
-PROJECT_URLS: dict[str, str] = {}
 CLASSIFIERS = [
     "Development Status :: 4 - Beta",
     "Environment :: Console",
+    "Intended Audience :: Developers",
     "Intended Audience :: Science/Research",
     "Operating System :: POSIX :: Linux",
     "Programming Language :: Python :: 3",
     "Programming Language :: Python :: 3.11",
     "Topic :: Scientific/Engineering :: Artificial Intelligence",
     "Topic :: Text Processing :: Linguistic",
+    "Typing :: Typed",
 ]
 
 
@@ -76,6 +76,14 @@ def version() -> str:
     """The version that the package states, read without importing it."""
     source = (ROOT / "rembed_keras" / "__init__.py").read_text(encoding="utf-8")
     return next(line for line in source.splitlines() if line.startswith("__version__")).split('"')[1]
+
+
+def project_urls() -> dict[str, str]:
+    """Pages of the project, at the address that CITATION.cff gives; none while it gives none."""
+    lines = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    given = [line.split('"')[1] for line in lines if line.startswith("repository-code:")]
+    ends = {"Source": "", "Issues": "/issues", "Changelog": "/blob/main/CHANGELOG.md"}
+    return {name: f"{home}{end}" for home in given for name, end in ends.items()}
 
 
 setup(
@@ -87,12 +95,12 @@ setup(
     license_expression=LICENSE,
     license_files=["LICENSE", "rembed_keras/data/sample/**/LICENSE"],
     classifiers=CLASSIFIERS,
-    project_urls=PROJECT_URLS,
+    project_urls=project_urls(),
     python_requires=">=3.11",
     packages=[*find_packages(include=["rembed_keras", "rembed_keras.*"]), "rembed_keras.gin", "rembed_keras.recipes"],
     package_dir={"rembed_keras.gin": "gin", "rembed_keras.recipes": "recipes"},
     package_data={
-        "rembed_keras": ["**/*.pyi", "data/sample/**/*"],
+        "rembed_keras": ["py.typed", "**/*.pyi", "data/sample/**/*", "presets/**/*"],
         "rembed_keras.gin": ["**/*.gin"],
         "rembed_keras.recipes": ["**/*.gin"],
     },

@@ -273,3 +273,25 @@ def tensorflow_processes():
     from tensorflow.python.eager import context
 
     return context.context()
+
+
+def register_presets(presets: dict[str, dict], backbone: type) -> None:
+    """Lists presets as built in: in `presets` of a backbone's class, and for every `from_preset` of keras-hub's.
+
+    What keras-hub downloads by its "kaggle_handle" may as well be a folder. Seen in keras-hub 0.21 and 0.32:
+    `keras_hub.src.utils.preset_utils.register_presets`, which is for models that are shipped with the library.
+    """
+    from keras_hub.src.utils import preset_utils
+
+    preset_utils.register_presets(presets, backbone)
+
+
+def forget_preset(name: str, backbone: type) -> None:
+    """Takes a name from the presets that are built in.
+
+    Seen in keras-hub 0.21 and 0.32: `keras_hub.src.utils.preset_utils.BUILTIN_PRESETS`, `BUILTIN_PRESETS_FOR_BACKBONE`.
+    """
+    from keras_hub.src.utils import preset_utils
+
+    del preset_utils.BUILTIN_PRESETS[name]
+    del preset_utils.BUILTIN_PRESETS_FOR_BACKBONE[backbone][name]

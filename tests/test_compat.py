@@ -119,6 +119,18 @@ def test_gin_says_what_is_not_bound():
     assert compat.unbound_arguments(TypeError("it is something else")) is None
 
 
+def test_keras_hub_lists_presets_that_are_built_in():
+    import keras_hub
+
+    class Own(keras_hub.models.Backbone):
+        pass
+
+    compat.register_presets({"canary": {"kaggle_handle": "somewhere"}}, Own)
+    assert Own.presets == {"canary": {"kaggle_handle": "somewhere"}}
+    compat.forget_preset("canary", Own)
+    assert Own.presets == {}
+
+
 def test_layers_are_made_of_layers():
     inner = keras.layers.Dense(2, name="inner")
     model = keras.Sequential([keras.Sequential([inner], name="middle")], name="outer")

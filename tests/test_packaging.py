@@ -6,14 +6,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rembed_keras.config.backend import SETTINGS
 
 ROOT = Path(__file__).parent.parent
+# filled in, as the owner would
+HOME = "https://example.org/owner/rembed_keras"
 LOCAL = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "tests", "notebooks")
 
 pytestmark = pytest.mark.slow
@@ -33,6 +37,11 @@ def run(*command, cwd):
 def wheel(tmp_path_factory):
     sources = tmp_path_factory.mktemp("sources") / "rembed_keras"
     shutil.copytree(ROOT, sources, ignore=LOCAL)
+    citation = sources / "CITATION.cff"
+    lines = [
+        line for line in citation.read_text(encoding="utf-8").splitlines() if not line.startswith("repository-code:")
+    ]
+    citation.write_text("\n".join([*lines, f'repository-code: "{HOME}"', ""]), encoding="utf-8")
     run(sys.executable, "-m", "build", "--outdir", sources.parent, sources, cwd=sources.parent)  # through the sdist
     (built,) = sources.parent.glob("*.whl")
     return built
@@ -98,3 +107,55 @@ def test_what_is_installed_fits_together(bin_folder, tmp_path):
     names = {package["name"] for package in json.loads(pip("list", "--format=json"))}
     assert {"tensorflow", "keras", "rembed-keras"} <= names
     assert "tensorflow-cpu" not in names
+
+
+def test_licence_and_addresses_travel(wheel):
+    """In the wheel and in the sdist; addresses come from CITATION.cff, the one place that has them."""
+    archive = zipfile.ZipFile(wheel)
+    texts = {Path(name).parts[-1]: name for name in archive.namelist() if name.endswith("METADATA")}
+    metadata = archive.read(texts["METADATA"]).decode("utf-8").splitlines()
+    assert {line for line in metadata if line.startswith("Project-URL:")} == {
+        f"Project-URL: Source, {HOME}",
+        f"Project-URL: Issues, {HOME}/issues",
+        f"Project-URL: Changelog, {HOME}/blob/main/CHANGELOG.md",
+    }
+    assert "Classifier: Typing :: Typed" in metadata
+    packed = [name for name in archive.namelist() if name.endswith("dist-info/licenses/LICENSE")]
+    assert archive.read(packed[0]) == (ROOT / "LICENSE").read_bytes()
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as sources:
+        inside = {name.partition("/")[2] for name in sources.getnames()}
+    assert {"LICENSE", "CITATION.cff", "rembed_keras/py.typed"} <= inside
+
+
+def test_the_citation_has_what_its_format_requires():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["license"] == "Apache-2.0" and "2010.12821" in str(citation["references"])
+    for each in (citation, *citation["references"]):
+        assert all("name" in author or "family-names" in author for author in each["authors"])
+
+
+def test_a_checker_of_types_sees_the_public_names(bin_folder, tmp_path):
+    """As completion in an editor does, in a user's file elsewhere; without py.typed all would be of type Any."""
+    (tmp_path / "own.py").write_text(
+        "import rembed_keras\n"
+        "reveal_type(rembed_keras.Encoder)\n"
+        "reveal_type(rembed_keras.Tokenizer.train)\n"
+        "reveal_type(rembed_keras.ledger)\n"
+    )
+    python = bin_folder / "python"
+    said = run(
+        sys.executable,
+        "-m",
+        "mypy",
+        "--python-executable",
+        python,
+        "--cache-dir",
+        tmp_path / "c",
+        "own.py",
+        cwd=tmp_path,
+    )
+    assert "vocabulary_size: int" in said and "-> rembed_keras.modeling.encoder.Encoder" in said
+    assert "-> rembed_keras.preprocessing.tokenizer.Tokenizer" in said
+    assert "-> rembed_keras.analysis.cost.ledger.Ledger" in said

@@ -2,6 +2,7 @@
 
     python build.py corpus FETCHED OUT     210 MB in 44 languages to pre-train on, and what was held out of it
     python build.py labelled FETCHED OUT   two labelled tasks, into the same folder
+    python build.py help FETCHED OUT       LibreOffice's help, whole, to train weights on that are passed on
     python build.py sample FETCHED OUT     the few megabytes of it whose licences allow to pass them on
     python build.py --record ...           writes the checksums of what came out into manifest.json beside this file
 
@@ -208,6 +209,15 @@ def build_labelled(fetched: Path, out: Path) -> None:
             write_labelled(out / "labelled" / task / f"{name}.tsv", [example[2:] for example in examples])
 
 
+def build_help(fetched: Path, out: Path) -> None:
+    """Writes help/: all help that is not held out, of the one source whose licence lets weights be passed on freely."""
+    for language, lines in training_text(sources.libreoffice(fetched)).items():
+        if sum(len(line.encode()) for line in lines) >= CORPUS_BYTES:
+            write_lines(out / "help" / f"{language}.txt", lines)
+    mpl = Path("/usr/share/common-licenses/MPL-2.0").read_text(encoding="utf-8")
+    (out / "help" / "LICENSE").write_text(HELP_NOTICE + mpl, encoding="utf-8")
+
+
 def build_sample(fetched: Path, out: Path) -> None:
     """Writes text/, parallel/ and topics/ of LibreOffice help, and the declarations."""
     help_pages = [row for row in sources.libreoffice(fetched) if row.language in SAMPLE_LANGUAGES]
@@ -240,6 +250,7 @@ def write_licences(fetched: Path, out: Path) -> None:
 BUILDS = {  # what makes each, and the folders it makes
     "corpus": (build_corpus, ("text", "parallel")),
     "labelled": (build_labelled, ("labelled",)),
+    "help": (build_help, ("help",)),
     "sample": (build_sample, ("text", "parallel", "topics")),
 }
 

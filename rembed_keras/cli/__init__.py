@@ -1,5 +1,5 @@
 """The command line: `rembed run`, `inspect`, `budget`, `benchmark`, `compile`, `prepare`, `solve`, `convert`, `trim`,
-`extend`, `reallocate`, `merge`, `predict`, `report`, `study`.
+`extend`, `reallocate`, `pack`, `merge`, `predict`, `report`, `study`.
 
 Exit code 0 is success, 2 a user's mistake, reported in one line on stderr, and 1 anything else. A command that SIGTERM
 stopped ends with 75, the EX_TEMPFAIL of sysexits.h: start it again and it resumes. Heavy imports are in the commands
@@ -23,7 +23,7 @@ for command in (
     *(runs.run, runs.inspect, runs.benchmark, runs.compile_step),
     *(corpora.prepare, corpora.budget),
     allocations.solve,
-    *(models.convert, models.trim, models.extend, models.reallocate),
+    *(models.convert, models.trim, models.extend, models.reallocate, models.pack),
     merging.merge,
     *(results.predict, results.report),
     studies.study,

@@ -46,6 +46,44 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family) -
 
 
 @click.command()
+@click.argument("run")
+@click.argument("target")
+@click.option("--licence", metavar="FILE", help="Of the text; it goes along, and the card says its first paragraph.")
+def pack(run: str, target: str, licence: str | None) -> None:
+    """Pack the encoder of a finished run as a preset to pass on.
+
+    RUN is the run's folder, TARGET the new preset: no head, half precision, with the tokenizer, the recipe and a model
+    card.
+    """
+    from rembed_keras.config.backend import import_framework
+
+    import_framework()
+    from rembed_keras import training
+    from rembed_keras.analysis.reports.model_card import RECIPE, model_card
+    from rembed_keras.interop.convert import check_absent
+    from rembed_keras.interop.packing import pack as write
+    from rembed_keras.modeling.objectives.pretraining import encoder_of
+
+    check_absent(Path(target))
+    terms = None if licence is None else _text_of(Path(licence))
+    model, tokenizer = training.model_of_run(run)
+    if tokenizer is None:
+        raise UserError(f"{run} has no corpus, and so no tokenizer to pack")
+    about = None if terms is None else terms.strip().split("\n\n")[0]
+    card = model_card(run, Path(target).name, encoder_of(model).arguments, about)
+    texts = {"README.md": card, RECIPE: _text_of(Path(run) / "config.gin")}
+    size = write(model, target, tokenizer, texts if terms is None else texts | {"LICENSE": terms})
+    click.echo(f"{target}: {size / 1e6:,.1f} MB")
+
+
+def _text_of(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+
+
+@click.command()
 @click.argument("source")
 @click.argument("target")
 @click.option("--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text whose pieces to keep.")

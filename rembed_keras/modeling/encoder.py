@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import keras
 import keras_hub
 
+from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, Share
 from rembed_keras.modeling.blocks import PostNorm
 from rembed_keras.modeling.blocks.stack import attention_of, block_of, check_encoder, cut_arguments, layers_of_cut
@@ -21,6 +22,8 @@ from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
 from rembed_keras.modeling.saving.exporting import check_exportable, named_outputs
+from rembed_keras.modeling.saving.presets import described as described_presets
+from rembed_keras.modeling.saving.presets import located
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
@@ -185,11 +188,15 @@ class Encoder(ReadsTexts, keras_hub.models.Backbone):
         """As keras-hub's, with the preset's tokenizer, if there is one, as a part of `preprocessor`.
 
         Args:
-            preset: a folder that `save_to_preset` or `rembed convert` wrote, or a handle of keras-hub's.
+            preset: a name in `Encoder.presets`, which come with the package; a folder that `save_to_preset` or
+                `rembed convert` wrote; or a handle of keras-hub's.
             load_weights: whether to load them, or to leave new ones.
             arguments: of the encoder, such as `dtype`; and `preprocessor`, None for none.
+
+        Raises:
+            UserError: for a name that is none of these.
         """
-        named = dict(arguments)
+        named, preset = dict(arguments), located(preset)
         preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(PLAIN_TEXT, preset)
         encoder = super().from_preset(preset, load_weights, **named)
         encoder.preprocessor = preprocessor
@@ -278,3 +285,6 @@ def _described_pattern(config):
         return None
     length = len(config["attention"]) if isinstance(config["attention"], list | tuple) else 1
     return [described(kind) for kind in attention_of(config)[:length]]
+
+
+compat.register_presets(described_presets(), Encoder)

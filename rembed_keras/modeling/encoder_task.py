@@ -12,6 +12,7 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import settle_dtypes
+from rembed_keras.modeling.saving.presets import located
 from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
@@ -50,13 +51,13 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models
         """As keras-hub's, which fails at a mixed policy's name unless a dtype is given; the encoder keeps its own.
 
         Args:
-            preset: a folder that `save_to_preset` or `rembed convert` wrote, or a handle of keras-hub's; an encoder's
-                own will do for a task model, whose head is then new.
+            preset: a name in `Encoder.presets`, a folder that `save_to_preset` or `rembed convert` wrote, or a handle
+                of keras-hub's; an encoder's own will do for a task model, whose head is then new.
             load_weights: whether to load them, or to leave new ones.
             arguments: of the model, for example `num_classes`; those of the preset by default. `preprocessor` is one of
                 the preset's tokenizer, if it has one; None for none.
         """
-        named = dict(arguments)
+        named, preset = dict(arguments), located(preset)
         preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(cls.preprocessor_cls, preset)
         policy = keras.config.dtype_policy()
         model = super().from_preset(preset, load_weights, dtype=policy, preprocessor=None, **named)

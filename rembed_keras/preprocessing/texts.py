@@ -11,6 +11,7 @@ import numpy as np
 from rembed_keras.data.tokenizers.opening import FILE_NAMES
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.saving.presets import located
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
 from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows
 from rembed_keras.tasks.kinds.examples import Labelled
@@ -91,10 +92,11 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
         """As keras-hub's, which also opens presets with a bare tokenizer's file.
 
         Args:
-            preset: a folder, or a handle of keras-hub's.
+            preset: a name in `Encoder.presets`, a folder, or a handle of keras-hub's.
             config_file: as in keras-hub.
             arguments: of the preprocessor, for example `sequence_length`.
         """
+        preset = located(preset)
         bare = bare_tokenizer(preset)
         return cls(Tokenizer(bare), **arguments) if bare else super().from_preset(preset, config_file, **arguments)
 

@@ -15,6 +15,7 @@ from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES, train_tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.saving.presets import located
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -199,10 +200,11 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         """As keras-hub's, which also opens presets with a bare tokenizer's file, as `rembed convert` once wrote them.
 
         Args:
-            preset: a folder, or a handle of keras-hub's.
+            preset: a name in `Encoder.presets`, a folder, or a handle of keras-hub's.
             config_file: as in keras-hub.
             arguments: as in keras-hub.
         """
+        preset = located(preset)
         bare = bare_tokenizer(preset)
         return cls(bare) if bare else super().from_preset(preset, config_file, **arguments)
 

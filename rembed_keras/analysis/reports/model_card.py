@@ -1,0 +1,123 @@
+"""The card of a model that is passed on, generated from its run: what it is, costs, read and scored, and its limits.
+
+Every number stands in a file of the run, so that a card is no more and no less than what the run kept.
+"""
+
+from pathlib import Path
+
+from rembed_keras.analysis.reports.report import report
+from rembed_keras.analysis.reports.score_tables import scores_table
+from rembed_keras.analysis.reports.tables import Table
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.json_files import parse_json, read_json
+from rembed_keras.errors import UserError
+
+RECIPE = "recipe.gin"  # beside the card
+
+
+def model_card(run: str | Path, name: str, arguments: dict, licence: str | None = None) -> str:
+    """The card of the encoder that a run pre-trained, in Markdown.
+
+    Args:
+        run: the run's folder; it is finished, and was scored.
+        name: what the model is called.
+        arguments: of the encoder, as `Encoder.arguments` has them.
+        licence: what is to be said of the text's licence; None for nothing.
+
+    Raises:
+        UserError: if the run is not finished, was not scored, or its files are damaged.
+    """
+    folder = Path(run)
+    if not (folder / "finished.json").is_file():
+        raise UserError(f"{folder} is not finished: run its recipe to the end")
+    corpus = Corpus(folder / "corpus")
+    last = _last(folder / "metrics.jsonl")
+    about = (
+        f"An encoder of {arguments['num_layers']} layers of width {arguments['hidden_dim']} with an input table of "
+        f"{arguments['vocabulary_size']:,} × {arguments['input_embedding_dim']}, pre-trained in "
+        f"{len(corpus.languages)} language{'s' * (len(corpus.languages) > 1)}."
+    )
+    opened = (
+        "```python\nfrom rembed_keras import Encoder\n\n"
+        f'encoder = Encoder.from_preset("{name}")\nvectors = encoder.encode(["a text", "another"])\n```'
+    )
+    trained = (
+        f"{last['step']:,} steps, {last['tokens']:,} tokens, to a training loss of {last['loss']:.2f} nats. `{RECIPE}` "
+        "beside this card is the recipe with all that it includes:"
+    )
+    scored = report([folder])
+    blocks = [
+        f"# {name}",
+        about,
+        opened,
+        "Weights are stored as float16 and read as float32. The pre-training head was dropped.",
+        "## Parameters",
+        _ledger_table(read_json(folder / "ledger.json")).markdown(),
+        "## Data",
+        _data(corpus, licence),
+        "## Training",
+        trained,
+        f"```\nrembed run {RECIPE}\n```",
+        _environment(read_json(folder / "environment.json")),
+        "## Scores",
+        scores_table(scored.scores).markdown(),
+        "Beside each system stand the baselines of the same run on the same examples, where it has them.",
+        "## Limits",
+        _limits(corpus, last, arguments, scored.scores),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _ledger_table(ledger):
+    try:
+        parts = {name: (entry["parameters"], entry["kept"]) for name, entry in ledger["parts"].items()}
+        rows = [[name, f"{count:,}", "kept" if is_kept else "dropped"] for name, (count, is_kept) in parts.items()]
+        totals = [[f"all {kind}", f"{ledger[kind]:,}", kind] for kind in ("kept", "dropped")]
+    except (KeyError, TypeError, AttributeError):
+        raise UserError("ledger.json of the run is no ledger: run the recipe again") from None
+    return Table("What is kept and what is dropped", ["part", "parameters", ""], [*rows, *totals], words=1)
+
+
+def _data(corpus, licence):
+    counts = sorted(corpus.num_tokens.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{language} {count:,}" for language, count in counts)
+    text = f"{sum(corpus.num_tokens.values()):,} tokens of text to train on, by language: {shown}."
+    return "\n\n".join([text, *([] if licence is None else ["> " + line for line in licence.splitlines() if line])])
+
+
+def _environment(found):
+    versions = ", ".join(f"{package} {version}" for package, version in found.get("versions", {}).items())
+    return f"Run with Python {found.get('python')}, backend {found.get('backend')}: {versions}."
+
+
+def _limits(corpus, last, arguments, scores):
+    seeds = max(row.seeds for row in scores)
+    share = last["tokens"] / sum(corpus.num_tokens.values())
+    read = (
+        f"It read {last['tokens'] / 1e6:,.1f}M tokens, {share:.1f} times the size of its text. Published encoders read "
+        "billions: take it to learn, to test and to compare, and not for the state of the art."
+    )
+    once = (
+        f"It was pre-trained once; scores are of {seeds} seed{'s' * (seeds > 1)} of fine-tuning at most. What another "
+        "pre-training would score is unknown."
+    )
+    lines = [
+        read,
+        "It knows the kind of text named above. Scores on other kinds, and in other languages, are unknown.",
+        f"It reads up to {arguments['max_sequence_length']} tokens of a text.",
+        once,
+        "What its text says of people and things, it may repeat. No test of bias was made.",
+    ]
+    return "\n".join(f"* {line}" for line in lines)
+
+
+def _last(path):
+    """The last row of pre-training in a log."""
+    try:
+        rows = [parse_json(line, str(path)) for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        rows = []
+    found = [row for row in rows if row.get("stage") == "pretrain" and "loss" in row and "tokens" in row]
+    if not found:
+        raise UserError(f"{path} has no row of pre-training: run the recipe again")
+    return found[-1]

@@ -1,0 +1,51 @@
+"""Presets that come with the package, by name: trained encoders that `from_preset` opens without a network.
+
+Each is a folder of package data, as `rembed pack` writes it. Modeling looks here for every name that is given to
+`from_preset`, so that a misspelled one is answered at once, and not by a download that fails.
+"""
+
+from pathlib import Path
+
+from rembed_keras.errors import UserError, did_you_mean, shortened
+
+FOLDER = Path(__file__).parent.parent.parent / "presets"
+CARD = "README.md"
+
+
+def names() -> list[str]:
+    """The names of the presets that come with the package."""
+    return sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
+
+
+def described() -> dict[str, dict]:
+    """The presets that come with the package as keras-hub lists its own: by name, what each is and where."""
+    return {name: {"metadata": _about(FOLDER / name), "kaggle_handle": str(FOLDER / name)} for name in names()}
+
+
+def _about(folder):
+    card = folder / CARD
+    lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
+    said = [line for line in lines if line and not line.startswith("#")]
+    return {"description": said[0] if said else folder.name, "path": str(folder)}
+
+
+def located(preset: str) -> str:
+    """A name of a preset that comes with the package as its folder; a folder, or another's handle, as it is.
+
+    Raises:
+        UserError: for what is none of these.
+
+    >>> located("rembed_smal")
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: there is no preset 'rembed_smal': it is no folder
+    """
+    known = names()
+    if preset in known:
+        return str(FOLDER / preset)
+    if not isinstance(preset, str) or "://" in preset or Path(preset).is_dir():
+        return preset
+    ours = f"; with the package comes {', '.join(known)}" if known else ""
+    raise UserError(
+        f"there is no preset {shortened(preset)}: it is no folder, and no handle such as hf://user/model"
+        f"{ours}{did_you_mean(preset, known)}"
+    )

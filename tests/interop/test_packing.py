@@ -1,0 +1,153 @@
+"""An encoder that is passed on: packed from a run, listed by name, and the same encoder to within half precision."""
+
+import json
+import shutil
+
+import h5py
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+import rembed_keras
+from rembed_keras import compat
+from rembed_keras.analysis import ledger
+from rembed_keras.errors import UserError
+from rembed_keras.interop.packing import halve
+from rembed_keras.modeling.saving import presets
+from rembed_keras.tasks.scores import Score, dump_scores
+from rembed_keras.training import model_of_run
+
+MOST = 12e6  # bytes of a preset in the wheel
+TEXTS = ["the file is saved", "open the table and close it"]
+
+
+@pytest.fixture(scope="module")
+def finished(pretrained, tmp_path_factory):
+    """A run as `rembed run` leaves it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    shutil.copytree(pretrained, folder)
+    model, _ = model_of_run(folder)
+    for variable in model.encoder.weights:  # as after training: nothing is zero or one
+        draw = np.random.default_rng(variable.shape[-1]).normal(size=variable.shape)
+        variable.assign(draw.astype("float32") / 3)
+    from rembed_keras.training.loop import checkpoints, restoring
+
+    shutil.rmtree(folder / "checkpoints")
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
+    checkpoints.save(folder / "checkpoints", 7, parts, state)
+    systems = {"pretrained": 0.75, "untrained": 0.25, "chance": 0.125}
+    rows = [Score("retrieval/help", "de", "P@1 into en", value, None, 8, system) for system, value in systems.items()]
+    (folder / "scores.json").write_text(dump_scores(rows))
+    (folder / "metrics.jsonl").write_text(
+        json.dumps({"stage": "pretrain", "run": "pretrain", "step": 7, "tokens": 4321, "loss": 6.5}) + "\n"
+    )
+    (folder / "ledger.json").write_text(json.dumps(ledger(model).to_json()))
+    (folder / "environment.json").write_text(json.dumps({"python": "3.11.7", "versions": {"keras": "3.15.1"}}))
+    (folder / "config.gin").write_text("STEPS = 7\n")
+    (folder / "finished.json").write_text("{}")
+    (folder / "LICENSE").write_text("Text of the tests,\nfree for all.\n\nThe whole licence.\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def packed(finished, tmp_path_factory):
+    """The folder of the presets of a package that has one."""
+    return tmp_path_factory.mktemp("presets")
+
+
+@pytest.fixture
+def built_in(finished, packed, command, monkeypatch):
+    """The packed preset, as if it came with the package."""
+    if not (packed / "tiny_one").exists():
+        done = command("pack", finished, packed / "tiny_one", "--licence", finished / "LICENSE", cwd=packed)
+        assert done[0] == 0, done[2]
+    monkeypatch.setattr(presets, "FOLDER", packed)
+    return packed / "tiny_one"
+
+
+def test_a_packed_encoder_is_the_trained_one_in_half_the_bytes(built_in, finished):
+    trained = model_of_run(finished)[0].encoder
+    with h5py.File(built_in / "model.weights.h5") as file:
+        kinds = []
+        file.visititems(lambda name, part: kinds.append(part.dtype) if hasattr(part, "dtype") else None)
+    assert len(kinds) == len(trained.weights) and set(kinds) == {np.dtype("float16")}
+    loaded = rembed_keras.Encoder.from_preset("tiny_one")
+    for ours, theirs in zip(loaded.weights, trained.weights, strict=True):
+        assert ours.dtype == "float32"
+        expected = keras.ops.convert_to_numpy(theirs).astype("float16").astype("float32")
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(ours), expected)
+    assert not (built_in / "task.json").exists()  # no head
+
+
+def test_a_name_opens_with_its_tokenizer_whatever_opens_it(built_in, monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("it asks the network"))
+    encoder = rembed_keras.Encoder.from_preset("tiny_one")
+    classifier = rembed_keras.Classifier.from_preset("tiny_one", num_classes=3)
+    assert encoder.encode(TEXTS).shape == (2, 8)
+    np.testing.assert_allclose(classifier.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+    tokenizer = rembed_keras.Tokenizer.from_preset("tiny_one")
+    assert tokenizer.detokenize(tokenizer.tokenize("the file")) == "the file"
+
+
+def test_names_are_listed_by_keras_hub_too(built_in):
+    compat.register_presets(presets.described(), rembed_keras.Encoder)  # as importing the encoder does
+    try:
+        for kind in (rembed_keras.Encoder, rembed_keras.Classifier):
+            assert kind.presets["tiny_one"]["metadata"]["description"].startswith("An encoder of 1 layers of width 8")
+        assert isinstance(keras_hub.models.Backbone.from_preset("tiny_one"), rembed_keras.Encoder)
+    finally:
+        compat.forget_preset("tiny_one", rembed_keras.Encoder)
+    assert "tiny_one" not in rembed_keras.Encoder.presets
+
+
+@pytest.mark.parametrize("kind", ["Encoder", "MaskedLM", "Classifier", "Tokenizer", "TextClassifierPreprocessor"])
+def test_an_unknown_name_is_a_mistake_that_names_the_nearest(built_in, kind):
+    with pytest.raises(UserError, match=r"no preset 'tiny_on'.*did you mean tiny_one"):
+        getattr(rembed_keras, kind).from_preset("tiny_on")
+
+
+def test_the_card_says_what_the_run_kept(built_in, finished):
+    card = (built_in / "README.md").read_text(encoding="utf-8")
+    counts = json.loads((finished / "ledger.json").read_text())
+    for said in (
+        f"{counts['kept']:,}",
+        f"{counts['dropped']:,}",
+        "7 steps, 4,321 tokens",
+        "6.50 nats",
+        "| 75.0",
+        "12.5",
+    ):
+        assert said in card, said
+    assert "> Text of the tests,\n\n> free for all." in card and "The whole licence." not in card
+    assert (built_in / "LICENSE").read_text() == (finished / "LICENSE").read_text()
+    assert (built_in / "recipe.gin").read_text() == "STEPS = 7\n"
+
+
+@pytest.mark.parametrize("gone", ["finished.json", "scores.json", "metrics.jsonl", "config.gin"])
+def test_a_run_that_is_not_whole_is_not_packed(finished, command, tmp_path, gone):
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / gone).unlink()
+    code, _, stderr = command("pack", "run", "packed", cwd=tmp_path)
+    assert code == 2 and len(stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "packed").exists()
+
+
+def test_what_half_precision_cannot_hold_is_refused(tmp_path):
+    with h5py.File(tmp_path / "large.h5", "w") as file:
+        file["kernel"] = np.array([1.0, 1e6], "float32")
+    with pytest.raises(UserError, match="float16"):
+        halve(tmp_path / "large.h5")
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_presets_of_the_package_are_small_and_open(name):
+    folder = presets.FOLDER / name
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= MOST
+    assert name in rembed_keras.Encoder.presets
+    encoder = rembed_keras.Encoder.from_preset(name)
+    assert encoder.dtype_policy.name == "float32"
+    close, far = encoder.similarity("Open the file.", ["Opens a file.", "Rotates the selected picture."])[0]
+    assert close > far
+    assert {"README.md", "LICENSE", "recipe.gin"} <= {path.name for path in folder.iterdir()}
