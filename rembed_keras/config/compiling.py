@@ -11,8 +11,9 @@ from rembed_keras.config.making import imported, within
 from rembed_keras.config.recipes.parse import override
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.config.terms import teachers_asked
 from rembed_keras.errors import UserError
-from rembed_keras.training.compiling import fitting, topologies
+from rembed_keras.training.compiling import NO_TEACHER, fitting, topologies
 from rembed_keras.training.compiling.fitting import Plan
 
 
@@ -44,10 +45,12 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
         topology: the chip and the sides of the slice, for example "v5e:4x4".
 
     Raises:
-        UserError: if the recipe pre-trains nothing or what has no batches without a corpus, for a topology that is not
-            known, and as `training.compile_step` does.
+        UserError: if the recipe pre-trains nothing or what has no batches without a corpus, takes its encoder or a
+            teacher from a folder, for a topology that is not known, and as `training.compile_step` does.
     """
-    stage, ledger = pretraining_of(recipe), ledger_of(recipe)
+    stage = pretraining_of(recipe)
+    _check_recipe_is_whole(recipe, stage)
+    ledger = ledger_of(recipe)
     if ledger is None:
         raise UserError("the recipe pre-trains nothing: training.pretrain has no encoder or no model")
     for name, value in topologies.SETTINGS.items():
@@ -65,6 +68,18 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
     sizes, plan = _plan(recipe, stage, ledger, done, rows=len(batch[1]))
     nearest = None if done.fits else fitting.nearest(plan, sizes, done.room)
     return Outcome(done, predicted, sizes.bytes_of(plan), nearest)
+
+
+def _check_recipe_is_whole(recipe, stage):
+    """Checks that the recipe alone says what is computed, and not a model in a folder too."""
+    outer = pretraining(recipe)
+    if stage.get("initial") is not None and stage.get("encoder") is None:
+        raise UserError(
+            f"{outer.selector} takes its encoder from initial weights, which are not read to compile: bind "
+            f"{outer.selector}.encoder to @modeling.Encoder, and its sizes"
+        )
+    if teachers_asked(recipe, outer):
+        raise UserError(f"{outer.selector}: {NO_TEACHER}")
 
 
 def _plan(recipe, stage, ledger, done, rows):

@@ -41,13 +41,22 @@ def _made(recipe, stage, value):
         raise UserError(f"no loss term can be made by {reference.selector}: {error}") from None
 
 
-def _places(terms: Iterable[Any], others: Iterable[Any]) -> Iterator[Path]:
-    """The places of terms' teachers and of others, each once."""
-    teachers = [*(each for term in terms for each in getattr(term, "teachers", ())), *others]
+def teachers_asked(recipe: Recipe, stage: Reference) -> list[Any]:
+    """The teachers of a stage's loss terms and of its objective."""
+    return [*_of_terms(terms_of(recipe, stage)), *_of_model(recipe, stage)]
+
+
+def _of_terms(terms):
+    """Teachers that loss terms ask."""
+    return [each for term in terms for each in getattr(term, "teachers", ())]
+
+
+def _places(teachers: Iterable[Any]) -> Iterator[Path]:
+    """The places of teachers, each once."""
     return (Path(place) for place in dict.fromkeys(each.place for each in teachers) if place is not None)
 
 
-def model_teachers(recipe: Recipe, stage: Reference) -> list[Any]:
+def _of_model(recipe, stage):
     """Teachers that the objective of a stage asks, or one that it is made of."""
     model = recipe.arguments(stage).get("model")
     return [*_asked(recipe, stage, model)] if isinstance(model, Reference) else []
@@ -86,7 +95,7 @@ def check_teachers(recipe: Recipe, stages: Iterable[Reference]) -> None:
         UserError: naming the first that is missing.
     """
     for stage in stages:
-        for place in _places(terms_of(recipe, stage), model_teachers(recipe, stage)):
+        for place in _places(teachers_asked(recipe, stage)):
             if not place.is_dir():
                 raise UserError(f"the teacher {place} of {stage.selector} is not a folder of a model: train it first")
 
@@ -97,7 +106,7 @@ def teachers_of(terms: Sequence[Any], others: Sequence[Any] = ()) -> list[Config
     Raises:
         UserError: for a folder that is no model.
     """
-    folders = [place for place in _places(terms, others) if place.is_dir()]
+    folders = [place for place in _places([*_of_terms(terms), *others]) if place.is_dir()]
     if not folders:
         return []
     import_framework()

@@ -29,6 +29,50 @@ def num_replicas() -> int:
     return 1 if tf.distribute.in_cross_replica_context() else tf.distribute.get_strategy().num_replicas_in_sync
 
 
+def row_groups(rows) -> tuple[int, bool]:
+    """How many devices of JAX share a batch, as many neighboring rows each, and whether each has all variables whole.
+
+    Args:
+        rows: B, of the batch; an int, or a tensor of TensorFlow's.
+
+    Returns:
+        1 and True without a distribution, and for rows that its devices cannot share evenly.
+
+    >>> row_groups(8)
+    (1, True)
+    """
+    spread = keras.distribution.distribution()
+    if spread is None or not isinstance(rows, int):
+        return 1, True
+    devices = int(spread.device_mesh.devices.size)
+    return (1, True) if rows % devices else (devices, isinstance(spread, keras.distribution.DataParallel))
+
+
+def on_every_device(tensor):
+    """A tensor of which every device of a distribution of JAX has all rows; asked where `row_groups` are several."""
+    spread: Any = keras.distribution.distribution()
+    layout = keras.distribution.TensorLayout([None] * len(tensor.shape), spread.device_mesh)
+    return keras.distribution.distribute_tensor(tensor, layout)
+
+
+def on_own_rows(function, *arrays):
+    """What a function makes of arrays, on JAX, each device computing its own rows: for kernels that cannot be cut.
+
+    Args:
+        function: of arrays [B, ...], which makes [B, ...] of them, a row of each row.
+        arrays: [B, ...]; devices that share a batch share B evenly, see `row_groups`.
+    """
+    if row_groups(arrays[0].shape[0])[0] == 1:
+        return function(*arrays)
+    import jax
+
+    layout: Any = keras.distribution.distribution()
+    spread = layout.get_data_layout(arrays[0].shape).backend_layout
+    rows = jax.sharding.PartitionSpec(spread.spec[0])
+    each = tuple(rows for _ in arrays)
+    return jax.shard_map(function, mesh=spread.mesh, in_specs=each, out_specs=rows, check_vma=False)(*arrays)
+
+
 def sum_over_replicas(tensors):
     """Sums each tensor over the replicas of the present step.
 

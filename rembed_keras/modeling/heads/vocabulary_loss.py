@@ -2,23 +2,27 @@
 
 A prediction has a score for each token of the vocabulary, so those of a batch can take more memory than the model.
 Here a chunk of predictions is scored at a time, and its gradient is taken at once, while its scores are there: nothing
-is kept of them, and nothing is scored twice. The softmax is in float32 whatever the dtype of features and table.
+is kept of them, and nothing is scored twice. Where devices of JAX share a batch by its rows, a chunk takes as many
+predictions of each of them, and none asks another for its own. The softmax is in float32 whatever the dtype of features
+and table.
 Source: Hsu et al. 2024 (Liger Kernel), section 3.2, for the gradient in the forward pass.
 """
 
 import keras
 from keras import ops
 
+from rembed_keras.modeling.replicas import on_every_device, row_groups
+
 
 def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=True, scale=1.0):
     """Cross-entropies in nats, and whether the highest score was the label's.
 
     Args:
-        pairs: what to score with, as `LookupTable.scoring` gives it: pairs of features [N, E] and rows [V, E], one a
+        pairs: what to score with, as `LookupTable.scoring` gives it: pairs of features [B, P, E] and rows [V, E], one a
             band of the vocabulary.
         bias: [V].
-        targets: int [N], the labels.
-        weights: float [N], what each loss counts.
+        targets: int [B, P], the labels.
+        weights: float [B, P], what each loss counts.
         chunk_size: how many predictions are scored at a time, at most.
         differentiable: whether gradients are taken along; without, less is computed and nothing can be learned.
         scale: what the sum is going to be multiplied by, above 0, a float32 scalar: gradients are taken of the product,
@@ -26,14 +30,14 @@ def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=
 
     Returns:
         The weighted sum of the losses, a float32 scalar, through which gradients flow to features, rows and bias; the
-        losses, float32 [N]; and hits, float32 [N], 1 where no token scores higher than the target. The last two are
-        for looking at: no gradient flows through them.
+        losses, float32 [B, P]; and hits, float32 [B, P], 1 where no token scores higher than the target. The last two
+        are for looking at: no gradient flows through them.
 
-    >>> features, rows = np.eye(2, 3, dtype="float32"), np.eye(5, 3, dtype="float32")
-    >>> ones = np.ones(2, "float32")
-    >>> total, losses, hits = vocabulary_losses([(features, rows)], np.zeros(5), np.array([0, 3]), ones, chunk_size=1)
+    >>> features, rows = np.eye(2, 3, dtype="float32")[None], np.eye(5, 3, dtype="float32")
+    >>> ones = np.ones((1, 2), "float32")
+    >>> total, losses, hits = vocabulary_losses([(features, rows)], np.zeros(5), np.array([[0, 3]]), ones, chunk_size=1)
     >>> ops.convert_to_numpy(hits).tolist(), bool(np.isclose(total, np.sum(losses)))
-    ([1.0, 0.0], True)
+    ([[1.0, 0.0]], True)
     """
     targets, weights, scale = ops.cast(targets, "int32"), ops.cast(weights, "float32"), ops.cast(scale, "float32")
     features, rows = ([*each] for each in zip(*pairs, strict=True))
@@ -58,46 +62,68 @@ def vocabulary_losses(pairs, bias, targets, weights, chunk_size, differentiable=
 
 def _by_chunk(features, rows, bias, targets, weights, chunk_size, scale, with_gradients):
     """The values that `vocabulary_losses` returns, and scaled gradients of the first by features, rows and bias."""
-    count = ops.shape(targets)[0]
-    if isinstance(count, int) and count <= chunk_size:
-        total, losses, hits, *gradients = _score(features, rows, bias, targets, weights, scale, with_gradients)
-        return (total, losses, hits), gradients
-    steps = (count + chunk_size - 1) // chunk_size
-    chunk_size = (count + steps - 1) // steps  # as many in each chunk as there are in others
-    padding = steps * chunk_size - count
-    inputs = [_pad(each, padding) for each in (targets, weights, *features)]
-    sums = [ops.zeros((), "float32")]
+    shape = ops.shape(targets)  # [B, P]
+    groups, is_whole = row_groups(shape[0])
+    inputs = [ops.reshape(each, (groups, -1, *each.shape[2:])) for each in (targets, weights, *features)]
+    count = ops.shape(inputs[0])[1]  # [B, P, ...] -> [G, N, ...]
+    if not is_whole:  # each device scores all predictions with its own rows of the table
+        inputs = [on_every_device(each) for each in inputs]
+    own = 2 + len(rows) if with_gradients else 2
+
+    def score(targets, weights, *features):
+        """Of a chunk [G, C, ...]: sums, and what is of each prediction, [G, C, ...]."""
+        if groups > 1 and is_whole:  # each device sums what is its own, and all of them once, after the last chunk
+            total, *others = ops.vectorized_map(lambda part: score_flat(*part), (targets, weights, *features))
+            return [total, *others[own:]], others[:own]
+        total, *others = score_flat(*(ops.reshape(x, (-1, *x.shape[2:])) for x in (targets, weights, *features)))
+        of_each = [ops.reshape(x, (groups, -1, *x.shape[1:])) for x in others[:own]]
+        return [total, *others[own:]], of_each
+
+    def score_flat(targets, weights, *features):
+        return _score(features, rows, bias, targets, weights, scale, with_gradients)
+
+    def values(sums, columns):
+        if groups > 1 and is_whole:
+            sums = [ops.sum(each, axis=0) for each in sums]
+        columns = [ops.reshape(each[:, :count], (*shape, *each.shape[2:])) for each in columns]
+        sums[1:] = [ops.cast(each, like.dtype) for each, like in zip(sums[1:], (*rows, bias), strict=False)]
+        return (sums[0], *columns[:2]), [*columns[2:], *sums[1:]]
+
+    size = max(chunk_size // groups, 1)
+    if isinstance(count, int) and count <= size:
+        return values(*score(*inputs))
+    steps = (count + size - 1) // size
+    size = (count + steps - 1) // steps  # as many in each chunk as there are in others
+    inputs = [_pad(each, steps * size - count) for each in inputs]
+    lead = (groups,) if groups > 1 and is_whole else ()
+    sums = [ops.zeros(lead, "float32")]
     columns = [ops.zeros_like(inputs[1]) for _ in ("losses", "hits")]
     if with_gradients:
-        sums += [ops.zeros(each.shape, "float32") for each in (*rows, bias)]
+        sums += [ops.zeros((*lead, *each.shape), "float32") for each in (*rows, bias)]
         columns += [ops.zeros_like(each) for each in inputs[2:]]
 
     def step(index, state):
-        start = index * chunk_size
-        targets, weights, *features = (_part(each, start, chunk_size) for each in inputs)
-        total, losses, hits, *gradients = _score(features, rows, bias, targets, weights, scale, with_gradients)
-        by_features, by_tables = gradients[: len(rows)], gradients[len(rows) :]
-        sums = [old + ops.cast(new, "float32") for old, new in zip(state[0], [total, *by_tables], strict=True)]
-        new = [losses, hits, *by_features]
+        start = index * size
+        added, parts = score(*(_part(each, start, size) for each in inputs))
+        sums = [old + ops.cast(new, "float32") for old, new in zip(state[0], added, strict=True)]
         return sums, [
-            ops.slice_update(old, [start] + [0] * (len(old.shape) - 1), part)
-            for old, part in zip(state[1], new, strict=True)
+            ops.slice_update(old, [0, start] + [0] * (len(old.shape) - 2), new)
+            for old, new in zip(state[1], parts, strict=True)
         ]
 
-    (total, *by_tables), columns = ops.fori_loop(0, steps, step, (sums, columns))
-    losses, hits, *by_features = (each[:count] for each in columns)
-    by_tables = [ops.cast(each, like.dtype) for each, like in zip(by_tables, (*rows, bias), strict=False)]
-    return (total, losses, hits), [*by_features, *by_tables]
+    sums, columns = ops.fori_loop(0, steps, step, (sums, columns))
+    return values(sums, columns if is_whole else [on_every_device(each) for each in columns])
 
 
 def _pad(values, padding):
-    """Values [N, ...] with zeros after them."""
-    return ops.concatenate([values, ops.zeros((padding, *values.shape[1:]), values.dtype)], axis=0)
+    """Values [G, N, ...] with zeros after those of each group."""
+    zeros = ops.zeros((values.shape[0], padding, *values.shape[2:]), values.dtype)
+    return ops.concatenate([values, zeros], axis=1)
 
 
 def _part(values, start, size):
-    """A chunk [C, ...] of values [N, ...]."""
-    return ops.slice(values, [start] + [0] * (len(values.shape) - 1), (size, *values.shape[1:]))
+    """A chunk [G, C, ...] of values [G, N, ...]."""
+    return ops.slice(values, [0, start] + [0] * (len(values.shape) - 2), (values.shape[0], size, *values.shape[2:]))
 
 
 def _score(features, rows, bias, targets, weights, scale, with_gradients):

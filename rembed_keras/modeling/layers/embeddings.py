@@ -160,14 +160,14 @@ class OutputEmbedding(keras.layers.Layer):
         return score_tokens(self.coupling.scoring(features), self.bias)  # [..., E_out] -> [..., V]
 
     def losses(self, features, targets, weights, chunk_size, training=None, scale=1.0):
-        """Losses of features [..., E_out] for words int [...], of which no more than a chunk's logits exist at a time.
+        """Losses of features [B, P, E_out] for words int [B, P], of which a chunk's logits alone exist at a time.
 
         Returns:
-            The sum of the losses weighted by `weights` [...], the losses [...] and hits [...]; see `vocabulary_losses`.
+            The sum of the losses weighted by `weights` [B, P], the losses [B, P] and hits [B, P]; see
+            `vocabulary_losses`.
         """
         shape = ops.shape(targets)
-        flat = ops.reshape(features, (-1, features.shape[-1]))  # [..., E_out] -> [N, E_out]
-        targets, weights = ops.reshape(targets, (-1,)), ops.reshape(weights, (-1,))
-        pairs = self.coupling.scoring(flat)
-        total, *others = vocabulary_losses(pairs, self.bias, targets, weights, chunk_size, bool(training), scale)
-        return total, *(ops.reshape(each, shape) for each in others)
+        flat = ops.reshape(features, (-1, features.shape[-1]))  # of rows TensorFlow's products are slow
+        scoring = self.coupling.scoring(flat)
+        pairs = [(ops.reshape(part, (*shape, part.shape[-1])), rows) for part, rows in scoring]  # -> [B, P, E]
+        return vocabulary_losses(pairs, self.bias, targets, weights, chunk_size, bool(training), scale)

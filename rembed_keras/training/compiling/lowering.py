@@ -16,6 +16,7 @@ import numpy as np
 from rembed_keras import compat
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.errors import UserError
+from rembed_keras.training.compiling import NO_TEACHER
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.stages.pretrain import made_learner
 
@@ -72,7 +73,7 @@ def lowered_step(
             f"steps are compiled for other chips by JAX: set KERAS_BACKEND=jax, it is {keras.config.backend()}"
         )
     if any(getattr(term, "teachers", ()) for term in terms):
-        raise UserError("a step with a teacher cannot be compiled: leave its loss term out")
+        raise UserError(NO_TEACHER)
     import jax
 
     devices = [*(jax.devices() if devices is None else devices)]
@@ -81,6 +82,8 @@ def lowered_step(
     alone = jax.sharding.SingleDeviceSharding(devices[0])
     with compat.abstract_variables(alone), placement.scope():
         learner = made_learner(make, optimizer, terms, ["all"], placement, clip_norm, skip_nonfinite)
+        if learner.teachers:
+            raise UserError(NO_TEACHER)
         step, state = compat.compiled_train_step(learner)
         spread = keras.distribution.distribution()
 

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rembed_keras.analysis.programs.counting import traffic_of
+from rembed_keras.analysis.programs.text import read
 from rembed_keras.modeling import LateMaskedLM, MaskedLM
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.heads.vocabulary_loss import vocabulary_losses
+from rembed_keras.training.distributed import meshes
 from tests.forward import EAGER
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder
@@ -51,11 +54,12 @@ def closed_form(features, rows, bias, targets, weights):
 @settings(max_examples=5, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    count=st.integers(1, 9),
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 5)),
     chunk_size=st.integers(1, 11),
     bands=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 7)), min_size=1, max_size=3),
 )
-def test_losses_and_gradients_equal_a_closed_form_in_float64(seed, count, chunk_size, bands):
+def test_losses_and_gradients_equal_a_closed_form_in_float64(seed, shape, chunk_size, bands):
+    count = shape[0] * shape[1]
     rng = np.random.default_rng(seed)
     vocabulary = sum(rows for rows, _ in bands)
     features = [rng.normal(0, 2, (count, width)).astype("float32") for _, width in bands]
@@ -65,30 +69,33 @@ def test_losses_and_gradients_equal_a_closed_form_in_float64(seed, count, chunk_
     weights = rng.choice([0.0, 0.25, 1.0], count).astype("float32")
 
     def loss_of(*tensors):
-        pairs = list(zip(tensors[: len(bands)], tensors[len(bands) : -1], strict=True))
-        total, *others = vocabulary_losses(pairs, tensors[-1], targets, weights, chunk_size)
+        features = [keras.ops.reshape(each, (*shape, -1)) for each in tensors[: len(bands)]]
+        pairs = list(zip(features, tensors[len(bands) : -1], strict=True))
+        labels = (each.reshape(shape) for each in (targets, weights))
+        total, *others = vocabulary_losses(pairs, tensors[-1], *labels, chunk_size)
         return 3.0 * total, others  # 3: what flows back is not always 1
 
     loss, (losses, hits), gradients = value_and_gradients(loss_of, [*features, *rows, bias])
     wide = [[array.astype("float64") for array in arrays] for arrays in (features, rows)]
     expected_losses, expected_hits, expected = closed_form(*wide, bias, targets, weights)
-    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(hits, expected_hits)
+    np.testing.assert_allclose(losses, expected_losses.reshape(shape), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(hits, expected_hits.reshape(shape))
     assert np.isclose(loss, 3 * (expected_losses * weights).sum(), rtol=1e-5, atol=1e-4)
     for gradient, right in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(gradient, 3 * right, rtol=1e-4, atol=2e-5)
 
 
 def test_losses_do_not_overflow_and_gradients_stay_finite():
-    features, rows = np.full((2, 1), 1e4, "float32"), np.array([[1.0], [-1.0], [0.5]], "float32")
+    features, rows = np.full((1, 2, 1), 1e4, "float32"), np.array([[1.0], [-1.0], [0.5]], "float32")
 
     def loss_of(features):
-        total, *others = vocabulary_losses([(features, rows)], np.zeros(3), np.array([0, 1]), np.ones(2), chunk_size=1)
+        labels = np.array([[0, 1]]), np.ones((1, 2))
+        total, *others = vocabulary_losses([(features, rows)], np.zeros(3), *labels, chunk_size=1)
         return total, others
 
     loss, (losses, hits), (gradient,) = value_and_gradients(loss_of, [features])
     assert loss == 20000
-    assert losses.tolist() == [0, 20000] and hits.tolist() == [1, 0]
+    assert losses.tolist() == [[0, 20000]] and hits.tolist() == [[1, 0]]
     assert np.isfinite(gradient).all()
 
 
@@ -131,8 +138,9 @@ def test_bfloat16_keeps_the_loss_within_a_percent_and_the_gradient_within_three(
     targets, weights = rng.integers(0, 500, 64), np.ones(64, "float32")
 
     def loss_of(features, rows):
-        narrow = [(keras.ops.cast(features, "bfloat16"), keras.ops.cast(rows, "bfloat16"))]
-        total, *others = vocabulary_losses(narrow, np.zeros(500), targets, weights, chunk_size=24)
+        narrow = keras.ops.reshape(keras.ops.cast(features, "bfloat16"), (4, 16, 32)), keras.ops.cast(rows, "bfloat16")
+        labels = (each.reshape(4, 16) for each in (targets, weights))
+        total, *others = vocabulary_losses([narrow], np.zeros(500), *labels, chunk_size=24)
         return total, others
 
     loss, (losses, _), gradients = value_and_gradients(loss_of, [features, rows])
@@ -141,6 +149,47 @@ def test_bfloat16_keeps_the_loss_within_a_percent_and_the_gradient_within_three(
     assert abs(loss / right.sum() - 1) < 0.01
     for gradient, each in zip(gradients, expected, strict=False):
         assert np.linalg.norm(gradient - each) < 0.03 * np.linalg.norm(each)
+
+
+@pytest.mark.skipif(keras.config.backend() != "jax", reason="meshes are JAX's")
+@pytest.mark.parametrize("shares_tables", [False, True])
+def test_devices_ask_for_each_others_rows_once_however_many_chunks_there_are(shares_tables):
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    spread = (meshes.model_parallel if shares_tables else meshes.data_parallel)()
+    devices = spread.device_mesh.devices.size
+    rng = np.random.default_rng(6)
+    features, table = (rng.normal(0, 1, shape).astype("float32") for shape in ((4, 6, 8), (40, 8)))
+    targets, weights = rng.integers(0, 40, (4, 6)), rng.random((4, 6)).astype("float32")
+    of_rows = spread.get_data_layout(features.shape).backend_layout
+    whole = NamedSharding(of_rows.mesh, PartitionSpec())
+    of_table = NamedSharding(of_rows.mesh, PartitionSpec(of_rows.spec[0])) if shares_tables else whole
+    arrays = jax.device_put(features, of_rows), jax.device_put(table, of_table)
+    found, traffics = [], []
+    for chunk_size in (100, 12, 4):  # one chunk, 2, and 6
+
+        def loss_of(features, table, chunk_size=chunk_size):
+            total, *others = vocabulary_losses([(features, table)], np.zeros(40), targets, weights, chunk_size)
+            return total, others
+
+        step = jax.jit(
+            jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True),
+            out_shardings=((whole, [of_rows, of_rows]), (of_rows, of_table)),
+        )
+        with spread.scope():
+            compiled = step.lower(*arrays).compile()
+        found.append([np.asarray(each) for each in jax.tree.leaves(compiled(*arrays))])
+        traffics.append(traffic_of(read(compiled.as_text()), devices))
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+    _, few, many = traffics
+    sums = [each.collectives.pop("all-reduce") for each in (few, many)]
+    assert few.collectives == many.collectives
+    assert sum(many.sent.values()) == pytest.approx(sum(few.sent.values()))
+    of_a_chunk = 3 if shares_tables else 0  # scores' maxima and the sums of their powers are those of all tokens
+    assert sums[1] - sums[0] == of_a_chunk * (6 - 2)
 
 
 @pytest.mark.any_backend

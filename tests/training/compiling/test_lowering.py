@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from rembed_keras import compat
+from rembed_keras.adaptation import Distillation
+from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
@@ -100,3 +102,5 @@ def test_what_cannot_be_compiled_is_said():
         lowered_step(make, AdamW, Mixture.blank(3, 12), strategy="data_parallel")
     with pytest.raises(UserError, match="STRATEGY mirrored needs KERAS_BACKEND=tensorflow"):
         lowered_step(make, AdamW, BATCH, strategy="mirrored")
+    with pytest.raises(UserError, match="a step that asks a teacher cannot be compiled"):
+        lowered_step(lambda: Distillation(Encoder(**SIZES, name="encoder"), Teacher("none")), AdamW, BATCH)
