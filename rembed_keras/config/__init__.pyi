@@ -6,5 +6,6 @@ from .execution import stages_named as stages_named
 from .execution import stages_until as stages_until
 from .ledgers import ledger_of as ledger_of
 from .recipes.parse import load as load
+from .recipes.smoke import smoke as smoke
 from .studies import is_study as is_study
 from .studies import plan_study as plan_study
