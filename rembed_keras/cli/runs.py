@@ -153,4 +153,6 @@ def _load(recipe, bindings, allow_import):
     for replacement in {by.bound: by for _, by in loaded.dropped}.values():
         names = ", ".join(binding.key for binding, by in loaded.dropped if by is replacement)
         click.echo(f"{replacement.key} is {replacement.value!r} ({replacement.place}); without use: {names}", err=True)
+    for caution in config.cautions(loaded):
+        click.echo(f"warning: {caution}", err=True)
     return loaded
