@@ -50,7 +50,7 @@ def run(
 def _run_smoke(loaded, chosen):
     """Runs a recipe that is made small, in a folder of its own, which an earlier one leaves."""
     from rembed_keras import config
-    from rembed_keras.training.loop.smoke_folder import begin_smoke
+    from rembed_keras.training.loop.same_recipe import begin_smoke
 
     bound, workdir = config.smoke(loaded)
     if workdir is not None:

@@ -45,6 +45,9 @@ class Workdir:
         texts: Markdown texts by title that TensorBoard shows beside the curves.
         is_chief: whether this process is the one that writes; the others make nothing, hold nothing and write no log.
 
+    Attributes:
+        stage: which stage of the run is going on, as "stage 2 of 5"; "" if it has one alone.
+
     Raises:
         UserError: if the folder cannot be made or written, or another process holds it.
     """
@@ -53,6 +56,7 @@ class Workdir:
         self.path = Path(path)
         self.texts = texts or {}
         self.is_chief = is_chief
+        self.stage = ""
         self.metrics = MetricsLog(self.path / "metrics.jsonl", is_chief)
         self._lock: IO | None = None
         if is_chief:

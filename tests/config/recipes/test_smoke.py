@@ -10,7 +10,7 @@ from rembed_keras.config.recipes.recipe import ROOT as RUN_ROOT
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError
-from rembed_keras.training.loop.smoke_folder import MARK, begin_smoke
+from rembed_keras.training.loop.same_recipe import MARK, begin_smoke
 
 ROOT = Path(__file__).parents[3]
 RECIPES = {
