@@ -9,15 +9,15 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import studies
-from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
+from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE
 from rembed_keras.errors import UserError, shortened
 
 MEANINGLESS = "Nothing that it prints or writes means anything."
 
 
 @click.command()
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--until", metavar="STAGE", help="Stop after this stage, such as pretrain; a later run goes on.")
 @click.option("--stages", metavar="NAMES", help="Run these stages alone, such as prepare,pretrain.")
 @click.option("--smoke", is_flag=True, help="See in about a minute whether it runs: all stages, at sizes of no use.")
@@ -63,8 +63,8 @@ def _run_smoke(loaded, chosen):
 
 
 @click.command()
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
 def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
@@ -101,8 +101,8 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
 
 
 @click.command()
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps to time.")
 @click.option("--out", metavar="FILE", help="Also write the results as JSON.")
 @ALLOW_IMPORT
@@ -118,8 +118,8 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
 
 
 @click.command("compile")
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--topology", required=True, metavar="CHIP:SIDES", help="TPU chips to compile for, for example v5e:4x4.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
