@@ -103,6 +103,10 @@ MISTAKES = {
     "no command": (["rnu"], "No such command 'rnu'"),
     "no option": (["run", "recipe.gin", "--fast"], "No such option"),
     "a knob with dashes": (["run", "recipe.gin", "--STEPS", "10"], "Knobs have no dashes: STEPS=VALUE."),
+    "no format": (
+        ["convert", "text", "out", "--to", "preset"],
+        "Missing option '--from'. Choose from: huggingface, tf1, preset, savedmodel, run",
+    ),
     "a stage": (
         ["run", "recipe.gin", "--until", "finetune"],
         "the recipe has no stage 'finetune': its stages are prepare, pretrain",
