@@ -129,6 +129,16 @@ def test_mistakes_cost_one_line_and_exit_code_2(what, project, command):
     assert not list(project.rglob("*.writing*"))
 
 
+def test_the_quickstart_says_how_to_go_on_in_commands_that_can_be_typed():
+    done = subprocess.run(["make", "-n", "quickstart"], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = done.stdout.partition("How to go on:'")[2]
+    advice = re.findall(r"'  rembed (.+?) +# .*'", said)
+    assert len(advice) == 4
+    for name, *words in map(str.split, advice):
+        cli.rembed.commands[name].make_context(name, words)
+    assert max(map(len, re.findall(r"'(.*)'", said))) <= 80
+
+
 @pytest.mark.slow
 def test_a_run_is_converted_trimmed_and_extended(project, command):
     def done(*arguments):
