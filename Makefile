@@ -31,6 +31,12 @@ help:
 
 quickstart: $(VENV)/.installed
 	$(BIN)/rembed run recipes/quickstart.gin
+	@printf '%s\n' 'Scores and the ledger are in runs/quickstart. How to go on:' \
+	  '  . $(VENV)/bin/activate   # puts rembed on your path' \
+	  '  rembed report runs/quickstart   # all scores again' \
+	  '  rembed inspect recipes/quickstart.gin   # its knobs; run it with KNOB=VALUE' \
+	  '  rembed convert runs/quickstart mine --from run --to preset   # for Python' \
+	  '  rembed run recipes/overnight.gin --smoke TEXT_DIR=my/text   # with your text'
 
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory beam || echo "Apache Beam cannot be installed here: its test will be skipped" >&2

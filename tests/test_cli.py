@@ -103,6 +103,10 @@ MISTAKES = {
     "no command": (["rnu"], "No such command 'rnu'"),
     "no option": (["run", "recipe.gin", "--fast"], "No such option"),
     "a knob with dashes": (["run", "recipe.gin", "--STEPS", "10"], "Knobs have no dashes: STEPS=VALUE."),
+    "no format": (
+        ["convert", "text", "out", "--to", "preset"],
+        "Missing option '--from'. Choose from: huggingface, tf1, preset, savedmodel, run",
+    ),
     "a stage": (
         ["run", "recipe.gin", "--until", "finetune"],
         "the recipe has no stage 'finetune': its stages are prepare, pretrain",
@@ -123,6 +127,16 @@ def test_mistakes_cost_one_line_and_exit_code_2(what, project, command):
     assert len(lines) == 1 and message in lines[0], err
     assert "Traceback" not in err + out
     assert not list(project.rglob("*.writing*"))
+
+
+def test_the_quickstart_says_how_to_go_on_in_commands_that_can_be_typed():
+    done = subprocess.run(["make", "-n", "quickstart"], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = done.stdout.partition("How to go on:'")[2]
+    advice = re.findall(r"'  rembed (.+?) +# .*'", said)
+    assert len(advice) == 4
+    for name, *words in map(str.split, advice):
+        cli.rembed.commands[name].make_context(name, words)
+    assert max(map(len, re.findall(r"'(.*)'", said))) <= 80
 
 
 @pytest.mark.slow

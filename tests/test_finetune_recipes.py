@@ -105,3 +105,16 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
         scores = json.loads((run / "scores.json").read_text())
         assert {score["task"] for score in scores} == {recipe.stem}
     assert list((run / "submission").rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["glue/mrpc", "superglue/copa", "xtreme/bucc2018"])
+def test_a_recipe_of_fine_tuning_is_smoked(name, pretrained, data, tmp_path):
+    knobs = {"PRETRAINED": pretrained, "WORKDIR": tmp_path / "run", "TASK_DIR": data / name.partition("/")[0]}
+    bindings = [f"{key}={value}" for key, value in knobs.items()]
+    bindings += (
+        [] if name.endswith("bucc2018") else ["FINETUNE_SEQUENCE_LENGTH=32", "training.finetune.jit_compile=False"]
+    )
+    recipe = config.load(str(ROOT / "recipes/finetune" / f"{name}.gin"), bindings)
+    config.smoke(recipe)
+    config.run(recipe)
+    assert (tmp_path / "run/finished.json").exists() and list((tmp_path / "run/submission").rglob("*"))

@@ -1,5 +1,5 @@
 """The command line: `rembed run`, `inspect`, `budget`, `benchmark`, `compile`, `prepare`, `solve`, `convert`, `trim`,
-`extend`, `reallocate`, `pack`, `merge`, `predict`, `report`, `study`.
+`extend`, `reallocate`, `pack`, `merge`, `predict`, `report`, `diff`, `study`, `completion`.
 
 Exit code 0 is success, 2 a user's mistake, reported in one line on stderr, and 1 anything else. A command that SIGTERM
 stopped ends with 75, the EX_TEMPFAIL of sysexits.h: start it again and it resumes. Heavy imports are in the commands
@@ -9,7 +9,7 @@ that need them.
 import click
 
 from rembed_keras import __version__
-from rembed_keras.cli import allocations, corpora, merging, models, results, runs, studies
+from rembed_keras.cli import allocations, comparing, completion, corpora, merging, models, results, runs, studies
 from rembed_keras.cli.exits import reported_in_one_line
 
 
@@ -25,8 +25,9 @@ for command in (
     allocations.solve,
     *(models.convert, models.trim, models.extend, models.reallocate, models.pack),
     merging.merge,
-    *(results.predict, results.report),
+    *(results.predict, results.report, comparing.diff),
     studies.study,
+    completion.completion,
 ):
     rembed.add_command(command)
 

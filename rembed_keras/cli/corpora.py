@@ -6,7 +6,7 @@ import time
 
 import click
 
-from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
+from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE
 
 
 @click.command()
@@ -97,8 +97,8 @@ def prepare(
 
 
 @click.command()
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
 def budget(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:

@@ -31,7 +31,7 @@ def reported_in_one_line() -> Iterator[None]:
         advice = f" Knobs have no dashes: {knob}=VALUE." if knob.isupper() else ""
         _exit(error.format_message() + advice, error.exit_code)
     except click.ClickException as error:
-        _exit(error.format_message(), error.exit_code)
+        _exit(" ".join(error.format_message().split()), error.exit_code)  # choices stand on lines of their own
     except (click.Abort, KeyboardInterrupt):
         _stop(Interrupted(signal.SIGINT))
     except Stopped as stopped:

@@ -19,13 +19,21 @@ from rembed_keras.modeling.sizes import KEEP, Keep
 @click.option(
     "--family", metavar="NAME", help="With --to huggingface: roberta, distilbert ...; one that fits by default."
 )
-def convert(source, target, source_kind, target_kind, tokenizer, task, family) -> None:
-    """Convert the model SOURCE to another format."""
+@click.option("--push", "name", metavar="OWNER/NAME", help="Upload TARGET to this repository of a hub.")
+@click.option("--dry-run", is_flag=True, help="With --push: list what would be uploaded, and upload nothing.")
+def convert(source, target, source_kind, target_kind, tokenizer, task, family, name, dry_run) -> None:
+    """Convert the model SOURCE to another format.
+
+    SOURCE may be OWNER/NAME of a hub with --from huggingface or preset: it is downloaded into the hub's cache.
+    """
+    _check_push(target_kind, name, dry_run)
     from rembed_keras.config.backend import import_framework
 
     import_framework()
     from rembed_keras import interop, training
 
+    if source_kind in ("huggingface", "preset"):
+        source = interop.fetched(source)
     if task is not None:
         if family is not None or source_kind != "run" or target_kind not in ("savedmodel", "preset"):
             raise UserError("--task needs --from run, and --to savedmodel or preset, and no --family")
@@ -43,6 +51,35 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family) -
     for note in notes:
         click.echo(f"note: {note}")
     click.echo(f"{target}: {target_kind}")
+    if name is not None:
+        _push(target, target_kind, name, dry_run)
+
+
+def _check_push(kind, name, is_dry):
+    """Refuses, before anything is read, what cannot be uploaded."""
+    if name is None:
+        if is_dry:
+            raise UserError("--dry-run needs --push")
+        return
+    from rembed_keras.interop.huggingface.hub import check_name
+
+    check_name(name)
+    if kind == "savedmodel":
+        raise UserError("--push needs --to preset or huggingface")
+
+
+def _push(target, kind, name, is_dry):
+    """Uploads a folder that was written, with a card, or lists what would be uploaded."""
+    from rembed_keras import interop, training
+    from rembed_keras.analysis.cost.ledger import ledger
+
+    interop.write_card(target, name, kind, ledger(training.model_of(target)[0]).kept)
+    for path, size in interop.contents(target):
+        click.echo(f"{path:50}{size:>15,}")
+    if is_dry:
+        click.echo(f"{name}: nothing is uploaded; leave out --dry-run to upload these files")
+        return
+    click.echo(f"{name}: {interop.push(target, name)}")
 
 
 @click.command()

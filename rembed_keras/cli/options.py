@@ -1,6 +1,11 @@
-"""Options that commands share."""
+"""Arguments and options that commands share."""
 
 import click
+
+from rembed_keras.cli import completion
+
+RECIPE = click.argument("recipe", shell_complete=completion.recipes)
+KNOBS = click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...", shell_complete=completion.knobs)
 
 ALLOW_IMPORT = click.option(
     "--allow-import",

@@ -14,8 +14,17 @@ from rembed_keras.errors import UserError
 @click.option("--task", metavar="NAME", help="Which task of the run; its only one by default.")
 @click.option("--text", metavar="NAME", help="The column of the text; the recipe's by default.")
 @click.option("--pair", metavar="NAME", help="The column of the second text; the recipe's by default.")
+@click.option("--probabilities", is_flag=True, help="Also the probability of every label.")
 @click.option("--out", metavar="FILE", help="Write the predictions there instead of printing them.")
-def predict(run_folder: str, file: str, task: str | None, text: str | None, pair: str | None, out: str | None) -> None:
+def predict(
+    run_folder: str,
+    file: str,
+    task: str | None,
+    text: str | None,
+    pair: str | None,
+    probabilities: bool,
+    out: str | None,
+) -> None:
     """Predict a FILE of examples with a model that RUN fine-tuned."""
     from rembed_keras.config.backend import import_framework
 
@@ -23,7 +32,8 @@ def predict(run_folder: str, file: str, task: str | None, text: str | None, pair
     from rembed_keras import training
 
     answerer = training.Answerer(run_folder, task)
-    lines = training.lines_of(answerer.answers(answerer.read(file, text, pair)))
+    answered = (answerer.probabilities if probabilities else answerer.answers)(answerer.read(file, text, pair))
+    lines = training.lines_of(answered)
     if out is None:
         sys.stdout.writelines(lines)
         return

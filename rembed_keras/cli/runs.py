@@ -3,23 +3,32 @@
 import json
 import shutil
 import tempfile
+import textwrap
 from pathlib import Path
 
 import click
 
 from rembed_keras.cli import studies
-from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
-from rembed_keras.errors import UserError
+from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE
+from rembed_keras.errors import UserError, shortened
+
+MEANINGLESS = "Nothing that it prints or writes means anything."
 
 
 @click.command()
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--until", metavar="STAGE", help="Stop after this stage, such as pretrain; a later run goes on.")
 @click.option("--stages", metavar="NAMES", help="Run these stages alone, such as prepare,pretrain.")
+@click.option("--smoke", is_flag=True, help="See in about a minute whether it runs: all stages, at sizes of no use.")
 @ALLOW_IMPORT
 def run(
-    recipe: str, bindings: tuple[str, ...], until: str | None, stages: str | None, allow_import: tuple[str, ...]
+    recipe: str,
+    bindings: tuple[str, ...],
+    until: str | None,
+    stages: str | None,
+    smoke: bool,
+    allow_import: tuple[str, ...],
 ) -> None:
     """Run a RECIPE; if it was interrupted, the same command resumes.
 
@@ -32,12 +41,30 @@ def run(
         raise UserError("give --until or --stages, not both")
     loaded = _load(recipe, bindings, allow_import)
     chosen = config.stages_until(loaded, until) if until else config.stages_named(loaded, stages) if stages else None
+    if smoke:
+        _run_smoke(loaded, chosen)
+        return
     config.run(loaded, chosen)
 
 
+def _run_smoke(loaded, chosen):
+    """Runs a recipe that is made small, in a folder of its own, which an earlier one leaves."""
+    from rembed_keras import config
+    from rembed_keras.training.loop.same_recipe import begin_smoke
+
+    bound, workdir = config.smoke(loaded)
+    if workdir is not None:
+        begin_smoke(workdir)
+    knobs = "; ".join(f"{each.key} = {shortened(each.value)}" for each in bound)
+    click.echo(f"Smoke run: {MEANINGLESS} In it")
+    click.echo(textwrap.fill(knobs, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+    config.run(loaded, chosen)
+    click.echo(f"Smoke run: it went through. {MEANINGLESS}")
+
+
 @click.command()
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
 def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
@@ -74,8 +101,8 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
 
 
 @click.command()
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps to time.")
 @click.option("--out", metavar="FILE", help="Also write the results as JSON.")
 @ALLOW_IMPORT
@@ -91,8 +118,8 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
 
 
 @click.command("compile")
-@click.argument("recipe")
-@click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
+@RECIPE
+@KNOBS
 @click.option("--topology", required=True, metavar="CHIP:SIDES", help="TPU chips to compile for, for example v5e:4x4.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
@@ -126,4 +153,6 @@ def _load(recipe, bindings, allow_import):
     for replacement in {by.bound: by for _, by in loaded.dropped}.values():
         names = ", ".join(binding.key for binding, by in loaded.dropped if by is replacement)
         click.echo(f"{replacement.key} is {replacement.value!r} ({replacement.place}); without use: {names}", err=True)
+    for caution in config.cautions(loaded):
+        click.echo(f"warning: {caution}", err=True)
     return loaded

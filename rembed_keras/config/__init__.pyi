@@ -5,6 +5,9 @@ from .execution import run as run
 from .execution import stages_named as stages_named
 from .execution import stages_until as stages_until
 from .ledgers import ledger_of as ledger_of
+from .recipes.cautions import cautions as cautions
+from .recipes.differences import differences as differences
 from .recipes.parse import load as load
+from .recipes.smoke import smoke as smoke
 from .studies import is_study as is_study
 from .studies import plan_study as plan_study

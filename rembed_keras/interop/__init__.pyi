@@ -4,6 +4,11 @@ from .convert import read_model as read_model
 from .convert import tokenizer_of as tokenizer_of
 from .convert import write as write
 from .convert import written_whole as written_whole
+from .huggingface.hub import check_name as check_name
+from .huggingface.hub import contents as contents
+from .huggingface.hub import fetched as fetched
+from .huggingface.hub import push as push
+from .huggingface.hub import write_card as write_card
 from .merging import merge as merge
 from .reallocation.reallocate import Plan as Plan
 from .reallocation.reallocate import Reallocated as Reallocated

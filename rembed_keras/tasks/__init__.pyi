@@ -4,6 +4,7 @@ from .formats.derived import capitalization as capitalization
 from .formats.derived import frequency_bands as frequency_bands
 from .formats.derived import scripts as scripts
 from .formats.derived import sentence_lengths as sentence_lengths
+from .formats.excerpts import excerpt as excerpt
 from .formats.files import labelled_files as labelled_files
 from .formats.files import labelled_folder as labelled_folder
 from .formats.files import question_files as question_files

@@ -18,6 +18,8 @@ from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.sizes import check_sizes
 
 BYTES = 4  # of a float32 number
+OTHERS = {"float64": 8, "bfloat16": 2, "float16": 2}  # bytes of other numbers
+MIXED = "mixed_"  # policies of Keras that keep float32 weights and compute in what follows
 MASK_RATE = 0.15
 MASKED_LM_ARGUMENTS = (
     "encoder",
@@ -43,12 +45,24 @@ class Ledger:
         sequence_length: S, at which FLOPs were counted.
         slots: numbers that the optimizer remembers of each line's variables.
         teachers: the lines of the teachers of loss terms, which are neither kept nor dropped.
+        dtype: the encoder's dtype or policy of Keras.
     """
 
     entries: tuple[Entry, ...]
     sequence_length: int
     slots: tuple[int, ...]
     teachers: tuple[Entry, ...] = ()
+    dtype: str = "float32"
+
+    @property
+    def stored_in(self) -> str:
+        """The dtype of weights and slots, which mixed precision keeps in float32."""
+        return "float32" if self.dtype.startswith(MIXED) else self.dtype
+
+    @property
+    def computed_in(self) -> str:
+        """The dtype of activations."""
+        return self.dtype.removeprefix(MIXED)
 
     def _sum(self, field, is_kept=None) -> int:
         return sum(getattr(entry, field) for entry in self.entries if is_kept in (None, entry.is_kept))
@@ -99,28 +113,34 @@ class Ledger:
 
     @property
     def bytes(self) -> dict[str, int]:
-        """Bytes of the parameters in float32: "kept", "dropped" and "total"."""
-        return self._columns("parameters", BYTES)
+        """Bytes of the parameters as they are stored: "kept", "dropped" and "total"."""
+        return self._columns("parameters", OTHERS.get(self.stored_in, BYTES))
 
     @property
     def optimizer_bytes(self) -> dict[str, int]:
-        """Bytes of the optimizer's slots in float32: "kept", "dropped" and "total"."""
-        pairs = [*zip(self.entries, self.slots, strict=True)]
-        kept = BYTES * sum(slots for entry, slots in pairs if entry.is_kept)
-        total = BYTES * sum(self.slots)
+        """Bytes of the optimizer's slots, stored as parameters are: "kept", "dropped" and "total"."""
+        pairs, size = [*zip(self.entries, self.slots, strict=True)], OTHERS.get(self.stored_in, BYTES)
+        kept = size * sum(slots for entry, slots in pairs if entry.is_kept)
+        total = size * sum(self.slots)
         return {"kept": kept, "dropped": total - kept, "total": total}
 
     @property
     def activation_bytes(self) -> dict[str, int]:
-        """Bytes that a backward pass needs of the forward pass, per token of input in float32; see `parts`."""
-        return self._columns("activations", BYTES)
+        """Bytes that a backward pass needs of the forward pass, per token of input as it is computed; see `parts`."""
+        return self._columns("activations", OTHERS.get(self.computed_in, BYTES))
+
+    @property
+    def activations(self) -> int:
+        """Numbers that a backward pass needs of the forward pass, per token of input."""
+        return self._sum("activations")
 
     @property
     def teacher(self) -> dict[str, int]:
         """What teachers cost, whose weights are frozen and never saved: parameters, a forward pass, and bytes."""
         parameters = sum(entry.parameters for entry in self.teachers)
         flops = sum(entry.flops for entry in self.teachers)
-        return {"parameters": parameters, "flops_per_token": flops, "bytes": BYTES * parameters}
+        size = OTHERS.get(self.stored_in, BYTES)
+        return {"parameters": parameters, "flops_per_token": flops, "bytes": size * parameters}
 
     def to_json(self) -> dict:
         """All of it as what JSON can say; "teacher" where there is one."""
@@ -133,6 +153,7 @@ class Ledger:
             "paper_total": self.paper_total,
             "flops_per_token": self.flops,
             "training_flops_per_token": self.training_flops,
+            "dtype": self.dtype,
             "bytes": self.bytes,
             "optimizer_bytes": self.optimizer_bytes,
             "activation_bytes_per_token": self.activation_bytes,
@@ -158,18 +179,19 @@ class Ledger:
         shown.add_row("parameters", f"{self.kept:,}", f"{self.dropped:,}", f"{self.total:,}", *teacher)
         paper_dropped = self.paper_total - self.paper_kept
         shown.add_row("  as the paper counts", f"{self.paper_kept:,}", f"{paper_dropped:,}", f"{self.paper_total:,}")
+        computed = "" if self.computed_in == "float32" else f" in {self.computed_in}"
         rows = {
             "forward FLOPs per token": self.flops,
             "training FLOPs per token": self.training_flops,
-            "bytes in float32": self.bytes,
+            f"bytes in {self.stored_in}": self.bytes,
             "bytes of the optimizer's slots": self.optimizer_bytes,
-            "activation bytes per token": self.activation_bytes,
+            f"activation bytes per token{computed}": self.activation_bytes,
         }
         taught = {}
         if self.teachers:
             taught = {
                 "forward FLOPs per token": self.teacher["flops_per_token"],
-                "bytes in float32": self.teacher["bytes"],
+                f"bytes in {self.stored_in}": self.teacher["bytes"],
             }
         for name, columns in rows.items():
             own = [f"{columns[column]:,}" for column in ("kept", "dropped", "total")]
@@ -244,7 +266,14 @@ def ledger(
     ]
     counting = [term for term in terms if hasattr(term, "ledger_entries")]
     lines = [*lines, *(line for term in counting for line in term.ledger_entries(encoder, lines, length))]
-    return Ledger(tuple(lines), length, tuple(slots(lines)), tuple(read))
+    return Ledger(tuple(lines), length, tuple(slots(lines)), tuple(read), _name_of(encoder.get("dtype")))
+
+
+def _name_of(dtype: Any) -> str:
+    """The name of a dtype or of a policy, as Keras serializes it too; float32 without one."""
+    if isinstance(dtype, dict):
+        return str(dtype.get("config", {}).get("name", "float32"))
+    return str(getattr(dtype, "name", dtype) or "float32")
 
 
 def _check_masked_lm(config):

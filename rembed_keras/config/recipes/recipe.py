@@ -83,7 +83,7 @@ class Recipe:
             value = in_macro(value, self.macros[value.name].value)
         return value
 
-    def _given(self, binding):
+    def given(self, binding: Binding) -> Binding:
         """The binding that a binding's value is written in: its own, or that of the macro that it uses."""
         while isinstance(binding.value, Macro):
             binding = self.macros[binding.value.name]
@@ -108,7 +108,7 @@ class Recipe:
             For example " (NUM_HEADS: command line)"; empty if none of them is bound.
         """
         given = [
-            (binding.parameter, self._given(binding))
+            (binding.parameter, self.given(binding))
             for reference in references
             for binding in self.bindings_of(reference.scope, reference.target)
         ]
@@ -138,7 +138,7 @@ class Recipe:
         self._drop_unused(self.macros, uses)
         self._drop_unused(self.bindings, uses)
         for binding in self.bindings.values():
-            check_value(binding, self._given(binding), self.resolve)
+            check_value(binding, self.given(binding), self.resolve)
 
     def _drop_unused(self, bound: dict[Any, Binding], uses: Uses) -> None:
         """Drops what went with values that later files replace; refuses what else nothing uses."""

@@ -41,6 +41,10 @@ class Uses:
         self._followed: set[tuple[str, str, int, tuple[str, ...]]] = set()
         self._follow(root, "", NEVER)
 
+    def called(self) -> set[tuple[str, str]]:
+        """What the run calls: dotted paths, each with the scope that it is called in."""
+        return {(target, scope) for target, scope, replaced, _ in self._followed if replaced == NEVER}
+
     def is_used(self, binding: Binding) -> bool:
         """Whether the run meets a binding or macro."""
         return NEVER in self._met[binding.bound]

@@ -22,6 +22,7 @@ from rembed_keras.errors import UserError
 LEAST = 8_000_000  # bytes of text that are worth the start of a worker process
 PAUSE = 0.5  # seconds between progress lines on a terminal
 LONG_PAUSE = 30.0  # and elsewhere
+TALKS = 1_000_000  # bytes of text from which on what begins is said
 WATCH = 0.1  # seconds between checks that the parent process is alive
 
 Job = tuple[int, Sequence[Any]]  # size in bytes, and the arguments of its function
@@ -70,6 +71,17 @@ class Workers:
             progress.add(jobs[number][0], result if isinstance(result, int) else 0)
         progress.end()
         return results
+
+    def announce(self, what: str, size: int) -> None:
+        """Says that work begins which shows no progress of its own.
+
+        Args:
+            what: the work.
+            size: bytes of text; of little nothing is said.
+        """
+        if size >= TALKS and not self.quiet:
+            sys.stderr.write(f"{what}, {size / 1e6:,.0f} MB of text\n")
+            sys.stderr.flush()
 
     def compare(self, parts: Sequence[Part], languages: Sequence[str], notes: Path, cleaning: Cleaning) -> None:
         """Marks duplicates and near-duplicates of earlier paragraphs; a language is a job.
@@ -169,6 +181,8 @@ class Progress:
         self.done = self.tokens = 0
         self.started = self.said = time.monotonic()
         self.live = sys.stderr.isatty()
+        if self.live and size >= TALKS:
+            self._say(self.text())
 
     def add(self, size: int, tokens: int = 0) -> None:
         """Adds finished work, and prints a line if the last one is old enough."""
@@ -183,6 +197,8 @@ class Progress:
         seconds = max(time.monotonic() - self.started, 1e-6)
         left = seconds * (self.size - self.done) / max(self.done, 1)
         parts = [f"{self.what}: {self.done / self.size:.0%} of {self.size / 1e6:,.0f} MB"]
+        if not self.done:
+            return parts[0]
         parts += [f"{self.done / seconds / 1e6:,.1f} MB/s"]
         parts += [f"{self.tokens / seconds / 1e6:,.2f} Mtokens/s"] if self.tokens else []
         return ", ".join([*parts, f"{left:,.0f} s left"])

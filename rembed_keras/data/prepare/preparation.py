@@ -190,7 +190,10 @@ class _Making:
         else:
             known = ("vocabulary_size", "byte_fallback", "normalization")
             settings = {name: self.plan.settings[name] for name in known if name in self.plan.settings}
-            self.workers.run_alone(_train_tokenizer, [*self._sample(counts)], writing, settings)
+            lines = [*self._sample(counts)]
+            what = f"training a tokenizer of {settings['vocabulary_size']:,} pieces"
+            self.workers.announce(what, sum(len(line.encode("utf-8")) for line in lines))
+            self.workers.run_alone(_train_tokenizer, lines, writing, settings)
         writing.replace(self.model)
 
     def _sample(self, counts) -> Iterator[str]:

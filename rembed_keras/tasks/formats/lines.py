@@ -35,7 +35,9 @@ def read_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[
     path = Path(path)
     delimiter = delimiter or DELIMITERS.get(Path(path.name.removesuffix(".gz")).suffix)
     if delimiter is None or len(delimiter) != 1:
-        raise UserError(f"{path}: the name ends in neither .tsv nor .csv: give a delimiter of one character")
+        if delimiter is not None:
+            raise UserError(f"{path}: the delimiter is {delimiter!r}; it must be one character")
+        raise UserError(f"{path}: the name says no format: let it end in .jsonl, .tsv or .csv, all also with .gz")
     if delimiter == "\t":
         for number, line in enumerate(read_exact_lines(path), start=1):
             if line:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rembed_keras.data.text import read_lines, text_files
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.errors import UserError
+from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.tasks.kinds.encoding import encode, predict
 
 
@@ -22,6 +22,7 @@ class ParallelText:
     Args:
         folder: folder of `<language>.txt` or `.txt.gz` of equal length; an empty line is a missing translation.
         pivot: the language that the others are paired with.
+        most_lines: how many lines to keep, the first; all by default.
 
     Attributes:
         name: the folder's name.
@@ -31,7 +32,7 @@ class ParallelText:
         UserError: for files of different length, or no file of the pivot.
     """
 
-    def __init__(self, folder: str | Path, pivot: str = "en"):
+    def __init__(self, folder: str | Path, pivot: str = "en", most_lines: Count | None = None):
         self.name, self.pivot = Path(folder).name, pivot
         files = text_files(folder)
         if pivot not in files:
@@ -41,6 +42,9 @@ class ParallelText:
         for language, lines in self.lines.items():
             if len(lines) != size:
                 raise UserError(f"{files[language]} has {len(lines)} lines and {files[pivot]} {size}: they must agree")
+        if most_lines is not None:
+            check_counts({"most_lines": most_lines})
+            self.lines = {language: lines[:most_lines] for language, lines in self.lines.items()}
 
     @property
     def languages(self) -> list[str]:

@@ -79,7 +79,7 @@ class Sizes:
             ledger.total - tables,
             slots,
             sum(ledger.slots) - slots,
-            ledger.activation_bytes["total"] / BYTES * bytes_of_a_number,
+            ledger.activations * bytes_of_a_number,
             hidden_dim * layers * bytes_of_a_number,
             layers,
             ledger.sequence_length,

@@ -1,4 +1,4 @@
-"""What happens between steps: the log, the progress line, the checkpoint.
+"""What happens between steps: the log, the checkpoint.
 
 Keras thinks in epochs; pre-training thinks in steps. One `fit` covers all steps of a stage, and these callbacks keep
 the step clock: every so many steps the running means become a row of the log and start afresh, so a row is of its
@@ -6,21 +6,12 @@ own interval only and does not depend on when the process was started.
 """
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-)
-from rich.text import Text
 
 from rembed_keras.errors import DivergedError
 from rembed_keras.training.distributed import devices
@@ -220,63 +211,6 @@ class Checkpointer(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-class ProgressLine(keras.callbacks.Callback):
-    """A progress bar on a terminal; elsewhere a line for each logged row.
-
-    Args:
-        clock: the step clock, which runs before this callback.
-        title: what is going on.
-    """
-
-    def __init__(self, clock: StepClock, title: str):
-        super().__init__()
-        self.clock, self.title = clock, title
-        self.noted = ""
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=12),
-            TextColumn("{task.completed}/{task.total}"),
-            _Rate(),
-            console=Console(file=sys.stdout),
-            disable=not sys.stdout.isatty(),
-        )
-        self.task = self.bar.add_task(title, total=clock.last_step, completed=clock.step, rate="compiling")
-
-    def on_train_begin(self, logs=None):
-        self.bar.start()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.bar.update(self.task, completed=self.clock.step)
-
-    def on_train_end(self, logs=None):
-        self.bar.stop()
-
-    def note(self, text: str, is_new: bool = False) -> None:
-        """Shows a text beside every row from now on; a new one also by itself where there is no terminal."""
-        self.noted = text
-        if is_new and self.bar.disable:
-            print(f"{self.title} {self.clock.step}/{self.clock.last_step} · {text}", flush=True)
-
-    def show(self, row: dict) -> None:
-        """Shows a row of the log."""
-        left = self.clock.seconds_left()
-        loss = "?" if row["loss"] is None else f"{row['loss']:.3f}"
-        speed = row["tokens_per_second"]
-        said = "? tokens/s" if speed is None or math.isnan(speed) else f"{speed:,.0f} tokens/s"
-        rate = f"loss {loss} · {said} · {_clock_face(left)} left"
-        self.bar.update(self.task, rate=f"{rate} · {self.noted}" if self.noted else rate)
-        if self.bar.disable:
-            print(
-                f"{self.title} {row['step']}/{self.clock.last_step} · {rate}",
-                flush=True,
-            )
-
-
-class _Rate(ProgressColumn):
-    def render(self, task):
-        return Text(task.fields["rate"], no_wrap=True)
-
-
 def settle(model) -> None:
     """Makes a model's variables hold the present step: on JAX `fit` keeps them aside meanwhile."""
     if keras.config.backend() == "jax":
@@ -285,10 +219,3 @@ def settle(model) -> None:
 
 def _number(value) -> float:
     return float(keras.ops.convert_to_numpy(value))
-
-
-def _clock_face(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "?"
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"

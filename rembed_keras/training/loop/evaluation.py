@@ -20,8 +20,9 @@ from rembed_keras.errors import Count, UserError, check_counts, did_you_mean
 from rembed_keras.training.distributed.processes import Processes
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.loop import restoring
-from rembed_keras.training.loop.callbacks import ProgressLine, StepClock, settle
+from rembed_keras.training.loop.callbacks import StepClock, settle
 from rembed_keras.training.loop.divergence import seeds_of
+from rembed_keras.training.loop.progress import ProgressLine
 from rembed_keras.training.loop.workdir import Workdir
 
 RUN = "evaluation"  # in the log

@@ -14,11 +14,12 @@ from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.loop import checkpoints, restoring
-from rembed_keras.training.loop.callbacks import Checkpointer, Measures, ProgressLine, Recorder, StepClock
+from rembed_keras.training.loop.callbacks import Checkpointer, Measures, Recorder, StepClock
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.profiling import profilers
+from rembed_keras.training.loop.progress import ProgressLine, Trainings
 from rembed_keras.training.loop.workdir import Workdir
 
 
@@ -40,6 +41,7 @@ def train(
     callbacks: Sequence[Callable] = (),
     evaluation: Evaluation | NoEvaluation = NOTHING,
     profile_steps: int = 0,
+    trainings: Trainings | None = None,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -65,6 +67,7 @@ def train(
         callbacks: make the user's callbacks of this training; see `own_callbacks`.
         evaluation: what is evaluated on the way; nothing by default.
         profile_steps: how many steps are profiled; see `profiling`.
+        trainings: of the stage, of which this is one; itself alone by default.
 
     Raises:
         UserError: for checkpoints of another model.
@@ -79,7 +82,7 @@ def train(
     if first_step >= steps or saves.has_ended:
         return
     clock = StepClock(first_step, steps, tokens_per_step)
-    progress = ProgressLine(clock, run)
+    progress = ProgressLine(clock, run, workdir.stage, trainings)
     shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))
     workdir.watch.begin(run, workdir.metrics.rewind(run, first_step))

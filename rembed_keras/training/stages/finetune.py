@@ -32,6 +32,7 @@ from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.progress import Trainings
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
@@ -123,7 +124,8 @@ def finetune(
     wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
     taught = with_teachers(terms, initial.tokenizer, sequence_length, placement)
     learners = _Learners(task, initial, optimizer, wrap, methods, taught, dropout, placement, (warmup_share, steps))
-    for rate, start, seed in itertools.product(learning_rates, starts, seeds):
+    trainings = Trainings(len(learning_rates) * len(starts) * len(seeds))
+    for trainings.number, (rate, start, seed) in enumerate(itertools.product(learning_rates, starts, seeds), start=1):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
             continue
@@ -149,6 +151,7 @@ def finetune(
                 measures=Measures(batch_size),
                 keep_checkpoints=1,
                 callbacks=callbacks,
+                trainings=trainings,
             )
         except DivergedError as error:
             if workdir.is_chief:

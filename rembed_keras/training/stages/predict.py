@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.special import softmax
+
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
@@ -82,10 +85,27 @@ class Answerer:
 
     def answers(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Yields each example with its answer."""
+        for chunk, encoded, outputs in self._outputs(examples):
+            yield from zip(chunk, self.task.answers(chunk, encoded, outputs), strict=True)
+
+    def probabilities(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Any, dict[str, float]]]:
+        """Yields each example with its answer and the probability of every label.
+
+        Raises:
+            UserError: for a task that chooses among no labels.
+        """
+        if not isinstance(self.task, Classification):
+            raise UserError(f"task {self.task.name} chooses among no labels of a text: it has no probabilities")
+        for chunk, encoded, outputs in self._outputs(examples):
+            shares = softmax(outputs.astype(np.float64), axis=-1)
+            named = ({label: float(each) for label, each in zip(self.task.labels, row, strict=True)} for row in shares)
+            yield from zip(chunk, self.task.answers(chunk, encoded, outputs), named, strict=True)
+
+    def _outputs(self, examples):
+        """Yields examples, a few at a time, encoded too, and the model's outputs for them."""
         for chunk in _chunks(examples):
             encoded = self.task.encode(chunk, self.tokenizer, self.sequence_length, self._num_segments)
-            outputs = predict(self.model, encoded.inputs, BATCH_SIZE)
-            yield from zip(chunk, self.task.answers(chunk, encoded, outputs), strict=True)
+            yield chunk, encoded, predict(self.model, encoded.inputs, BATCH_SIZE)
 
     def export(self, target: str | Path) -> None:
         """Writes a SavedModel that takes strings; see `interop.write_served_task`.
@@ -133,13 +153,19 @@ class Answerer:
         return self.format.named(text, pair).read(file)
 
 
-def lines_of(answered: Iterable[tuple[Any, Any]]) -> Iterator[str]:
-    """What is printed of each answer: JSON for texts and questions, a word and its tag a line for sentences."""
-    for example, answer in answered:
+def lines_of(answered: Iterable[tuple]) -> Iterator[str]:
+    """What is printed of each answer: JSON for texts and questions, a word and its tag a line for sentences.
+
+    Args:
+        answered: examples with their answers, and perhaps the probability of every label.
+    """
+    for example, answer, *probabilities in answered:
         if hasattr(example, "words"):
             yield "".join(f"{word}\t{tag}\n" for word, tag in zip(example.words, answer, strict=True)) + "\n"
         else:
-            yield json.dumps({"id": example.id, "answer": answer}, ensure_ascii=False) + "\n"
+            shown = {"id": example.id, "answer": answer}
+            shown |= {"probabilities": probabilities[0]} if probabilities else {}
+            yield json.dumps(shown, ensure_ascii=False) + "\n"
 
 
 def _chunks(examples) -> Iterator[Sequence[Any]]:

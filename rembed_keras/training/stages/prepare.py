@@ -8,6 +8,7 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
 from rembed_keras.data.prepare.corpora import show
+from rembed_keras.data.prepare.excerpts import write_excerpt
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Normalization
 from rembed_keras.errors import Count, Rate, Share
@@ -30,6 +31,7 @@ def prepare(
     near_duplicates: Share | None = None,
     language_threshold: Share | None = None,
     held_out: Share = 0.0,
+    excerpt_megabytes: Rate | None = None,
     shard_megabytes: Rate = 64,
     processes: Count | None = None,
 ) -> None:
@@ -51,6 +53,7 @@ def prepare(
         near_duplicates: how like an earlier paragraph one must be to go, up to 1; None to keep all.
         language_threshold: how likely of another language one must be to go, up to 1; None to keep all.
         held_out: share of the paragraphs that no step trains on, for evaluation.
+        excerpt_megabytes: of text to take, the first of every language in equal shares; all of it by default.
         shard_megabytes: of text a file of tokens; the tokens are the same whatever it is.
         processes: how many at once; one for each core by default.
 
@@ -59,6 +62,8 @@ def prepare(
     """
     begun = time.monotonic()
     tokenizer = _tokenizer(workdir, tokenizer, initial)
+    if excerpt_megabytes is not None:
+        text_dir = str(write_excerpt(text_dir, workdir.path / "excerpt", excerpt_megabytes))
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
     corpus = prepare_corpus(
         text_dir,

@@ -91,7 +91,9 @@ def run(
         with processes.in_need_of_each_other():
             if processes.by_chief(lambda: _begin(folder, record)):
                 begun = time.monotonic()
-                for stage in stages if chosen is None else [stages[number] for number in chosen]:
+                asked = [*stages] if chosen is None else [stages[number] for number in chosen]
+                for number, stage in enumerate(asked, start=1):
+                    folder.stage = f"stage {number} of {len(asked)}" if len(asked) > 1 else ""
                     if is_together(stage):
                         stage(folder)
                     processes.by_chief(partial(_complete, folder, stage, record))

@@ -256,6 +256,28 @@ def test_activations_are_what_a_backward_pass_holds(block, kind):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed_bfloat16"])
+def test_bytes_are_those_of_the_variables_in_any_precision(dtype):
+    model = MaskedLM(Encoder(**SMALL, dtype=dtype), 10)
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+
+    def size(variables):  # of an optimizer without its numbers of steps and rates
+        widths = {"float32": 4, "bfloat16": 2}
+        return sum(widths[v.dtype] * int(np.prod(v.shape)) for v in variables if len(v.shape))
+
+    counted = ledger(model)
+    assert (counted.bytes["total"], counted.optimizer_bytes["total"]) == (
+        size(model.weights),
+        size(optimizer.variables),
+    )
+    assert counted.activation_bytes["total"] == (4 if dtype == "float32" else 2) * counted.activations
+    sizes = {"encoder": SMALL | {"dtype": dtype}, "output_embedding_dim": 10}
+    assert ledger(sizes).to_json() == counted.to_json()
+    assert f"bytes in {model.encoder.dtype_policy.variable_dtype}" in [*ledger(sizes).table().columns[0].cells]
+
+
+@pytest.mark.any_backend
 def test_the_table_shows_both_columns():
     from rich.console import Console
 

@@ -50,7 +50,7 @@ def test_malformed_tables_are_named(tmp_path):
     (tmp_path / "a.csv").write_text('x,y\nx,"no end\nx,y\n')
     with pytest.raises(UserError, match=r"a\.csv, line 2 is not CSV: unexpected end of data"):
         list(read_rows(tmp_path / "a.csv"))
-    with pytest.raises(UserError, match=r"neither \.tsv nor \.csv: give a delimiter of one character"):
+    with pytest.raises(UserError, match=r"says no format: let it end in \.jsonl, \.tsv or \.csv"):
         list(read_rows(tmp_path / "a.txt.gz"))
 
 

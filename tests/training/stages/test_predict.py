@@ -112,6 +112,12 @@ def test_a_pair_is_never_answered_by_halves(workdir, tmp_path, command):
     (tmp_path / "new.tsv").write_text("one\ttwo\nsave\tfile\n")
     code, out, _ = command("predict", "run", "new.tsv", "--text", "one", "--pair", "two", cwd=tmp_path)
     assert code == 0 and json.loads(out)["id"] == "2"
+    options = ("--text", "one", "--pair", "two", "--probabilities")
+    code, _, err = command("predict", "run", "new.tsv", *options, cwd=tmp_path)
+    assert (code, err) == (2, "rembed: task own chooses among no labels of a text: it has no probabilities\n")
+    (tmp_path / "new.txt").write_text("one\ttwo\nsave\tfile\n")
+    code, _, err = command("predict", "run", "new.txt", cwd=tmp_path)
+    assert (code, "let it end in .jsonl, .tsv or .csv" in err) == (2, True)
 
 
 @pytest.mark.parametrize("kind", ["texts", "tags"])
@@ -136,6 +142,12 @@ def test_a_fine_tuned_task_becomes_a_preset(kind, workdir, tmp_path, command):
     outputs = model.predict(texts, verbose=0)
     expected = answerer.model.predict(answerer.task.encode(examples, answerer.tokenizer, 24).inputs, verbose=0)
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    if kind == "texts":
+        lines = [json.loads(line) for line in lines_of(answerer.probabilities(examples))]
+        shares = [[line["probabilities"][label] for label in labels] for line in lines]
+        np.testing.assert_allclose(shares, np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True), atol=1e-5)
+        assert [line["id"] for line in lines] == [example.id for example in examples]
+        assert all(max(line["probabilities"], key=line["probabilities"].get) == line["answer"] for line in lines)
 
 
 def folder_of_seeds(tmp_path, names, chosen):

@@ -1,0 +1,56 @@
+"""Completion in a shell: commands and options by click, recipes and their knobs by what their files say."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from rembed_keras.errors import UserError
+
+PACKAGE = Path(__file__).parent.parent
+SHELLS = click.Choice(["bash", "zsh", "fish"])
+# a knob is not finished where its name is
+NO_SPACE = '    [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *= ]] && compopt -o nospace\n\n    return 0\n'
+
+
+@click.command()
+@click.argument("shell", type=SHELLS)
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print what makes a SHELL complete commands, options, recipes and their knobs.
+
+    In ~/.bashrc: eval "$(rembed completion bash)". In ~/.zshrc: eval "$(rembed completion zsh)". In
+    ~/.config/fish/completions/rembed.fish: rembed completion fish | source.
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise UserError(f"this version of click completes nothing in {shell}: install another")
+    script = kind(ctx.find_root().command, {}, "rembed", "_REMBED_COMPLETE").source()
+    click.echo(script.replace("    return 0\n", NO_SPACE) if shell == "bash" else script)
+
+
+def recipes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files, and the recipes of this package, which may be named from anywhere."""
+    names = {
+        str(path.relative_to(root)) for root in (PACKAGE.parent, PACKAGE) for path in root.glob("recipes/**/*.gin")
+    }
+    own = [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+    return own if own and incomplete else [CompletionItem(incomplete, type="file"), *own]
+
+
+def knobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The knobs of the recipe that is named, those that are given already left out."""
+    given = {each.partition("=")[0] for each in ctx.params.get(parameter.name or "") or ()}
+    found = [(name, about) for name, about in _knobs(ctx.params.get("recipe")) if name not in given]
+    return [CompletionItem(f"{name}=", help=about) for name, about in found if f"{name}=".startswith(incomplete)]
+
+
+def _knobs(recipe: str | None) -> Iterator[tuple[str, str]]:
+    """Yields the knobs of a recipe and what is said of them; none of a file that cannot be read."""
+    from rembed_keras.config.recipes.parse import read
+
+    with contextlib.suppress(UserError, OSError, TypeError):
+        for name, binding in sorted(read(recipe or "").macros.items()):
+            yield name, binding.comment

@@ -1,0 +1,79 @@
+"""What two recipes say differently, macros resolved and defaults filled in, whatever their files look like."""
+
+from dataclasses import dataclass
+
+from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.signatures import signature
+from rembed_keras.config.recipes.statements import Key, Macro, Reference, in_macro
+from rembed_keras.config.recipes.uses import Uses
+
+NOT_COMPARED = ("", ROOT, "workdir")  # where a run is, and not what it computes
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is bound differently.
+
+    Attributes:
+        name: a knob where both have it there, else a parameter.
+        one: its value in the first recipe as gin writes it; "-" where nothing calls what has the parameter, or it has
+            no default.
+        other: its value in the second.
+    """
+
+    name: str
+    one: str
+    other: str
+
+
+def differences(one: Recipe, other: Recipe) -> list[Difference]:
+    """What two checked recipes bind differently, each knob once; the run's folder is not compared."""
+    sides = [_Said(one), _Said(other)]
+    found = []
+    for key in sorted({*one.bindings, *other.bindings} - {NOT_COMPARED}):
+        values = [side.value(key) for side in sides]
+        if values[0] != values[1]:
+            found.append(Difference(_name(key, one, other), *values))
+    return sorted(dict.fromkeys(found), key=lambda each: (not each.name.isupper(), each.name))
+
+
+def _name(key: Key, one: Recipe, other: Recipe) -> str:
+    """The knob that both have there, or the parameter."""
+    bindings = [recipe.bindings.get(key) for recipe in (one, other)]
+    knobs = {each.value.name if each and isinstance(each.value, Macro) else None for each in bindings}
+    knob = knobs.pop()
+    return next(each.key for each in bindings if each) if knobs or knob is None else knob
+
+
+class _Said:
+    """What a recipe says of any parameter."""
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+        self.called = {target for target, _ in Uses(recipe.history, ROOT).called()}
+
+    def value(self, key: Key) -> str:
+        """A parameter's value as text."""
+        scope, target, parameter = key
+        binding = self.recipe.bindings.get(key)
+        if binding is not None:
+            return repr(self._resolved(binding.value))
+        if target not in self.called:
+            return ABSENT
+        outer = [each for each in self.recipe.bindings_of(scope, target) if each.parameter == parameter]
+        if outer:
+            return repr(self._resolved(outer[-1].value))
+        known = signature(target)
+        return repr(known.defaults[parameter]) if known and parameter in known.defaults else ABSENT
+
+    def _resolved(self, value):
+        """A value without macros."""
+        if isinstance(value, Macro):
+            inner = self._resolved(self.recipe.macros[value.name].value)
+            return in_macro(value, inner) if isinstance(inner, Reference) else inner
+        if isinstance(value, dict):
+            return {self._resolved(key): self._resolved(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._resolved(each) for each in value)
+        return value

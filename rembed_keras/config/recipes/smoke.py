@@ -1,0 +1,212 @@
+"""A recipe made so small that it ends in about a minute, to see whether it runs before what it costs is paid.
+
+What costs is known by the names of parameters, which mean the same in every part of this package: the steps of whatever
+trains, the examples of whatever is read. So a recipe is bounded that nobody has thought of here, and one that lacks a
+knob. The bound is put where the value stands, in a knob if it is one, so that all that use the knob agree; what the
+command line gives is left alone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rembed_keras.config.recipes.parse import COMMAND_LINE
+from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.signatures import is_ours, signature
+from rembed_keras.config.recipes.statements import Binding, Reference
+from rembed_keras.config.recipes.uses import Uses
+
+PLACE = "--smoke"
+TASKS, EXCERPT, PARALLEL = (f"rembed_keras.tasks{name}" for name in ("", ".excerpt", ".ParallelText"))
+EXAMPLES = 64  # of each part and language of a task
+PIECES = 3000  # that 0.5 MB of text of any languages have
+Limit = Callable[[Any], Any]
+
+
+def _at_most(number: int) -> Limit:
+    """None and what is no number stay."""
+    return lambda value: min(value, number) if isinstance(value, int | float) else value
+
+
+def _always(number: float) -> Limit:
+    return lambda value: number if value is None else min(value, number)
+
+
+def _first(value):
+    return value[:1] if isinstance(value, list | tuple) else value
+
+
+def _enough(value):
+    """A share that leaves some rows of a short text for evaluation."""
+    return max(value, 0.2) if value else value
+
+
+def _divisor(value):
+    """Heads that divide the width of `WIDTHS`, whatever they divided before."""
+    return 4 if value >= 4 else 2 if value >= 2 else 1
+
+
+def _below(value):
+    """The bands of a table that has fewer rows now."""
+    return type(value)(cutoff for cutoff in value if cutoff < PIECES)
+
+
+def _groups(value):
+    """What layers share, where there are two."""
+    return [*value][:2] if isinstance(value, list | tuple) else min(value, 2)
+
+
+LIMITS: Mapping[str, Limit] = {
+    "steps": _at_most(20),
+    "total_steps": _at_most(20),
+    "warmup_steps": _at_most(5),
+    "epochs": _at_most(1),
+    "seeds": _first,
+    "learning_rates": _first,
+    "batch_size": _at_most(16),
+    "sequence_length": _at_most(128),
+    "checkpoint_every": _at_most(10),
+    "keep_checkpoint_every": _at_most(10),
+    "log_every": _at_most(5),
+    "eval_every": _at_most(10),
+    "rows": _at_most(32),
+    "held_out": _enough,
+    "excerpt_megabytes": _always(0.5),
+    "train_size": _at_most(EXAMPLES),
+    "most_lines": _always(EXAMPLES),
+}
+# of models that are not taken from a folder; those of a group must agree, so one that is given keeps all of them
+LAYERS: Mapping[str, Limit] = {
+    "num_layers": _at_most(2),
+    "kept_layers": _at_most(1),
+    "decoder_layers": _at_most(1),
+    "generator_layers": _at_most(1),
+    "layer_groups": _groups,
+}
+WIDTHS: Mapping[str, Limit] = {"hidden_dim": _at_most(128), "num_heads": _divisor, "head_dim": _at_most(32)}
+TABLES: Mapping[str, Limit] = {"input_embedding_dim": _at_most(128), "output_embedding_dim": _at_most(128)}
+INSIDE: Mapping[str, Limit] = {"intermediate_dim": _at_most(512)}
+VOCABULARY: Mapping[str, Limit] = {  # where the run trains its tokenizer
+    "vocabulary_size": _at_most(PIECES),
+    "input_cutoffs": _below,
+    "output_cutoffs": _below,
+}
+EXCERPTED = ("splits", "texts")  # parameters that are given all examples of a task at once
+
+
+def smoke(recipe: Recipe) -> tuple[list[Binding], str | None]:
+    """Bounds what costs in a checked recipe, and gives the run a folder of its own beside that of the real one.
+
+    Text, tasks and initial weights must be there as they must for the real run; their first part is read.
+
+    Args:
+        recipe: is changed.
+
+    Returns:
+        What was bound, each once, but for what takes excerpts; and the run's folder, None if the recipe names none.
+    """
+    smaller = _Smaller(recipe)
+    smaller.bound(is_ours, LIMITS)
+    for group in smaller.sizes():
+        smaller.bound(lambda target: target.startswith(("rembed_keras.modeling.", "rembed_keras.training.")), group)
+    smaller.excerpt()
+    smaller.move()
+    recipe.check()
+    workdir = recipe.arguments(Reference("", "training.run", ROOT, False)).get("workdir")
+    return [each for each in smaller.made.values() if each.target != EXCERPT], workdir if isinstance(
+        workdir, str
+    ) else None
+
+
+class _Smaller:
+    """Bindings that make a recipe smaller, by what they bind."""
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+        self.called = sorted(Uses(recipe.history, ROOT).called())
+        self.made: dict[Any, Binding] = {}
+
+    def _bind(self, binding: Binding) -> None:
+        self.recipe.add(binding)
+        self.made[binding.bound] = binding
+
+    def _binding(self, scope: str, target: str, parameter: str) -> Binding | None:
+        """The innermost binding of a parameter."""
+        own = [each for each in self.recipe.bindings_of(scope, target) if each.parameter == parameter]
+        return own[-1] if own else None
+
+    def _uses(self, is_meant: Callable[[str], bool], names) -> Iterator[tuple[str, str, str]]:
+        """Yields (target, scope, parameter) of all that is called and has a parameter of some names."""
+        for target, scope in self.called:
+            known = signature(target) if is_meant(target) else None
+            yield from ((target, scope, name) for name in (known.parameters if known else ()) if name in names)
+
+    def is_given(self, names) -> bool:
+        """Whether the command line says one of some parameters."""
+        found = (self._binding(scope, target, name) for target, scope, name in self._uses(is_ours, names))
+        return any(COMMAND_LINE in (each.place, self.recipe.given(each).place) for each in found if each)
+
+    def bound(self, is_meant: Callable[[str], bool], limits: Mapping[str, Limit]) -> None:
+        """Bounds the parameters of what is meant, where they stand."""
+        for target, scope, name in self._uses(is_meant, limits):
+            binding = self._binding(scope, target, name)
+            if binding is None:
+                known = signature(target)
+                if known is None or name not in known.defaults:
+                    continue
+                binding = Binding(scope, self._selector(target), target, name, known.defaults[name], PLACE)
+            given = self.recipe.given(binding)
+            if COMMAND_LINE in (binding.place, given.place) or isinstance(given.value, Reference):
+                continue
+            value = limits[name](given.value)
+            if value != given.value:
+                self._bind(replace(given, value=value, place=PLACE))
+
+    def sizes(self) -> Iterator[Mapping[str, Limit]]:
+        """Yields the limits of sizes of the model that is pre-trained, where nothing given forbids them."""
+        stages = [Reference(scope, "", target, False) for target, scope in self.called]
+        named = {each.target.removeprefix("rembed_keras.training."): self.recipe.arguments(each) for each in stages}
+        pretrain, prepare = named.get("pretrain", {}), named.get("prepare", {})
+        if not isinstance(pretrain.get("encoder"), Reference) or pretrain.get("initial") is not None:
+            return
+        widths = [self._binding(scope, target, name) for target, scope, name in self._uses(is_ours, ("hidden_dim",))]
+        is_wide = any(
+            isinstance(each.value, int) and each.value > 128 for each in map(self.recipe.given, filter(None, widths))
+        )
+        groups = [LAYERS, TABLES, INSIDE] + [WIDTHS] * is_wide
+        if prepare and all(each is None for each in (prepare.get("tokenizer"), pretrain.get("corpus"))):
+            groups.append(VOCABULARY)
+        yield from (group for group in groups if not self.is_given(group))
+
+    def excerpt(self) -> None:
+        """Has the first examples of all that is read for a task."""
+        name = next((name for name, module in self.recipe.imports.items() if module == TASKS), "rembed_tasks")
+        for target, scope in self.called:
+            for binding in filter(None, (self._binding(scope, target, each) for each in EXCERPTED)):
+                given = self.recipe.given(binding)
+                if not isinstance(given.value, Reference) or not given.value.is_call:
+                    continue
+                if COMMAND_LINE in (binding.place, given.place) or given.value.target.startswith(PARALLEL):
+                    continue
+                self.recipe.imports[name] = TASKS
+                own, around = f"smoke{len(self.made)}", "" if given.parameter else given.key
+                inner = replace(given.value, scope=given.value.scope or around or scope)
+                whole = Reference(own, f"{name}.excerpt", EXCERPT, True)
+                self._bind(replace(binding, scope=scope, value=whole, place=PLACE))
+                for parameter, value in (("splits", inner), ("most", EXAMPLES)):
+                    self._bind(Binding(own, whole.selector, EXCERPT, parameter, value, PLACE))
+
+    def move(self) -> None:
+        """Gives the run a folder of its own."""
+        binding = self._binding("", ROOT, "workdir")
+        if binding is None:
+            return
+        given = self.recipe.given(binding)
+        if isinstance(given.value, str) and COMMAND_LINE not in (binding.place, given.place):
+            self._bind(replace(given, value=f"{given.value.rstrip('/')}-smoke", place=PLACE))
+
+    def _selector(self, target: str) -> str:
+        """How the recipe calls what a dotted path leads to."""
+        pairs = self.recipe.imports.items()
+        known = [f"{name}{target[len(module) :]}" for name, module in pairs if target.startswith(f"{module}.")]
+        return min(known, key=len) if known else target

@@ -1,0 +1,121 @@
+"""Models on a hub: what a name stands for is downloaded, and a folder is uploaded with a card that says what it is."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+from rembed_keras.data.json_files import read_json
+from rembed_keras.errors import UserError
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
+CARD = "README.md"
+# of a model, its tokenizer and its preset; weights of other frameworks stay where they are
+WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*.weights.h5", "assets/**"]
+OPENED = {  # by format: the library, and how it opens the model
+    "preset": ("keras-hub", 'import rembed_keras\n\nencoder = rembed_keras.Encoder.from_preset("hf://{name}")'),
+    "huggingface": (
+        "transformers",
+        'from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained("{name}")',
+    ),
+}
+INSTALL = "pip install 'rembed-keras[hub]'"
+
+
+def fetched(source: str) -> str:
+    """The folder of a model: that which is named, or what a hub has under the name, in the hub's cache.
+
+    Args:
+        source: a folder, or OWNER/NAME of a hub where there is no folder OWNER.
+
+    Raises:
+        UserError: saying what to do, if it is no folder and cannot be downloaded.
+    """
+    if Path(source).exists() or not NAME.fullmatch(source) or Path(source).parent.exists():
+        return source
+    hub = _hub(f"there is no folder {source}; to download it")
+    try:
+        return str(hub.snapshot_download(source, allow_patterns=WANTED, endpoint=_endpoint(), cache_dir=_cache()))
+    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, OSError, ValueError) as error:
+        if isinstance(error, hub.errors.RepositoryNotFoundError):
+            raise UserError(f"there is no folder {source}, and no public model of this name on the hub") from None
+        advice = f"download it where there is a network, `hf download {source} --local-dir FOLDER`, and name FOLDER"
+        raise UserError(f"there is no folder {source}, and the hub cannot be reached: {advice}") from None
+
+
+def push(folder: str | Path, name: str) -> str:
+    """Uploads a folder, with its card, to the hub's repository `name`, which is made if it is not there.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        UserError: if the hub cannot be reached, or does not take it.
+    """
+    check_name(name)
+    hub = _hub("to push a model")
+    api = hub.HfApi(endpoint=_endpoint())
+    try:
+        api.create_repo(name, exist_ok=True)
+        return str(api.upload_folder(repo_id=name, folder_path=folder, commit_message="Add the model").commit_url)
+    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{name} was not pushed: {reason}; {folder} is whole, and can be pushed again") from None
+
+
+def check_name(name: str) -> None:
+    """Refuses what is no name of a repository.
+
+    Raises:
+        UserError: if it is not OWNER/NAME.
+    """
+    if not NAME.fullmatch(name):
+        raise UserError(f"{name!r} is no repository of a hub: it must be OWNER/NAME")
+
+
+def contents(folder: str | Path) -> list[tuple[str, int]]:
+    """The files that `push` uploads, each with its bytes."""
+    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
+
+
+def write_card(folder: str | Path, name: str, kind: str, parameters: int) -> None:
+    """Writes the model card, unless the folder has one.
+
+    Args:
+        folder: of the model.
+        name: of its repository.
+        kind: its format, "preset" or "huggingface".
+        parameters: of the encoder, which are kept.
+    """
+    path = Path(folder) / CARD
+    if path.exists():
+        return
+    library, opened = OPENED[kind]
+    config = read_json(Path(folder) / "config.json")
+    sizes = json.dumps(config.get("config", config), indent=1, default=str)
+    opened = opened.format(name=name)
+    path.write_text(
+        f"---\nlibrary_name: {library}\ntags: [rembed-keras, encoder]\n---\n\n# {name}\n\n"
+        f"An encoder of {parameters:,} parameters, written by rembed_keras.\n\n```python\n{opened}\n```\n\n"
+        "What it was trained on, its scores and its limits: to be said by who publishes it, and its licence too.\n\n"
+        f"## Configuration\n\n```json\n{sizes}\n```\n",
+        encoding="utf-8",
+    )
+
+
+def _hub(purpose: str):
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise UserError(f"{purpose}, install huggingface_hub: {INSTALL}") from None
+    return huggingface_hub
+
+
+def _endpoint() -> str | None:
+    """Of another hub than the public one."""
+    return os.environ.get("HF_ENDPOINT")
+
+
+def _cache() -> str | None:
+    return os.environ.get("HF_HUB_CACHE")

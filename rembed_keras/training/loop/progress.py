@@ -1,0 +1,126 @@
+"""The progress line of whatever trains: how fast it is, and how long what is left takes."""
+
+import math
+import sys
+import time
+
+import keras
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.text import Text
+
+from rembed_keras.training.loop.callbacks import StepClock
+
+
+class Trainings:
+    """Trainings of a stage, one after another, and about how long those that are left take.
+
+    Args:
+        count: how many there are.
+
+    Nothing is said before one has ended: compilation is a large part of the first, and of no other.
+
+    >>> trainings = Trainings(4)
+    >>> trainings.number = 2
+    >>> trainings.said(own_left=30.0)
+    'model 2 of 4'
+    >>> trainings.seconds = 60.0
+    >>> trainings.said(own_left=30.0)
+    'model 2 of 4, about 2:30 left for all'
+    """
+
+    def __init__(self, count: int):
+        self.count, self.number = count, 0
+        self.seconds: float | None = None  # of the last one that ended
+        self._begun = 0.0
+
+    def begin(self) -> None:
+        """Notes when a training begins."""
+        self._begun = time.monotonic()
+
+    def end(self) -> None:
+        """Notes how long it took."""
+        self.seconds = time.monotonic() - self._begun
+
+    def said(self, own_left: float) -> str:
+        """Which training it is, and what is left of all; "" for one alone.
+
+        Args:
+            own_left: seconds that are left of this one; NaN if nobody knows.
+        """
+        if self.count == 1:
+            return ""
+        place = f"model {self.number} of {self.count}"
+        if self.seconds is None or math.isnan(own_left):
+            return place
+        return f"{place}, about {_clock_face(own_left + self.seconds * (self.count - self.number))} left for all"
+
+
+class ProgressLine(keras.callbacks.Callback):
+    """A progress bar on a terminal; elsewhere a line for each logged row.
+
+    Args:
+        clock: the step clock, which runs before this callback.
+        title: what is going on.
+        stage: which stage of the run it is, to be said beside it.
+        trainings: of the stage, of which this is one.
+    """
+
+    def __init__(self, clock: StepClock, title: str, stage: str = "", trainings: Trainings | None = None):
+        super().__init__()
+        self.clock, self.title, self.stage = clock, title, stage
+        self.trainings = trainings or Trainings(1)
+        self.noted = ""
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12),
+            TextColumn("{task.completed}/{task.total}"),
+            _Rate(),
+            console=Console(file=sys.stdout),
+            disable=not sys.stdout.isatty(),
+        )
+        self.task = self.bar.add_task(title, total=clock.last_step, completed=clock.step, rate="compiling")
+
+    def on_train_begin(self, logs=None):
+        self.trainings.begin()
+        self.bar.start()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.bar.update(self.task, completed=self.clock.step)
+
+    def on_train_end(self, logs=None):
+        self.trainings.end()
+        self.bar.stop()
+
+    def note(self, text: str, is_new: bool = False) -> None:
+        """Shows a text beside every row from now on; a new one also by itself where there is no terminal."""
+        self.noted = text
+        if is_new and self.bar.disable:
+            print(f"{self.title} {self.clock.step}/{self.clock.last_step} · {text}", flush=True)
+
+    def show(self, row: dict) -> None:
+        """Shows a row of the log."""
+        left = self.clock.seconds_left()
+        loss = "?" if row["loss"] is None else f"{row['loss']:.3f}"
+        speed = row["tokens_per_second"]
+        said = "? tokens/s" if speed is None or math.isnan(speed) else f"{speed:,.0f} tokens/s"
+        place = (self.trainings.said(left), self.stage)
+        rate = " · ".join([f"loss {loss} · {said} · {_clock_face(left)} left", *filter(None, place)])
+        self.bar.update(self.task, rate=f"{rate} · {self.noted}" if self.noted else rate)
+        if self.bar.disable:
+            print(
+                f"{self.title} {row['step']}/{self.clock.last_step} · {rate}",
+                flush=True,
+            )
+
+
+class _Rate(ProgressColumn):
+    def render(self, task):
+        return Text(task.fields["rate"], no_wrap=True)
+
+
+def _clock_face(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "?"
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"

@@ -1,0 +1,131 @@
+"""A smoke run: what costs is bounded in any recipe, what the command line says stays, and a real run is not touched."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.config.recipes.recipe import ROOT as RUN_ROOT
+from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.config.recipes.uses import Uses
+from rembed_keras.errors import UserError
+from rembed_keras.training.loop.same_recipe import MARK, begin_smoke
+
+ROOT = Path(__file__).parents[3]
+RECIPES = {
+    "quickstart": "recipes/quickstart.gin",
+    "overnight": "recipes/overnight.gin",
+    "bands": "recipes/options/embeddings/bands.gin",
+    "probes": "recipes/options/probes.gin",
+    "deeper": "recipes/paper/english/twelve_more_layers.gin",
+    "billions": "recipes/allocations/xlmr_xxl.gin",
+    "two heads for a generator": "recipes/studies/arms/modern_replaced_tokens.gin",
+    "healing": "recipes/reallocate/heal_distill.gin",
+    "official": "recipes/finetune/xtreme/xnli.gin",
+    "mining": "recipes/finetune/xtreme/bucc2018.gin",
+    "one task after another": "recipes/finetune/stilts.gin",
+    "own parts": "examples/own_parts/recipe.gin",
+}
+MOST = {
+    "steps": 20,
+    "warmup_steps": 5,
+    "epochs": 1,
+    "batch_size": 16,
+    "sequence_length": 128,
+    "checkpoint_every": 10,
+    "most": 64,
+    "most_lines": 64,
+    "train_size": 64,
+    "excerpt_megabytes": 0.5,
+    "rows": 32,
+    "vocabulary_size": 3000,
+}
+
+
+def smoked(name, *bindings):
+    trusted = ["own_parts"] if name == "own parts" else []
+    recipe = config.load(str(ROOT / RECIPES[name]), bindings, trusted)
+    return recipe, *config.smoke(recipe)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_costs_is_bounded_in_any_recipe(name):
+    recipe, _, workdir = smoked(name)
+    assert workdir.startswith("runs/") and workdir.endswith("-smoke")
+    bound = {binding.key: recipe.resolve(binding.value) for binding in recipe.bindings.values()}
+    over = {key: value for key, value in bound.items() if isinstance(value, int | float) and not isinstance(value, bool)
+            and value > MOST.get(key.rpartition(".")[2], float("inf"))}  # fmt: skip
+    assert not over
+    for key, value in bound.items():
+        if key.endswith((".seeds", ".learning_rates")):
+            assert len(value) == 1, key
+    for target, scope in Uses(recipe.history, RUN_ROOT).called():
+        splits = recipe.arguments(Reference(scope, "", target, False)).get("splits")
+        assert splits is None or target.endswith(".excerpt") or splits.target.endswith("tasks.excerpt"), target
+    ledger = config.ledger_of(recipe) if name != "own parts" else None  # whose modules are not on the path here
+    assert ledger is None or ledger.total < 2_000_000
+    again = config.load(str(ROOT / RECIPES[name]), (), ["own_parts"])
+    assert recipe.text() != again.text()
+
+
+def test_what_the_command_line_says_stays():
+    recipe, bound, workdir = smoked("deeper", "STEPS=33", "WORKDIR=mine", "modeling.Encoder.num_heads=12")
+    assert workdir == "mine" and {"STEPS", "WORKDIR"}.isdisjoint(each.key for each in bound)
+    values = recipe.configuration()
+    assert recipe.knobs()["STEPS"]["value"] == 33
+    assert (values["modeling.Encoder.num_heads"], values["modeling.Encoder.hidden_dim"]) == (12, 768)  # they agree
+    assert recipe.knobs()["NUM_LAYERS"]["value"] == 2
+    config.ledger_of(recipe)
+
+
+def test_a_model_that_is_taken_from_a_folder_keeps_its_sizes(pretrained):
+    recipe, _, _ = smoked("billions", f"INITIAL={pretrained}")
+    assert recipe.configuration()["modeling.Encoder.hidden_dim"] == 4096
+
+
+def test_a_folder_of_another_run_is_left_alone(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/scores.json").write_text("[]")
+    with pytest.raises(UserError, match="has files that no smoke run made"):
+        begin_smoke(str(tmp_path / "real"))
+    assert (tmp_path / "real/scores.json").read_text() == "[]"
+    begin_smoke(str(tmp_path / "smoke"))
+    (tmp_path / "smoke/checkpoints").mkdir()
+    begin_smoke(str(tmp_path / "smoke"))
+    assert {each.name for each in (tmp_path / "smoke").iterdir()} == {".lock", MARK}
+
+
+RUN = """\
+include "gin/models/tiny.gin"
+include "gin/objectives/masked_lm.gin"
+include "gin/optimizers/adamw.gin"
+include "gin/runtime/pretrain.gin"
+include "gin/data/folder.gin"
+from __gin__ import dynamic_registration
+from rembed_keras import training
+VOCABULARY_SIZE = 900
+WORKDIR = "real"
+HELD_OUT = 0.01
+EVAL_EVERY = 500
+training.run.stages = [@training.prepare, @training.pretrain]
+"""
+
+
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
+def test_a_smoke_run_ends_and_says_that_it_means_nothing(tmp_path, text_dir, command):
+    (tmp_path / "recipe.gin").write_text(RUN)
+    words = ("run", "recipe.gin", "--smoke", f"TEXT_DIR={text_dir}", "STEPS=3", "SEQUENCE_LENGTH=16")
+    for _ in range(2):  # the second begins anew
+        code, out, err = command(*words, cwd=tmp_path)
+        assert code == 0, err
+        lines = out.splitlines()
+        assert "Nothing that it prints or writes means anything." in lines[0]
+        assert lines[-1] == "Smoke run: it went through. Nothing that it prints or writes means anything."
+        listed = lines[1 : next(i for i, line in enumerate(lines) if line.startswith("tensorboard"))]
+        assert "excerpt_megabytes = 0.5" in " ".join(listed) and all(len(line) <= 80 for line in listed)
+    rows = [json.loads(line) for line in (tmp_path / "real-smoke/metrics.jsonl").read_text().splitlines()]
+    assert {row["run"] for row in rows} == {"pretrain", "evaluation"} and max(row["step"] for row in rows) == 3
+    assert sum(path.stat().st_size for path in (tmp_path / "real-smoke/excerpt").iterdir()) < 600_000
+    assert not (tmp_path / "real").exists()

@@ -1,0 +1,74 @@
+"""`rembed diff` and warnings of recipes: what is bound is compared, not how files are written."""
+
+import json
+from pathlib import Path
+
+from rembed_keras import config
+
+ROOT = Path(__file__).parent.parent
+
+
+def done(command, tmp_path, *words):
+    code, out, err = command("diff", *words, cwd=tmp_path)
+    assert code == 0, err
+    assert all(len(line.rstrip()) <= 80 for line in out.splitlines())
+    return out
+
+
+def test_recipes_differ_by_what_they_bind(command, tmp_path):
+    recipe = tmp_path / "same.gin"
+    recipe.write_text(
+        'from __gin__ import dynamic_registration\ninclude "recipes/options/embeddings/coupled.gin"\n'
+        'from rembed_keras import modeling\nWORKDIR = "elsewhere"\nHEADS = 2\nmodeling.Encoder.num_heads = %HEADS\n'
+        "modeling.Encoder.num_segments = 2\n"  # the default
+    )
+    out = done(command, tmp_path, "recipes/options/embeddings/coupled.gin", "same.gin")
+    assert "They bind the same." in out and "Their ledgers agree." in out
+    out = done(command, tmp_path, "recipes/options/embeddings/decoupled.gin", "same.gin")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["COUPLING", "'decoupled'", "'coupled'"] in rows and ["OUTPUT_EMBEDDING_DIM", "256", "64"] in rows
+    one, other = (
+        config.ledger_of(config.load(each)) for each in ("recipes/options/embeddings/decoupled.gin", str(recipe))
+    )
+    assert ["dropped", f"{one.dropped:,}", f"{other.dropped:,}"] in rows
+    assert not any("num_heads" in line or "STEPS" in line for line in out.splitlines())
+    out = done(command, tmp_path, "recipes/quickstart.gin", "same.gin")
+    assert "\n  A: [@training.prepare, @training.pretrain," in out  # a long value is broken between words
+
+
+def test_runs_have_their_scores_side_by_side(command, tmp_path):
+    recipe = config.load("recipes/options/embeddings/coupled.gin")
+    for name, loss, value in (("one", 3.25, 0.5), ("two", 3.5, 0.25)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.gin").write_text(recipe.text())
+        (tmp_path / name / "ledger.json").write_text(json.dumps(config.ledger_of(recipe).to_json()))
+        row = {"stage": "pretrain", "run": "pretrain", "step": 9, "loss": loss}
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        scores = [
+            {
+                "task": "t",
+                "language": language,
+                "metric": "accuracy",
+                "value": value,
+                "seed": 0,
+                "n": 4,
+                "system": "pretrained",
+            }
+            for language in ("de", "en")
+        ]
+        (tmp_path / name / "scores.json").write_text(json.dumps([score | {"system": "pretrained"} for score in scores]))
+    rows = [line.split() for line in done(command, tmp_path, "one", "two").splitlines()]
+    assert ["pretrain", "loss", "all", "step", "9", "3.250", "3.500"] in rows
+    assert ["t", "accuracy", "mean", "of", "2", "pretrained", "50.0", "25.0"] in rows
+    assert "Their scores are the same:" in done(command, tmp_path, "one", "one")
+    assert command("diff", "one", tmp_path, cwd=tmp_path)[0] == 2
+    assert "it has no config.gin" in command("diff", "one", tmp_path, cwd=tmp_path)[2]
+
+
+def test_a_warm_up_as_long_as_the_run_is_a_warning(command, tmp_path):
+    (tmp_path / "recipe.gin").write_text('include "recipes/options/embeddings/coupled.gin"\nSTEPS = 200\n')
+    code, _, err = command("inspect", "recipe.gin", "--json", cwd=tmp_path)
+    warned = [line for line in err.splitlines() if line.startswith("warning: WARMUP_STEPS is 200 (")]
+    assert code == 0 and warned[0].endswith(") and the run has 200 steps: the learning rate only rises")
+    assert not command("inspect", "recipe.gin", "--json", "STEPS=201", cwd=tmp_path)[2]
+    assert config.cautions(config.load("recipes/optimizers/schedule_free.gin", ["STEPS=100"]))  # which has no schedule

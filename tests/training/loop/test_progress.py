@@ -1,0 +1,55 @@
+"""What the progress line says of the time that is left, and of which stage and training it is."""
+
+import math
+
+import pytest
+
+from rembed_keras.data.prepare.jobs import Workers
+from rembed_keras.training.loop import progress
+from rembed_keras.training.loop.callbacks import StepClock
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A clock that tests set."""
+    time = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: time[0])
+    return time
+
+
+def train(now, trainings, capsys, stage=""):
+    """Trains 4 steps of 2 s after a compilation of 10 s, and gives the lines of steps 2 and 4."""
+    trainings.number += 1
+    clock = StepClock(0, 4, tokens_per_step=8)
+    line = progress.ProgressLine(clock, "finetune/x", stage, trainings)
+    line.on_train_begin()
+    now[0] += 10
+    for step in range(1, 5):
+        now[0] += 2 * (step > 1)
+        clock.on_train_batch_end(step - 1)
+        if step % 2 == 0:
+            line.show({"step": step, "loss": 1.0, "tokens_per_second": clock.tokens_per_second()})
+    line.on_train_end()
+    return [each.partition(" tokens/s · ")[2] for each in capsys.readouterr().out.splitlines()]
+
+
+def test_what_is_left_of_several_trainings_is_said_once_one_has_ended(now, capsys):
+    trainings = progress.Trainings(3)
+    assert train(now, trainings, capsys) == ["0:04 left · model 1 of 3", "0:00 left · model 1 of 3"]
+    assert train(now, trainings, capsys, "stage 4 of 5") == [
+        "0:04 left · model 2 of 3, about 0:20 left for all · stage 4 of 5",  # the first took 16 s
+        "0:00 left · model 2 of 3, about 0:16 left for all · stage 4 of 5",
+    ]
+
+
+def test_a_training_alone_says_its_own_time_and_stage(now, capsys):
+    assert train(now, progress.Trainings(1), capsys, "stage 2 of 5") == [
+        "0:04 left · stage 2 of 5", "0:00 left · stage 2 of 5"]  # fmt: skip
+    assert progress.Trainings(2).said(math.nan) == "model 0 of 2"
+
+
+def test_what_is_slow_in_preparing_is_announced(capsys):
+    workers = Workers(1, 0)
+    workers.announce("training a tokenizer of 8,000 pieces", 999)
+    workers.announce("training a tokenizer of 8,000 pieces", 11_200_000)
+    assert capsys.readouterr().err == "training a tokenizer of 8,000 pieces, 11 MB of text\n"
