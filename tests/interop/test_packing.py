@@ -121,7 +121,7 @@ def test_the_card_says_what_the_run_kept(built_in, finished):
         "12.5",
     ):
         assert said in card, said
-    assert "> Text of the tests,\n\n> free for all." in card and "The whole licence." not in card
+    assert "> Text of the tests,\n> free for all." in card and "The whole licence." not in card
     assert (built_in / "LICENSE").read_text() == (finished / "LICENSE").read_text()
     assert (built_in / "recipe.gin").read_text() == "STEPS = 7\n"
 
