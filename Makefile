@@ -52,6 +52,8 @@ QUICK := tests/test_compat.py tests/data/tokenizers tests/modeling/saving tests/
   tests/interop/test_convert.py tests/interop/test_pieces.py
 # other releases warn of other things than those that pyproject.toml knows
 OTHER := -m 'not slow' -W default --disable-warnings
+# data sets of Grain with labels in `fit`, which keras-hub 0.21 does not take
+OLD := -k 'not batches_of_grain'
 TOOLS := 'pytest>=9.2,<10' 'hypothesis>=6.170,<7'
 OLDEST_PYTHON ?= $(PYTHON)
 NEWEST_PYTHON ?= $(or $(shell python3.13 -c 'print("python3.13")' 2>/dev/null),$(PYTHON))
@@ -60,7 +62,7 @@ FOUND := 'import keras, keras_hub, numpy, platform, tensorflow as tf; print(f"Py
 
 test-oldest: .venv-oldest/.installed
 	@KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-oldest/bin/python -c $(FOUND)
-	KERAS_BACKEND=tensorflow .venv-oldest/bin/python -m pytest $(OTHER) $(PYTEST) $(QUICK)
+	KERAS_BACKEND=tensorflow .venv-oldest/bin/python -m pytest $(OTHER) $(OLD) $(PYTEST) $(QUICK)
 
 test-newest: .venv-newest/.installed
 	@KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-newest/bin/python -c $(FOUND)
