@@ -1,12 +1,15 @@
 # Each target does its own set-up: a bare machine with Python 3.11 or later and this folder are enough.
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then what JAX computes of the model and its ledger
+#   make test-oldest  a quick part of the tests with the oldest releases that setup.py allows
+#   make test-newest  the same with the newest releases there are, on Python 3.13 where it is
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
 #   make test-tpu     the tests that compile for TPUs that are not here, with their compiler, on JAX
 #   make docs         the site of the documentation, in build/site; warnings are errors
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
 #   make beam         an environment for Apache Beam, which cannot share one with the rest; `make test` makes it too
+#   make notebooks    write the notebooks that Colab opens of their sources in notebooks/
 #   make bench        this package beside its peers, in one run of about an hour; see benchmarks/README.md
 
 PYTHON ?= python3
@@ -24,7 +27,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test test-peers test-tpu docs lint soak beam bench
+.PHONY: help quickstart test test-oldest test-newest test-peers test-tpu docs lint soak beam notebooks bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -60,6 +63,39 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# what touches other packages most: their private parts, files of models, tokenizers, texts in and answers out
+QUICK := tests/test_compat.py tests/data/tokenizers tests/modeling/saving tests/preprocessing tests/interop/test_packing.py \
+  tests/interop/test_convert.py tests/interop/test_pieces.py
+# other releases warn of other things than those that pyproject.toml knows
+OTHER := -m 'not slow' -W default --disable-warnings
+# data sets of Grain with labels in `fit`, which keras-hub 0.21 does not take
+OLD := -k 'not batches_of_grain'
+TOOLS := 'pytest>=9.2,<10' 'hypothesis>=6.170,<7'
+OLDEST_PYTHON ?= $(PYTHON)
+NEWEST_PYTHON ?= $(or $(shell python3.13 -c 'print("python3.13")' 2>/dev/null),$(PYTHON))
+FOUND := 'import keras, keras_hub, numpy, platform, tensorflow as tf; print(f"Python {platform.python_version()}, Keras " \
+  f"{keras.__version__}, keras-hub {keras_hub.__version__}, TensorFlow {tf.__version__}, NumPy {numpy.__version__}")'
+
+test-oldest: .venv-oldest/.installed
+	@KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-oldest/bin/python -c $(FOUND)
+	KERAS_BACKEND=tensorflow .venv-oldest/bin/python -m pytest $(OTHER) $(OLD) $(PYTEST) $(QUICK)
+
+test-newest: .venv-newest/.installed
+	@KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-newest/bin/python -c $(FOUND)
+	KERAS_BACKEND=tensorflow .venv-newest/bin/python -m pytest $(OTHER) $(PYTEST) $(QUICK)
+
+.venv-oldest/.installed: setup.py constraints/oldest.txt
+	@echo "Installing the oldest releases that setup.py allows into .venv-oldest ..."
+	$(OLDEST_PYTHON) -m venv --clear .venv-oldest
+	.venv-oldest/bin/pip install --quiet --constraint constraints/oldest.txt --editable . $(TOOLS)
+	@touch $@
+
+.venv-newest/.installed: setup.py
+	@echo "Installing the newest releases that setup.py allows into .venv-newest ..."
+	$(NEWEST_PYTHON) -m venv --clear .venv-newest
+	.venv-newest/bin/pip install --quiet --editable . $(TOOLS)
+	@touch $@
 
 soak: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.soak --minutes 10
@@ -124,24 +160,27 @@ test-tpu: .venv-tpu/.installed
 	.venv-tpu/bin/pip install --quiet 'libtpu>=0.0.42,<0.0.43'
 	@touch $@
 
+notebooks:
+	$(PYTHON) notebooks/write.py
+
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.rates
 	$(BIN)/python -m benchmarks.compare
 
 # an install is repeated only when setup.py has changed since; an environment that is there is used as it is
-$(VENV)/.installed: setup.py | $(BIN)/pip
+$(VENV)/.installed: setup.py constraints/tested.txt | $(BIN)/pip
 	@echo "Installing rembed_keras and what it needs into $(VENV) ..."
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable .
 	@touch $@
 
-$(VENV)/.installed-test: setup.py | $(BIN)/pip
+$(VENV)/.installed-test: setup.py constraints/tested.txt | $(BIN)/pip
 	@echo "Installing rembed_keras, what it needs and the tools of its tests into $(VENV) ..."
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable '.[test]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-bench: setup.py | $(BIN)/pip
 	@echo "Installing rembed_keras and the peers it is compared with into $(VENV) ..."
-	$(BIN)/python -m pip install --quiet --editable '.[peers]'
+	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable '.[peers]'
 	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_GARDEN)
 	@touch $@ $(VENV)/.installed
 

@@ -134,7 +134,7 @@ def strategy_of(model):
 class BuildsFromItsReplica:
     """A mixin before a model's class: Keras builds it of the batch of one replica, not of what a strategy hands out.
 
-    Seen in Keras 3.15: `Trainer._maybe_symbolic_build`, which knows the parts of a batch of this process only.
+    Seen in Keras 3.10 and 3.15: `Trainer._maybe_symbolic_build`, which knows the parts of a batch of this process only.
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -142,7 +142,7 @@ class BuildsFromItsReplica:
 
         strategy = strategy_of(self) if iterator is not None else None
         if strategy is not None:
-            _, _, batches = next(iter(iterator))
+            *_, batches = next(iter(iterator))
             own = strategy.experimental_local_results
             data_batch = keras.tree.map_structure(lambda column: own(column)[0], next(batches))
         return super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc] # the model's
@@ -275,6 +275,19 @@ def tensorflow_processes():
     return context.context()
 
 
+def save_task(task, preset_dir: str, max_shard_size: float) -> None:
+    """Writes a task's preset, where keras-hub 0.21 would save a preprocessor that is None too, and fail.
+
+    Seen in keras-hub 0.21 and 0.32: `keras_hub.src.utils.preset_utils.get_preset_saver`, and its `save_preprocessor`.
+    """
+    from keras_hub.src.utils import preset_utils
+
+    saver = preset_utils.get_preset_saver(preset_dir)
+    if task.preprocessor is None:
+        saver.save_preprocessor = lambda preprocessor: None
+    saver.save_task(task, max_shard_size=max_shard_size)
+
+
 def register_presets(presets: dict[str, dict], backbone: type) -> None:
     """Lists presets as built in: in `presets` of a backbone's class, and for every `from_preset` of keras-hub's.
 
@@ -284,14 +297,3 @@ def register_presets(presets: dict[str, dict], backbone: type) -> None:
     from keras_hub.src.utils import preset_utils
 
     preset_utils.register_presets(presets, backbone)
-
-
-def forget_preset(name: str, backbone: type) -> None:
-    """Takes a name from the presets that are built in.
-
-    Seen in keras-hub 0.21 and 0.32: `keras_hub.src.utils.preset_utils.BUILTIN_PRESETS`, `BUILTIN_PRESETS_FOR_BACKBONE`.
-    """
-    from keras_hub.src.utils import preset_utils
-
-    del preset_utils.BUILTIN_PRESETS[name]
-    del preset_utils.BUILTIN_PRESETS_FOR_BACKBONE[backbone][name]

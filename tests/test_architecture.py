@@ -173,3 +173,14 @@ def test_no_python_among_the_recipes_and_a_dozen_of_them_in_a_folder_at_most(fol
     assert (ROOT / folder).is_dir()
     assert max(len([*each.glob("*.gin")]) for each in (ROOT / folder).rglob("*") if each.is_dir()) <= 12
     assert not list((ROOT / folder).rglob("*.py")), "gin/__init__.py would hide the gin library"
+
+
+def test_compat_imports_nothing_before_it_is_needed():
+    tree = ast.parse((PACKAGE / "compat.py").read_text(encoding="utf-8"))
+    imported = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert {ast.unparse(node).split()[1].split(".")[0] for node in imported} <= {
+        "contextlib",
+        "re",
+        "collections",
+        "typing",
+    }

@@ -1,5 +1,6 @@
 """The wheel, built from a copy of the sources, installed elsewhere and run from a third folder."""
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -31,6 +32,11 @@ def run(*command, cwd):
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def constraints(name):
+    lines = (ROOT / "constraints" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +132,19 @@ def test_licence_and_addresses_travel(wheel):
     with tarfile.open(sdist) as sources:
         inside = {name.partition("/")[2] for name in sources.getnames()}
     assert {"LICENSE", "CITATION.cff", "rembed_keras/py.typed"} <= inside
+
+
+def test_bounds_are_those_that_are_tested(wheel):
+    """From below, the oldest releases; from above none; and here run those that constraints/tested.txt says."""
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+    metadata = archive.read(name).decode("utf-8").splitlines()
+    needed = [line.removeprefix("Requires-Dist: ") for line in metadata if line.startswith("Requires-Dist: ")]
+    bounds = dict(line.split(">=") for line in needed if "extra ==" not in line)
+    assert bounds == {name: version for name, version in constraints("oldest").items() if name != "keras-hub"}
+    assert constraints("tested").keys() == constraints("oldest").keys()
+    for package, version in constraints("tested").items():
+        assert importlib.metadata.version(package) == version
 
 
 def test_the_citation_has_what_its_format_requires():

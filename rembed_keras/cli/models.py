@@ -96,7 +96,7 @@ def pack(run: str, target: str, licence: str | None) -> None:
 
     import_framework()
     from rembed_keras import training
-    from rembed_keras.analysis.reports.model_card import RECIPE, model_card
+    from rembed_keras.analysis.model_card import RECIPE, model_card
     from rembed_keras.interop.convert import check_absent
     from rembed_keras.interop.packing import pack as write
     from rembed_keras.modeling.objectives.pretraining import encoder_of

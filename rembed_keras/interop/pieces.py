@@ -7,12 +7,13 @@ text without [UNK] keeps a segmentation that was best before, with the parts of 
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+from sentencepiece import SentencePieceProcessor
 
 from rembed_keras.data.tokenizers.sentence_piece import SPACE
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.interop.spm import message_class
 
 # nats for each boundary that a piece removes, so that it is preferred to its parts, and to new pieces within it: above
 # the rounding error of float32 sums over a paragraph, and below the difference of two segmentations of a text
@@ -33,11 +34,11 @@ class NewPiece(NamedTuple):
     score: float
 
 
-def new_pieces(model: sentencepiece_model_pb2.ModelProto, lines: Sequence[str]) -> list[NewPiece]:
+def new_pieces(model: Any, lines: Sequence[str]) -> list[NewPiece]:
     """The pieces that a model does not have yet.
 
     Args:
-        model: a unigram model.
+        model: a unigram model, as `spm.read_model` gives it.
         lines: pieces, with U+2581 for the space before a word; each is normalized as the model normalizes text, since
             no other form of it occurs. Empty lines are skipped.
 
@@ -62,7 +63,7 @@ class _Segmenter:
     """A model that segments a piece as it is, without the dummy prefix of a text."""
 
     def __init__(self, model):
-        own = sentencepiece_model_pb2.ModelProto()
+        own = message_class()()
         own.CopyFrom(model)
         self._joins_spaces = own.normalizer_spec.remove_extra_whitespaces
         own.normalizer_spec.add_dummy_prefix = own.normalizer_spec.remove_extra_whitespaces = False

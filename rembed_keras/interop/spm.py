@@ -1,15 +1,34 @@
 """SentencePiece models as protocol buffers: read, renumbered and written."""
 
 from pathlib import Path
-
-from sentencepiece import sentencepiece_model_pb2
+from typing import Any
 
 from rembed_keras.errors import UserError
 
 FAIRSEQ_PIECES = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq's special pieces, before those of the model
 
 
-def read_model(path: Path) -> sentencepiece_model_pb2.ModelProto:
+def message_class() -> Any:
+    """The class of SentencePiece's models as protocol buffers.
+
+    SentencePiece 0.2.3 was made with protobuf 7, and says that it wants no older one. What it uses is older: a
+    descriptor and the builder of classes, which protobuf 5.29 has too.
+    """
+    from google.protobuf import runtime_version
+
+    try:
+        from sentencepiece import sentencepiece_model_pb2
+    except runtime_version.VersionError:
+        check = runtime_version.ValidateProtobufRuntimeVersion
+        runtime_version.ValidateProtobufRuntimeVersion = lambda *versions: None
+        try:
+            from sentencepiece import sentencepiece_model_pb2
+        finally:
+            runtime_version.ValidateProtobufRuntimeVersion = check
+    return sentencepiece_model_pb2.ModelProto
+
+
+def read_model(path: Path) -> Any:
     """A SentencePiece model as a protocol buffer.
 
     Raises:
@@ -17,7 +36,7 @@ def read_model(path: Path) -> sentencepiece_model_pb2.ModelProto:
     """
     from google.protobuf.message import DecodeError
 
-    model = sentencepiece_model_pb2.ModelProto()
+    model = message_class()()
     try:
         model.ParseFromString(path.read_bytes())
     except (OSError, DecodeError) as error:
@@ -38,7 +57,7 @@ def from_fairseq(path: Path, target: Path) -> None:
     model = read_model(path)
     if [piece.piece for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
         raise UserError(f"tokenizer {path} does not begin with <unk>, <s> and </s>, as XLM-R's does")
-    kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
+    kinds = message_class().SentencePiece
     first = [
         kinds(piece=name, score=0.0, type=kinds.UNKNOWN if name == "<unk>" else kinds.CONTROL)
         for name in FAIRSEQ_PIECES
@@ -47,15 +66,15 @@ def from_fairseq(path: Path, target: Path) -> None:
     write_model(model, [*first, *model.pieces[3:], mask], target)
 
 
-def write_model(model: sentencepiece_model_pb2.ModelProto, pieces: list, path: Path) -> None:
+def write_model(model: Any, pieces: list, path: Path) -> None:
     """Writes a model with other pieces, and updates the ids of special pieces in its specification.
 
     Args:
-        model: a model; it is changed.
+        model: a protocol buffer, as `read_model` gives it; it is changed.
         pieces: the new pieces, in the order of their ids; may be some of its own.
         path: where to write it.
     """
-    kept = sentencepiece_model_pb2.ModelProto(pieces=pieces).pieces  # copies, which outlive the originals
+    kept = message_class()(pieces=pieces).pieces  # copies, which outlive the originals
     del model.pieces[:]
     model.pieces.extend(kept)
     ids = {piece.piece: i for i, piece in enumerate(model.pieces)}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 import keras_hub
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.losses.terms import HasTerms
@@ -64,6 +65,10 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models
         if preprocessor is not None:
             model.use_preprocessor(preprocessor)
         return model
+
+    def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
+        """As keras-hub's, with a preprocessor or without."""
+        compat.save_task(self, preset_dir, max_shard_size)
 
     def compile_from_config(self, config: dict) -> None:
         """As Keras's, which leaves models aside that have a `compile` of their own."""

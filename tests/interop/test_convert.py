@@ -4,13 +4,13 @@ import keras
 import numpy as np
 import pytest
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
 
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.read import read_huggingface
+from rembed_keras.interop.spm import message_class
 from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import insert_adapters, insert_keras_lora, merge
@@ -168,10 +168,10 @@ def test_a_tokenizer_is_written_under_the_name_of_the_format(corpus, tmp_path):
 
 def test_xlm_rs_tokenizer_is_renumbered(corpus, tmp_path):
     # a model as fairseq's: <unk>, <s>, </s>, then pieces; XLM-R adds one to each id and puts <s> <pad> </s> <unk> first
-    original = sentencepiece_model_pb2.ModelProto()
+    original = message_class()()
     original.ParseFromString(corpus.tokenizer.path.read_bytes())
     pieces = [piece for piece in original.pieces if piece.type == 1]
-    kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
+    kinds = message_class().SentencePiece
     del original.pieces[:]
     for name, kind in (("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)):
         original.pieces.add(piece=name, score=0.0, type=kind)

@@ -2,6 +2,8 @@
 
 import gzip
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from rembed_keras.data.text import read_paragraphs
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, train_tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop.pieces import new_pieces
-from rembed_keras.interop.spm import read_model, write_model
+from rembed_keras.interop.spm import message_class, read_model, write_model
 
 TEXTS = [
     line
@@ -139,3 +141,24 @@ def test_spaces_are_pieces_where_they_are_kept(text_dir, tmp_path):
     (new,), after, _ = extended(read_model(path), [SPACE * 4], tmp_path / "more.model")
     assert new.piece == SPACE * 4 and new.parts
     assert SPACE * 4 in after.encode("if x:\n    y", return_type=str)
+
+
+def test_sentencepiece_has_its_models_as_messages():
+    kind = message_class()
+    model = kind(pieces=[kind.SentencePiece(piece="a", score=-1.5)])
+    model.trainer_spec.vocab_size = 7
+    again = kind.FromString(model.SerializeToString())
+    assert (again.pieces[0].piece, again.pieces[0].score, again.trainer_spec.vocab_size) == ("a", -1.5, 7)
+
+
+def test_sentencepiece_is_imported_beside_an_older_protobuf():
+    code = (
+        "from google.protobuf import runtime_version as versions\n"
+        "def refuse(*found): raise versions.VersionError('the runtime is older')\n"
+        "versions.ValidateProtobufRuntimeVersion = refuse\n"
+        "from rembed_keras.interop.spm import message_class\n"
+        "kind = message_class()\n"
+        "print(kind().trainer_spec.vocab_size, versions.ValidateProtobufRuntimeVersion is refuse)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "8000 True\n", done.stderr

@@ -79,7 +79,8 @@ class LookupTable(keras.layers.Embedding):
 
     def quantize(self, mode=None, type_check=True, config=None):
         """As Keras's, which leaves subclasses aside: they might read `embeddings` as numbers. This one does not."""
-        super().quantize(mode, type_check=False, config=config)
+        options = {} if config is None else {"config": config}  # which Keras 3.10 has not
+        super().quantize(mode, type_check=False, **options)
 
     def scoring(self, features):
         """What features [..., E] are multiplied with to score all words: a list of one pair (features, rows [V, E])."""

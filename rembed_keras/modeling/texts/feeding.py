@@ -120,16 +120,12 @@ class TakesTexts(HoldsPreprocessor):
             "validation_split": validation_split,
             **options,
         }
+        validation_data = self._validation(validation_data)
         if self.preprocessor is not None and is_dataset(x):
             own.pop("validation_split")
             own.setdefault("shuffle", False)  # a data set's order is its own, and Keras warns
             return keras_hub.models.Task.fit(self, x, y, batch_size, sample_weight, validation_data, **own)
         x, y, sample_weight = self._arrays(x, y, sample_weight)
-        if is_dataset(validation_data) and self.preprocessor is not None:
-            validation_data = validation_data.map(self._mapped)
-        elif isinstance(validation_data, tuple | list):
-            parts = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
-            validation_data = tuple(part for part in self._arrays(*parts) if part is not None)
         own |= {"validation_data": validation_data, "sample_weight": sample_weight}
         return keras.Model.fit(self, x, y, batch_size, **own)
 
@@ -155,6 +151,15 @@ class TakesTexts(HoldsPreprocessor):
         model: Any = self
         if not model.compiled:
             model.compile(keras.optimizers.Adam(LEARNING_RATE))
+
+    def _validation(self, validation_data):
+        """What to validate on, preprocessed: keras-hub 0.21 would leave that to an `evaluate` of its own."""
+        if is_dataset(validation_data) and self.preprocessor is not None:
+            return validation_data.map(self._mapped)
+        if isinstance(validation_data, tuple | list):
+            parts = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
+            return tuple(part for part in self._arrays(*parts) if part is not None)
+        return validation_data
 
     def _mapped(self, *batch):
         parts = batch[0] if len(batch) == 1 and isinstance(batch[0], tuple) else batch

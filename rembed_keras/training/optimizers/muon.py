@@ -4,12 +4,14 @@ Keras's Muon orthogonalizes kernels of two axes and leaves attention's three-dim
 matrices, to Adam; and it takes a bias with an axis of heads for a matrix.
 """
 
+import inspect
+
 import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
 from rembed_keras import compat
-from rembed_keras.errors import Count, Rate, Share
+from rembed_keras.errors import Count, Rate, Share, UserError
 from rembed_keras.training.optimizers.matrices import matrix_shape, muon_slots
 
 
@@ -27,6 +29,9 @@ class Muon(keras.optimizers.Muon):
         epsilon: added to the root of Adam's second moment.
         ns_steps: Newton-Schulz iterations.
         name: the optimizer's name.
+
+    Raises:
+        UserError: for a Keras whose Muon is another: before 3.13.
 
     Source: Jordan et al. 2024; Liu et al. 2025 (the scale).
 
@@ -47,6 +52,9 @@ class Muon(keras.optimizers.Muon):
         ns_steps: Count = 5,
         name: str = "muon",
     ):
+        if "adam_weight_decay" not in inspect.signature(keras.optimizers.Muon.__init__).parameters:
+            found = keras.__version__
+            raise UserError(f"Muon needs Keras 3.13 or later, and this is {found}: upgrade, or take another optimizer")
         super().__init__(
             learning_rate,
             adam_beta_1=beta_1,

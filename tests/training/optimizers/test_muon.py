@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.errors import UserError
 from rembed_keras.training.optimizers.matrices import matrix_shape
 from rembed_keras.training.optimizers.muon import Muon
 
@@ -42,6 +43,12 @@ def test_of_two_axes_keras_takes_the_same_step():
         optimizer.apply([keras.ops.convert_to_tensor(gradient)], [variable])
         found.append(keras.ops.convert_to_numpy(variable.value))
     np.testing.assert_array_equal(*found)
+
+
+def test_a_keras_whose_muon_is_another_is_a_mistake_of_one_line(monkeypatch):
+    monkeypatch.setattr(keras.optimizers.Muon, "__init__", lambda self, learning_rate, adam_beta_1: None)
+    with pytest.raises(UserError, match=r"Muon needs Keras 3\.13"):
+        Muon(0.1)
 
 
 def test_tables_biases_and_norms_are_no_matrices():

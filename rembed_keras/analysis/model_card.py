@@ -82,7 +82,8 @@ def _data(corpus, licence):
     counts = sorted(corpus.num_tokens.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{language} {count:,}" for language, count in counts)
     text = f"{sum(corpus.num_tokens.values()):,} tokens of text to train on, by language: {shown}."
-    return "\n\n".join([text, *([] if licence is None else ["> " + line for line in licence.splitlines() if line])])
+    quoted = [] if licence is None else ["\n".join(f"> {line}" for line in licence.splitlines())]
+    return "\n\n".join([text, *quoted])
 
 
 def _environment(found):
@@ -94,7 +95,7 @@ def _limits(corpus, last, arguments, scores):
     seeds = max(row.seeds for row in scores)
     share = last["tokens"] / sum(corpus.num_tokens.values())
     read = (
-        f"It read {last['tokens'] / 1e6:,.1f}M tokens, {share:.1f} times the size of its text. Published encoders read "
+        f"It read {last['tokens']:,} tokens, {share:.1f} times the size of its text. Published encoders read "
         "billions: take it to learn, to test and to compare, and not for the state of the art."
     )
     once = (
@@ -105,6 +106,7 @@ def _limits(corpus, last, arguments, scores):
         read,
         "It knows the kind of text named above. Scores on other kinds, and in other languages, are unknown.",
         f"It reads up to {arguments['max_sequence_length']} tokens of a text.",
+        "The pooler was not trained by masked LM: pool by the mean, as `encode` does, or fine-tune.",
         once,
         "What its text says of people and things, it may repeat. No test of bias was made.",
     ]
