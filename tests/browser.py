@@ -75,13 +75,12 @@ class Driver:
         self._ask(f"{self._session}/url", {"url": address})
 
     def wait_for(self, expected, seconds=240):
-        """Waits until texts stand on the page, those of its components too; gives all texts."""
-        end, found = time.monotonic() + seconds, []
-        while not set(expected) <= set(found):
+        """Waits until texts stand on the page, in those of its components too, which may cut them into parts."""
+        end, found = time.monotonic() + seconds, ""
+        while not all(each in found for each in expected):
             assert time.monotonic() < end, found
             time.sleep(0.5)
-            found = self._ask(f"{self._session}/execute/sync", {"script": TEXTS, "args": []})
-        return found
+            found = "".join(self._ask(f"{self._session}/execute/sync", {"script": TEXTS, "args": []}))
 
     def screenshot(self):
         """The page as the bytes of a PNG."""
