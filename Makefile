@@ -2,6 +2,7 @@
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
 #   make test         all tests, slow ones too, on TensorFlow, then what JAX computes of the model and its ledger
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
+#   make test-sinks   the tests of Weights & Biases and MLflow, of runs that are killed and go on
 #   make test-tpu     the tests that compile for TPUs that are not here, with their compiler, on JAX
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
@@ -23,7 +24,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test test-peers test-tpu lint soak beam bench
+.PHONY: help quickstart test test-peers test-sinks test-tpu lint soak beam bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -96,6 +97,15 @@ venv_on = $(1)/bin/python -m venv --clear $(2); \
 	@echo "Installing transformers 5 into .venv-peers5 ..."
 	$(call venv_on,.venv-peers,.venv-peers5)
 	.venv-peers5/bin/pip install --quiet $(TRANSFORMERS_5)
+	@touch $@
+
+test-sinks: .venv-sinks/.installed
+	KERAS_BACKEND=tensorflow .venv-sinks/bin/python -m pytest $(PYTEST) tests/training/sinks
+
+.venv-sinks/.installed: setup.py | $(VENV)/.installed-test
+	@echo "Installing Weights & Biases and MLflow into .venv-sinks ..."
+	$(call venv_on,$(VENV),.venv-sinks)
+	.venv-sinks/bin/pip install --quiet 'wandb>=0.31.0,<0.32' 'mlflow-skinny>=3.17.2,<4'
 	@touch $@
 
 test-tpu: .venv-tpu/.installed

@@ -1,12 +1,15 @@
-"""A run's folder belongs to one recipe: `STRATEGY` and `WORKDIR` say where it is computed, all else what."""
+"""A run's folder belongs to one recipe: `STRATEGY` and `WORKDIR` say where it is computed, sinks where it is watched,
+and all else what."""
 
 from pathlib import Path
 
+from rembed_keras.analysis.pages.records import lines_of
 from rembed_keras.errors import UserError
 
-WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir"} | {
+WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir", "training.run.sinks", "training.pretrain.profile_steps"} | {
     f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
 }
+SINKS = ".sinks."  # in the names of their parameters
 LEARNT = ("checkpoints", "finetuned", "finished.json")
 
 
@@ -33,10 +36,12 @@ def refuse_another_recipe(folder: Path, config: str) -> None:
 
 
 def bindings_in(config: str) -> dict[str, str]:
-    r"""Bindings of a resolved recipe by name, without comments, and without those that say where it is computed.
+    r"""Bindings of a resolved recipe by name, without comments, and without those that say where it is computed, or
+    watched.
 
     >>> bindings_in('SEED = 0  # of the weights\nWORKDIR = "runs/one"')
     {'SEED': '0'}
     """
-    lines = (line.partition("  # ")[0].partition(" = ") for line in config.splitlines() if " = " in line)
-    return {key: value for key, _, value in lines if key not in WHERE}
+    return {
+        line.name: line.value for line in lines_of(config) if line.name not in WHERE and SINKS not in f".{line.name}"
+    }
