@@ -16,8 +16,7 @@ LONGEST = 6000  # characters of a parameter that MLflow takes
 class MLflow(Sink):
     """Metrics `pretrain/loss`, `evaluation/loss`, `finetune/<task>/<model>/loss` by step, and the knobs as parameters.
 
-    A run that goes on is found there, and what it has of a metric and step is not logged again. See it by
-    `mlflow ui --backend-store-uri runs/quickstart/mlruns`.
+    A run that goes on is found there, and what it has of a metric and step is not logged again.
 
     Args:
         tracking_uri: where it is kept; the run's folder `mlruns/` by default.
