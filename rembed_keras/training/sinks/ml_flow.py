@@ -1,6 +1,7 @@
 """MLflow: one run of theirs for a run of ours, in files of the run's folder or on a server."""
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ LONGEST = 6000  # characters of a parameter that MLflow takes
 class MLflow(Sink):
     """Metrics `pretrain/loss`, `evaluation/loss`, `finetune/<task>/<model>/loss` by step, and the knobs as parameters.
 
+    Those of a language are called `pretrain/loss.de`, since metrics are files there, and no file is a folder too.
     A run that goes on is found there, and what it has of a metric and step is not logged again.
 
     Args:
@@ -27,6 +29,7 @@ class MLflow(Sink):
     """
 
     def __init__(self, tracking_uri: str | None = None, experiment: str = "rembed-keras"):
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         self._mlflow = extra("mlflow", "mlflow")
         self.tracking_uri, self.experiment = tracking_uri, experiment
         self._steps: dict[str, set[int]] = {}  # of each metric that is there
@@ -55,7 +58,7 @@ class MLflow(Sink):
 
     def draw(self, row: Mapping) -> None:
         run, step = row["run"], row["step"]
-        self._log({f"{run}/{name}": value for name, value in numbers_of(row).items()}, step)
+        self._log({metric_of(run, name): value for name, value in numbers_of(row).items()}, step)
         for name, table in tables_of(row).items():
             self._client.log_text(self._run, table.markdown(), f"{run}/{name}/step-{step:08d}.md")
 
@@ -70,7 +73,17 @@ class MLflow(Sink):
         self._client.log_batch(self._run, metrics=new)
 
     def score(self, scores: Sequence[Score], rows: Sequence[Mapping]) -> None:
-        self._log(final_numbers(scores, rows), step=len(rows))
+        found = {metric_of(*name.split("/", 1)): value for name, value in final_numbers(scores, rows).items()}
+        self._log(found, step=len(rows))
 
     def close(self) -> None:
         self._client.set_terminated(self._run)
+
+
+def metric_of(run: str, name: str) -> str:
+    """What MLflow calls a number of a run: it takes few characters, and no name that begins with another and a slash.
+
+    >>> metric_of("pretrain", "loss/de"), metric_of("final", "retrieval/help/P@1 from en/pretrained")
+    ('pretrain/loss.de', 'final/retrieval.help.P_1 from en.pretrained')
+    """
+    return f"{run}/{re.sub(r'[^-_. a-zA-Z0-9]', '_', name.replace('/', '.'))}"

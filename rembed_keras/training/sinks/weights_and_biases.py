@@ -1,6 +1,7 @@
 """Weights & Biases: one run of theirs for a run of ours, whose curves are called as the log calls them."""
 
 import importlib
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -28,6 +29,7 @@ class WeightsAndBiases(Sink):
     """
 
     def __init__(self, project: str = "rembed-keras", entity: str | None = None, mode: Mode = "offline"):
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # which it would send to its makers
         self._wandb = extra("wandb", "wandb")
         self.project, self.entity, self.mode = project, entity, mode
         self._drawn: set[tuple[str, int]] = set()
