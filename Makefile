@@ -4,6 +4,7 @@
 #   make test-oldest  a quick part of the tests with the oldest releases that setup.py allows
 #   make test-newest  the same with the newest releases there are, on Python 3.13 where it is
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
+#   make test-sinks   the tests of Weights & Biases and MLflow, of runs that are killed and go on
 #   make test-tpu     the tests that compile for TPUs that are not here, with their compiler, on JAX
 #   make docs         the site of the documentation, in build/site; warnings are errors
 #   make lint         style and types
@@ -27,7 +28,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test test-oldest test-newest test-peers test-tpu docs lint soak beam notebooks bench
+.PHONY: help quickstart test test-oldest test-newest test-peers test-sinks test-tpu docs lint soak beam notebooks bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -149,6 +150,15 @@ venv_on = $(1)/bin/python -m venv --clear $(2); \
 	@echo "Installing transformers 5 into .venv-peers5 ..."
 	$(call venv_on,.venv-peers,.venv-peers5)
 	.venv-peers5/bin/pip install --quiet $(TRANSFORMERS_5)
+	@touch $@
+
+test-sinks: .venv-sinks/.installed
+	KERAS_BACKEND=tensorflow .venv-sinks/bin/python -m pytest $(PYTEST) tests/training/sinks
+
+.venv-sinks/.installed: setup.py | $(VENV)/.installed-test
+	@echo "Installing Weights & Biases and MLflow into .venv-sinks ..."
+	$(call venv_on,$(VENV),.venv-sinks)
+	.venv-sinks/bin/pip install --quiet 'wandb>=0.31.0,<0.32' 'mlflow-skinny>=3.17.2,<4'
 	@touch $@
 
 test-tpu: .venv-tpu/.installed

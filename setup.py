@@ -49,6 +49,8 @@ TASKS = [
 CLEAN = ["rensa>=0.5.0,<0.6", "py3langid>=0.4.0,<0.5"]  # near duplicates, and whose language a paragraph is
 HUB = ["huggingface_hub>=1,<3"]  # downloads models and uploads them
 CLUSTER = ["submitit>=1.5.4,<2"]  # jobs of studies
+WANDB = ["wandb>=0.31.0,<0.32"]
+MLFLOW = ["mlflow-skinny>=3.17.2,<4"]  # without its server and its models
 # what tests and benchmarks compare with, where installed
 PEERS = ["torch>=2.13.0,<2.14", "transformers>=4.57.6,<5", "peft>=0.21.2,<0.22"]
 TEST = [
@@ -124,6 +126,8 @@ setup(
         "hub": HUB,
         "plots": ["pydot>=4,<5"],  # for keras.utils.plot_model, which needs the program graphviz too
         "profile": ["tensorboard-plugin-profile>=2.24.2,<2.25"],
+        "wandb": WANDB,
+        "mlflow": MLFLOW,
         "peers": PEERS,
         "test": [*TEST, *JAX, *TASKS, *CLEAN, *CLUSTER, *HUB],
     },

@@ -156,7 +156,7 @@ def test_tensorboard_has_curves_and_texts_on_one_axis(finished):
     assert {"recipe", "ledger", "custom_scalars__config__"} <= set(read("recipe").Tags()["tensors"])
     (tuned, *_) = sorted((finished[0] / "tensorboard/finetune/topics").iterdir())
     assert "finetune/topics/loss" in read(tuned).Tags()["scalars"]
-    assert {"pretrain/loss", "topics/accuracy/pretrained"} <= set(read("scores").Tags()["scalars"])
+    assert {"final/pretrain/loss", "final/topics/accuracy/pretrained"} <= set(read("scores").Tags()["scalars"])
 
 
 def test_the_same_command_on_a_finished_run_does_nothing(finished, project, command):

@@ -106,6 +106,11 @@ def test_each_part_does_its_own(runs):
     assert [row["step"] for row in rows if "anisotropy" in row] == [0, 7, 14, STEPS]
     (callback,) = checkpoints.latest(folder / "whole/checkpoints").state["callbacks"]
     assert callback["class"] == "StopAtPlateau" and callback["state"]["best"] > 0
+    assert (folder / "hurt/journal/pretrain.tsv").read_text() == (folder / "whole/journal/pretrain.tsv").read_text()
+    lines = [line.split("\t") for line in (folder / "whole/journal/pretrain.tsv").read_text().splitlines()]
+    assert [(int(step), float(loss)) for step, loss in lines] == [
+        (row["step"], row["loss"]) for row in rows if row["run"] == "pretrain"
+    ]
     metrics = {score["metric"] for score in json.loads((folder / "whole/scores.json").read_text())}
     assert metrics == {"f1"}
 

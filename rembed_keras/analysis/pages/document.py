@@ -18,7 +18,8 @@ svg { width: 100%; max-width: 34rem; height: auto; display: block }
 svg text { font: 11px system-ui, sans-serif; fill: #222 }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top }
-th.word, td.word { text-align: left }
+th, td { white-space: nowrap; overflow-wrap: break-word }
+th.word, td.word { text-align: left; white-space: normal }
 .cards { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)) }
 .card { border-left: .3rem solid #999; padding-left: .8rem; min-width: 0 }
 .supported { border-color: #009e73 } .contradicted { border-color: #d55e00 }

@@ -88,12 +88,11 @@ def _curves(found: Mapping[str, Sequence[tuple[int, float]]]) -> str:
 
 def _by_language(rows):
     """The last loss of each language, in training and held out."""
-    last: list[dict] = [
-        next((row for row in reversed(rows) if row.get("run") == run), {}) for run in ("pretrain", "evaluation")
-    ]
-    names = sorted({name for row in last for name in row if name.startswith("loss/")})
-    found = [[name.removeprefix("loss/"), *(number(row.get(name)) for row in last)] for name in names]
-    return table_html(Table("", ["language", TRAINING, HELD_OUT], found, words=1)) if found else ""
+    last = {row["run"]: row for row in rows if "run" in row}
+    shown = {title: last[run] for title, run in ((TRAINING, "pretrain"), (HELD_OUT, "evaluation")) if run in last}
+    names = sorted({name for row in shown.values() for name in row if name.startswith("loss/")})
+    found = [[name.removeprefix("loss/"), *(number(row.get(name)) for row in shown.values())] for name in names]
+    return table_html(Table("", ["language", *shown], found, words=1)) if found else ""
 
 
 def _masks(rows):
@@ -121,7 +120,8 @@ def _scores(folder):
 def _table(found):
     names = list(dict.fromkeys(name for row in found for name in row.baselines))
     rows = [
-        [row.language, _percent(row.mean), f"{_percent(row.low)} to {_percent(row.high)}",
+        [row.language, _percent(row.mean),
+         f"{_percent(row.low)} to {_percent(row.high)}" if math.isfinite(row.low) else "-",
          *(_percent(row.baselines.get(name, math.nan)) for name in names)]
         for row in found
     ]  # fmt: skip

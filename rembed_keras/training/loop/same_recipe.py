@@ -1,4 +1,5 @@
-"""A run's folder belongs to one recipe: `STRATEGY` and `WORKDIR` say where it is computed, all else what.
+"""A run's folder belongs to one recipe: `STRATEGY` and `WORKDIR` say where it is computed, sinks where it is watched,
+and all else what.
 
 That of a smoke run is emptied when the next one begins, and marked so that no other ever is.
 """
@@ -6,14 +7,16 @@ That of a smoke run is emptied when the next one begins, and marked so that no o
 import shutil
 from pathlib import Path
 
+from rembed_keras.analysis.pages.records import lines_of
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
-WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir"} | {
+WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir", "training.run.sinks", "training.pretrain.profile_steps"} | {
     f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
 }
 MARK = "SMOKE.txt"
 SAYS = "A smoke run made this folder: nothing in it means anything, and the next smoke run empties it.\n"
+SINKS = ".sinks."  # in the names of their parameters
 LEARNT = ("checkpoints", "finetuned", "finished.json")
 
 
@@ -40,13 +43,15 @@ def refuse_another_recipe(folder: Path, config: str) -> None:
 
 
 def bindings_in(config: str) -> dict[str, str]:
-    r"""Bindings of a resolved recipe by name, without comments, and without those that say where it is computed.
+    r"""Bindings of a resolved recipe by name, without comments, and without those that say where it is computed, or
+    watched.
 
     >>> bindings_in('SEED = 0  # of the weights\nWORKDIR = "runs/one"')
     {'SEED': '0'}
     """
-    lines = (line.partition("  # ")[0].partition(" = ") for line in config.splitlines() if " = " in line)
-    return {key: value for key, _, value in lines if key not in WHERE}
+    return {
+        line.name: line.value for line in lines_of(config) if line.name not in WHERE and SINKS not in f".{line.name}"
+    }
 
 
 def begin_smoke(path: str) -> None:

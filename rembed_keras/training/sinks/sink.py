@@ -119,14 +119,14 @@ def final_numbers(scores: Sequence[Score], rows: Sequence[Mapping]) -> dict[str,
 
     >>> final_numbers([Score("topics", name, "accuracy", value, 0, 9, "pretrained") for name, value in
     ...     (("de", 0.5), ("fr", 0.25))], [{"run": "pretrain", "step": 1, "loss": 4.0}])
-    {'pretrain/loss': 4.0, 'topics/accuracy/pretrained': 0.375}
+    {'final/pretrain/loss': 4.0, 'final/topics/accuracy/pretrained': 0.375}
     """
-    last = {f"{row['run']}/loss": row["loss"] for row in rows if row["run"] in ("pretrain", "evaluation")
+    last = {f"final/{row['run']}/loss": row["loss"] for row in rows if row["run"] in ("pretrain", "evaluation")
             and row.get("loss") is not None}  # fmt: skip
     found: dict[str, list[float]] = {}
     for each in scores:
         if each.value is not None and each.system not in BASELINES:
-            found.setdefault(f"{each.task}/{each.metric}/{each.system}", []).append(each.value)
+            found.setdefault(f"final/{each.task}/{each.metric}/{each.system}", []).append(each.value)
     return last | {name: sum(values) / len(values) for name, values in found.items()}
 
 
@@ -140,14 +140,13 @@ class Watch:
 
     def __init__(self, sinks: Sequence[Sink], watched: Watched):
         self.sinks, self.watched = sinks, watched
-        self._is_open = False
+        self._opened: list[Sink] = []
 
     def open(self) -> None:
         """Opens the sinks, if that was not done."""
-        if not self._is_open:
-            self._is_open = True
-            for sink in self.sinks:
-                sink.open(self.watched)
+        for sink in self.sinks[len(self._opened) :]:
+            sink.open(self.watched)
+            self._opened.append(sink)
 
     def begin(self, run: str, rows: Sequence[Mapping]) -> None:
         """A training begins or goes on; see `Sink.begin`."""
@@ -175,6 +174,5 @@ class Watch:
 
     def close(self) -> None:
         """Closes the sinks that were opened."""
-        if self._is_open:
-            for sink in self.sinks:
-                sink.close()
+        for sink in self._opened:
+            sink.close()

@@ -149,3 +149,4 @@ def test_chromium_shows_the_page_without_a_request_or_an_error(record, tmp_path,
     assert said["width"] <= width and said["scripts"] == 0 and said["drawings"] == 5
     assert said["letters"] > 9  # pixels
     assert not said["requests"] and not said["errors"]
+    assert not said["broken"]  # numbers and words over two lines

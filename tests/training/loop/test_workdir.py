@@ -92,7 +92,9 @@ def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
         run([fail], folder, RECORD)
     with pytest.raises(UserError, match="is of another recipe: STEPS is 3 there and 4 here"):
         run([], folder, RunRecord("STEPS = 4  # batches\n", str, None))
-    run([], folder, RunRecord("STEPS = 3  # other words\nWORKDIR = 'b'\n", str, None))
+    watched = "training.run.sinks = [@sinks.MLflow()]\nsinks.MLflow.experiment = 'a'\n"
+    watched += "training.pretrain.profile_steps = 3\n"
+    run([], folder, RunRecord(f"STEPS = 3  # other words\nWORKDIR = 'b'\n{watched}", str, None))
     assert (tmp_path / "run/finished.json").exists()
 
 

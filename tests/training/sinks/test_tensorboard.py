@@ -29,6 +29,7 @@ LEDGER = {
     "parts": {"input embedding": {"parameters": 30, "kept": True}, "head": {"parameters": 70, "kept": False}},
 }  # fmt: skip
 TABLE = Table("Filled", ["language", "text"], [["de", "a | b"]], words=2)
+FINAL = {"pretrain/loss": 3.0, "evaluation/loss": 3.5, "topics/accuracy/pretrained": 0.5}
 TUNED = [f"finetune/topics/pretrained-lr0.001-seed{seed}" for seed in (0, 1)]
 
 
@@ -114,7 +115,7 @@ def test_the_scores_stand_beside_the_knobs(drawn):
     ((name, (settings, metrics)),) = trials(drawn / "tensorboard").items()
     assert name == "one"
     assert settings == {"STEPS": 6.0, "TEXT_DIR": "a # b | c", "RATES": "(0.1, 0.2)"}
-    assert metrics == {"pretrain/loss": 3.0, "evaluation/loss": 3.5, "topics/accuracy/pretrained": 0.5}
+    assert metrics == {f"final/{name}": value for name, value in FINAL.items()}
 
 
 def test_a_run_that_goes_on_has_each_point_once(tmp_path):

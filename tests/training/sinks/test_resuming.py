@@ -1,0 +1,135 @@
+"""Every sink, of a run that was killed and went on: each row of the log once, with the log's numbers."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.training.loop.workdir import MEASURED
+from rembed_keras.training.sinks import MLflow, TensorBoard, WeightsAndBiases
+
+MODULES = {"TensorBoard": "tensorboard", "WeightsAndBiases": "wandb", "MLflow": "mlflow"}
+LIFE = """
+import os, signal, sys
+from pathlib import Path
+import keras
+from rembed_keras.data import Corpus
+from rembed_keras.tasks.scores import Score
+from rembed_keras.training import sinks
+from rembed_keras.training.evaluators import FilledMasks, HeldOutLoss
+from rembed_keras.training.loop.workdir import Workdir
+from tests.training.pretraining import learn
+
+folder, corpus, sink, last = Path(sys.argv[1]), Corpus(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+
+class Killer(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch + 1 == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+if keras.config.backend() == "tensorflow":
+    import tensorflow as tf
+    tf.config.run_functions_eagerly(True)
+learn(folder, corpus, callbacks=[Killer], steps=8, log_every=2, checkpoint_every=3, eval_every=4,
+      evaluators=[HeldOutLoss(rows=4), FilledMasks()], sinks=[getattr(sinks, sink)()])
+"""
+
+
+@pytest.fixture(scope="module", params=MODULES)
+def resumed(request, held_out_corpus, tmp_path_factory):
+    """The folder of a run with one sink, killed at its step 6, after rows of steps 2 and 4 and a checkpoint of 3."""
+    pytest.importorskip(MODULES[request.param], reason="make test-sinks installs and tests it")
+    folder = tmp_path_factory.mktemp(request.param) / "one"
+    for last, code in ((6, -9), (0, 0)):
+        words = [sys.executable, "-c", LIFE, str(folder), str(held_out_corpus.path), request.param, str(last)]
+        environment = os.environ | {"PYTHONPATH": "."}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr[-3000:]
+    return request.param, folder
+
+
+def points(sink, folder):
+    """(step, value) by name, as a sink's own reader gives them, in the order in which they are there."""
+    return READERS[sink](folder)
+
+
+def _tensorboard(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = {}
+    for run in ("pretrain", "evaluation"):
+        events = EventAccumulator(str(folder / "tensorboard" / run)).Reload()
+        for tag in events.Tags()["scalars"]:
+            if tag.startswith("pretrain/"):
+                name = tag.removeprefix("pretrain/")
+                found[f"{run}/{name}"] = [(event.step, event.value) for event in events.Scalars(tag)]
+    return found
+
+
+def _records(data):
+    """Yields the records of a log in LevelDB's format, after the seven bytes that W&B begins it with."""
+    place, record, block = 7, b"", 32768
+    while place + 7 <= len(data):
+        if (left := block - place % block) < 7:  # too few for the head of a record
+            place += left
+            continue
+        size, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        record += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield record
+            record = b""
+
+
+def _weights_and_biases(folder):
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    found = {}
+    for data in _records(path.read_bytes()):
+        record = Record.FromString(data)
+        row = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for name, value in row.items():
+            run, _, rest = name.partition("/")
+            if rest and rest != "step" and isinstance(value, int | float):
+                found.setdefault(name, []).append((row[f"{run}/step"], value))
+    return found
+
+
+def _mlflow(folder):
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=(folder / "mlruns").as_uri())
+    (run,) = client.search_runs([client.get_experiment_by_name("rembed-keras").experiment_id])
+    return {
+        name.replace(".", "/"): [
+            (point.step, point.value) for point in client.get_metric_history(run.info.run_id, name)
+        ]
+        for name in run.data.metrics
+    }
+
+
+READERS = {"TensorBoard": _tensorboard, "WeightsAndBiases": _weights_and_biases, "MLflow": _mlflow}
+
+
+def test_a_killed_run_has_each_row_of_the_log_once(resumed):
+    sink, folder = resumed
+    found = points(sink, folder)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = {run: [row["step"] for row in rows if row["run"] == run] for run in ("pretrain", "evaluation")}
+    assert steps == {"pretrain": [2, 4, 6, 8], "evaluation": [0, 4, 8]}
+    for run, name in (("pretrain", "loss"), ("pretrain", "loss/de"), ("pretrain", "tokens"), ("evaluation", "loss")):
+        expected = [(row["step"], row[name]) for row in rows if row["run"] == run]
+        assert found[f"{run}/{name}"] == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]
+    assert "pretrain/peak_memory_bytes" in found and "peak_memory_bytes" in MEASURED
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
+    for make, module in ((WeightsAndBiases, "wandb"), (MLflow, "mlflow")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(UserError, match=rf"{module} is not installed: pip install 'rembed-keras\[{module}\]'"):
+            make()
+    assert TensorBoard()
