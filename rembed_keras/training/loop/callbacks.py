@@ -32,10 +32,12 @@ class StepClock(keras.callbacks.Callback):
         first_step: steps that were done before this process.
         last_step: steps of the whole stage.
         tokens_per_step: tokens of a batch, padding not counted.
+        begins: the step at which batches have so many, and the tokens of all before it.
     """
 
-    def __init__(self, first_step: int, last_step: int, tokens_per_step: float):
+    def __init__(self, first_step: int, last_step: int, tokens_per_step: float, begins: tuple[int, float] = (0, 0.0)):
         super().__init__()
+        self.begins = begins
         self.step = first_step
         self.last_step = last_step
         self.tokens_per_step = tokens_per_step
@@ -49,6 +51,11 @@ class StepClock(keras.callbacks.Callback):
     def is_due(self, every: int) -> bool:
         """Whether the present step is one of every so many, or the last."""
         return self.step % every == 0 or self.step == self.last_step
+
+    def tokens(self) -> int:
+        """Tokens of all steps up to the present one."""
+        first_step, before = self.begins
+        return int(before + (self.step - first_step) * self.tokens_per_step)
 
     def leave_out(self, seconds: float) -> None:
         """Leaves out of all paces some seconds that passed between two steps."""
@@ -119,7 +126,7 @@ class Recorder(keras.callbacks.Callback):
             "stage": self.run.split("/")[0],
             "run": self.run,
             "step": step,
-            "tokens": int(step * self.clock.tokens_per_step),
+            "tokens": self.clock.tokens(),
             **{key: value for key, value in means.items() if not ("/" in key and math.isnan(value))},
             "learning_rate": _number(optimizer.learning_rate),
             "grad_norm": _number(optimizer.gradient_norm),

@@ -37,6 +37,7 @@ def train(
     coordinates: Callable | None = None,
     callbacks: Sequence[Callable] = (),
     evaluation: Evaluation | NoEvaluation = NOTHING,
+    begins: tuple[int, float] = (0, 0.0),
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -60,6 +61,7 @@ def train(
             that diverged.
         callbacks: make the user's callbacks of this training; see `own_callbacks`.
         evaluation: what is evaluated on the way; nothing by default.
+        begins: the step at which batches have so many tokens, and the tokens of all before it.
 
     Raises:
         UserError: for checkpoints of another model.
@@ -73,7 +75,7 @@ def train(
     saves.load(run, steps)
     if first_step >= steps or saves.has_ended:
         return
-    clock = StepClock(first_step, steps, tokens_per_step)
+    clock = StepClock(first_step, steps, tokens_per_step, begins)
     progress = ProgressLine(clock, run)
     shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))
