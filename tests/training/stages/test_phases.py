@@ -44,7 +44,7 @@ def test_the_log_and_the_checkpoints_of_all_phases(whole, corpus, tmp_path):
         "encoder.safetensors",
         "head.safetensors",
         "optimizer.safetensors",
-    ):  # means begin anew at its last row
+    ):  # its last row resets the running means
         assert ours[name] == before[name]
 
 
