@@ -40,12 +40,8 @@ def test_the_log_and_the_checkpoints_of_all_phases(whole, corpus, tmp_path):
     assert sorted(int(path.name[5:]) for path in (whole / "checkpoints").glob("step-*")) == [2, 4, 6, 8, 9]
     learned(tmp_path, corpus, steps=4, mixture=lambda of: Mixture(of, 4, 16, seed=3))
     before, ours = files_of(tmp_path, 4), files_of(whole, 4)
-    for name in (
-        "encoder.safetensors",
-        "head.safetensors",
-        "optimizer.safetensors",
-    ):  # its last row resets the running means
-        assert ours[name] == before[name]
+    for part in ("encoder", "head", "optimizer"):  # but not the running means, which its last row resets
+        assert ours[f"{part}.safetensors"] == before[f"{part}.safetensors"]
 
 
 @pytest.mark.parametrize("last", [2, 5, 8])
