@@ -58,15 +58,38 @@ def layers_of(layer, recursive: bool = True, include_self: bool = True) -> Itera
 
 @contextlib.contextmanager
 def unlocked(layer) -> Iterator[None]:
-    """While open, a layer that is built takes further layers, as Keras's own `enable_lora` has it.
-
-    Seen in Keras 3.15: `Layer._tracker`.
-    """
+    """While open, a layer that is built takes others, as `enable_lora` has it. Seen in Keras 3.15: `Layer._tracker`."""
     layer._tracker.unlock()
     try:
         yield
     finally:
         layer._tracker.lock()
+
+
+@contextlib.contextmanager
+def saved_in_pieces(pieces: Callable[[Any], Iterable]) -> Iterator[None]:
+    """While open, Keras writes the rows that `pieces` gives of a variable, if any. Seen in Keras 3.15: `H5IOStore`."""
+    from keras.src.saving.saving_lib import H5IOStore
+
+    write = H5IOStore.__setitem__
+
+    def write_pieces(self, key, value):
+        start = 0
+        for piece in pieces(value):
+            if not start:
+                write(self, key, piece[:0])
+                del self._h5_entry_group[key]
+                there = self._h5_entry_group.create_dataset(key, value.shape, piece.dtype)
+            there[start : start + len(piece)] = piece
+            start += len(piece)
+        if not start:
+            write(self, key, value)
+
+    H5IOStore.__setitem__ = write_pieces
+    try:
+        yield
+    finally:
+        H5IOStore.__setitem__ = write
 
 
 def set_dtype_policy(layer, policy) -> None:

@@ -124,6 +124,23 @@ def test_a_model_of_rembert_s_shape_loads_in_a_fifth_more_than_its_size(tmp_path
     assert all(share < 1.2 for share in shares.values()), shares
 
 
+CONVERT = """
+from rembed_keras.interop import convert
+convert(str(folder / "small"), str(folder / "little"), "huggingface", sys.argv[2])
+highest, _ = peak(lambda: convert(str(folder / "large"), str(folder / "much"), "huggingface", sys.argv[2]))
+print(json.dumps(highest))
+"""
+
+
+@pytest.mark.parametrize("kind", ["preset", "huggingface"])
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_model_is_converted_in_three_tenths_more_than_its_size(tmp_path, backend, kind):
+    write_rembert(tmp_path / "small", words=100, hidden=36, wide=36, output=64)
+    size = write_rembert(tmp_path / "large")
+    share = run(CONVERT, tmp_path, kind, KERAS_BACKEND=backend) / size
+    assert share < 1.3, share
+
+
 CORPUS = """
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter

@@ -4,9 +4,11 @@ What cannot be built is found meanwhile, by the same functions that the construc
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
+from rembed_keras.analysis.cost.phases import phase_costs
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import RUN, check_initial, initial_arguments
 from rembed_keras.config.making import imported, made, sizes_of, within
@@ -14,6 +16,7 @@ from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours, static_method
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
+from rembed_keras.data.pipeline.phases import check_schedules, shapes
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
@@ -50,6 +53,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     try:
         counted = _ledger(
             recipe,
+            pretrain,
             encoder,
             sizes,
             model,
@@ -69,7 +73,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         raise UserError(f"a size of {encoder.selector} or {model.selector} is not a number") from None
 
 
-def _ledger(recipe, encoder, sizes, model, mixture, slots, terms):
+def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
     sizes = sizes_of(recipe, encoder) if sizes is None else sizes
     config = {name: _described(recipe, model, value) for name, value in recipe.arguments(model).items()}
     config["encoder"] = sizes
@@ -78,7 +82,15 @@ def _ledger(recipe, encoder, sizes, model, mixture, slots, terms):
     rate = max(rate.values()) if isinstance(rate, dict) else rate
     others = [value for value in config.values() if callable(getattr(value, "read", None))]
     entries, teachers = _entries_of(model.target), teachers_of(terms, others)
-    counted = ledger(config, data.get("sequence_length"), rate, entries, slots, terms, teachers)
+    batch, length, steps = data.get("batch_size"), data.get("sequence_length"), recipe.arguments(stage).get("steps")
+
+    def at(length):
+        return ledger(config, length, rate, entries, slots, terms, teachers)
+
+    counted = at(max(length.values()) if isinstance(length, dict) and length else length)
+    if isinstance(batch, dict) or isinstance(length, dict):
+        check_schedules(batch, length)
+        counted = replace(counted, phases=phase_costs(shapes(batch, length), steps, at))
     _check_length(data, sizes)
     if mixture:
         check_packed_rows(sizes)
@@ -141,6 +153,7 @@ def _check_evaluation(recipe, pretrain, stage):
 
 def _check_length(data, sizes):
     length, longest = data.get("sequence_length"), sizes.get("max_sequence_length")
+    length = max(length.values(), default=None) if isinstance(length, dict) else length
     if isinstance(length, int) and isinstance(longest, int):
         check_sequence_length(length, longest)
 

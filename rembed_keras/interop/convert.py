@@ -17,6 +17,7 @@ from pathlib import Path
 import keras
 from safetensors import SafetensorError
 
+from rembed_keras import compat
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer, tokenizer_files
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
@@ -33,6 +34,7 @@ from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import kept_arguments
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.configuration import OURS, check_names
+from rembed_keras.modeling.saving.filling import pieces_of
 from rembed_keras.preprocessing import MaskedLMPreprocessor, Tokenizer
 
 TOKENIZER = "tokenizer.model"  # its name in presets
@@ -219,15 +221,14 @@ def _objective(task):
 def write_preset(model: keras.Model, folder: Path, tokenizer: AnyTokenizer | None) -> list[str]:
     """Writes a keras-hub preset, with the tokenizer, and for a model that pre-trains its preprocessor."""
     _reserve(folder, sum(4 * math.prod(weight.shape) + 4096 for weight in model.weights))
-    if tokenizer is None:
+    layer = Tokenizer(tokenizer.path) if tokenizer else None
+    is_pretraining = isinstance(model, PretrainingModel)
+    with contextlib.ExitStack() as saving:
+        saving.enter_context(compat.saved_in_pieces(pieces_of))
+        if layer and is_pretraining:
+            saving.enter_context(model.preprocessed_by(MaskedLMPreprocessor(layer)))
         model.save_to_preset(str(folder))
-        return []
-    layer = Tokenizer(tokenizer.path)
-    if isinstance(model, PretrainingModel):
-        with model.preprocessed_by(MaskedLMPreprocessor(layer)):
-            model.save_to_preset(str(folder))
-    else:
-        model.save_to_preset(str(folder))
+    if layer and not is_pretraining:
         layer.save_to_preset(str(folder))
     return []
 

@@ -1,15 +1,20 @@
-"""Safetensors files, read in parts: a model is loaded without a second copy of it in memory.
+"""Safetensors files, read and written in parts: neither takes a second copy of a model in memory.
 
 A file is reopened for every part, since the pages that were read of an open one stay in memory.
 """
 
+import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from rembed_keras.errors import UserError
+
+NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 class Stored:
@@ -68,6 +73,31 @@ class Tensors(Mapping[str, Stored]):
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+def write_tensors(tensors: Mapping[str, Any], path: Path) -> None:
+    """Writes a safetensors file, whose arrays are made one after the other.
+
+    Args:
+        tensors: by name, each with a shape, a dtype, and `pieces()`, which yields its rows, few at a time.
+        path: the file.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+        kind = NAMES[np.dtype(tensor.dtype).name]
+        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            for piece in tensor.pieces():
+                file.write(piece.tobytes())
 
 
 def _opened(path):

@@ -49,7 +49,7 @@ def test_every_change_folds(name, changes):
     assert weights.keys() == paths
     again = make_model(**changes)
     for weight in again.weights:
-        weight.assign(weights[weight.path])
+        weight.assign(np.asarray(weights[weight.path]))
     np.testing.assert_allclose(outputs(again), learned, atol=1e-6)
     assert all(np.any(weight.numpy()) for weight in model.weights if weight.path.endswith(("left", "scale", "nel_a")))
 

@@ -1,5 +1,4 @@
 import gzip
-import shutil
 
 import keras
 import keras_hub
@@ -125,10 +124,9 @@ def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp
     write(random_model(950), str(tmp_path / "other"), "preset", corpus.tokenizer.path)
     with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 950 rows"):
         trim(str(tmp_path / "other"), str(tmp_path / "out"), str(text_dir))
-    shutil.rmtree(tmp_path / "other/assets")
-    (tmp_path / "other/tokenizer.model").unlink()
+    write(random_model(900), str(tmp_path / "bare"), "preset", None)
     with pytest.raises(UserError, match=r"has no tokenizer: convert it again"):
-        trim(str(tmp_path / "other"), str(tmp_path / "out"), str(text_dir))
+        trim(str(tmp_path / "bare"), str(tmp_path / "out"), str(text_dir))
     write(random_model(900, input_cutoffs=(100,)), str(tmp_path / "bands"), "preset", corpus.tokenizer.path)
     with pytest.raises(UserError, match="has adaptive tables"):
         trim(str(tmp_path / "bands"), str(tmp_path / "out"), str(text_dir))

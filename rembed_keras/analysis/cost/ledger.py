@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rembed_keras.analysis.cost.phases import PhaseCost
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling.blocks.stack import check_encoder
 from rembed_keras.modeling.cost import Config, Entry, adam_slots
@@ -46,6 +47,7 @@ class Ledger:
         slots: numbers that the optimizer remembers of each line's variables.
         teachers: the lines of the teachers of loss terms, which are neither kept nor dropped.
         dtype: the encoder's dtype or policy of Keras.
+        phases: of a pre-training whose batches or rows change their size.
     """
 
     entries: tuple[Entry, ...]
@@ -53,6 +55,7 @@ class Ledger:
     slots: tuple[int, ...]
     teachers: tuple[Entry, ...] = ()
     dtype: str = "float32"
+    phases: tuple[PhaseCost, ...] = ()
 
     @property
     def stored_in(self) -> str:
@@ -143,9 +146,10 @@ class Ledger:
         return {"parameters": parameters, "flops_per_token": flops, "bytes": size * parameters}
 
     def to_json(self) -> dict:
-        """All of it as what JSON can say; "teacher" where there is one."""
-        teacher = {"teacher": self.teacher} if self.teachers else {}
-        return teacher | {
+        """All of it as what JSON can say; "teacher" and "phases" where there are some."""
+        others: dict = {"teacher": self.teacher} if self.teachers else {}
+        others |= {"phases": [phase.to_json() for phase in self.phases]} if self.phases else {}
+        return others | {
             "kept": self.kept,
             "dropped": self.dropped,
             "total": self.total,
@@ -196,6 +200,9 @@ class Ledger:
         for name, columns in rows.items():
             own = [f"{columns[column]:,}" for column in ("kept", "dropped", "total")]
             shown.add_row(name, *own, *([f"{taught[name]:,}"] if name in taught else []))
+        for phase in self.phases:
+            steps = f"{phase.steps:,} x {phase.batch_size:,} x {phase.sequence_length:,}"
+            shown.add_row(f"training FLOPs, {steps} tokens", "", "", f"{phase.training_flops:,}")
         return shown
 
 

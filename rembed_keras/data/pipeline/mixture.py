@@ -10,23 +10,15 @@ access and prefetching are Grain's; interleaving and shuffling are in `order`, a
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import grain
 import numpy as np
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.masking import mask_rows
-from rembed_keras.data.pipeline.order import Interleaving, key, shuffled
+from rembed_keras.data.pipeline.order import key, shuffled
+from rembed_keras.data.pipeline.phases import Phase, by_step, check_schedules, courses, shapes, until
 from rembed_keras.errors import Count, CountOrZero, Seed, Share, UserError, check_counts
-
-
-class Phase(NamedTuple):
-    """Steps with the same weights: the first, how languages interleave, and how many rows each language had before."""
-
-    first_step: int
-    interleaving: Interleaving
-    before: np.ndarray
 
 
 class Mixture:
@@ -34,8 +26,9 @@ class Mixture:
 
     Args:
         corpus: the prepared corpus.
-        batch_size: B, rows a batch.
-        sequence_length: S, tokens a row.
+        batch_size: B, rows a batch; or a schedule of sizes by their first step, which begins at step 0.
+        sequence_length: S, tokens a row; or a schedule of lengths. {0: 64, 900: 16} and {0: 128, 900: 512} read as many
+            tokens a step in rows that grow. A language begins a new epoch where the length changes.
         seed: of the order of rows, their boundaries and the masks.
         alpha: sampling exponent: a language's share of the rows is proportional to its number of tokens to the power
             of alpha, 1 for proportional and 0 for equal shares; or a schedule of exponents by their first step, which
@@ -46,9 +39,11 @@ class Mixture:
         whole_word: whether to mask whole words; see `masking.mask_rows`.
 
     Attributes:
+        batch_size: B of the last phase.
+        sequence_length: S of the longest.
         languages: names, in the order of `language_ids`.
         weights: each language's share of the rows in the last phase, float64, in the same order.
-        num_predictions: P, predicted positions a row.
+        num_predictions: P, predicted positions of the longest row.
 
     Raises:
         UserError: for a size, rate or exponent out of range, or a language shorter than a row.
@@ -59,8 +54,8 @@ class Mixture:
     def __init__(
         self,
         corpus: Corpus,
-        batch_size: Count,
-        sequence_length: Count,
+        batch_size: Count | Mapping[CountOrZero, Count],
+        sequence_length: Count | Mapping[CountOrZero, Count],
         seed: Seed = 0,
         alpha: Share | Mapping[CountOrZero, Share] = 0.5,
         mask_rate: Share | Mapping[CountOrZero, Share] = 0.15,
@@ -68,18 +63,15 @@ class Mixture:
     ):
         check_counts({"SEED": seed}, "Seed")
         _check(corpus, batch_size, sequence_length, alpha, mask_rate)
-        self.corpus, self.batch_size, self.sequence_length = corpus, batch_size, sequence_length
-        self.seed, self.whole_word = seed, whole_word
+        self.corpus, self.seed, self.whole_word = corpus, seed, whole_word
+        self._shapes, self._mask_rate = shapes(batch_size, sequence_length), mask_rate
+        self.batch_size = self._shapes[-1][1]
+        self.sequence_length = max(length for _, _, length in self._shapes)
         self.languages = corpus.languages
-        self._counts = _counts(sequence_length, mask_rate)
-        self.num_predictions = max(count for _, count in self._counts)
+        self.num_predictions = _slots(self.sequence_length, mask_rate)
         sizes = np.array([corpus.num_tokens[language] for language in self.languages], np.int64)
-        self._slices = sizes // sequence_length
-        self._phases: list[Phase] = []
-        for step, exponent in sorted(_by_step(alpha).items()):
-            self.weights = sizes**exponent / np.sum(sizes**exponent)
-            before = self.rows(step) if self._phases else np.zeros(len(sizes), np.int64)
-            self._phases.append(Phase(step, Interleaving(self.weights), before))
+        self._courses = courses(sizes, batch_size, sequence_length, alpha)
+        self.weights = self._courses[-1].weights
 
     def __getitem__(self, step: int):
         """The batch of a step, from 0.
@@ -90,18 +82,20 @@ class Mixture:
             `y` int32 [B, P] are the masked-token labels and `sample_weight` float32 [B, P] is 0 for empty slots.
         """
         languages, tokens = self._rows(step)
-        count = [count for first, count in self._counts if first <= step][-1]
+        count = [count for first, count in _counts(tokens.shape[1], self._mask_rate) if first <= step][-1]
         return self._batch(languages, tokens, count, np.random.default_rng((self.seed, step)))
 
     @staticmethod
     def blank(
-        batch_size: int, sequence_length: int, mask_rate: float | Mapping[int, float] = 0.15
+        batch_size: int | Mapping[int, int],
+        sequence_length: int | Mapping[int, int],
+        mask_rate: float | Mapping[int, float] = 0.15,
     ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """Zeros of a batch's shapes and dtypes, which take no memory: what a step can be compiled for without a corpus.
 
         Args:
-            batch_size: B.
-            sequence_length: S.
+            batch_size: B; of a schedule the last.
+            sequence_length: S; of a schedule the last.
             mask_rate: as of the mixture.
 
         Returns:
@@ -111,10 +105,11 @@ class Mixture:
         >>> x["token_ids"].shape, y.shape
         ((2048, 512), (2048, 77))
         """
-        slots = batch_size, max(count for _, count in _counts(sequence_length, mask_rate))
-        zero, shape = np.zeros((), np.int32), (batch_size, sequence_length)
+        _, rows, length = shapes(batch_size, sequence_length)[-1]
+        slots = rows, _slots(length, mask_rate)
+        zero, shape = np.zeros((), np.int32), (rows, length)
         x = {key: np.broadcast_to(zero, shape) for key in ("token_ids", "segment_ids", "padding_mask")}
-        x |= {"mask_positions": np.broadcast_to(zero, slots), "language_ids": np.broadcast_to(zero, (batch_size,))}
+        x |= {"mask_positions": np.broadcast_to(zero, slots), "language_ids": np.broadcast_to(zero, (rows,))}
         return x, np.broadcast_to(zero, slots), np.broadcast_to(np.zeros((), np.float32), slots)
 
     def held_out(self, rows: Count) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
@@ -128,7 +123,7 @@ class Mixture:
         """
         languages, tokens = self.held_out_rows(rows)
         rng = np.random.default_rng((self.seed, *b"held out"))
-        return self._batch(languages, tokens, self._counts[-1][1], rng)
+        return self._batch(languages, tokens, _counts(self.sequence_length, self._mask_rate)[-1][1], rng)
 
     def held_out_rows(self, rows: Count) -> tuple[np.ndarray, np.ndarray]:
         """Rows of text that no step trains on, before any masking.
@@ -163,7 +158,7 @@ class Mixture:
             tokens: int [B, S], before masking.
             masked: as `masking.mask_rows` gives it, with P slots or fewer.
         """
-        empty = ((0, 0), (0, self.num_predictions - masked["mask_positions"].shape[1]))
+        empty = ((0, 0), (0, _slots(tokens.shape[1], self._mask_rate) - masked["mask_positions"].shape[1]))
         slots = (masked[name] for name in ("mask_positions", "mask_ids", "mask_weights"))
         positions, ids, weights = (np.pad(slot, empty) for slot in slots) if empty[1][1] else slots
         begins = tokens == self.corpus.tokenizer.cls_id
@@ -179,26 +174,38 @@ class Mixture:
 
     def _rows(self, step):
         """Languages [B] and tokens [B, S]: slices in random order, with new order and boundaries in every epoch."""
-        phase = self._phase(step)
-        languages, nth = phase.interleaving(np.arange(self.batch_size) + (step - phase.first_step) * self.batch_size)
-        nth += phase.before[languages]
-        slices = self._slices[languages]
+        course = [course for course in self._courses if course.first_step <= step][-1]
+        row = (step - course.first_step) * course.batch_size
+        languages, nth = course.interleaving(np.arange(course.batch_size) + row)
+        nth += course.before[languages]
+        slices = course.slices[languages]
         epochs, places = np.divmod(nth, slices)
-        length, keys = self.sequence_length, key(self.seed, languages, epochs)
+        length, keys = course.sequence_length, key(self.seed, languages, epochs)
         starts = (keys % np.uint64(length)).astype(np.int64) + shuffled(places, slices, keys) * length
-        tokens = np.empty((self.batch_size, length), np.int32)
+        tokens = np.empty((course.batch_size, length), np.int32)
         for row, (language, start) in enumerate(zip(languages.tolist(), starts.tolist(), strict=True)):
             tokens[row] = self.corpus.tokens(self.languages[language], start, length)
         return languages, tokens
 
     def rows(self, steps: int) -> np.ndarray:
         """How many rows each language has in the first so many steps, int64, in the order of `languages`."""
-        phase = self._phase(steps)
-        return phase.before + phase.interleaving.totals((steps - phase.first_step) * self.batch_size)
+        return np.sum([course.rows(end) for course, end in until(self._courses, steps)], axis=0)
 
-    def _phase(self, step):
-        """The phase that a step is in."""
-        return [phase for phase in self._phases if phase.first_step <= step][-1]
+    def tokens(self, steps: int) -> np.ndarray:
+        """How many tokens each language has in the first so many steps, int64, in the order of `languages`."""
+        read = [course.rows(end) * course.sequence_length for course, end in until(self._courses, steps)]
+        return np.sum(read, axis=0)
+
+    def phases(self, steps: int) -> list[Phase]:
+        """The phases of a run of so many steps: one, unless batches or rows change their size."""
+        begin = [shape for shape in self._shapes if shape[0] < steps]
+        found: list[Phase] = []
+        tokens = 0
+        ends = [*(first for first, _, _ in begin[1:]), steps]
+        for (first, rows, length), last in zip(begin, ends, strict=True):
+            found.append(Phase(first, last, rows, length, tokens))
+            tokens += (last - first) * found[-1].tokens_per_step
+        return found
 
     def batches(self, first_step: int, last_step: int) -> grain.IterDataset:
         """The batches of steps `first_step` up to `last_step`, prefetched by a thread, as `model.fit` takes them."""
@@ -219,32 +226,31 @@ class Mixture:
 
 def _counts(sequence_length, mask_rate):
     """How many predicted positions a row has from which step on."""
-    rates = _by_step(mask_rate)
+    rates = by_step(mask_rate)
     return [(step, max(1, round(rates[step] * sequence_length))) for step in sorted(rates)]
 
 
-def _by_step(value):
-    """A schedule: rates or exponents by their first step."""
-    return value if isinstance(value, Mapping) else {0: value}
+def _slots(sequence_length, mask_rate):
+    """P, slots for predictions that a row of a length has."""
+    return max(count for _, count in _counts(sequence_length, mask_rate))
 
 
 def _check(corpus, batch_size, sequence_length, alpha, mask_rate):
+    check_schedules(batch_size, sequence_length, alpha, mask_rate)
     for knob, value, least in (("BATCH_SIZE", batch_size, 1), ("SEQUENCE_LENGTH", sequence_length, 8)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UserError(f"{knob} is {value!r}; it must be a whole number of at least {least}")
-    for name, given, noun in (("alpha", alpha, "an exponent"), ("mask_rate", mask_rate, "a share")):
-        steps = _by_step(given)
-        if 0 not in steps or not all(isinstance(step, int) and step >= 0 for step in steps):
-            raise UserError(f"{name} is {given!r}; it must give {noun} from step 0 on, as in {{0: 0.3, 1000: 0.15}}")
-    for exponent in _by_step(alpha).values():
+        for size in by_step(value).values():
+            if isinstance(size, bool) or not isinstance(size, int) or size < least:
+                raise UserError(f"{knob} is {value!r}; it must be a whole number of at least {least}")
+    for exponent in by_step(alpha).values():
         if not isinstance(exponent, int | float) or not 0 <= exponent <= 1:
             raise UserError(f"alpha is {exponent!r}; it must be from 0 (equal shares) to 1 (proportional to size)")
-    for rate in _by_step(mask_rate).values():
+    for rate in by_step(mask_rate).values():
         if not isinstance(rate, int | float) or not 0 < rate < 1:
             raise UserError(f"mask_rate is {rate!r}; it must be greater than 0 and less than 1")
-    short = [language for language in corpus.languages if corpus.num_tokens[language] < sequence_length]
+    longest = max(by_step(sequence_length).values())
+    short = [language for language in corpus.languages if corpus.num_tokens[language] < longest]
     if short:
         raise UserError(
             f"corpus {corpus.path}: {short[0]} has {corpus.num_tokens[short[0]]} tokens, fewer than a row of "
-            f"SEQUENCE_LENGTH {sequence_length}: add text or remove the language"
+            f"SEQUENCE_LENGTH {longest}: add text or remove the language"
         )

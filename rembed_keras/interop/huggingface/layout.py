@@ -1,10 +1,12 @@
 """Layouts of arrays: ours, the plain one of matrices, and PyTorch's, which keeps kernels transposed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from rembed_keras.interop.huggingface.families import Place
+from rembed_keras.modeling.saving.filling import PIECE
 from rembed_keras.modeling.sizes import groups_of_layers
 
 
@@ -37,22 +39,54 @@ def wanted_shape(path: str, shape: Sequence[int], place: Place) -> tuple[int, ..
     return (wanted[0] * place.parts + place.skipped, *wanted[1:])
 
 
-def to_torch(arrays: Sequence[tuple[str, Place, np.ndarray]]) -> dict[str, np.ndarray]:
+class Target:
+    """An array of theirs, made of arrays of ours when it is written.
+
+    Args:
+        parts: our path, place and value of each, an array or what becomes one; rows that are skipped become
+            zeros.
+
+    Attributes:
+        shape: its shape.
+        dtype: its numbers' type.
+    """
+
+    def __init__(self, parts: Sequence[tuple[str, Place, Any]]):
+        self._parts = sorted(parts, key=lambda part: part[1].part)
+        path, place, value = self._parts[0]
+        self.shape, self.dtype = wanted_shape(path, value.shape, place), value.dtype
+
+    def __array__(self, dtype=None, copy=None):
+        arrays = []
+        for path, place, value in self._parts:
+            matrix = to_matrix(path, np.asarray(value))
+            matrix = matrix.T if is_kernel(path) else matrix
+            if place.skipped:
+                arrays.append(np.zeros((place.skipped, *matrix.shape[1:]), matrix.dtype))
+            arrays.append(matrix)
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """Yields its rows, few at a time where they are as ours."""
+        path, place, value = self._parts[0]
+        if len(self._parts) > 1 or place.skipped or path.endswith(("kernel", "bias")) or len(self.shape) < 2:
+            yield np.asarray(self)
+            return
+        step = max(1, PIECE // self.shape[1])
+        for start in range(0, self.shape[0], step):
+            yield value[start : start + step]
+
+
+def to_torch(arrays: Sequence[tuple[str, Place, Any]]) -> dict[str, Target]:
     """Arrays of ours in PyTorch's layout under their names, those of one array put together.
 
     Args:
-        arrays: our path, place and value of each; rows that are skipped become zeros.
+        arrays: our path, place and value of each.
     """
-    parts: dict[str, list] = {}
+    parts: dict[str, dict] = {}
     for path, place, value in arrays:
-        matrix = to_matrix(path, value)
-        matrix = matrix.T if is_kernel(path) else matrix
-        if place.skipped:
-            matrix = np.concatenate([np.zeros((place.skipped, *matrix.shape[1:]), matrix.dtype), matrix])
-        parts.setdefault(place.name, [None] * place.parts)[place.part] = matrix
-    return {
-        name: np.ascontiguousarray(each[0] if len(each) == 1 else np.concatenate(each)) for name, each in parts.items()
-    }
+        parts.setdefault(place.name, {})[place.part] = path, place, value
+    return {name: Target([*each.values()]) for name, each in parts.items()}
 
 
 class Source:

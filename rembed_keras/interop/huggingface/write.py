@@ -4,17 +4,19 @@ import json
 from pathlib import Path
 
 import keras
-from safetensors.numpy import save_file
+import numpy as np
 
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.interop.huggingface.families import FAMILIES, Family
+from rembed_keras.interop.huggingface.families import FAMILIES, Family, Place
 from rembed_keras.interop.huggingface.families.family import OUTPUT, OUTPUT_TABLE
 from rembed_keras.interop.huggingface.layout import groups_of, to_torch
+from rembed_keras.interop.tensors import write_tensors
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.layers.adapters import plain_weights
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 SPECIAL_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id"}
+OUTPUT_BIAS = f"{OUTPUT}/bias"
 TOKEN_TABLE = "embeddings/token/embeddings"
 
 
@@ -52,10 +54,11 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer, family: str |
         notes.append(f"{chosen.kind} has no pooler: the encoder's is left out")
     tensors = to_torch([(path, chosen.place(path, groups, skipped), value) for path, value in weights.items()])
     if has_head and not config.get("tie_word_embeddings", True):
-        tensors |= dict.fromkeys(chosen.head_biases, weights[f"{OUTPUT}/bias"])
+        both = [(OUTPUT_BIAS, Place(name), weights[OUTPUT_BIAS]) for name in chosen.head_biases]
+        tensors |= to_torch(both)
     if not has_head:
         tensors = {name.removeprefix(chosen.prefix): value for name, value in tensors.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write_tensors(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     return notes
 
@@ -101,7 +104,7 @@ def _prepare_head(model, family, weights, config):
         )
     if coupling == "gdes":
         difference = weights.pop(f"{OUTPUT}/gdes/difference/embeddings")
-        weights[own] = weights[TOKEN_TABLE] + difference
+        weights[own] = np.add(weights[TOKEN_TABLE], difference)
         notes.append("the output table, input table plus difference, is written as a table of its own")
     elif coupling == "coupled" and not family.ties:
         weights[own] = weights[TOKEN_TABLE]

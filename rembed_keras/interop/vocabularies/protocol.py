@@ -26,7 +26,7 @@ class Vocabulary(Protocol):
         ...
 
     def write_kept(self, kept: np.ndarray, path: Path) -> None:
-        """Writes the tokenizer with some of its pieces, which are numbered anew.
+        """Writes the tokenizer with some of its pieces, which are renumbered.
 
         Args:
             kept: their ids, which rise, int [N].

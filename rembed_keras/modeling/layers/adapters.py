@@ -17,6 +17,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.sublayer import PLACES, Place, changes_on, host_on, inner_axes, own_kernel
 from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.saving.filling import Values
 
 Projection: TypeAlias = Literal["query", "key", "value", "output", "up", "down"]
 PROJECTIONS = get_args(Projection)
@@ -225,7 +226,7 @@ def added_variables(encoder) -> list:
 
 
 def plain_weights(model) -> dict:
-    """The weights of a model by their paths, for those who know no layers that were added, nor quantized matrices.
+    """The `Values` of a model by their paths, for those who know no layers that were added, nor quantized matrices.
 
     Args:
         model: an `Encoder`, or a model that has one.
@@ -246,7 +247,7 @@ def plain_weights(model) -> dict:
     ):
         raise UserError("this encoder has LoRA or the like that other forms have no place for: fold it in with `merge`")
     left_out = {id(weight) for weight in (*lora, *(weight for _, change in changes for weight in change.weights))}
-    return {weight.path: ops.convert_to_numpy(weight) for weight in model.weights if id(weight) not in left_out}
+    return {weight.path: Values(weight) for weight in model.weights if id(weight) not in left_out}
 
 
 def hosted_by(encoder) -> list:

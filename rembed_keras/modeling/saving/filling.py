@@ -1,10 +1,11 @@
-"""Weights that are about to come from a file: allocated as zeros, and filled a few rows at a time.
+"""Weights that come from a file or go to one: allocated as zeros, filled a few rows at a time, read in place.
 
 Drawing initial values takes as much memory again as the largest table has, and so does an assignment of the whole of
 it. The largest table of a model that spends its parameters on the output is nearly half of it.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import cache, partial
@@ -67,6 +68,54 @@ def fill(variable, rows: Rows) -> None:
             variable.value.scatter_nd_update(np.arange(start, stop)[:, None], piece)
         else:
             variable.assign(_write_rows()(variable.value, piece, start).block_until_ready())  # or pieces wait in a row
+
+
+def values_of(variable) -> np.ndarray:
+    """The values of a variable, where they are if that is this machine's memory: they must not be changed.
+
+    >>> values_of(keras.Variable([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+    return np.asarray(keras.ops.convert_to_tensor(variable))
+
+
+class Values:
+    """The values of a variable, read when they are asked for, whole or a few rows of them.
+
+    Args:
+        variable: a Keras variable.
+
+    Attributes:
+        shape: its shape.
+        dtype: its numbers' type.
+    """
+
+    def __init__(self, variable):
+        self._variable = variable
+        self.shape: tuple[int, ...] = tuple(variable.shape)
+        self.dtype = np.asarray(keras.ops.zeros((), variable.dtype)).dtype
+
+    def __array__(self, dtype=None, copy=None):
+        array = values_of(self._variable)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        if keras.config.backend() == "tensorflow" and _lives_on_one_device(self._variable):
+            # a variable that was filled a few rows at a time is copied when it is read whole
+            return self._variable.value.sparse_read(np.arange(self.shape[0])[rows]).numpy()
+        return values_of(self._variable)[rows]
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """Yields all rows, few at a time."""
+        step = max(1, PIECE * self.shape[0] // math.prod(self.shape))
+        for start in range(0, self.shape[0], step):
+            yield self[start : start + step]
+
+
+def pieces_of(value: object) -> Iterator[np.ndarray]:
+    """Yields the rows of a large variable of float32, few at a time; nothing of anything else."""
+    if isinstance(value, keras.Variable) and math.prod(value.shape) > PIECE and value.dtype == "float32":
+        yield from Values(value).pieces()
 
 
 def _lives_on_one_device(variable):

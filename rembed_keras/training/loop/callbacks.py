@@ -27,12 +27,18 @@ class Measures:
         flops_per_token: of training, by the ledger; None where that does not say.
         peak_flops: what the devices that share a batch can do, a second; None where their maker's number is not known.
         constants: numbers that losses are held against, by name.
+        examples_before: rows of all steps before batches had so many.
     """
 
     examples_per_step: int
     flops_per_token: float | None = None
     peak_flops: float | None = None
     constants: Mapping[str, float] = field(default_factory=dict)
+    examples_before: int = 0
+
+    def examples(self, steps: int) -> int:
+        """Rows that were trained on after so many steps with batches of this size."""
+        return self.examples_before + steps * self.examples_per_step
 
     def of_speed(self, tokens_per_second: float, tokens_per_step: float) -> dict[str, float]:
         """What follows from a pace: seconds a step, FLOPs a second, and MFU, their share of what devices can do.
@@ -57,10 +63,12 @@ class StepClock(keras.callbacks.Callback):
         first_step: steps that were done before this process.
         last_step: steps of the whole stage.
         tokens_per_step: tokens of a batch, padding not counted.
+        begins: the step at which batches have so many, and the tokens of all before it.
     """
 
-    def __init__(self, first_step: int, last_step: int, tokens_per_step: float):
+    def __init__(self, first_step: int, last_step: int, tokens_per_step: float, begins: tuple[int, float] = (0, 0.0)):
         super().__init__()
+        self.begins = begins
         self.step = first_step
         self.last_step = last_step
         self.tokens_per_step = tokens_per_step
@@ -74,6 +82,15 @@ class StepClock(keras.callbacks.Callback):
     def is_due(self, every: int) -> bool:
         """Whether the present step is one of every so many, or the last."""
         return self.step % every == 0 or self.step == self.last_step
+
+    @property
+    def steps_of_phase(self) -> int:
+        """Steps with batches of the present size, up to the present one."""
+        return self.step - self.begins[0]
+
+    def tokens(self) -> int:
+        """Tokens of all steps up to the present one."""
+        return int(self.begins[1] + self.steps_of_phase * self.tokens_per_step)
 
     def leave_out(self, seconds: float) -> None:
         """Leaves out of all paces some seconds that passed between two steps."""
@@ -144,8 +161,8 @@ class Recorder(keras.callbacks.Callback):
             "stage": self.run.split("/")[0],
             "run": self.run,
             "step": step,
-            "tokens": int(step * self.clock.tokens_per_step),
-            "examples": step * self.measures.examples_per_step,
+            "tokens": self.clock.tokens(),
+            "examples": self.measures.examples(self.clock.steps_of_phase),
             **{key: value for key, value in means.items() if not ("/" in key and math.isnan(value))},
             "learning_rate": _number(optimizer.learning_rate),
             "grad_norm": _number(optimizer.gradient_norm),

@@ -219,7 +219,7 @@ class PeriodicEvaluation(keras.callbacks.Callback):
             scalars = self.evaluation.scalars(self.model)
         scalars = self.processes.exchange(scalars)[0]
         step = self.clock.step
-        row: dict[str, Any] = {"stage": RUN, "run": RUN, "step": step, "tokens": int(step * self.clock.tokens_per_step)}
+        row: dict[str, Any] = {"stage": RUN, "run": RUN, "step": step, "tokens": self.clock.tokens()}
         row |= {name: _said(value) for name, value in scalars.items()}
         self.workdir.metrics.append(row)
         self.workdir.watch.draw(row)

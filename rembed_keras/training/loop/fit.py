@@ -42,6 +42,7 @@ def train(
     evaluation: Evaluation | NoEvaluation = NOTHING,
     profile_steps: int = 0,
     trainings: Trainings | None = None,
+    begins: tuple[int, float] = (0, 0.0),
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -68,6 +69,7 @@ def train(
         evaluation: what is evaluated on the way; nothing by default.
         profile_steps: how many steps are profiled; see `profiling`.
         trainings: of the stage, of which this is one; itself alone by default.
+        begins: the step at which batches have so many tokens, and the tokens of all before it.
 
     Raises:
         UserError: for checkpoints of another model.
@@ -81,7 +83,7 @@ def train(
     saves.load(run, steps)
     if first_step >= steps or saves.has_ended:
         return
-    clock = StepClock(first_step, steps, tokens_per_step)
+    clock = StepClock(first_step, steps, tokens_per_step, begins)
     progress = ProgressLine(clock, run, workdir.stage, trainings)
     shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))

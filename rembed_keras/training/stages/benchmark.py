@@ -45,7 +45,7 @@ def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Co
     if steps < 2:
         raise UserError(f"--steps is {steps}; at least 2 are needed")
     batches = mixture(Corpus(workdir.corpus))
-    tokens = batches.batch_size * batches.sequence_length
+    tokens = batches.phases(1)[0].tokens_per_step
     reading = _reading_rate(batches) * tokens
     begun = time.perf_counter()
     pretrain(workdir, steps=1 + steps, log_every=1, checkpoint_every=1 + steps, eval_every=None, keep_best=None)

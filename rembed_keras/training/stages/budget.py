@@ -28,8 +28,8 @@ class Budget:
         """Of each language and of all: tokens there are, tokens that are read, shares of both, and epochs."""
         sizes = self.batches.corpus.num_tokens
         read = {
-            language: int(rows) * self.batches.sequence_length
-            for language, rows in zip(self.batches.languages, self.batches.rows(self.steps), strict=True)
+            language: int(tokens)
+            for language, tokens in zip(self.batches.languages, self.batches.tokens(self.steps), strict=True)
         }
         have, get = sum(sizes.values()), sum(read.values())
 
@@ -48,7 +48,11 @@ class Budget:
     def table(self) -> Table:
         """The same as a table, large languages first."""
         shown = self.to_json()
-        size = f"{self.steps:,} x {self.batches.batch_size:,} x {self.batches.sequence_length:,}"
+        phases = self.batches.phases(self.steps)
+        size = " + ".join(
+            f"{phase.last_step - phase.first_step:,} x {phase.batch_size:,} x {phase.sequence_length:,}"
+            for phase in phases
+        )
         table = Table(title=f"What {size} tokens read")
         for column in ("language", "tokens", "of all", "read", "of all read", "epochs"):
             table.add_column(column, justify="left" if column == "language" else "right")

@@ -8,7 +8,7 @@ import numpy as np
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
+from rembed_keras.errors import Count, CountOrZero, Rate, Seed, UserError, check_counts
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed import devices
@@ -19,6 +19,7 @@ from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
 from rembed_keras.training.initial.teachers import open_teachers, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
+from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
@@ -56,12 +57,14 @@ def pretrain(
 ) -> None:
     """Pre-trains until `steps`, from the newest checkpoint if there is one.
 
+    A schedule of sizes in `mixture` makes phases; the steps, the optimizer and its learning rate go on through all.
+
     Args:
         workdir: the run's folder; checkpoints and the log go there.
         encoder: makes the `Encoder`; None for one as that of `initial`.
         model: makes the pre-training model of an encoder, for example `MaskedLM`.
         optimizer: makes the optimizer, any of Keras's; `TrainingOptimizer` is put around it.
-        mixture: makes the `Mixture` of a `Corpus`.
+        mixture: makes the `Mixture` of a `Corpus`; where its batches or rows change size, a checkpoint is written.
         steps: steps of the whole run.
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
         initial: what the encoder starts from, `InitialWeights` or the folder of a run, one of its fine-tuned tasks, a
@@ -109,26 +112,34 @@ def pretrain(
 
     learner = made_learner(make, optimizer, terms, batches.languages, placement, clip_norm, skip_nonfinite)
     _check_fit(batches, learner.encoder)
+    phases = batches.phases(steps)
+    _check_shares(phases, placement.replicas * learner.micro_batches)
     try:
-        train(
-            learner,
-            batches.batches,
-            placement,
-            workdir,
-            workdir.checkpoints,
-            run="pretrain",
-            steps=steps,
-            tokens_per_step=batches.batch_size * batches.sequence_length,
-            checkpoint_every=checkpoint_every,
-            log_every=log_every,
-            measures=_measures(workdir, batches, learner, placement),
-            keep_checkpoints=keep_checkpoints,
-            keep_checkpoint_every=keep_checkpoint_every,
-            callbacks=callbacks,
-            evaluation=evaluation,
-            profile_steps=profile_steps,
-            coordinates=lambda step, batch: _coordinates(batches, step, batch),
-        )
+        for number, phase in enumerate(_to_come(phases, workdir)):
+            if workdir.is_chief and len(phases) > 1:
+                shape = f"{phase.batch_size:,} rows of {phase.sequence_length:,} tokens"
+                print(f"pretrain: steps {phase.first_step} to {phase.last_step} take {shape}", flush=True)
+            learner.train_function = None  # one that was traced for both shapes may compute other bits
+            train(
+                learner,
+                batches.batches,
+                placement,
+                workdir,
+                workdir.checkpoints,
+                run="pretrain",
+                steps=phase.last_step,
+                tokens_per_step=phase.tokens_per_step,
+                checkpoint_every=checkpoint_every,
+                log_every=log_every,
+                measures=_measures(workdir, batches, learner, placement, phases, phase),
+                keep_checkpoints=keep_checkpoints,
+                keep_checkpoint_every=keep_checkpoint_every,
+                callbacks=callbacks,
+                evaluation=evaluation,
+                profile_steps=profile_steps if number == 0 else 0,
+                coordinates=lambda step, batch: _coordinates(batches, step, batch),
+                begins=(phase.first_step, phase.tokens_before),
+            )
     except Exception:
         if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs
             raise batches.corpus.damage from None
@@ -178,12 +189,26 @@ def made_learner(
     return learner
 
 
-def _measures(workdir, batches, learner, placement):
-    """What rows say beside losses: FLOPs by the run's ledger, and the entropy that a loss without context has."""
-    ledger, rate = workdir.path / "ledger.json", devices.published_flops()
-    flops = read_json(ledger)["training_flops_per_token"]["total"] if ledger.exists() else None
+def _measures(workdir, batches, learner, placement, phases, phase):
+    """What rows of a phase say beside losses: FLOPs by the run's ledger, and the entropy that a loss without context
+    has."""
+    rate = devices.published_flops()
     constants = {"unigram_entropy": batches.unigram_entropy} if _is_in_nats(learner) else {}
-    return Measures(batches.batch_size, flops, None if rate is None else placement.replicas * rate, constants)
+    before = sum(each.batch_size * (each.last_step - each.first_step) for each in phases[: phases.index(phase)])
+    peak = None if rate is None else placement.replicas * rate
+    return Measures(phase.batch_size, _flops_per_token(workdir, phase), peak, constants, before)
+
+
+def _flops_per_token(workdir, phase):
+    """Of training, in a phase of a run; None if it has no ledger."""
+    path = workdir.path / "ledger.json"
+    if not path.exists():
+        return None
+    ledger = read_json(path)
+    for each in ledger.get("phases", []):
+        if each["first_step"] == phase.first_step:
+            return each["training_flops"] / each["tokens"]
+    return ledger["training_flops_per_token"]["total"]
 
 
 def _is_in_nats(learner):
@@ -199,6 +224,23 @@ def _coordinates(batches, step, batch):
     counts = np.bincount(batch[0]["language_ids"], minlength=len(batches.languages))
     rows = {language: int(count) for language, count in zip(batches.languages, counts, strict=True) if count}
     return {"seed": batches.seed, "step": step - 1, "rows": rows}
+
+
+def _to_come(phases, workdir):
+    """The phases that are not over yet; the last one in any case."""
+    found = checkpoints.latest(workdir.checkpoints)
+    done = found.step if found else 0
+    return [phase for phase in phases[:-1] if phase.last_step > done] + phases[-1:]
+
+
+def _check_shares(phases, parts):
+    """Checks batches that a schedule makes smaller, before a run meets them."""
+    for phase in phases if len(phases) > 1 else ():
+        if phase.batch_size % parts:
+            raise UserError(
+                f"BATCH_SIZE is {phase.batch_size} from step {phase.first_step} on, which {parts} replicas and "
+                "micro-batches cannot share evenly"
+            )
 
 
 def _check_fit(batches, encoder):

@@ -82,11 +82,11 @@ class ModernBert(Family):
 
     def head_config(self, weights, table):
         """The head's norm has no bias, so that ours goes into the bias of the scores, which is the same sum."""
-        notes, shift = [], weights.pop("head/norm/beta")
+        notes, shift = [], np.asarray(weights.pop("head/norm/beta"))
         if shift.any():
-            weights[f"{OUTPUT}/bias"] = weights[f"{OUTPUT}/bias"] + np.asarray(table, np.float32) @ shift
+            weights[f"{OUTPUT}/bias"] = np.asarray(weights[f"{OUTPUT}/bias"]) + np.asarray(table, np.float32) @ shift
             notes.append("the bias of the head's norm is written as a part of the output bias")
-        has_bias = bool(weights["head/dense/bias"].any())
+        has_bias = bool(np.any(weights["head/dense/bias"]))
         if not has_bias:
             del weights["head/dense/bias"]
         return {"classifier_bias": has_bias}, notes

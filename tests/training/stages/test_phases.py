@@ -1,0 +1,99 @@
+"""Pre-training in phases: rows that grow, killed in a phase and at the switch, and what it costs."""
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import MaskedLM
+from rembed_keras.training.loop import checkpoints
+from tests.training.pretraining import files_of, learn, make_encoder, rows
+
+SHAPES = {"batch_size": {0: 4, 5: 3}, "sequence_length": {0: 16, 5: 32}}
+
+
+def growing(of, **changes):
+    return Mixture(of, **SHAPES | changes, seed=3)
+
+
+def encoder(longest=32):
+    return make_encoder(max_sequence_length=longest, dropout=0.2)
+
+
+def learned(folder, corpus, **settings):
+    usual = {"steps": 9, "log_every": 3, "checkpoint_every": 2, "keep_checkpoints": 9, "encoder": encoder}
+    learn(folder, corpus, **usual | {"mixture": growing} | settings)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    learned(folder, corpus)
+    return folder
+
+
+def test_the_log_and_the_checkpoints_of_all_phases(whole, corpus, tmp_path):
+    log = rows(whole, "pretrain")
+    assert [row["step"] for row in log] == [3, 5, 6, 9]
+    assert [row["tokens"] for row in log] == [192, 320, 416, 704]
+    assert sorted(int(path.name[5:]) for path in (whole / "checkpoints").glob("step-*")) == [2, 4, 6, 8, 9]
+    learned(tmp_path, corpus, steps=4, mixture=lambda of: Mixture(of, 4, 16, seed=3))
+    before, ours = files_of(tmp_path, 4), files_of(whole, 4)
+    for part in ("encoder", "head", "optimizer"):  # but not the running means, which its last row resets
+        assert ours[f"{part}.safetensors"] == before[f"{part}.safetensors"]
+
+
+@pytest.mark.parametrize("last", [2, 5, 8])
+def test_a_run_that_was_killed_ends_in_the_same_bits(last, whole, corpus, tmp_path, monkeypatch, capsys):
+    """In the first phase, at the switch and in the second."""
+    save = checkpoints.save
+
+    def dying(folder, step, *arguments):
+        save(folder, step, *arguments)
+        if step == last:
+            raise RuntimeError("killed")
+
+    monkeypatch.setattr(checkpoints, "save", dying)
+    with pytest.raises(RuntimeError, match="killed"):
+        learned(tmp_path, corpus)
+    monkeypatch.undo()
+    capsys.readouterr()
+    learned(tmp_path, corpus)
+    assert f"resuming from {tmp_path}/checkpoints/step-{last:08d}" in capsys.readouterr().out
+    assert files_of(tmp_path, 9) == files_of(whole, 9)
+    assert rows(tmp_path) == rows(whole)
+
+
+def test_a_run_that_is_done_takes_no_step(whole, corpus, capsys):
+    before = files_of(whole, 9)
+    learned(whole, corpus)
+    out = capsys.readouterr().out
+    assert "done," in out and "resuming" not in out and files_of(whole, 9) == before
+
+
+def test_positions_must_hold_the_longest_rows_and_replicas_share_all(corpus, tmp_path):
+    with pytest.raises(UserError, match="sequence_length is 32; the model's max_sequence_length is 16"):
+        learned(tmp_path / "short", corpus, encoder=lambda: encoder(16))
+    with pytest.raises(UserError, match="BATCH_SIZE is 3 from step 5 on, which 2 replicas and micro-batches cannot"):
+        learned(tmp_path / "parts", corpus, head=lambda encoder: MaskedLM(encoder, 8, micro_batches=2))
+    assert not (tmp_path / "short/checkpoints").exists() and not (tmp_path / "parts/checkpoints").exists()
+
+
+@pytest.mark.any_backend
+def test_the_ledger_counts_each_phase_at_its_length():
+    recipe = "recipes/options/growing_rows.gin"
+    found = config.ledger_of(config.load(recipe)).to_json()
+    per_token = {
+        length: config.ledger_of(config.load(recipe, [f"SEQUENCE_LENGTH={length}", "BATCH_SIZE=64"])).training_flops
+        for length in (64, 256)
+    }
+    first, second = found["phases"]
+    assert first["training_flops"] == 2520 * 64 * 64 * per_token[64]["total"]
+    assert second["training_flops"] == 280 * 16 * 256 * per_token[256]["total"]
+    assert per_token[64]["total"] < per_token[256]["total"] == found["training_flops_per_token"]["total"]
+    assert first["tokens"] + second["tokens"] == 2800 * 4096 and "phases" not in ledger(encoder()).to_json()
+    with pytest.raises(UserError, match="SEQUENCE_LENGTH"):
+        config.ledger_of(config.load(recipe, ["SEQUENCE_LENGTH={0: 64, 100: 512}"]))
+    with pytest.raises(UserError, match="it must give a length from step 0 on"):
+        config.ledger_of(config.load(recipe, ["SEQUENCE_LENGTH={7: 64}"]))
