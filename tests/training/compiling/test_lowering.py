@@ -55,7 +55,7 @@ def test_it_is_the_step_of_a_model_that_is_there(strategy):
     traced = lowered_step(make, lambda: AdamW(1e-3), BATCH, strategy=strategy).lowered.as_text()
     keras.utils.clear_session()
     placement = place(strategy, batch_size=4)
-    learner = made_learner(make, lambda: AdamW(1e-3), [], ["all"], placement)
+    learner = made_learner(make, lambda: AdamW(1e-3), [], ["all"], placement, 1.0, 0)
     import jax
 
     with placement.scope():
