@@ -27,16 +27,19 @@ class Parts:
         hidden = self.embeddings(token_ids, segment_ids, padding_mask, training=training)  # [B, S, E_in]
         return hidden if self.projection is None else self.projection(hidden)  # [B, S, E_in] -> [B, S, D]
 
-    def transform(self, hidden, padding_mask, positions, at=None, training=None):
+    def transform(self, hidden, padding_mask, positions, at=None, is_whole=True, training=None):
         """What is read of the blocks, [B, S, D], and all L + 1 states; `positions` are of tokens in their documents.
 
         If `at` int [B, P] says which tokens are needed, the last block computes no others, and what is read is theirs.
+        Where documents are not whole, tokens being left out of them, `is_whole` is False.
         """
         mask = attention_mask(padding_mask)  # [B, S] -> [B, S, S]
+        documents = padding_mask if is_whole else None
         states = [hidden]
         for block in self.blocks:
             only = at if block is self.blocks[-1] and self.mix is None else None
-            states.append(block(states[-1], mask, positions, at=only, training=training))  # [B, S, D] -> [B, S, D]
+            arguments = {"at": only, "documents": documents, "training": training}
+            states.append(block(states[-1], mask, positions, **arguments))  # [B, S, D] -> [B, S, D]
         if self.norm is not None:
             states[-1] = self.norm(states[-1])
         return states[-1] if self.mix is None else pick(self.mix(states), at), states

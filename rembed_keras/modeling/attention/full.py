@@ -1,9 +1,12 @@
 """Full attention, and what every kind of attention says of itself."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.cost import Config, Shape, Work, heads_of
+
+Kernel: TypeAlias = Literal["auto", "dense"]
 
 
 class Global:
@@ -11,6 +14,11 @@ class Global:
 
     Args:
         rotary_base: of rotary positions, in blocks that have them; see `layers.rotary.rotate`.
+        kernel: "auto" for the fastest kernel that the device has, see `dispatch`; "dense" for a mask of all pairs of
+            tokens on every device.
+
+    Raises:
+        UserError: for another kernel.
 
     A kind of attention has these methods and attributes.
 
@@ -24,6 +32,10 @@ class Global:
         takes_packed_rows: whether tokens of one document are left alone by others in their row.
         knows_positions: whether it scores positions itself, so that no table of them is added to the embeddings and
             blocks do not rotate queries and keys.
+        takes_kernels: whether a fused kernel may do it all, see `dispatch`: a token attends to all tokens of its
+            document, or to those at most `window // 2` away. A kind with a `restrict` or an `attend` of its own says
+            so itself.
+        window: None, or how many tokens such a kernel's window has.
 
     >>> Global().work({"num_heads": 2, "hidden_dim": 8}, length=16)
     Work(flops=512, needed_of_all=0, activations=32, per_pick=None)
@@ -33,9 +45,21 @@ class Global:
     needs_all_queries = False
     takes_packed_rows = True
     knows_positions = False
+    takes_kernels = True
+    kernel: Kernel = "auto"
+    window: int | None = None
 
-    def __init__(self, rotary_base: float = 10_000.0):
+    def __init_subclass__(cls):
+        super().__init_subclass__()
+        if {"restrict", "attend", "heads"} & vars(cls).keys():
+            cls.takes_kernels = vars(cls).get("takes_kernels", False)
+
+    def __init__(self, rotary_base: float = 10_000.0, kernel: Kernel = "auto"):
+        if kernel not in get_args(Kernel):
+            raise UserError(f"the kernel of attention is {kernel!r}; it can be one of {', '.join(get_args(Kernel))}")
         self.rotary_base = rotary_base
+        if kernel != "auto":  # which is no part of what is saved
+            self.kernel = kernel
 
     def restrict(self, mask, positions):
         """The mask that this kind leaves of one.

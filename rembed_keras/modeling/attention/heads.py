@@ -34,3 +34,9 @@ class Heads(keras.layers.MultiHeadAttention):
             drop = partial(compat.attention_dropout(self), training=training) if self.dropout and training else None
             attended = self.attend(*heads, attention_mask, at, drop)
         return project(self.output_dense, attended)
+
+    def attended_by(self, kernel, query, value, positions):
+        """What a kernel makes of heads, see `dispatch.kernel_for`: [B, Q, D] and [B, S, D] -> [B, Q, D]."""
+        projections = ((self.query_dense, query), (self.key_dense, value), (self.value_dense, value))
+        heads = (project(dense, tokens) for dense, tokens in projections)  # [B, S, D] -> [B, S, H, K]
+        return project(self.output_dense, kernel(*heads, positions))

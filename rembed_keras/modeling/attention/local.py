@@ -8,7 +8,7 @@ instead of 0.30 s. Source: Beltagy et al. 2020, section 3.1; Warner et al. 2024,
 """
 
 from rembed_keras.errors import Count, UserError, check_counts
-from rembed_keras.modeling.attention.full import Global, softmax_attention
+from rembed_keras.modeling.attention.full import Global, Kernel, softmax_attention
 from rembed_keras.modeling.cost import Config, Work, inner_dim
 
 
@@ -20,19 +20,23 @@ class Local(Global):
     Args:
         window: tokens in all, at least 2; a token attends to those at most `window // 2` positions away.
         rotary_base: of rotary positions, in blocks that have them.
+        kernel: as of `attention.Global`.
 
     Raises:
-        UserError: for a window under 2.
+        UserError: for a window under 2, or another kernel.
 
     >>> Local(window=4).work({"num_heads": 2, "hidden_dim": 8}, length=16).flops  # 3 blocks of 2 keys
     192.0
     """
 
-    def __init__(self, window: Count = 128, rotary_base: float = 10_000.0):
+    takes_kernels = True
+    window: int
+
+    def __init__(self, window: Count = 128, rotary_base: float = 10_000.0, kernel: Kernel = "auto"):
         check_counts({"the window of attention.Local": window})
         if window < 2:
             raise UserError("the window of attention.Local is 1; it must be at least 2: half of it is on either side")
-        super().__init__(rotary_base)
+        super().__init__(rotary_base, kernel)
         self.window = window
 
     def restrict(self, mask, positions):
@@ -50,16 +54,9 @@ class Local(Global):
             return softmax_attention(query, key, value, mask, drop)
         from keras import ops
 
-        half, (batch, length, heads, width) = self.window // 2, ops.shape(query)
-        count = (length + half - 1) // half  # N blocks of half a window, C
-        spare = count * half - length
-        query = ops.pad(query, [[0, 0], [0, spare], [0, 0], [0, 0]])
-        query = ops.reshape(query, (batch, count, half, heads, width))  # [B, S, H, K] -> [B, N, C, H, K]
-        key, value = (_with_neighbors(each, count, half, spare) for each in (key, value))
-        mask = _mask_of_blocks(mask, count, half, spare)
-        attended = softmax_attention(query, key, value, mask, drop)
-        attended = ops.reshape(attended, (batch, count * half, heads, width))
-        return attended[:, :length]  # [B, N, C, H, K] -> [B, S, H, K]
+        half = self.window // 2
+        count, spare = _blocks(ops.shape(query)[1], half)
+        return _attend_in_blocks(query, key, value, _mask_of_blocks(mask, count, half, spare), half, drop)
 
     def work(self, config: Config, length: float) -> Work:
         """Keys that are computed, those that the mask leaves out and those beyond the row's ends too.
@@ -81,6 +78,51 @@ class Local(Global):
     def _is_short(self, length):
         """Whether a block and its neighbors would hold the whole row; False for a length that is not known yet."""
         return length is not None and length <= 3 * (self.window // 2)
+
+
+def attend_in_blocks(query, key, value, documents, key_documents, window):
+    """Attention in blocks to the tokens of one's document within a window, without a mask of all pairs.
+
+    Args:
+        query: [B, S, H, K].
+        key: [B, S, H, K].
+        value: [B, S, H, K].
+        documents: int [B, S], of queries, 0 for padding, which attends to itself.
+        key_documents: the same.
+        window: tokens in all; positions in a document are those in its row, but for a constant.
+
+    Returns:
+        [B, S, H, K].
+    """
+    from keras import ops
+
+    half = window // 2
+    count, spare = _blocks(ops.shape(query)[1], half)
+    own = ops.reshape(ops.pad(documents, [[0, 0], [0, spare]]), (-1, count, half, 1))  # [B, S] -> [B, N, C, 1]
+    other = _with_neighbors(key_documents[:, :, None, None], count, half, spare)[:, :, None, :, 0, 0]  # [B, N, 1, 3C]
+    distance = ops.arange(half)[:, None] + half - ops.arange(3 * half)  # [C, 3C]
+    is_near = ops.logical_and(other > 0, ops.logical_and(ops.equal(own, other), ops.abs(distance) <= half))
+    return _attend_in_blocks(query, key, value, ops.logical_or(is_near, ops.equal(distance, 0)), half, None)
+
+
+def _blocks(length, half):
+    """How many blocks of half a window a row has, and how many tokens the last one lacks."""
+    count = (length + half - 1) // half
+    return count, count * half - length
+
+
+def _attend_in_blocks(query, key, value, mask, half, drop):
+    """Softmax over a mask [B, N, C, 3C] of N blocks of half a window, C: [B, S, H, K] -> [B, S, H, K]."""
+    from keras import ops
+
+    batch, length, heads, width = ops.shape(query)
+    count, spare = _blocks(length, half)
+    query = ops.pad(query, [[0, 0], [0, spare], [0, 0], [0, 0]])
+    query = ops.reshape(query, (batch, count, half, heads, width))  # [B, S, H, K] -> [B, N, C, H, K]
+    key, value = (_with_neighbors(each, count, half, spare) for each in (key, value))
+    attended = softmax_attention(query, key, value, mask, drop)
+    attended = ops.reshape(attended, (batch, count * half, heads, width))
+    return attended[:, :length]  # [B, N, C, H, K] -> [B, S, H, K]
 
 
 def _with_neighbors(x, count, half, spare):

@@ -1,5 +1,7 @@
 """A transformer block: attention, then feed-forward."""
 
+import inspect
+
 import keras
 
 from rembed_keras import compat
@@ -9,15 +11,16 @@ class TransformerBlock(keras.layers.Layer):
     """Attention, then feed-forward; both may be held by other blocks too, and then share their weights.
 
     Args:
-        attention: a layer of `hidden`, `mask` and `positions`.
+        attention: a layer of `hidden`, `mask` and `positions`, and of `documents`, if its `call` has them.
         feed_forward: a layer of `hidden`.
         rematerialize: whether training keeps only `hidden` of what is computed here, and computes the rest once more
             for the gradient.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S], `at` int [B, P] or None. Returns
-    [B, S, D], or, if `at` says that no other tokens are needed, theirs, [B, P, D].
+    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S], `at` int [B, P] or None,
+    `documents` int [B, S] or None. Returns [B, S, D], or, if `at` says that no other tokens are needed, theirs,
+    [B, P, D].
     Source: Devlin et al. 2019; 12D^2 + 13D parameters at F = 4D.
 
     >>> from rembed_keras.modeling.layers.attention import SelfAttention
@@ -34,18 +37,23 @@ class TransformerBlock(keras.layers.Layer):
         self.attention = attention
         self.feed_forward = feed_forward
         self.rematerialize = rematerialize
+        self.tells_documents = "documents" in inspect.signature(attention.call).parameters
 
-    def build(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None):
+    def build(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None, documents_shape=None):
         for sublayer in (self.attention, self.feed_forward):
             if not sublayer.built:
                 sublayer.build(hidden_shape)
 
-    def compute_output_shape(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None):
+    def compute_output_shape(
+        self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None, documents_shape=None
+    ):
         return hidden_shape if at_shape is None else (*at_shape, hidden_shape[-1])
 
-    def call(self, hidden, mask, positions=None, at=None, training=None):
+    def call(self, hidden, mask, positions=None, at=None, documents=None, training=None):
+        told = {"documents": documents} if self.tells_documents else {}
+
         def apply(hidden):  # of one argument, as Keras's `remat` wants it
-            attended = self.attention(hidden, mask, positions, at=at, training=training)
+            attended = self.attention(hidden, mask, positions, at=at, **told, training=training)
             return self.feed_forward(attended, training=training)
 
         if not (self.rematerialize and training):

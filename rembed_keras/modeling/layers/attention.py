@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.attention.dispatch import kernel_for
 from rembed_keras.modeling.attention.heads import Heads
 from rembed_keras.modeling.layers.rotary import rotate
 from rembed_keras.modeling.layers.sublayer import Sublayer, pick, project
@@ -24,7 +25,8 @@ class SelfAttention(Sublayer):
         dtype: dtype or policy of the layer.
 
     Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S]; `at` int [B, P], the only tokens
-    to compute, or None. Returns [B, S, D], or [B, P, D].
+    to compute, or None; `documents` int [B, S], of which the mask was made, for kernels that take them instead, or
+    None. Returns [B, S, D], or [B, P, D].
     """
 
     def __init__(
@@ -64,14 +66,19 @@ class SelfAttention(Sublayer):
         heads = self.heads
         return [project(dense, hidden) for dense in (heads.query_dense, heads.key_dense, heads.value_dense)]
 
-    def attend(self, hidden, mask, positions, at, training):
+    def attend(self, hidden, mask, positions, at, documents, training):
         """What the heads make of hidden states: [B, S, D] -> [B, S, D], or of the tokens `at`, [B, P, D]."""
         early = None if self.kind.needs_all_queries else at
+        if isinstance(self.heads, Heads):
+            is_dropping = bool(self.heads.dropout and training)
+            kernel = kernel_for(self.kind, hidden, documents, at, is_dropping, self.compute_dtype)
+            if kernel is not None:
+                return self.heads.attended_by(kernel, pick(hidden, at), hidden, positions)
         query, mask = pick(hidden, early), pick(self.kind.restrict(mask, positions), early)
         return self.heads(query, hidden, attention_mask=mask, positions=positions, at=at, training=training)
 
-    def call(self, hidden, mask, positions=None, at=None, training=None):
-        attended = self.attend(hidden, mask, positions, at, training)  # [B, S, D] -> [B, S, D]
+    def call(self, hidden, mask, positions=None, at=None, documents=None, training=None):
+        attended = self.attend(hidden, mask, positions, at, documents, training)  # [B, S, D] -> [B, S, D]
         read = pick(hidden, at)
         return self.norm(read + self.adapted(self.dropout(attended, training=training), read))
 
@@ -83,9 +90,9 @@ class PreNormAttention(SelfAttention):
         """What heads attend with: three times [B, S, D] -> [B, S, H, K]."""
         return super().queries_keys_values(self.norm(hidden), positions)
 
-    def call(self, hidden, mask, positions=None, at=None, training=None):
+    def call(self, hidden, mask, positions=None, at=None, documents=None, training=None):
         normed = self.norm(hidden)
-        attended = self.attend(normed, mask, positions, at, training)  # [B, S, D] -> [B, S, D]
+        attended = self.attend(normed, mask, positions, at, documents, training)  # [B, S, D] -> [B, S, D]
         branch = self.adapted(self.dropout(attended, training=training), pick(normed, at))
         return pick(hidden, at) + branch
 
@@ -103,8 +110,7 @@ class RotaryAttention(Sublayer):
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S]; `at` int [B, P], the only
-    tokens to compute, or None. Returns [B, S, D], or [B, P, D].
+    Call arguments and what it returns are those of `SelfAttention`.
     """
 
     def __init__(
@@ -162,15 +168,20 @@ class RotaryAttention(Sublayer):
         query, key, value = (project(dense, normed) for dense in (self.query, self.key, self.value))
         return [*(rotate(each, positions, self.kind.rotary_base) for each in (query, key)), value]
 
-    def call(self, hidden, mask, positions=None, at=None, training=None):
+    def call(self, hidden, mask, positions=None, at=None, documents=None, training=None):
         normed = hidden if self.norm is None else self.norm(hidden)
         early = None if self.kind.needs_all_queries else at
         read = pick(normed, at)
         query = project(self.query, pick(normed, early))  # [B, S, D] -> [B, S, H, K]
         query = rotate(query, pick(positions, early), self.kind.rotary_base)
         key = rotate(project(self.key, normed), positions, self.kind.rotary_base)
-        mask = pick(self.kind.restrict(mask, positions), early)
-        attended = self._attend(query, key, project(self.value, normed), mask, at)
+        value = project(self.value, normed)
+        kernel = kernel_for(self.kind, hidden, documents, at, is_dropping=False, dtype=self.compute_dtype)
+        if kernel is None:
+            mask = pick(self.kind.restrict(mask, positions), early)
+            attended = self._attend(query, key, value, mask, at)
+        else:
+            attended = kernel(query, key, value, positions)
         merged = self.dropout(project(self.merge, attended), training=training)  # [B, S, H, K] -> [B, S, D]
         return pick(hidden, at) + self.adapted(merged, read)
 

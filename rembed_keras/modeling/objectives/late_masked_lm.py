@@ -77,7 +77,7 @@ class LateMasking(keras.layers.Layer):
         embedded = parts.embed(token_ids, segment_ids, padding_mask, training=training)  # [B, S, D]
         embedded = pick(embedded, seen)  # [B, S, D] -> [B, S - P, D]
         documents, places = (pick(ids, seen) for ids in (padding_mask, positions))
-        encoded, _ = parts.transform(embedded, documents, places, training=training)
+        encoded, _ = parts.transform(embedded, documents, places, is_whole=False, training=training)
         rank = ops.cumsum(ops.cast(ops.logical_not(is_masked), "int32"), axis=1) - 1  # place of a token in `seen`
         is_late = ops.logical_or(is_masked, rank >= ops.shape(seen)[1])
         rank = ops.clip(rank, 0, ops.shape(seen)[1] - 1)

@@ -1,18 +1,24 @@
 """Examples as the encoder's inputs, and a model's outputs for many of them.
 
-Everything has one shape: rows are padded to the sequence length and the last batch to the batch size, so that a model
-is compiled once. Truncated tokens are counted, so that they can be reported beside a score.
+Encoded rows have one length, and the last batch is padded to the batch size, so that a model is compiled once; many
+rows are sorted and cut to a few lengths. Truncated tokens are counted, so that they can be reported beside a score.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import keras
 import numpy as np
 
+from rembed_keras import compat
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.attention import Global
 from rembed_keras.tasks.kinds.examples import Labelled
+
+FEW = 7  # batches, for which no second length is worth its compilation
 
 
 @dataclass(frozen=True)
@@ -132,17 +138,80 @@ def fill_rows(
 def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int = 64):
     """A model's outputs for every row, as NumPy arrays.
 
+    Many rows are sorted by their length, and a batch is as long as its longest row, rounded up to one of a few lengths.
+
     Args:
         model: a Keras model.
         inputs: arrays [N, ...] by input name.
-        batch_size: rows per batch; the last batch is padded with copies of the last row.
+        batch_size: rows per batch; the last batch is padded with copies of its last row.
 
     Returns:
-        The model's outputs, [N, ...] each.
+        The model's outputs, [N, ...] each; of padding that was not computed, 0.
     """
     size = len(next(iter(inputs.values())))
+    axes = _token_axes(model) if size > FEW * batch_size and "padding_mask" in inputs else None
+    lengths = np.zeros(size, int) if axes is None else row_lengths(inputs["padding_mask"])
+    order = np.argsort(-lengths, kind="stable")  # what takes most memory first
     outputs = []
     for start in range(0, size, batch_size):  # `Model.predict` builds a pipeline, which costs a dozen batches
-        rows = np.arange(start, start + batch_size).clip(max=size - 1)
-        outputs.append(model.predict_on_batch({key: value[rows] for key, value in inputs.items()}))
-    return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[:size], *outputs)
+        rows = order[np.arange(start, start + batch_size).clip(max=size - 1)]
+        if axes is None:
+            outputs.append(model.predict_on_batch({key: value[rows] for key, value in inputs.items()}))
+            continue
+        longest = inputs["padding_mask"].shape[1]
+        length = rounded_length(int(lengths[rows].max()), longest)
+        part = model.predict_on_batch({key: value[rows, :length] for key, value in inputs.items()})
+        outputs.append(keras.tree.map_structure(partial(_filled, spare=longest - length), part, axes))
+
+    def joined(*parts):
+        found = np.concatenate(parts)[:size]
+        in_order = np.empty_like(found)
+        in_order[order] = found
+        return in_order
+
+    return keras.tree.map_structure(joined, *outputs)
+
+
+def row_lengths(padding_mask: np.ndarray) -> np.ndarray:
+    """Tokens of each row up to the last that is no padding: int [N, S] -> int [N].
+
+    >>> row_lengths(np.array([[1, 1, 0, 0], [1, 1, 1, 1]])).tolist()
+    [2, 4]
+    """
+    is_token = padding_mask > 0
+    return np.where(is_token.any(axis=1), is_token.shape[1] - np.argmax(is_token[:, ::-1], axis=1), 0)
+
+
+def rounded_length(length: int, longest: int) -> int:
+    """The least of a few lengths, for each of which a model is compiled, that holds a row.
+
+    They are powers of two from 16 on, those half again as long from 48 on, and the longest.
+
+    >>> [rounded_length(length, 100) for length in (3, 17, 33, 50, 65, 97)]
+    [16, 32, 48, 64, 96, 100]
+    """
+    power = max(16, 1 << max(length - 1, 0).bit_length())
+    half_again = power * 3 // 4
+    return min(half_again if 48 <= half_again >= length else power, longest)
+
+
+def _token_axes(model) -> Any:
+    """The axis of tokens in each output of a model, 0 for none; None if its rows cannot be cut.
+
+    They cannot where a token's output depends on the queries of all tokens, padding too, as in Nyström attention.
+    """
+    outputs = getattr(model, "output", None)
+    if outputs is None:
+        return None
+    kinds = [layer.kind for layer in compat.layers_of(model) if isinstance(getattr(layer, "kind", None), Global)]
+    if not kinds or any(kind.needs_all_queries for kind in kinds):
+        return None
+    return keras.tree.map_structure(
+        lambda each: next((i for i, n in enumerate(each.shape) if i and n is None), 0), outputs
+    )
+
+
+def _filled(values, axis, spare):
+    """Values with zeros on their axis of tokens for as many as are not there."""
+    values = np.asarray(values)
+    return np.pad(values, [(0, spare if i == axis > 0 else 0) for i in range(values.ndim)])

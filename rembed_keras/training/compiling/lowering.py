@@ -16,6 +16,7 @@ import numpy as np
 from rembed_keras import compat
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.attention.dispatch import tracing_for
 from rembed_keras.training.compiling import NO_TEACHER
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.stages.pretrain import made_learner
@@ -80,7 +81,8 @@ def lowered_step(
     rows = len(batch[1])
     placement = place(strategy, rows, devices=None if strategy == "one_device" else devices)
     alone = jax.sharding.SingleDeviceSharding(devices[0])
-    with compat.abstract_variables(alone), placement.scope():
+    traced_for = tracing_for(platform or devices[0].platform)
+    with compat.abstract_variables(alone), placement.scope(), traced_for:
         learner = made_learner(make, optimizer, terms, ["all"], placement, clip_norm, skip_nonfinite)
         if learner.teachers:
             raise UserError(NO_TEACHER)

@@ -1,10 +1,13 @@
+import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.kinds.encoding import encode, encode_pairs
+from rembed_keras.modeling import Classifier, Encoder, SpanExtractor, Tagger
+from rembed_keras.modeling.attention import Nystrom
+from rembed_keras.tasks.kinds.encoding import encode, encode_pairs, predict, row_lengths
 from rembed_keras.tasks.kinds.examples import Labelled
 
 TEXTS = st.text("ab é日本\u200b\U0001f600", max_size=12)
@@ -91,3 +94,44 @@ def test_a_row_too_short_for_a_pair_is_refused(corpus):
 def test_many_texts_together_are_encoded_as_one_by_one(corpus):
     texts = ["save the file", "", "日本 é", "a"] * 50
     assert corpus.tokenizer.encode_batch(texts) == [corpus.tokenizer.encode(text) for text in texts]
+
+
+LENGTHS = np.array(
+    [3, 60, 17, 5, 33, 16, 49, 2, 20, 64, 4, 9, 40, 12, 31, 7, 50]
+)  # of 17 rows, more than 7 batches of 2
+
+
+def short_rows():
+    token_ids = np.random.default_rng(1).integers(5, 30, (len(LENGTHS), 64)).astype("int32")
+    mask = (np.arange(64) < LENGTHS[:, None]).astype("int32")
+    return {"token_ids": token_ids * mask, "segment_ids": 0 * mask, "padding_mask": mask}
+
+
+@pytest.mark.parametrize("make", [Classifier, Tagger, SpanExtractor, None])
+def test_rows_cut_to_a_few_lengths_have_the_outputs_of_whole_ones(make, monkeypatch):
+    keras.utils.set_random_seed(3)
+    encoder = Encoder(30, 2, 2, 8, 16, 4, max_sequence_length=64)
+    model = encoder if make is None else make(encoder, *([] if make is SpanExtractor else [3]))
+    model.compile(run_eagerly=True)
+    inputs, seen = short_rows(), set()
+    whole = predict(model, inputs, batch_size=3)  # of 6 batches, which are not worth it
+
+    def noted(batch, usual=model.predict_on_batch):
+        seen.add(batch["token_ids"].shape)
+        return usual(batch)
+
+    monkeypatch.setattr(model, "predict_on_batch", noted)
+    cut = predict(model, inputs, batch_size=2)
+    assert seen == {(2, 16), (2, 32), (2, 48), (2, 64)}
+    mask = inputs["padding_mask"]
+    assert row_lengths(mask).tolist() == LENGTHS.tolist()
+    for one, other in zip(*map(keras.tree.flatten, (whole, cut)), strict=True):
+        kept = mask[:, :, None] if one.shape[1] == 64 else mask[:, None] if one.shape[-1] == 64 else 1
+        assert one.shape == other.shape and np.abs(one).max() > 1e-3
+        np.testing.assert_allclose(other * kept, one * kept, atol=1e-5)
+
+
+def test_rows_whose_padding_counts_are_not_cut(monkeypatch):
+    model = Encoder(30, 1, 2, 8, 16, 4, max_sequence_length=64, attention=Nystrom(4))
+    monkeypatch.setattr(model, "predict_on_batch", lambda batch: {"length": batch["token_ids"]})
+    assert predict(model, short_rows(), batch_size=2)["length"].shape == (17, 64)

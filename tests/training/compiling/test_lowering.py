@@ -1,6 +1,8 @@
 """A train step traced without values: the very step that `fit` would compile, and none of its memory."""
 
+import re
 import resource
+from collections import Counter
 
 import keras
 import numpy as np
@@ -13,6 +15,8 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.attention import Global, Local
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.training.compiling import fitting
 from rembed_keras.training.compiling.lowering import lowered_step
 from rembed_keras.training.distributed.strategies import place
@@ -38,6 +42,7 @@ PUBLISHED = {
     "input_embedding_dim": 256,
 }
 BATCH = Mixture.blank(4, 12)
+KERNELS = ("tpu_custom_call", "__gpu$xla.gpu.triton")
 
 
 def make(micro_batches=1, **changes):
@@ -50,7 +55,7 @@ def test_it_is_the_step_of_a_model_that_is_there(strategy):
     traced = lowered_step(make, lambda: AdamW(1e-3), BATCH, strategy=strategy).lowered.as_text()
     keras.utils.clear_session()
     placement = place(strategy, batch_size=4)
-    learner = made_learner(make, lambda: AdamW(1e-3), [], ["all"], placement)
+    learner = made_learner(make, lambda: AdamW(1e-3), [], ["all"], placement, 1.0, 0)
     import jax
 
     with placement.scope():
@@ -104,3 +109,31 @@ def test_what_cannot_be_compiled_is_said():
         lowered_step(make, AdamW, BATCH, strategy="mirrored")
     with pytest.raises(UserError, match="a step that asks a teacher cannot be compiled"):
         lowered_step(lambda: Distillation(Encoder(**SIZES, name="encoder"), Teacher("none")), AdamW, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("platform", "kernel", "calls"),
+    [
+        ("tpu", "auto", {"tpu_custom_call": 3 * 2}),  # forward, and backward by queries and by keys; the last one picks
+        (
+            "cuda",
+            "auto",
+            {"__gpu$xla.gpu.triton": 3},
+        ),  # forward, its sums, backward, of the global one; windows by blocks
+        ("tpu", "dense", {}),
+        ("cpu", "auto", {}),
+    ],
+)
+def test_a_device_with_kernels_has_no_scores_of_all_pairs_of_tokens(platform, kernel, calls):
+    length = 130
+    kinds = [Local(32, kernel=kernel), Global(kernel=kernel)]
+    sizes = SIZES | {"num_layers": 3, "max_sequence_length": length, "dtype": "mixed_bfloat16"}
+
+    def make():
+        return MaskedLM(Encoder(**sizes, block=PreNorm, attention=kinds, name="encoder"), 20, name="model")
+
+    text = lowered_step(make, AdamW, Mixture.blank(2, length), platform=platform).lowered.as_text()
+    found = Counter(re.findall(r"custom_call @([\w.$]+)", text))
+    assert {name: count for name, count in found.items() if name in KERNELS} == calls
+    scores = re.findall(rf"tensor<[\dx]*{length}x{length}x(?:f32|bf16)>", text)
+    assert bool(scores) == (not calls)

@@ -9,6 +9,9 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.analysis.programs.chips import CHIPS, chip_of
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.attention.full import softmax_attention
+from rembed_keras.modeling.attention.kernels import splash_attention
+from rembed_keras.modeling.layers.sublayer import attention_mask
 from rembed_keras.training.compiling import topologies
 from rembed_keras.training.compiling.compiled import compiled, refusal
 from rembed_keras.training.compiling.lowering import Step
@@ -112,3 +115,26 @@ def test_a_recipe_is_compiled_and_the_table_says_what_binds_it(chips, command, t
     assert found["collectives"]["all-reduce"]["sent_bytes"] > 4 * (parameters - tables // 4)  # gradients, summed
     assert found["ledger_tokens_per_second"] == pytest.approx(4 * 197e12 / counted.training_flops["total"])
     assert not [*tmp_path.iterdir()]
+
+
+def test_splash_attention_compiles_and_has_no_scores_of_all_pairs_in_memory(chips):
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    length, heads = 4096, 8
+
+    def scores(attend):
+        def loss(query, key, value, documents):
+            return jax.numpy.sum(attend(query, key, value, documents).astype("float32") ** 2)
+
+        here = SingleDeviceSharding(chips[0])
+        rows = [jax.ShapeDtypeStruct((1, length, heads, 64), "bfloat16", sharding=here)] * 3
+        documents = jax.ShapeDtypeStruct((1, length), "int32", sharding=here)
+        return jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(*rows, documents).compile()
+
+    fused = scores(lambda *rows: splash_attention(*rows, rows[-1], window=None))
+    dense = scores(lambda *rows: softmax_attention(*rows[:3], attention_mask(rows[-1]), drop=None))
+    assert fused.as_text().count('"tpu_custom_call"') == 3 and "tpu_custom_call" not in dense.as_text()
+    of_all_pairs = 2 * heads * length**2  # bytes, in bfloat16
+    assert fused.memory_analysis().temp_size_in_bytes < of_all_pairs / 4
+    assert dense.memory_analysis().temp_size_in_bytes > of_all_pairs

@@ -1,0 +1,111 @@
+"""Which kernel attends: one place decides, when a step is traced, by the platform that it is traced for.
+
+A kernel is told who may attend to whom by the number of each token's document and the size of a window, so that neither
+scores nor masks of all pairs of tokens ever lie in memory.
+
+| platform | `attention.Global` | `attention.Local` |
+|---|---|---|
+| TPU, JAX | splash attention, segment ids | splash attention, segment ids and its own window |
+| GPU, JAX, 16 bits | Pallas's flash attention, segment ids | blocks of half a window |
+| CPU; GPU in float32; TensorFlow | a mask of all pairs | blocks of half a window, cut from such a mask |
+
+Kernels do not drop attention probabilities: training with dropout has masks, on any platform.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import partial
+
+import keras
+from keras import ops
+
+from rembed_keras.modeling.attention import kernels
+from rembed_keras.modeling.attention.full import softmax_attention
+from rembed_keras.modeling.attention.local import attend_in_blocks
+from rembed_keras.modeling.layers.sublayer import pick
+from rembed_keras.modeling.replicas import on_own_rows, row_groups
+
+SHORT = 128  # tokens of a row, up to which no kernel is worth its call
+_target: ContextVar[str | None] = ContextVar("platform that a step is traced for", default=None)
+
+
+@contextlib.contextmanager
+def tracing_for(platform: str) -> Iterator[None]:
+    """While open, what is traced is going to be compiled for a platform that may not be here.
+
+    Args:
+        platform: as JAX calls it, "cpu", "cuda" or "tpu".
+
+    >>> with tracing_for("tpu"):
+    ...     platform_traced_for()
+    'tpu'
+    """
+    token = _target.set(platform)
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+def platform_traced_for() -> str:
+    """The platform that a step will run on, as JAX calls it; "cpu" for all of TensorFlow, which has no kernels."""
+    if keras.config.backend() != "jax":
+        return "cpu"
+    import jax
+
+    return _target.get() or jax.default_backend()
+
+
+def kernel_for(kind, hidden, documents, at, is_dropping: bool, dtype: str) -> Callable | None:
+    """What attends in the place of a softmax over all pairs of tokens; None where that is best, or all there is.
+
+    Args:
+        kind: of attention; one that `takes_kernels`.
+        hidden: [B, S, D], what is attended to.
+        documents: int [B, S], the number of each token's document, 0 for padding; None where it is not known.
+        at: int [B, P], the only tokens to compute, or None.
+        is_dropping: whether attention probabilities are dropped.
+        dtype: in which queries and keys are.
+
+    Returns:
+        A function of query [B, Q, H, K], key and value [B, S, H, K] and positions int [B, S], which gives
+        [B, Q, H, K]; Q is P if `at` says which tokens are wanted. What it gives for padding is no more than finite.
+    """
+    platform = platform_traced_for()
+    if platform == "cpu" or documents is None or is_dropping or not kind.takes_kernels or kind.kernel == "dense":
+        return None
+    batch, length = hidden.shape[:2]
+    documents = ops.cast(documents, "int32")
+    groups, _ = row_groups(batch)
+    distribution = keras.distribution.distribution()
+    if length is None or length <= SHORT or (distribution is not None and groups == 1):
+        return None
+    if at is not None and (platform != "tpu" or kind.window is not None):
+        return lambda query, key, value, positions: _picked(query, key, value, documents, positions, at, kind.window)
+    attend: Callable
+    if platform == "tpu":
+        attend = kernels.splash_attention
+    elif kind.window is not None:
+        attend = attend_in_blocks
+    elif dtype in ("bfloat16", "float16"):
+        attend = kernels.flash_attention
+    else:
+        return None
+
+    def kernel(query, key, value, positions):
+        rows = query, key, value, pick(documents, at), documents
+        return on_own_rows(partial(attend, window=kind.window), *rows)
+
+    return kernel
+
+
+def _picked(query, key, value, documents, positions, at, window):
+    """Softmax attention of some tokens [B, P, H, K] to all, by a mask [B, P, S]."""
+    own, other = pick(documents, at)[:, :, None], documents[:, None, :]
+    mask = ops.logical_and(other > 0, ops.logical_or(ops.equal(own, other), ops.equal(own, 0)))
+    if window is not None:
+        near = ops.abs(pick(positions, at)[:, :, None] - positions[:, None, :]) <= window // 2
+        itself = ops.equal(at[:, :, None], ops.arange(documents.shape[1]))
+        mask = ops.logical_or(ops.logical_and(mask, near), itself)
+    return softmax_attention(query, key, value, mask, drop=None)

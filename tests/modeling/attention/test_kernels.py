@@ -1,0 +1,145 @@
+"""Fused attention of packed, padded and windowed rows, interpreted where it needs a device, against a dense softmax."""
+
+from contextlib import nullcontext
+from functools import cache, partial
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.attention import Disentangled, Global, Local, Nystrom, dispatch, kernels
+from rembed_keras.modeling.attention.dispatch import kernel_for, tracing_for
+from rembed_keras.modeling.attention.full import softmax_attention
+from rembed_keras.modeling.attention.local import attend_in_blocks
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
+from rembed_keras.modeling.layers.sublayer import attention_mask
+from rembed_keras.training.distributed import meshes
+
+on_jax = pytest.mark.skipif(keras.config.backend() != "jax", reason="kernels are JAX's")
+LENGTH = 140  # two blocks of 128, the second filled up
+ROWS = ([61, 40, 30, 9], [90, 1, 0, 49])  # tokens of documents 1, 2 and 3, and padding
+DOCUMENTS = np.stack([np.repeat([1, 2, 3, 0], counts) for counts in ROWS]).astype("int32")
+POSITIONS = np.stack([np.concatenate([*map(np.arange, counts)]) for counts in ROWS])
+KERNELS = {
+    "splash": (kernels.splash_attention, None),
+    "splash, window": (kernels.splash_attention, 32),
+    "flash": (kernels.flash_attention, None),
+    "blocks": (attend_in_blocks, 32),
+}
+
+
+@on_jax
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_values_and_gradients_of_tokens_are_those_of_a_dense_softmax(name, dtype, tolerance):
+    import jax
+    from jax import numpy as jnp
+
+    attend, window = KERNELS[name]
+    if attend is not attend_in_blocks:
+        attend = partial(attend, interpret=True)
+    rng = np.random.default_rng(4)
+    query, key, value, slope = (jnp.asarray(rng.normal(0, 1, (2, LENGTH, 2, 8)), dtype) for _ in range(4))
+    mask = (Local(window) if window else Global()).restrict(jnp.asarray(attention_mask(DOCUMENTS)), POSITIONS)
+    is_token = (DOCUMENTS > 0)[:, :, None, None]
+
+    def of(function):
+        given, back = jax.vjp(function, query, key, value)
+        return [
+            np.asarray(each, "float64") for each in (given * is_token, *back((slope * is_token).astype(given.dtype)))
+        ]
+
+    def dense(*heads):
+        return softmax_attention(*(each.astype("float32") for each in heads), mask, drop=None)
+
+    fused = of(lambda *heads: attend(*heads, jnp.asarray(DOCUMENTS), jnp.asarray(DOCUMENTS), window=window))
+    for ours, theirs in zip(fused, of(dense), strict=True):
+        assert np.abs(theirs).max() > 0.5
+        np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance)
+
+
+PATTERNS = {PreNorm: [Global(), Local(32)], PostNorm: [Local(32), Global()]}  # the last block computes picked tokens
+
+
+@cache
+def step(platform, block):
+    """The loss of a step on packed rows as it is traced for a platform, and what it changes each weight by."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(2)
+    sizes = 48, 2, 2, 16, 24, 6
+    model = MaskedLM(Encoder(*sizes, max_sequence_length=LENGTH, block=block, attention=PATTERNS[block]), 12)
+    model.compile(keras.optimizers.SGD(1.0))
+    before = [keras.ops.convert_to_numpy(weight) for weight in model.weights]
+    rng = np.random.default_rng(3)
+    inputs = {"token_ids": rng.integers(5, 48, DOCUMENTS.shape), "segment_ids": 0 * DOCUMENTS}
+    inputs |= {"padding_mask": DOCUMENTS, "mask_positions": np.array([[3, 70, 128], [1, 89, 90]])}
+    with tracing_for(platform):
+        loss = model.train_on_batch(inputs, rng.integers(5, 48, (2, 3)), np.ones((2, 3), "float32"))
+    moved = [keras.ops.convert_to_numpy(weight) - old for weight, old in zip(model.weights, before, strict=True)]
+    return np.asarray(loss, "float64"), moved
+
+
+def noted(calls, name, attend):
+    """What attends, noted in a list by its name and its window."""
+
+    def attend_and_note(*rows, window):
+        calls.append((name, window))
+        return attend(*rows, window=window)
+
+    return attend_and_note
+
+
+@on_jax
+@pytest.mark.parametrize(
+    ("platform", "block", "shared", "kernels_of"),
+    [
+        ("tpu", PreNorm, False, [("splash_attention", None)]),
+        ("tpu", PostNorm, True, [("splash_attention", 32), ("splash_attention", None)]),
+        ("cuda", PostNorm, True, [("attend_in_blocks", 32)]),
+    ],
+)
+def test_a_step_of_kernels_is_that_of_masks(platform, block, shared, kernels_of, monkeypatch):
+    calls = []
+    interpreted = partial(kernels.splash_attention, interpret=True)
+    monkeypatch.setattr(kernels, "splash_attention", noted(calls, "splash_attention", interpreted))
+    monkeypatch.setattr(dispatch, "attend_in_blocks", noted(calls, "attend_in_blocks", attend_in_blocks))
+    dense = step("cpu", block)
+    assert not calls
+    with meshes.model_parallel().scope() if shared else nullcontext():
+        fused = step(platform, block)
+    assert calls == kernels_of
+    np.testing.assert_allclose(fused[0], dense[0], rtol=1e-5)
+    assert sum(np.abs(each).max() > 1e-3 for each in dense[1]) > 12
+    for ours, theirs in zip(fused[1], dense[1], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+class Far(Global):
+    """A kind that has a mask of its own."""
+
+    def restrict(self, mask, positions):
+        return mask
+
+
+@on_jax
+def test_a_mask_stays_where_no_kernel_can_do_it():
+    hidden, documents = np.ones((2, LENGTH, 16), "float32"), DOCUMENTS
+
+    def chosen(kind, platform="tpu", rows=hidden, documents=documents, drops=False, dtype="bfloat16"):
+        with tracing_for(platform):
+            return kernel_for(kind, rows, documents, None, drops, dtype) is not None
+
+    assert chosen(Global()) and chosen(Local(16)) and chosen(Global(), "cuda") and chosen(Local(16), "cuda")
+    assert not any(chosen(kind) for kind in (Far(), Disentangled(), Nystrom(), Global(kernel="dense")))
+    assert not chosen(Global(), "cpu") and not chosen(Global(), "cuda", dtype="float32")
+    assert not chosen(Global(), drops=True) and not chosen(Global(), documents=None)
+    assert not chosen(Global(), rows=hidden[:, :128], documents=documents[:, :128])
+
+
+def test_the_choice_is_saved_where_it_is_not_the_usual_one_and_others_are_refused():
+    assert "kernel" not in Global().get_config() and "kernel" not in Local(8, kernel="auto").get_config()
+    assert Local.from_config(Local(8, kernel="dense").get_config()).kernel == "dense"
+    with pytest.raises(UserError, match="the kernel of attention is 'flash'; it can be one of auto, dense"):
+        Global(kernel="flash")
