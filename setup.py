@@ -47,7 +47,7 @@ TASKS = [
     "seqeval>=1.2.2,<1.3",
 ]
 CLEAN = ["rensa>=0.5.0,<0.6", "py3langid>=0.4.0,<0.5"]  # near duplicates, and whose language a paragraph is
-HUB = ["huggingface_hub>=1,<3"]  # downloads models and uploads them
+HUB = ["huggingface-hub>=0.34,<3"]  # downloads models and uploads them
 CLUSTER = ["submitit>=1.5.4,<2"]  # jobs of studies
 WANDB = ["wandb>=0.31.0,<0.32"]
 MLFLOW = ["mlflow-skinny>=3.17.2,<4"]  # without its server and its models

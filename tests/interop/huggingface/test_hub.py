@@ -91,12 +91,16 @@ def test_a_name_is_downloaded_into_the_cache_and_a_folder_is_itself(hub, tmp_pat
     assert interop.fetched("owner/missing") == "owner/missing"  # a path beside others, and no name
 
 
-def test_what_is_not_there_or_out_of_reach_is_one_plain_line(hub, monkeypatch):
+def test_what_is_not_there_or_out_of_reach_is_one_plain_line(hub, monkeypatch, tmp_path):
     with pytest.raises(UserError, match=r"no public model of this name on the hub"):
         interop.fetched("owner2/none")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UserError, match=r"the hub cannot be reached: download it where there is a network"):
         interop.fetched("owner2/none")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made/config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"owner2/none was not pushed: .*; made is whole, and can be pushed again"):
+        interop.push("made", "owner2/none")
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with pytest.raises(UserError, match=r"install huggingface_hub: pip install 'rembed-keras\[hub\]'"):
         interop.fetched("owner2/none")
