@@ -28,7 +28,14 @@ class PhaseCost(NamedTuple):
 
     def to_json(self) -> dict:
         """As what JSON can say."""
-        return {**self._asdict(), "tokens": self.tokens}
+        return {
+            "first_step": self.first_step,
+            "steps": self.steps,
+            "batch_size": self.batch_size,
+            "sequence_length": self.sequence_length,
+            "tokens": self.tokens,
+            "training_flops": self.training_flops,
+        }
 
 
 def phase_costs(shapes: list[tuple[int, int, int]], steps: int, count: Callable[[int], Any]) -> tuple[PhaseCost, ...]:
