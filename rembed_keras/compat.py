@@ -85,11 +85,8 @@ def saved_in_pieces(pieces: Callable[[Any], Iterable]) -> Iterator[None]:
         if not start:
             write(self, key, value)
 
-    H5IOStore.__setitem__ = write_pieces
-    try:
+    with _replaced(H5IOStore, {"__setitem__": write_pieces}):
         yield
-    finally:
-        H5IOStore.__setitem__ = write
 
 
 def set_dtype_policy(layer, policy) -> None:
@@ -101,27 +98,18 @@ def set_dtype_policy(layer, policy) -> None:
 
 
 def attend(layer, heads: Iterable, attention_mask, training):
-    """What a `keras.layers.MultiHeadAttention` makes of heads, [B, S, H, K] of query, key and value: [B, S, H, K].
-
-    Seen in Keras 3.15: `MultiHeadAttention._compute_attention`.
-    """
+    """What attention makes of heads, [B, S, H, K] each. Seen in Keras 3.15: `MultiHeadAttention._compute_attention`."""
     attended, _ = layer._compute_attention(*heads, attention_mask=attention_mask, training=training)
     return attended
 
 
 def attention_dropout(layer):
-    """The layer by which a `keras.layers.MultiHeadAttention` drops attention probabilities.
-
-    Seen in Keras 3.15: `MultiHeadAttention._dropout_layer`.
-    """
+    """The layer that drops attention probabilities. Seen in Keras 3.15: `MultiHeadAttention._dropout_layer`."""
     return layer._dropout_layer
 
 
 def update_metrics(model, metrics_variables, loss, x, y, outputs, sample_weight):
-    """Logs and the next values of the metrics' variables, of a step of JAX's.
-
-    Seen in Keras 3.15, on JAX: `JAXTrainer._update_metrics_variables`.
-    """
+    """Logs and next values of metrics, on JAX. Seen in Keras 3.15: `JAXTrainer._update_metrics_variables`."""
     return model._update_metrics_variables(metrics_variables, loss, x, y, outputs, sample_weight)
 
 
@@ -147,10 +135,7 @@ def taking_losses(layer, function):
 
 
 def strategy_of(model):
-    """The strategy of TensorFlow in whose scope a model was made; None if there was none.
-
-    Seen in Keras 3.15, on TensorFlow: `TensorFlowTrainer._distribute_strategy`.
-    """
+    """The strategy a model was made under, or None. Seen in Keras 3.15: `TensorFlowTrainer._distribute_strategy`."""
     return model._distribute_strategy
 
 
@@ -180,35 +165,23 @@ def decays_itself(optimizer) -> None:
 
 
 def forget_variables(optimizer) -> None:
-    """Takes from a wrapping optimizer its own clock and learning rate, which are the inner optimizer's.
-
-    Seen in Keras 3.15: `BaseOptimizer._variables` and `_untrack_variable`.
-    """
+    """Takes a wrapper's clock and rate. Seen in Keras 3.15: `BaseOptimizer._variables` and `_untrack_variable`."""
     for unused in optimizer._variables[:]:
         optimizer._untrack_variable(unused)
 
 
 def is_decayed(optimizer, variable) -> bool:
-    """Whether an optimizer decays a variable, by `exclude_from_weight_decay`.
-
-    Seen in Keras 3.15: `BaseOptimizer._use_weight_decay`.
-    """
+    """Whether an optimizer decays a variable. Seen in Keras 3.15: `BaseOptimizer._use_weight_decay`."""
     return optimizer._use_weight_decay(variable)
 
 
 def variable_index(optimizer, variable) -> int:
-    """The number of a variable among those that an optimizer was built with.
-
-    Seen in Keras 3.15: `BaseOptimizer._get_variable_index`.
-    """
+    """The number of a variable in its optimizer. Seen in Keras 3.15: `BaseOptimizer._get_variable_index`."""
     return optimizer._get_variable_index(variable)
 
 
 def layout_of(variable):
-    """The layout that a variable was given when it was made; None if none was.
-
-    Seen in Keras 3.15: `Variable._layout`.
-    """
+    """The layout that a variable was given when it was made, or None. Seen in Keras 3.15: `Variable._layout`."""
     return getattr(variable, "_layout", None)
 
 
@@ -248,6 +221,13 @@ def abstract_variables(sharding: Any) -> Iterator[None]:
         "_direct_assign": lambda variable, value: None,
         "value": property(value),
     }
+    with _replaced(kind, replaced):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(kind: type, replaced: dict[str, Any]) -> Iterator[None]:
+    """While open, a class has other attributes."""
     own = {name: vars(kind).get(name) for name in replaced}
     for name, by in replaced.items():
         setattr(kind, name, by)
@@ -289,10 +269,7 @@ def jax_processes():
 
 
 def tensorflow_processes():
-    """TensorFlow's store of keys and values that processes share, which knows too which of them are there.
-
-    Seen in TensorFlow 2.21: `tensorflow.python.eager.context.context`.
-    """
+    """TensorFlow's store that processes share. Seen in TensorFlow 2.21: `tensorflow.python.eager.context.context`."""
     from tensorflow.python.eager import context
 
     return context.context()

@@ -19,7 +19,8 @@ from rembed_keras import compat
 
 PACKAGE = Path(compat.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "compat.py")
-PUBLIC = {name for name, each in vars(compat).items() if getattr(each, "__module__", "") == compat.__name__}
+OURS = {name for name, each in vars(compat).items() if getattr(each, "__module__", "") == compat.__name__}
+PUBLIC = {name for name in OURS if not name.startswith("_")}
 on_tensorflow = pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="of TensorFlow's")
 on_jax = pytest.mark.skipif(keras.config.backend() != "jax", reason="of JAX's")
 

@@ -24,7 +24,7 @@ Limit = Callable[[Any], Any]
 
 
 def _at_most(number: int) -> Limit:
-    """None and what is no number stay."""
+    """None and strings stay."""
     return lambda value: min(value, number) if isinstance(value, int | float) else value
 
 

@@ -1,6 +1,6 @@
 """Which kernel attends: one place decides, when a step is traced, by the platform that it is traced for.
 
-A kernel is told who may attend to whom by the number of each token's document and the size of a window, so that neither
+A kernel reads who may attend to whom from the number of each token's document and the size of a window, so that neither
 scores nor masks of all pairs of tokens ever lie in memory.
 
 | platform | `attention.Global` | `attention.Local` |

@@ -18,9 +18,9 @@ from rembed_keras.training.loop.callbacks import Checkpointer, Measures, Recorde
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
-from rembed_keras.training.loop.profiling import profilers
 from rembed_keras.training.loop.progress import ProgressLine, Trainings
 from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.sinks.profiling import profilers
 
 
 def train(

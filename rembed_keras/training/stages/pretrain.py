@@ -83,7 +83,7 @@ def pretrain(
         keep_best: a scalar of theirs, such as "loss": the checkpoint of its best step so far stays, which
             `checkpoints/best.json` names; None keeps none.
         best_is: whether its "lowest" or "highest" value is the best.
-        profile_steps: how many steps are profiled, for TensorBoard; see `loop.profiling`.
+        profile_steps: how many steps are profiled, for TensorBoard; see `sinks.profiling`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
         seed: of the initial weights and of dropout; the data has a seed of its own.

@@ -117,7 +117,7 @@ training.run.stages = [@training.prepare, @training.pretrain]
 def test_a_smoke_run_ends_and_says_that_it_means_nothing(tmp_path, text_dir, command):
     (tmp_path / "recipe.gin").write_text(RUN)
     words = ("run", "recipe.gin", "--smoke", f"TEXT_DIR={text_dir}", "STEPS=3", "SEQUENCE_LENGTH=16")
-    for _ in range(2):  # the second begins anew
+    for _ in range(2):  # the second begins in an empty folder
         code, out, err = command(*words, cwd=tmp_path)
         assert code == 0, err
         lines = out.splitlines()
