@@ -1,11 +1,15 @@
 """The site that `make docs` builds: it asks for nothing from elsewhere, and has every public name and command."""
 
 import re
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from rembed_keras import cli
+from tests.browser import chromium
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "build/site"
@@ -39,3 +43,26 @@ def test_the_reference_has_every_command():
 def test_examples_are_code():
     text = (SITE / "reference/rembed_keras.modeling.html").read_text(encoding="utf-8")
     assert '<span class="gp">&gt;&gt;&gt; </span>' in text and "<blockquote>" not in text
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and logs nothing."""
+
+    def log_message(self, *words):
+        """As the class's, to nobody."""
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Of the site on a server of this machine, which its search needs."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=SITE)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("page", ["index.html", "concepts.html", "reference/rembed_keras.modeling.html"])
+def test_chromium_shows_pages_without_an_error(page, width, address, tmp_path):
+    done = chromium(tmp_path, "--dump-dom", f"--window-size={width},900", f"{address}/{page}")
+    assert "<h1" in done.stdout and "CONSOLE" not in done.stderr

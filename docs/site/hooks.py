@@ -107,6 +107,8 @@ def _uri_of(path: Path) -> str:
         return known[name]
     if path.is_dir():
         return f"files/{name}/index.md"
+    if path.name == "study.md":  # the scores of a study, which its page has too
+        name = name.removesuffix("md") + "html"
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
     return f"files/{name}.txt"
