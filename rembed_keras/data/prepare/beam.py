@@ -6,8 +6,8 @@ must see all text at once, is a grouping: every paragraph that is still kept goe
 each of its MinHash bands, and all but the first of a group are marked.
 
 All workers must see the source and the corpus's folder under the same paths: a network file system, or a mounted
-bucket. Beam needs a protobuf older than 7, and the SentencePiece that this package needs a newer one, so the two do not
-fit in one environment. Preparation needs neither TensorFlow nor that protobuf:
+bucket. Beam needs a protobuf older than 7, which most of what this package may be installed with has left behind, so
+give it an environment of its own. Preparation needs neither TensorFlow nor protobuf:
 
     pip install --no-deps rembed-keras
     pip install apache-beam array-record grain joblib numpy sentencepiece click rich rensa py3langid
