@@ -16,7 +16,7 @@ from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours, static_method
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
-from rembed_keras.data.pipeline.phases import check_schedules, shapes
+from rembed_keras.data.pipeline.schedules import check_schedules, shapes
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots

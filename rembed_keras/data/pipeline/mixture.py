@@ -17,7 +17,8 @@ import numpy as np
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.data.pipeline.order import key, shuffled
-from rembed_keras.data.pipeline.phases import Phase, by_step, check_schedules, courses, shapes, until
+from rembed_keras.data.pipeline.phases import Phase, courses, until
+from rembed_keras.data.pipeline.schedules import by_step, check_schedules, shapes
 from rembed_keras.errors import Count, CountOrZero, Seed, Share, UserError, check_counts
 
 
