@@ -44,7 +44,7 @@ def encode(encoder, token_ids):
         )
         base = block.attention.kind.rotary_base
         scores = np.einsum("qhk,shk->hqs", turn(query, base), turn(key, base)) / np.sqrt(query.shape[-1])
-        reach = getattr(block.attention.kind, "window", 2 * len(x)) // 2
+        reach = (block.attention.kind.window or 2 * len(x)) // 2  # a `Global` has no window
         index = np.arange(len(x))
         scores[:, np.abs(index[:, None] - index) > reach] = -np.inf
         shares = np.exp(scores - scores.max(-1, keepdims=True))
