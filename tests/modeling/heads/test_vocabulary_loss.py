@@ -162,7 +162,7 @@ def test_devices_ask_for_each_others_rows_once_however_many_chunks_there_are(sha
     rng = np.random.default_rng(6)
     features, table = (rng.normal(0, 1, shape).astype("float32") for shape in ((4, 6, 8), (40, 8)))
     targets, weights = rng.integers(0, 40, (4, 6)), rng.random((4, 6)).astype("float32")
-    of_rows = spread.get_data_layout(features.shape).backend_layout
+    of_rows, of_losses = (spread.get_data_layout(shape).backend_layout for shape in (features.shape, targets.shape))
     whole = NamedSharding(of_rows.mesh, PartitionSpec())
     of_table = NamedSharding(of_rows.mesh, PartitionSpec(of_rows.spec[0])) if shares_tables else whole
     arrays = jax.device_put(features, of_rows), jax.device_put(table, of_table)
@@ -175,7 +175,7 @@ def test_devices_ask_for_each_others_rows_once_however_many_chunks_there_are(sha
 
         step = jax.jit(
             jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True),
-            out_shardings=((whole, [of_rows, of_rows]), (of_rows, of_table)),
+            out_shardings=((whole, [of_losses, of_losses]), (of_rows, of_table)),
         )
         with spread.scope():
             compiled = step.lower(*arrays).compile()
