@@ -7,8 +7,10 @@ whose time is up, is asked to save, and is put in the queue again, where it resu
 import ast
 import contextlib
 import os
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,7 +47,23 @@ class Cluster:
     def start(self, job: Job) -> "Submitted":
         """Submits a job."""
         self._executor.update_parameters(name=job.name)
-        return Submitted(self._executor.submit(Command(job.words, job.log)), job.log)
+        with _interruptible():
+            return Submitted(self._executor.submit(Command(job.words, job.log)), job.log)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """While open, processes that start heed SIGINT, by which submitit cancels: what a shell starts in the background
+    ignores it, and so do the children."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN or not is_main:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class Submitted:

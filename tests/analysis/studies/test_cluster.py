@@ -65,7 +65,12 @@ def test_a_job_that_fails_is_reported(study, monkeypatch):
 
 def test_a_job_that_is_cancelled_saves(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    submitted = Cluster("local", tmp_path / "jobs", {"timeout_min": 5}).start(job(SAVES, tmp_path))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts what is in its background
+    try:
+        submitted = Cluster("local", tmp_path / "jobs", {"timeout_min": 5}).start(job(SAVES, tmp_path))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
     wait_for(tmp_path / "ready")
     assert submitted.poll() is None
     submitted.terminate()
