@@ -28,11 +28,8 @@ def gin_evaluates_by(evaluate: Callable[[list[str], str, Callable[[], Any]], Any
             return usual(self, memo)
         return evaluate(self.scopes, self.selector, lambda: usual(self, memo))
 
-    reference.__deepcopy__ = through
-    try:
+    with _replaced(reference, {"__deepcopy__": through}):
         yield
-    finally:
-        reference.__deepcopy__ = usual
 
 
 def unbound_arguments(error: TypeError) -> tuple[str, str] | None:

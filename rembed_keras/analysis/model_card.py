@@ -9,7 +9,7 @@ from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.score_tables import scores_table
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.data.corpus import Corpus
-from rembed_keras.data.json_files import parse_json, read_json
+from rembed_keras.data.json_files import read_json, read_whole_lines
 from rembed_keras.errors import UserError
 
 RECIPE = "recipe.gin"  # beside the card
@@ -115,11 +115,9 @@ def _limits(corpus, last, arguments, scores):
 
 def _last(path):
     """The last row of pre-training in a log."""
-    try:
-        rows = [parse_json(line, str(path)) for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        rows = []
-    found = [row for row in rows if row.get("stage") == "pretrain" and "loss" in row and "tokens" in row]
+    found = [
+        row for row in read_whole_lines(path) if row.get("stage") == "pretrain" and "loss" in row and "tokens" in row
+    ]
     if not found:
         raise UserError(f"{path} has no row of pre-training: run the recipe again")
     return found[-1]

@@ -30,6 +30,16 @@ def parse_json(text: str, place: object) -> Any:
     return value
 
 
+def read_whole_lines(path: Path) -> list[dict]:
+    """The JSON objects of a log, one a line; a last line that a kill cut short is left out. None of an absent file.
+
+    Raises:
+        UserError: for a whole line that is not JSON.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+    return [parse_json(line, path) for line in lines if line.endswith("\n")]
+
+
 def read_json(path: Path, kind: type = dict) -> Any:
     """Reads a JSON file.
 

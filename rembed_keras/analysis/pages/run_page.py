@@ -11,7 +11,7 @@ from rembed_keras.analysis.pages.intervals import intervals
 from rembed_keras.analysis.pages.records import environment_table, ledger_table, recipe_tables
 from rembed_keras.analysis.reports.results import read_run
 from rembed_keras.analysis.reports.tables import Table, number
-from rembed_keras.data.json_files import parse_json, read_json
+from rembed_keras.data.json_files import read_json, read_whole_lines
 from rembed_keras.errors import UserError
 
 TRAINING, HELD_OUT, ENTROPY = "training", "held out", "unigram entropy"  # curves
@@ -35,7 +35,7 @@ def run_page(folder: str | Path) -> str:
     folder = Path(folder)
     if not any((folder / name).is_file() for name in RECORDS):
         raise UserError(f"{folder} is not the folder of a run: it has none of {', '.join(RECORDS)}")
-    name, rows = folder.resolve().name, _rows(folder / "metrics.jsonl")
+    name, rows = folder.resolve().name, read_whole_lines(folder / "metrics.jsonl")
     recipe = _text(folder / "config.gin")
     state = "The run is finished." if (folder / "finished.json").exists() else "The run is not finished."
     body = [f"<h1>{escape(name)}</h1>", f"<p>{state}</p>", _parameters(folder, name), _loss(rows), _masks(rows)]
@@ -48,11 +48,6 @@ def run_page(folder: str | Path) -> str:
 
 def _text(path):
     return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def _rows(path):
-    lines = _text(path).splitlines(keepends=True)
-    return [parse_json(line, path) for line in lines if line.endswith("\n")]  # one may be cut short by a kill
 
 
 def _parameters(folder, name):

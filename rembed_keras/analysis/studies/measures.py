@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rembed_keras.analysis.studies.definition import Value
-from rembed_keras.data.json_files import parse_json, read_json
+from rembed_keras.data.json_files import read_json, read_whole_lines
 from rembed_keras.errors import Count
 
 SCORE_NOTHING = ("prepare", "pretrain")  # stages
@@ -134,12 +134,7 @@ class LayerScore:
 
 def read_log(run: Path, name: str) -> list[dict]:
     """Rows of a run's log that were written whole, of one of its trainings."""
-    path = run / "metrics.jsonl"
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    rows = [parse_json(line, path) for line in lines if line.endswith("\n")]
-    return [row for row in rows if row.get("run") == name]
+    return [row for row in read_whole_lines(run / "metrics.jsonl") if row.get("run") == name]
 
 
 def read_scores(run: Path) -> list[dict]:

@@ -113,9 +113,8 @@ def smoke(recipe: Recipe) -> tuple[list[Binding], str | None]:
     smaller.move()
     recipe.check()
     workdir = recipe.arguments(Reference("", "training.run", ROOT, False)).get("workdir")
-    return [each for each in smaller.made.values() if each.target != EXCERPT], workdir if isinstance(
-        workdir, str
-    ) else None
+    shown = [each for each in smaller.made.values() if each.target != EXCERPT]
+    return shown, workdir if isinstance(workdir, str) else None
 
 
 class _Smaller:

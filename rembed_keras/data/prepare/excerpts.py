@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from rembed_keras.data.prepare.sources import Source, find_source
@@ -9,13 +10,14 @@ from rembed_keras.data.prepare.sources import Source, find_source
 PART_BYTES = 64_000_000  # of a file: where another look into it begins
 
 
-def write_excerpt(text_dir: str | Path, folder: Path, megabytes: float) -> Path:
+def write_excerpt(text_dir: str | Path, folder: Path, megabytes: float, languages: Sequence[str] | None = None) -> Path:
     """Writes a folder of `<language>.txt` with the first paragraphs of every language, unless it is there.
 
     Args:
         text_dir: a source of text, see `sources.find_source`; no more of it is read than is taken.
         folder: where to write.
         megabytes: of text in all, in equal shares; a language keeps one paragraph at least.
+        languages: that are read; all by default.
 
     Returns:
         The folder.
@@ -25,7 +27,7 @@ def write_excerpt(text_dir: str | Path, folder: Path, megabytes: float) -> Path:
     """
     if folder.is_dir():
         return folder
-    source = find_source(text_dir, PART_BYTES)
+    source = find_source(text_dir, PART_BYTES, languages)
     writing = folder.with_name(f".{folder.name}.writing")
     shutil.rmtree(writing, ignore_errors=True)
     writing.mkdir(parents=True)

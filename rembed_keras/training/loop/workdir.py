@@ -53,8 +53,6 @@ class Workdir:
 
     Attributes:
         watch: its sinks, together.
-
-    Attributes:
         stage: which stage of the run is going on, as "stage 2 of 5"; "" if it has one alone.
 
     Raises:

@@ -25,25 +25,31 @@ class Pieces(NamedTuple):
     vectors: np.ndarray
 
 
-def frequent_ids(mixture: Mixture, most: int = MOST) -> np.ndarray:
-    """Ids of pieces, an equal number of each language: its most frequent ones that no other has taken, int64 [N]."""
+def frequent_ids(mixture: Mixture, most: int = MOST) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of pieces, an equal number of each language: its most frequent ones that no other has taken.
+
+    Returns:
+        The ids, int64 [N], and the number of each one's language, int64 [N].
+    """
     shares = _shares(mixture)  # [L, V]
-    taken: dict[int, None] = {}
-    for own in shares * (shares == shares.max(axis=0)):
-        best = np.argsort(-own, kind="stable")[: most // len(shares)]
-        taken |= dict.fromkeys(int(each) for each in best if own[each] > 0)
-    return np.array([*taken], np.int64)
+    taken: dict[int, int] = {}
+    for language, own in enumerate(shares * (shares == shares.max(axis=0))):
+        for each in np.argsort(-own, kind="stable")[: most // len(shares)].tolist():
+            if own[each] > 0:
+                taken.setdefault(each, language)
+    return np.array([*taken], np.int64), np.array([*taken.values()], np.int64)
 
 
-def pieces_of(mixture: Mixture, ids: np.ndarray, vectors: np.ndarray) -> Pieces:
+def pieces_of(mixture: Mixture, ids: np.ndarray, languages: np.ndarray, vectors: np.ndarray) -> Pieces:
     """What is known of pieces.
 
     Args:
         mixture: knows the corpus.
         ids: of the pieces, int [N].
+        languages: of each, the number of its language, int [N].
         vectors: float [N, E_in].
     """
-    tokenizer, languages = mixture.corpus.tokenizer, _shares(mixture)[:, ids].argmax(axis=0)
+    tokenizer = mixture.corpus.tokenizer
     counts = sum(mixture.corpus.unigram_counts(name)[ids] for name in mixture.languages)
     return Pieces(
         [tokenizer.piece(int(each)) for each in ids],

@@ -63,7 +63,7 @@ def prepare(
     begun = time.monotonic()
     tokenizer = _tokenizer(workdir, tokenizer, initial)
     if excerpt_megabytes is not None:
-        text_dir = str(write_excerpt(text_dir, workdir.path / "excerpt", excerpt_megabytes))
+        text_dir = str(write_excerpt(text_dir, workdir.path / "excerpt", excerpt_megabytes, languages))
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
     corpus = prepare_corpus(
         text_dir,

@@ -144,11 +144,11 @@ def pretrain(
         if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs
             raise batches.corpus.damage from None
         raise
-    ids = frequent_ids(batches)
+    ids, languages = frequent_ids(batches)
     vectors = whole(learner.encoder.token_embedding(ids[None]))[0]  # [1, N] -> [N, E_in]
     if not workdir.is_chief:
         return
-    workdir.watch.show_pieces(pieces_of(batches, ids, vectors))
+    workdir.watch.show_pieces(pieces_of(batches, ids, languages, vectors))
     last = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None][-1]
     nats, entropy = learner.nats_of(last), batches.unigram_entropy
     if nats is not None:
