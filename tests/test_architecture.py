@@ -104,10 +104,10 @@ def test_only_config_imports_gin():
     assert {part_of(module) for module, _ in importers("gin")} == {"config", "compat"}
 
 
-def test_modeling_imports_no_tensorflow_but_for_replicas_parts_of_a_step_and_checks_in_one():
-    """Only inside functions: replicas, gradients and errors of a step are specific to the backend."""
+def test_modeling_imports_no_tensorflow_but_for_replicas_parts_of_a_step_draws_and_checks_in_one():
+    """Only inside functions: replicas, gradients, draws and errors of a step are specific to the backend."""
     uses = {use for use in importers("tensorflow") if part_of(use[0]) == "modeling"}
-    modules = ("replicas", "micro_batches", "layers.rows")
+    modules = ("replicas", "micro_batches", "layers.draws", "layers.rows")
     assert uses <= {(f"rembed_keras.modeling.{name}", True) for name in modules}
 
 

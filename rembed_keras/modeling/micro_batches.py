@@ -52,21 +52,32 @@ def _tensorflow_step(model, count, parts):
 
     variables = model.trainable_variables
 
-    def add(index, sums):
-        x, y, sample_weight = keras.tree.map_structure(lambda tensor: tensor[index], parts)
+    def gradients_of(part):
+        x, y, sample_weight = part
         with tf.GradientTape() as tape:
             outputs = model(x, training=True)
             loss = model.compute_loss(x, y, outputs, sample_weight)
             scaled = model.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, variables)
         model.compute_metrics(x, y, outputs, sample_weight)
-        return index + 1, [total + tf.convert_to_tensor(part) for total, part in zip(sums, gradients, strict=True)]
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    sums = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-    _, sums = tf.while_loop(
-        lambda index, _: index < count, add, (0, sums), parallel_iterations=1, maximum_iterations=count
-    )
-    model.optimizer.apply_gradients(zip(sums, variables, strict=True))
+    def add(index, sums):
+        gradients = gradients_of(keras.tree.map_structure(lambda tensor: tensor[index], parts))
+        return index + 1, [total + part for total, part in zip(sums, gradients, strict=True)]
+
+    def sums_of_all():
+        if count == 1:
+            return gradients_of(keras.tree.map_structure(lambda tensor: tensor[0], parts))
+        sums = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        _, sums = tf.while_loop(
+            lambda index, _: index < count, add, (0, sums), parallel_iterations=1, maximum_iterations=count
+        )
+        return sums
+
+    if model.compiles_gradients:
+        sums_of_all = tf.function(sums_of_all, autograph=False, jit_compile=True)
+    model.optimizer.apply_gradients(zip(sums_of_all(), variables, strict=True))
     return model.get_metrics_result()
 
 

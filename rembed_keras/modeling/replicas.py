@@ -172,10 +172,19 @@ class OnReplicas(compat.BuildsFromItsReplica):
     TensorFlow trace the first step twice, the second time with the variables that the optimizer made in the first.
     """
 
+    @property
+    def has_replicas(self) -> bool:
+        """Whether the model was made under a strategy of TensorFlow's."""
+        return keras.config.backend() == "tensorflow" and compat.strategy_of(self) is not None
+
+    def whole_step(self, jit_compile: bool | str) -> bool | str:
+        """What Keras is asked to compile: no step that ends in an all-reduce of TensorFlow's, which XLA cannot do."""
+        return jit_compile if jit_compile == "auto" or not self.has_replicas else False
+
     def make_train_function(self, force=False):
         """Keras's, after the optimizer's variables were made."""
         model: Any = self
-        is_alone = keras.config.backend() == "tensorflow" and compat.strategy_of(self) is None
+        is_alone = keras.config.backend() == "tensorflow" and not self.has_replicas
         if is_alone and model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         return super().make_train_function(force)  # type: ignore[misc] # the model's

@@ -6,6 +6,7 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.modeling.attention.full import masked_softmax
 from rembed_keras.modeling.attention.heads import Heads
+from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.sublayer import pick, project
 from rembed_keras.modeling.layers.tables import initializer
 
@@ -55,7 +56,7 @@ class DisentangledHeads(Heads):
     def __init__(self, num_heads, head_dim, kind, dropout=0.0, name="heads", dtype=None):
         super().__init__(num_heads, head_dim, dropout, name=name, dtype=dtype)
         self.kind = kind
-        self.distance_dropout = keras.layers.Dropout(dropout, name="distance_dropout", dtype=dtype)
+        self.distance_dropout = Dropout(dropout, name="distance_dropout", dtype=dtype)
 
     def build(self, query_shape, value_shape, key_shape=None):
         super().build(query_shape, value_shape, key_shape)

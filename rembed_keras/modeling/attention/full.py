@@ -13,7 +13,7 @@ class Global:
     """Every token attends to all tokens of its document.
 
     Args:
-        rotary_base: of rotary positions, in blocks that have them; see `layers.rotary.rotate`.
+        rotary_base: of rotary positions, in blocks that have them; see `attention.rotary.rotate`.
         kernel: "auto" for the fastest kernel that the device has, see `dispatch`; "dense" for a mask of all pairs of
             tokens on every device.
 

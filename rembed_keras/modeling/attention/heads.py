@@ -5,6 +5,7 @@ from functools import partial
 import keras
 
 from rembed_keras import compat
+from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.sublayer import project
 from rembed_keras.modeling.layers.tables import initializer
 
@@ -24,6 +25,10 @@ class Heads(keras.layers.MultiHeadAttention):
     def __init__(self, num_heads, head_dim, dropout=0.0, attend=None, name="heads", dtype=None):
         super().__init__(num_heads, head_dim, dropout=dropout, kernel_initializer=initializer(), name=name, dtype=dtype)
         self.attend = attend
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        compat.attention_dropout(self).__class__ = Dropout  # of the same state and arguments
 
     def call(self, query, value, attention_mask, positions=None, at=None, training=None):
         projections = ((self.query_dense, query), (self.key_dense, value), (self.value_dense, value))

@@ -11,6 +11,7 @@ from keras import ops
 from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by
+from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, quantize_again
@@ -37,7 +38,7 @@ class TaskModel(EncoderTask):
         check_counts({f"{name}: the number of outputs": units})
         head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
         hidden = self.pool(encoder(encoder.input)[self.reads], encoder.input)
-        hidden = keras.layers.Dropout(dropout, name="dropout")(hidden)
+        hidden = Dropout(dropout, name="dropout")(hidden)
         super().__init__(encoder, encoder.input, self.arrange(head(hidden), encoder.input), name)
         self.head = head
         self.methods: list = []  # of fine-tuning, that `adapt` applied
@@ -79,7 +80,7 @@ class TaskModel(EncoderTask):
             weighted_metrics: as in Keras.
             run_eagerly: as in Keras.
             steps_per_execution: as in Keras.
-            jit_compile: as in Keras.
+            jit_compile: as in Keras; under a strategy of TensorFlow's nothing is compiled.
             auto_scale_loss: as in Keras.
         """
         if metrics is None and weighted_metrics is None:
@@ -92,7 +93,7 @@ class TaskModel(EncoderTask):
             weighted_metrics=weighted_metrics,
             run_eagerly=run_eagerly,
             steps_per_execution=steps_per_execution,
-            jit_compile=jit_compile,
+            jit_compile=self.whole_step(jit_compile),
             auto_scale_loss=auto_scale_loss,
         )
 

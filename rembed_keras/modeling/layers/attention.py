@@ -6,7 +6,8 @@ from keras import ops
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.attention.dispatch import kernel_for
 from rembed_keras.modeling.attention.heads import Heads
-from rembed_keras.modeling.layers.rotary import rotate
+from rembed_keras.modeling.attention.rotary import rotate
+from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.sublayer import Sublayer, pick, project
 from rembed_keras.modeling.layers.tables import initializer
 
@@ -43,7 +44,7 @@ class SelfAttention(Sublayer):
         super().__init__(name=name, dtype=dtype)
         self.kind = kind or Global()
         self.heads = heads or Heads(num_heads, head_dim, dropout, self.kind.attend, dtype=dtype)
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.dropout = Dropout(dropout, name="dropout", dtype=dtype)
         self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
 
     def build(self, hidden_shape):
@@ -141,7 +142,7 @@ class RotaryAttention(Sublayer):
             )
             for name in ("query", "key", "value")
         )
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.dropout = Dropout(dropout, name="dropout", dtype=dtype)
 
     def build(self, hidden_shape):
         if self.norm is not None:

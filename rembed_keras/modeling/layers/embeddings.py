@@ -12,6 +12,7 @@ from keras import ops
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.heads.vocabulary_loss import score_tokens, vocabulary_losses
 from rembed_keras.modeling.layers.couplings import COUPLINGS
+from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, make_table
 
@@ -97,7 +98,7 @@ class InputEmbedding(keras.layers.Layer):
             self.norm = keras.layers.LayerNormalization(
                 epsilon=layer_norm_epsilon, center=has_bias, name="norm", dtype=dtype
             )
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.dropout = Dropout(dropout, name="dropout", dtype=dtype)
 
     def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
         for table in (self.token, self.position, self.segment):

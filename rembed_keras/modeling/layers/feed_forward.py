@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.layers.activation import activation_function
+from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.sublayer import Sublayer, project
 from rembed_keras.modeling.layers.tables import initializer
 
@@ -34,7 +35,7 @@ class FeedForward(Sublayer):
         super().__init__(name=name, dtype=dtype)
         self.up = keras.layers.Dense(intermediate_dim, kernel_initializer=initializer(), name="up", dtype=dtype)
         self.activation = activation_function(activation)
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.dropout = Dropout(dropout, name="dropout", dtype=dtype)
         self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
 
     def build(self, hidden_shape):
@@ -88,7 +89,7 @@ class GatedFeedForward(Sublayer):
         self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, center=False, name="norm", dtype=dtype)
         self.up = self._dense(2 * intermediate_dim, "up")
         self.activation = activation_function(activation)
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
+        self.dropout = Dropout(dropout, name="dropout", dtype=dtype)
 
     def _dense(self, units, name):
         return keras.layers.Dense(

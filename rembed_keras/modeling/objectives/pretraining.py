@@ -70,6 +70,7 @@ class PretrainingModel(EncoderTask):
         self._arguments = arguments | {"micro_batches": micro_batches}
         self.micro_batches = micro_batches
         self.computes_metrics = False  # that a user compiled, which need logits
+        self.compiles_gradients = False  # by XLA, of a step that is not compiled as a whole
         self.loss_mean = MeanOfNumbers(name="loss")
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.loss_by_group: MeanByGroup | None = None
@@ -167,7 +168,7 @@ class PretrainingModel(EncoderTask):
             weighted_metrics: the same, weighted by `sample_weight`, which leaves empty slots out.
             run_eagerly: as in Keras.
             steps_per_execution: as in Keras.
-            jit_compile: as in Keras.
+            jit_compile: as in Keras; under a strategy of TensorFlow's True compiles what a replica computes by itself.
             auto_scale_loss: as in Keras.
 
         Raises:
@@ -180,13 +181,14 @@ class PretrainingModel(EncoderTask):
         if self.layer_losses is None and any(map(may_add_losses, compat.layers_of(self, include_self=False))):
             self.layer_losses = MeanOfNumbers(name="layer_losses")
         self.computes_metrics = bool(metrics or weighted_metrics)
+        self.compiles_gradients = jit_compile is True and self.has_replicas and not (run_eagerly or self.terms)
         super().compile(
             optimizer=optimizer,
             metrics=metrics,
             weighted_metrics=weighted_metrics,
             run_eagerly=run_eagerly,
             steps_per_execution=steps_per_execution,
-            jit_compile=jit_compile,
+            jit_compile=self.whole_step(jit_compile),
             auto_scale_loss=auto_scale_loss,
         )
 
@@ -199,7 +201,7 @@ class PretrainingModel(EncoderTask):
         with optimizer_at(self.optimizer, *state):
             args = (*state, self._completed(batch, self.step_numbers(training=True)))
             self.weigh_terms()
-        if self.micro_batches > 1:
+        if self.micro_batches > 1 or self.compiles_gradients:
             return self.reported(step_in_parts(self, self.micro_batches, *args))
         return super().train_step(*args)
 

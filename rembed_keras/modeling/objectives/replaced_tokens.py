@@ -8,6 +8,7 @@ from keras import ops
 
 from rembed_keras.errors import Count, Rate, UserError, check_counts
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
@@ -42,7 +43,7 @@ class Replace(keras.layers.Layer):
         return tuple(keras.KerasTensor(ids.shape, dtype="int32") for ids in (token_ids, mask_positions))
 
     def call(self, token_ids, mask_positions, logits):
-        uniform = keras.random.uniform(ops.shape(logits), minval=1e-9, maxval=1.0, seed=self.seed_generator)
+        uniform = draws.uniform(ops.shape(logits), minval=1e-9, maxval=1.0, seed=self.seed_generator)
         noisy = ops.stop_gradient(logits) - ops.log(-ops.log(uniform))  # its argmax is a draw from the softmax
         drawn = ops.cast(ops.argmax(noisy, axis=-1), "int32")  # [B, P, V] -> [B, P]
         slots = ops.cast(chosen(mask_positions, ops.shape(token_ids)[1]), "int32")  # [B, P, S]

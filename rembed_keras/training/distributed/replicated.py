@@ -96,6 +96,17 @@ def workers() -> Processes:
     return Processes(index, len(tasks), here.set_config_key_value, here.get_config_key_value, is_one_lost)
 
 
+def compiles_gradients() -> bool:
+    """Whether XLA compiles what replicas compute by themselves: on GPUs. On CPUs it saves nothing, and takes its time.
+
+    >>> isinstance(compiles_gradients(), bool)
+    True
+    """
+    import tensorflow as tf
+
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 def feed_one(batches):
     """A dataset of batches as they are, as `model.fit` takes it on one device; see `feed`."""
     (first,) = islice(iter(batches), 1)

@@ -5,7 +5,7 @@ log are those of the whole batch, whoever works on it, so a run may be continued
 differs on TensorFlow, where each replica draws its own masks.
 
 A strategy is opened before anything that owns variables is built. XLA is on wherever it works: under one device, and on
-JAX. Keras cannot compile a step that ends in an all-reduce of TensorFlow's; TPUs compile by themselves.
+JAX. It cannot compile an all-reduce of TensorFlow's: on GPUs it compiles what a replica computes before that.
 """
 
 import contextlib
@@ -115,7 +115,8 @@ def place(
     if backend == "jax":
         replicas, is_compiled, feed = opened.num_model_replicas, "auto", partial(meshes.feed, processes)
     else:
-        replicas, is_compiled, feed = opened.num_replicas_in_sync, False, partial(replicated.feed, opened)
+        replicas, feed = opened.num_replicas_in_sync, partial(replicated.feed, opened)
+        is_compiled = jit_compile and replicated.compiles_gradients()
     if batch_size % replicas:
         raise UserError(f"{knob} is {batch_size}, which {replicas} replicas cannot share evenly")
     return Placement(strategy, replicas, opened.scope, is_compiled, feed, processes)

@@ -7,8 +7,8 @@ from keras_hub.layers import RotaryEmbedding
 
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.attention import Global, Local
+from rembed_keras.modeling.attention.rotary import rotate
 from rembed_keras.modeling.blocks import PreNorm
-from rembed_keras.modeling.layers.rotary import rotate
 from tests.forward import forward
 from tests.modeling import reference
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs

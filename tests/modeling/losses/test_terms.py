@@ -10,6 +10,7 @@ from rembed_keras.adaptation.terms import MiniLM, RDrop, SupervisedContrast, Ter
 from rembed_keras.adaptation.tuning import tuned
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, ReplacedTokenDetection, Sum
+from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.losses.weights import by_step
 from tests.forward import EAGER
 from tests.modeling.objectives.test_objectives import shake
@@ -106,7 +107,7 @@ def test_a_weight_follows_its_steps():
 
 @pytest.mark.parametrize("make", [masked, both, detection])
 def test_micro_batches_take_the_step_of_the_whole(make, monkeypatch):
-    monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+    monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
     came = []
     for parts in (1, 2):
         terms = [taught(weight=2.0)] + ([Confidence(weight={0: 0.5, 9: 1.0})] if make is masked else [])

@@ -9,6 +9,7 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.layers import draws
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.optimizers.adamw import AdamW
 from tests.forward import forward
@@ -21,7 +22,7 @@ from tests.modeling.test_encoder import FIRST, SECOND, make_encoder
 @pytest.fixture
 def model(monkeypatch):
     """A model whose generator draws the likeliest token."""
-    monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+    monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
     return make_detection(sharing="gdes", num_layers=1)
 
 

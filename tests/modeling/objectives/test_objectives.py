@@ -6,6 +6,7 @@ import pytest
 
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
+from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.objectives.replaced_tokens import Replace
 from tests.forward import EAGER, forward
 from tests.modeling import reference
@@ -81,9 +82,7 @@ def test_late_masking_keeps_documents_apart():
 @pytest.mark.parametrize("block", [PostNorm, PreNorm])
 def test_a_packed_row_gives_the_loss_and_the_step_of_its_documents(make, block, monkeypatch):
     """The row has padding, an empty slot, and more tokens than the table of positions has rows."""
-    monkeypatch.setattr(
-        keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5)
-    )  # the likeliest is drawn
+    monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))  # the likeliest is drawn
     x, y, weights = make_batch()
     packed = make_inputs([[FIRST, SECOND]], SIZES["max_sequence_length"] + 2)
     packed["mask_positions"] = np.array([[1, 2, 5, 7 + 2, 0]], "int32")  # the second document begins after seven tokens

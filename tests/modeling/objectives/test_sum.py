@@ -9,6 +9,7 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
+from rembed_keras.modeling.layers import draws
 from tests.forward import EAGER, forward
 from tests.modeling.objectives.test_objectives import shake
 from tests.modeling.objectives.test_pretraining import make_batch
@@ -33,7 +34,7 @@ def make_sum(weights=None, objectives=(masked, detection), **arguments):
 @pytest.fixture
 def likeliest(monkeypatch):
     """Generators draw the likeliest token, whoever draws."""
-    monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+    monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
 
 
 def step_of(model, batch, rate=0.1):

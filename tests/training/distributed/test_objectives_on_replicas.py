@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.modeling import MaskedLM, ReplacedTokenDetection, Sum
+from rembed_keras.modeling.layers import draws
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
@@ -51,7 +52,7 @@ def train(make, strategy, micro_batches):
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
 @pytest.mark.parametrize("make", [make_sum, make_disentangled, make_regularized])
 def test_two_replicas_take_the_step_of_one_device(make, monkeypatch):
-    monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+    monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
     (logs, weights), (whole, expected) = train(make, "mirrored", 2), train(make, "one_device", 1)
     assert logs.keys() == whole.keys()
     for name in whole:

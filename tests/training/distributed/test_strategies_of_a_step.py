@@ -76,8 +76,25 @@ def one_device():
 def test_two_replicas_with_unequal_counts_take_the_step_of_one_device(one_device):
     placement = place("mirrored", batch_size=4)
     assert placement.replicas == 2
-    for micro_batches in (1, 2):
-        assert_same(train(placement, micro_batches=micro_batches), one_device)
+    for micro_batches, jit_compile in ((1, False), (1, True), (2, True)):
+        assert_same(train(replace(placement, jit_compile=jit_compile), micro_batches=micro_batches), one_device)
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_replicas_compile_what_comes_before_the_sum_over_them(mirrored):
+    import tensorflow as tf
+
+    with mirrored.scope():
+        model = MaskedLM(make_encoder(num_layers=1), 20)
+        model.compile("adam", jit_compile=True, run_eagerly=True)
+        assert not model.compiles_gradients
+        model.compile(optimizer=TrainingOptimizer(AdamW(1e-2)), jit_compile=True)
+        assert not model.jit_compile  # the step as a whole
+        model.optimizer.build(model.trainable_variables)
+    traced = tf.function(lambda: mirrored.run(lambda: model.train_step(make_batch()))).get_concrete_function()
+    called = [each for each in traced.graph.get_operations() if each.type == "StatefulPartitionedCall"]
+    assert len({each.device for each in called}) == len(called) == 2
+    assert all(each.get_attr("_XlaMustCompile") for each in called)
 
 
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="JAX takes batches as they are")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.modeling.layers import draws
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.evaluators import HeldOutLoss
 from rembed_keras.training.evaluators.evaluator import EvaluationData
@@ -45,7 +46,7 @@ def test_padding_the_last_batch_counts_nothing_and_draws_are_the_same_each_time(
     found = []
     for size in (4, 4, 32):  # 32 is one batch, and mostly padding
         if size == 32:  # other batches draw other numbers
-            monkeypatch.setattr(keras.random, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+            monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
             model = compiled(objective)
         monkeypatch.setattr(mixture, "batch_size", size)
         data = EvaluationData(mixture, place("one_device", 4))
