@@ -11,6 +11,7 @@
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
 #   make beam         an environment for Apache Beam, which cannot share one with the rest; `make test` makes it too
 #   make notebooks    write the notebooks that Colab opens of their sources in notebooks/
+#   make bench-gpu    where a GPU is: the tests of models on it, then training in bfloat16 beside peers, MFU, a profile
 #   make bench        this package beside its peers, in one run of about an hour; see benchmarks/README.md
 
 PYTHON ?= python3
@@ -28,7 +29,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test test-oldest test-newest test-peers test-sinks test-tpu docs lint soak beam notebooks bench
+.PHONY: help quickstart test test-oldest test-newest test-peers test-sinks test-tpu docs lint soak beam notebooks bench bench-gpu
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -176,6 +177,10 @@ notebooks:
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.rates
 	$(BIN)/python -m benchmarks.compare
+
+# with the Python that has the GPU's libraries: make bench-gpu PYTHON=python3
+bench-gpu:
+	PYTHON=$(PYTHON) bash benchmarks/gpu.sh
 
 # an install is repeated only when setup.py has changed since; an environment that is there is used as it is
 $(VENV)/.installed: setup.py constraints/tested.txt | $(BIN)/pip

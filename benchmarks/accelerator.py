@@ -1,9 +1,10 @@
 """Training in bfloat16 on one accelerator: `python -m benchmarks.accelerator [--shapes base rembert] [--rounds 3]`.
 
-This package on the JAX backend, Hugging Face's RemBERT with masked tokens gathered by hand, and its ModernBERT with its
-own attention, both as they are and compiled. Every measurement is a process of its own. A step's FLOPs are those of its
-products, by the ledger, and their rate is held against that of bfloat16 products measured in the same run. Writes
-FOLDER/accelerator.json and accelerator.md. `--shapes tiny` runs on any machine, to see that it runs.
+This package and keras-hub's BERT on the JAX backend, Hugging Face's RemBERT with masked tokens gathered by hand, and
+its ModernBERT with its own attention, both as they are and compiled. Every measurement is a process of its own. A step's
+FLOPs are those of its products, by the ledger; their rate is held against that of bfloat16 products measured in the same
+run, and against the maker's number (MFU). Writes FOLDER/accelerator.json and accelerator.md, and with --trace a profile
+of three steps of the first shape, FOLDER/trace. `--shapes tiny` runs on any machine, to see that it runs.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from benchmarks.shapes import SHAPES
 PEERS = (
     ("rembed", "bfloat16"),
     ("rembed", "bfloat16, rematerialized"),
+    ("keras_hub", "bfloat16"),
     ("huggingface", "bfloat16, gathered"),
     ("huggingface", "bfloat16, gathered, compiled"),
     ("huggingface", "bfloat16, modernbert"),
@@ -30,9 +32,12 @@ PRODUCTS = 16  # in a row, so that calls hardly count
 
 
 def product_rate() -> dict:
-    """The device, and FLOPs a second of bfloat16 products of square matrices, the best of sizes and repeats."""
+    """The device, and FLOPs a second of bfloat16 products of square matrices: the best of sizes and repeats, and by
+    its maker, None where that is not known."""
     import jax
     import jax.numpy as jnp
+
+    from rembed_keras.training.distributed.devices import published_flops
 
     best = 0.0
     on_cpu = jax.default_backend() == "cpu"
@@ -47,39 +52,62 @@ def product_rate() -> dict:
             begun = time.perf_counter()
             chain(matrix).block_until_ready()
             best = max(best, PRODUCTS * 2 * side**3 / (time.perf_counter() - begun))
-    return {"device": jax.devices()[0].device_kind, "flops_per_second": best}
+    return {
+        "device": jax.devices()[0].device_kind,
+        "flops_per_second": best,
+        "published_flops_per_second": published_flops(),
+    }
 
 
-def summary(case: tuple[str, str, str], measured: list[dict], rate: float) -> dict:
-    """Medians over the rounds of one peer, variant and shape, beside a rate of products."""
+def trace(shape: str, folder: Path) -> None:
+    """Profiles three steps of this package after two, for TensorBoard or Perfetto."""
+    import jax
+
+    from benchmarks.peers import rembed
+    from benchmarks.shapes import batches
+
+    step = rembed.training(SHAPES[shape], "bfloat16")
+    first, second, *others = batches(SHAPES[shape], 5)
+    step(first), step(second)
+    with jax.profiler.trace(str(folder)):
+        for batch in others:
+            step(batch)
+
+
+def summary(case: tuple[str, str, str], measured: list[dict], rate: float, published: float | None) -> dict:
+    """Medians over the rounds of one peer, variant and shape, beside the measured and published rate of products."""
     peer, variant, shape = case
     named = {"shape": shape, "peer": peer, "variant": variant}
     errors = [each["error"] for each in measured if "error" in each]
     if errors:
         return named | {"error": errors[0]}
     seconds = statistics.median(statistics.median(each["steps_s"]) for each in measured)
+    done = flops(shape) / seconds if peer == "rembed" else None
     return named | {
         "step_s": seconds,
         "tokens_per_s": SHAPES[shape].tokens / seconds,
         "first_step_s": statistics.median(each["first_step_s"] for each in measured),
         "peak_bytes": max(each["device_bytes"] or each["peak_bytes"] for each in measured),
-        "share_of_products": flops(shape) / seconds / rate if peer == "rembed" else None,
+        "share_of_products": done and done / rate,
+        "mfu": done and published and done / published,
     }
 
 
 def table(report: dict) -> str:
     """The report in Markdown."""
     lines = [f"On {report['device']}: {report['flops_per_second'] / 1e12:.1f} TFLOP/s of bfloat16 products.\n"]
-    lines.append("| shape | who | tokens/s | of products | first step, s | peak memory, GB |")
-    lines.append("|---|---|--:|--:|--:|--:|")
+    lines.append("| shape | who | tokens/s | of products | MFU | first step, s | peak memory, GB |")
+    lines.append("|---|---|--:|--:|--:|--:|--:|")
     for row in report["results"]:
         start = f"| {row['shape']} | {row['peer']}, {row['variant']} |"
         if "error" in row:
-            lines.append(f"{start} not run: {row['error']} | | | |")
+            lines.append(f"{start} not run: {row['error']} | | | | |")
             continue
-        share = f"{row['share_of_products']:.0%}" if row["share_of_products"] else ""
+        share, used = (f"{row[name]:.0%}" if row[name] else "" for name in ("share_of_products", "mfu"))
         memory = row["peak_bytes"] / 1e9
-        lines.append(f"{start} {row['tokens_per_s']:,.0f} | {share} | {row['first_step_s']:.0f} | {memory:.1f} |")
+        lines.append(
+            f"{start} {row['tokens_per_s']:,.0f} | {share} | {used} | {row['first_step_s']:.0f} | {memory:.1f} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -87,9 +115,11 @@ def main() -> None:
     """Runs, and writes what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["base", "rembert"])
-    parser.add_argument("--peers", nargs="+", default=["rembed", "huggingface"], help='"rembed" or "rembed, bfloat16"')
+    everyone = ["rembed", "keras_hub", "huggingface"]
+    parser.add_argument("--peers", nargs="+", default=everyone, help='"rembed" or "rembed, bfloat16"')
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--trace", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     os.environ |= {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -108,11 +138,14 @@ def main() -> None:
                 flush=True,
             )
     report = max(products, key=lambda each: each["flops_per_second"])
-    report["results"] = [summary(case, measured, report["flops_per_second"]) for case, measured in rounds.items()]
+    rates = report["flops_per_second"], report["published_flops_per_second"]
+    report["results"] = [summary(case, measured, *rates) for case, measured in rounds.items()]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "accelerator.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     (options.out / "accelerator.md").write_text(table(report), encoding="utf-8")
     print(table(report))
+    if options.trace:
+        trace(options.shapes[0], options.out / "trace")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,14 @@
 import keras
 import keras_hub
 import numpy as np
-import tensorflow as tf
 
 from benchmarks.shapes import CLIP_NORM, WEIGHT_DECAY, Shape
 
 
 def training(shape: Shape, variant: str):
     """A step of pre-training."""
-    model = keras_hub.models.BertMaskedLM(_backbone(shape), preprocessor=None)
+    dtype = "mixed_bfloat16" if variant == "bfloat16" else None
+    model = keras_hub.models.BertMaskedLM(_backbone(shape, dtype), preprocessor=None)
 
     def arrange(batch):
         x = _inputs(batch["token_ids"]) | {"mask_positions": batch["mask_positions"]}
@@ -27,12 +27,14 @@ def finetuning(shape: Shape, variant: str):
 
 def inference(shape: Shape, variant: str):
     """Hidden states of a batch."""
+    import tensorflow as tf
+
     backbone = _backbone(shape)
     encode = tf.function(lambda ids: backbone(_inputs(ids))["sequence_output"], jit_compile=variant == "xla")
     return lambda batch: float(encode(tf.constant(batch["token_ids"]))[0, 0, 0])
 
 
-def _backbone(shape):
+def _backbone(shape, dtype=None):
     keras.utils.set_random_seed(0)
     return keras_hub.models.BertBackbone(
         vocabulary_size=shape.vocabulary_size,
@@ -42,6 +44,7 @@ def _backbone(shape):
         intermediate_dim=shape.intermediate_dim,
         dropout=0.0,
         max_sequence_length=shape.sequence_length,
+        dtype=dtype,
     )
 
 
@@ -55,6 +58,8 @@ def _step(model, shape, variant, arrange):
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=True if variant == "xla" else "auto",
     )
+    if keras.config.backend() == "jax":
+        return lambda batch: float(model.train_on_batch(*arrange(batch), return_dict=True)["loss"])
     model.optimizer.build(model.trainable_variables)
     model.make_train_function()
     return lambda batch: float(model.train_function(iter([arrange(batch)]))["loss"])

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.accelerator import PEERS
 from benchmarks.compare import summary, table
 from benchmarks.growth import SIZES, curves, spec, work
 from benchmarks.shapes import SHAPES, batches
@@ -53,17 +55,30 @@ def test_gathering_changes_the_time_and_not_the_loss(peers):
 
 @pytest.mark.slow
 def test_the_script_for_accelerators_runs_where_there_is_none(tmp_path):
-    """On JAX, in processes of their own; a peer that is not installed is reported as absent."""
-    command = [sys.executable, "-m", "benchmarks.accelerator", "--shapes", "tiny", "--rounds", "1", "--steps", "2"]
-    subprocess.run(
-        [*command, "--out", str(tmp_path), "--peers", "rembed, bfloat16"], cwd=ROOT, check=True, capture_output=True
-    )
+    """Tests, then steps in processes of their own; a test that fails is said at the end, and the rest is done."""
+    settings = {
+        "PYTHON": sys.executable,
+        "TESTS": "tests/modeling/layers/test_draws.py tests/no_such_test.py",
+        "BACKENDS": "jax",
+        "SHAPES": "tiny",
+        "ROUNDS": "1",
+        "STEPS": "2",
+    }
+    command = ["bash", "benchmarks/gpu.sh", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "failed: tests on jax")
+    assert "tests/no_such_test.py" in (tmp_path / "tests-jax.txt").read_text()
     report = json.loads((tmp_path / "accelerator.json").read_text())
     assert report["device"] == "cpu" and report["flops_per_second"] > 0
-    assert {row["peer"] for row in report["results"]} == {"rembed"}
-    for row in report["results"]:
-        assert row["tokens_per_s"] > 0 and 0 < row["share_of_products"] < 1
+    named = {(row["peer"], row["variant"]): row for row in report["results"]}
+    assert named.keys() == {*PEERS}
+    own = [row for (peer, _), row in named.items() if peer in ("rembed", "keras_hub")]
+    assert len(own) == 3 and all(row["tokens_per_s"] > 0 for row in own)
+    assert all(
+        0 < named["rembed", variant]["share_of_products"] < 1 for variant in ("bfloat16", "bfloat16, rematerialized")
+    )
     assert "rembed, bfloat16" in (tmp_path / "accelerator.md").read_text()
+    assert [*(tmp_path / "trace").rglob("*.xplane.pb")]
 
 
 def test_predicted_step_times_and_memory_hold_for_a_linear_model():
