@@ -1,10 +1,11 @@
 """Training in bfloat16 on one accelerator: `python -m benchmarks.accelerator [--shapes base rembert] [--rounds 3]`.
 
 This package and keras-hub's BERT on the JAX backend, Hugging Face's RemBERT with masked tokens gathered by hand, and
-its ModernBERT with its own attention, both as they are and compiled. Every measurement is a process of its own. A step's
-FLOPs are those of its products, by the ledger; their rate is held against that of bfloat16 products measured in the same
-run, and against the maker's number (MFU). Writes FOLDER/accelerator.json and accelerator.md, and with --trace a profile
-of three steps of the first shape, FOLDER/trace. `--shapes tiny` runs on any machine, to see that it runs.
+its ModernBERT with its own attention, both as they are and compiled. Every measurement is a process of its own. FLOPs
+of a step are those of its products, by the ledger; their rate is held against that of bfloat16 products measured in
+the same run, and against the maker's number (MFU). Writes FOLDER/accelerator.json and accelerator.md, and with
+--trace a profile of three steps of the first shape, FOLDER/trace. `--shapes tiny` runs on any machine, to see that it
+runs.
 """
 
 import argparse
