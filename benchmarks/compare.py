@@ -18,6 +18,7 @@ from benchmarks.shapes import SHAPES, named
 from rembed_keras.analysis import Ledger, ledger
 
 PACKAGES = ("keras", "tensorflow", "keras-hub", "torch", "transformers", "tf-models-official", "numpy")
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "sve": "SVE", "asimd": "NEON"}  # by the kernel's names
 STEPS = {"tiny": 2, "small": 8, "wide": 3}
 PEERS = {
     "training": (
@@ -118,7 +119,22 @@ def table(report: dict) -> str:
         )
     for shape, share in report["share_of_products"].items():
         lines.append(f"\nShape {shape}: {share:.0%} of the best rate of float32 products, {report['products_best']}.")
+    here, rates = report["machine"], best_rates(report["products"])
+    shown = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in rates.items()) or "not measured"
+    lines.append(f"\n{here['processor']}, {here['cores']} cores, vectors: {here['vectors']}.")
+    lines.append(f"Products of float32, the best of all rounds, in GFLOP/s: {shown}.")
     return "\n".join(lines) + "\n"
+
+
+def best_rates(products: list[dict]) -> dict[str, float]:
+    """FLOPs a second of products by library, the best of all rounds; nothing where a round could not measure them.
+
+    >>> best_rates([{"numpy": 1.0, "xla": 5.0}, {"numpy": 2.0, "xla": 4.0}])
+    {'numpy': 2.0, 'xla': 5.0}
+    """
+    if any("error" in each for each in products):
+        return {}
+    return {name: max(each[name] for each in products) for name in products[0]}
 
 
 def plot(report: dict, path: Path) -> None:
@@ -163,13 +179,13 @@ def main() -> None:
             shown = last.get("error") or f"{statistics.median(last['steps_s']):.3f} s a step"
             print(f"round {number + 1}/{options.rounds}: {', '.join(case)}: {shown}", flush=True)
     report = {
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "machine": machine(),
         "versions": {name: _version(name) for name in PACKAGES},
         "results": [summary(case, rounds[case]) for case in todo],
         "products": products,
     }
-    rates = {name: max(each[name] for each in products) for name in products[0]}
-    best = max(rates, key=rates.__getitem__) if "error" not in rates else None
+    rates = best_rates(products)
+    best = max(rates, key=rates.__getitem__, default=None)
     report["products_best"] = f"{rates[best] / 1e9:.0f} GFLOP/s ({best})" if best else None
     report["share_of_products"] = {
         each["shape"]: flops(each["shape"]) / each["step_s"] / rates[best]
@@ -182,9 +198,23 @@ def main() -> None:
     print(table(report))
 
 
-def _processor():
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+def machine() -> dict:
+    """The processor, its cores and vector instructions, and Python: a ratio of speeds may hold on its like alone."""
+    read = _cpuinfo()
+    flags = read.get("flags", read.get("Features", "")).split()
+    return {
+        "processor": read.get("model name", platform.processor()),
+        "cores": os.cpu_count(),
+        "vectors": next((name for flag, name in VECTORS.items() if flag in flags), "not known"),
+        "python": platform.python_version(),
+    }
+
+
+def _cpuinfo():
+    """What Linux says of the first core, by name; nothing elsewhere."""
+    path = Path("/proc/cpuinfo")
+    pairs = [line.split(":", 1) for line in path.read_text().splitlines()] if path.exists() else []
+    return {name.strip(): value[0].strip() for name, *value in reversed(pairs) if value}
 
 
 def _version(name):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.accelerator import PEERS
-from benchmarks.compare import summary, table
+from benchmarks.compare import machine, summary, table
 from benchmarks.growth import SIZES, curves, spec, work
 from benchmarks.shapes import SHAPES, batches
 from benchmarks.worker import measure
@@ -102,6 +102,8 @@ def test_a_table_has_medians_and_reports_what_did_not_run():
     assert own["step_s"] == pytest.approx(1.5 * middle)
     assert own["tokens_per_s"] == pytest.approx(SHAPES["tiny"].tokens / (1.5 * middle))
     absent = summary(("torch", "", "inference", "tiny"), [{"error": "No module named 'torch'"}])
-    shown = table({"results": [own, absent], "share_of_products": {"tiny": 0.5}, "products_best": "9 GFLOP/s (xla)"})
+    report = {"results": [own, absent], "share_of_products": {"tiny": 0.5}, "products_best": "9 GFLOP/s (xla)"}
+    shown = table(report | {"machine": machine(), "products": [{"numpy": 4e9, "xla": 9e9}, {"numpy": 5e9, "xla": 8e9}]})
     assert "not run: No module named 'torch'" in shown
-    assert "1.00×" in shown and "50% of the best rate" in shown
+    assert "1.00×" in shown and "50% of the best rate" in shown and "numpy 5, xla 9." in shown
+    assert machine()["vectors"] in shown and machine()["cores"] == os.cpu_count()
