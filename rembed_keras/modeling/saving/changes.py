@@ -134,7 +134,9 @@ def quantize_again(model, quantized: dict) -> None:
     Raises:
         UserError: for a mode that is not saved, or a layer that is not there.
     """
-    layers = layers_by_name(model) if quantized else {}
+    if not quantized:
+        return
+    layers = layers_by_name(model)
     pairs = [(name, mode) for mode, names in quantized.items() for name in names]
     for name, mode in pairs:
         if mode not in MODES or name not in layers:
