@@ -3,7 +3,7 @@
 Examples in Python are doctests of their own; see `testpaths` in pyproject.toml.
 """
 
-import importlib.util
+import importlib
 import os
 import re
 import shlex
@@ -139,18 +139,32 @@ def test_recipes_on_pages_load(tmp_path):
         assert config.load(str(tmp_path / "own.gin")).knobs()
 
 
-def script(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+@pytest.fixture
+def script(monkeypatch):
+    """Gives a script of docs/, which may import its neighbours."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module
 
 
-def test_the_figure_is_what_its_script_draws():
-    assert script("allocation").drawing() == (ROOT / "docs/allocation.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["allocation", "decoupling"])
+def test_figures_are_what_their_scripts_draw(name, script):
+    assert script(name).drawing() == (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8")
 
 
-def test_the_page_of_what_studies_found_is_what_its_script_writes():
+def test_the_figure_that_moves_is_to_scale_and_stands_still_for_who_asks():
+    figure = (ROOT / "docs/decoupling.svg").read_text(encoding="utf-8")
+    still, moving = re.fullmatch(
+        r"(.*)@media \(prefers-reduced-motion: no-preference\) (\{.*?\n\}\n)(.*)", figure, re.DOTALL
+    ).group(1, 2)
+    assert "animation" in moving and "animation" not in figure.replace(moving, "") and "@keyframes" not in still
+    rows = figure.split('<g class="row')[1:]
+    kept = [int(re.search(r">([\d,]+) kept", row)[1].replace(",", "")) for row in rows]
+    drawn = [sum(map(float, re.findall(r'width="([\d.]+)"[^>]*kept', row))) for row in rows]
+    # pooler, head and what stands beside the table are not drawn
+    assert [width / drawn[0] for width in drawn] == pytest.approx([each / kept[0] for each in kept], rel=0.01)
+
+
+def test_the_page_of_what_studies_found_is_what_its_script_writes(script):
     assert script("verdicts").page() == (ROOT / "docs/results/README.md").read_text(encoding="utf-8")
 
 
