@@ -14,9 +14,10 @@ from rembed_keras.config.recipes.recipe import Recipe
 FIGURE = Path(__file__).with_suffix(".svg")
 RECIPE = Path(__file__).parent.parent / "recipes/rembert.gin"
 
-HEIGHT = 200  # of all three parts, in pixels
-WIDTH_OF_OUTPUT = 212  # in pixels; the other widths follow from their parameters
-GAP, LEFT, TOP = 64, 96, 80
+HEIGHT = 220  # of all three parts, in pixels
+WIDTH_OF_OUTPUT = 136  # in pixels; the other widths follow from their parameters
+GAP, LEFT, TOP = 26, 68, 80
+ENLARGED = 1.2  # where there is room; a telephone shows all of it, so it must be narrow to be read there
 KEPT, DROPPED, INK, QUIET = "var(--kept)", "var(--dropped)", "var(--ink)", "var(--quiet)"
 # as the page around it is, dark or light
 THEMES = """\
@@ -25,7 +26,8 @@ svg { --kept: #2563a8; --dropped: #c2410c; --ink: #1f2933; --quiet: #5b6773; --p
   svg { --kept: #7db4f0; --dropped: #f59e6c; --ink: #e4e7eb; --quiet: #a3adb8; --paper: #1e2129 }
 }"""
 SVG = """\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="13">
+<svg xmlns="http://www.w3.org/2000/svg" width="{shown:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" \
+font-family="sans-serif" font-size="13">
 <title>{title}</title>
 <style>
 {style}
@@ -34,6 +36,13 @@ SVG = """\
 {body}
 </svg>
 """
+
+
+def figure(width: float, height: float, title: str, style: str, body: list[str]) -> str:
+    """An SVG of what is drawn."""
+    return SVG.format(
+        width=width, height=height, shown=ENLARGED * width, title=title, style=style, body="\n".join(body)
+    )
 
 
 def ledger_of(recipe: Recipe) -> dict:
@@ -66,7 +75,7 @@ def brace(start: float, end: float, name: str, parameters: int, total: int, colo
     """What becomes of the parts above, and how many parameters they have."""
     y = TOP + HEIGHT + 16
     line = f'<path d="M{start:.1f} {y} v8 H{end:.1f} v-8" fill="none" stroke="{colour}" stroke-width="2"/>'
-    said = f"{parameters:,} parameters, {parameters / total:.0%}"
+    said = f"{parameters:,}, {parameters / total:.0%}"
     middle = (start + end) / 2
     return "\n".join([line, text(middle, y + 28, name, colour, font_weight="bold"), text(middle, y + 46, said, colour)])
 
@@ -95,10 +104,11 @@ def drawing() -> str:
         titles(first + table / 2, "input table", f"{vocabulary:,} × {narrow}", sizes["input embedding"]),
         titles(second + stack / 2, f"{blocks} blocks", f"of width {hidden:,}", sizes[f"{blocks} blocks"]),
         titles((third + end) / 2, "output table", f"{vocabulary:,} × {wide:,}", sizes["output embedding"]),
-        text(36, middle + 4, "token ids", QUIET),
-        *(arrow(*ends) for ends in ((72, first), (first + table, second), (second + stack, third), (end, end + 24))),
-        text(end + 58, middle - 4, "masked", QUIET),
-        text(end + 58, middle + 12, "tokens", QUIET),
+        text(24, middle - 4, "token", QUIET),
+        text(24, middle + 12, "ids", QUIET),
+        *(arrow(*ends) for ends in ((48, first), (first + table, second), (second + stack, third), (end, end + 20))),
+        text(end + 46, middle - 4, "masked", QUIET),
+        text(end + 46, middle + 12, "tokens", QUIET),
         box(first, table, KEPT),
         *(box(second + i * stack / blocks, stack / blocks, KEPT) for i in range(blocks)),
         box(third, WIDTH_OF_OUTPUT, DROPPED, "5 4"),
@@ -106,7 +116,7 @@ def drawing() -> str:
         brace(third, end, "dropped after pre-training", ledger["dropped"], ledger["total"], DROPPED),
     ]
     title = f"RemBERT's parameters: a narrow input table and {blocks} blocks are kept, a wide output table is dropped"
-    return SVG.format(width=end + 96, height=TOP + HEIGHT + 78, title=title, style=THEMES, body="\n".join(body))
+    return figure(end + 72, TOP + HEIGHT + 78, title, THEMES, body)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from allocation import DROPPED, INK, KEPT, QUIET, SVG, THEMES, box, ledger_of, text
+from allocation import DROPPED, INK, KEPT, QUIET, THEMES, box, figure, ledger_of, text
 
 from rembed_keras import config
 
@@ -128,7 +128,7 @@ def drawing() -> str:
         ]
     rules = "\n".join(motion(rows, unit))
     style = f"{THEMES}\n@media (prefers-reduced-motion: no-preference) {{\n{rules}\n}}"
-    return SVG.format(width=WIDTH, height=TOP + PITCH * len(rows) - 12, title=TITLE, style=style, body="\n".join(body))
+    return figure(WIDTH, TOP + PITCH * len(rows) - 12, TITLE, style, body)
 
 
 if __name__ == "__main__":

@@ -141,8 +141,9 @@ def test_recipes_on_pages_load(tmp_path):
 
 @pytest.fixture
 def script(monkeypatch):
-    """Gives a script of docs/, which may import its neighbours."""
-    monkeypatch.syspath_prepend(ROOT / "docs")
+    """Gives a script of docs/ or of the site, which may import its neighbours."""
+    for folder in ("docs", "docs/site"):
+        monkeypatch.syspath_prepend(ROOT / folder)
     return importlib.import_module
 
 
@@ -166,6 +167,37 @@ def test_the_figure_that_moves_is_to_scale_and_stands_still_for_who_asks():
 
 def test_the_page_of_what_studies_found_is_what_its_script_writes(script):
     assert script("verdicts").page() == (ROOT / "docs/results/README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (
+            "quickstart",
+            "1,061,568 kept, 2,089,536 dropped · FLOPs per token: 1.13M forward, 4.01M training · scored: 3.36",
+        ),
+        ("paper/multilingual/coupled_768", " · the paper's scores: XNLI 70.7, average of six tasks 62.3\n"),
+        ("options/embeddings/decoupled", "FLOPs per token: 869K forward, 3.56M training · not scored\n"),
+        ("finetune/glue/rte", "of `runs/quickstart` 1,061,568 kept · FLOPs per token: 1.13M forward · not scored\n"),
+        ("reallocate/heal_mlm", " · costs those of `small` · not scored\n"),
+        (
+            "studies/smoke",
+            " · 2 arms · 941,824 kept, 16,384 to 2,089,536 dropped · FLOPs per token: 869K forward, 2.15M to",
+        ),
+    ],
+)
+def test_the_catalogue_says_what_a_recipe_costs_and_scored(recipe, said, script):
+    assert said in script("catalogue").entry(ROOT / f"recipes/{recipe}.gin")
+
+
+def test_scores_in_headers_are_those_of_the_page_that_they_name(script):
+    found = {path: script("catalogue").header(path)[1] for path in GIN if path.is_relative_to(ROOT / "recipes")}
+    cited = {path: said for path, said in found.items() if "](" in said}
+    assert len(cited) == 2 and len([said for said in found.values() if said != "not scored"]) > 20
+    for said in cited.values():
+        score, page = re.fullmatch(r"(.*)\(\[.*\]\((.*)\)\)", said).groups()
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        assert not [number for number in re.findall(r"\d+\.\d+(?: ±\d\.\d)?", score) if number not in text], said
 
 
 @pytest.mark.parametrize(
