@@ -1,26 +1,19 @@
-"""What is written for readers is true: links lead somewhere, commands parse, recipes load, words are the field's.
+"""What is written for readers is true: links lead somewhere, figures are to scale, words are the field's.
 
-Examples in Python are doctests of their own; see `testpaths` in pyproject.toml.
+Blocks of code and commands are in `test_blocks.py`.
 """
 
 import importlib
-import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from rembed_keras import cli, config
 from rembed_keras.analysis.studies.record import disagreements
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.md"))
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-IN_BLOCKS = re.DOTALL | re.MULTILINE
 GIN = sorted(path for folder in ("gin", "recipes") for path in (ROOT / folder).rglob("*.gin"))
 
 # the right column of DESIGN.md's table of words, as it would be written
@@ -44,21 +37,6 @@ NOT_THE_FIELDS = re.compile(
 
 def name_of(path):
     return path.relative_to(ROOT).as_posix()
-
-
-def fenced(page):
-    """Yields the lines of a page's code blocks."""
-    for block in re.findall(r"^```[a-z]*\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS):
-        yield from block.splitlines()
-
-
-def commands(path):
-    """Yields the words of every command that a page, or the header of a recipe, tells its reader to type."""
-    lines = fenced(path) if path.suffix == ".md" else path.read_text(encoding="utf-8").splitlines()
-    for line in lines:
-        found = re.match(r"(?:\$ |#   )?(?:\.venv/bin/)?((?:rembed|make|python -m) .*)", line)
-        if found:
-            yield shlex.split(found[1], comments=True)
 
 
 def slugs(page):
@@ -87,56 +65,6 @@ def test_paths_that_are_named_are_there(page):
     named = r"(?<![\w./-])((?:recipes|gin|docs|tests|benchmarks|rembed_keras)/[\w./-]*\w/?)(?![\w<*{])"
     for path in re.findall(named, page.read_text(encoding="utf-8")):
         assert (ROOT / path).exists(), path
-
-
-@pytest.mark.parametrize("path", [*PAGES, *BENCHMARKS, *GIN], ids=name_of)
-def test_commands_can_be_typed(path):
-    for program, *words in commands(path):
-        if program == "rembed":
-            name, *arguments = words
-            asked = cli.rembed.commands[name].make_context(name, arguments).params
-            recipe = asked.get("recipe", asked.get("study", ""))
-            if recipe.startswith("recipes/"):
-                load = config.plan_study if config.is_study(recipe) else config.load
-                load(str(ROOT / recipe), asked["bindings"])
-        elif program == "make":
-            assert words[0] in TARGETS
-        else:
-            assert (ROOT / words[1].replace(".", "/")).with_suffix(".py").exists(), words
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_is_quoted_of_the_command_line_is_there(page):
-    for quoted in re.findall(r"`rembed ([^`]+)`", page.read_text(encoding="utf-8")):
-        name, *words = shlex.split(quoted)
-        command = cli.rembed.commands[name]
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= options, quoted
-    for target in re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8")):
-        assert target in TARGETS
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_commands_print_is_what_they_print(page, tmp_path):
-    blocks = re.findall(r"^```\n\$ (rembed [^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS)
-    for command, printed in blocks:
-        words = [sys.executable, "-m", "rembed_keras", *shlex.split(command)[1:]]
-        wide = os.environ | {"COLUMNS": "100"}
-        done = subprocess.run(words, cwd=tmp_path, env=wide, capture_output=True, text=True, check=True)
-        assert {line.strip() for line in printed.splitlines()} <= {line.strip() for line in done.stdout.splitlines()}
-
-
-def test_recipes_on_pages_load(tmp_path):
-    written = [
-        block
-        for page in PAGES
-        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS)
-        if "__gin__" in block
-    ]
-    assert written
-    for block in written:
-        (tmp_path / "own.gin").write_text(block, encoding="utf-8")
-        assert config.load(str(tmp_path / "own.gin")).knobs()
 
 
 @pytest.fixture
