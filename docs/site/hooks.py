@@ -63,7 +63,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for entry in config.nav or []:
         for title, pages in entry.items():
             if isinstance(pages, list) and "REFERENCE" in pages:
-                rooms = [{room: f"reference/{room}.md"} for room in ROOMS]
+                # without the name that all begin with, which the column of a page's left side has no room for
+                rooms = [{room.removeprefix("rembed_keras."): f"reference/{room}.md"} for room in ROOMS]
                 entry[title] = [page for page in pages if page != "REFERENCE"] + rooms
     return config
 
