@@ -45,9 +45,9 @@ def entry(recipe: Path) -> str:
     name = recipe.relative_to(ROOT).as_posix()
     described, score = header(recipe)
     if config.is_study(name):
-        arms = config.plan_study(name, ["SEEDS=(0,)"]).study.arms
-        counted = costs([config.ledger_of(config.load(arm.recipe, arm.bindings)) for arm in arms])
-        counted, score = f"{len(arms)} arms · {counted}", _found(recipe.stem)
+        runs = config.plan_study(name, ["SEEDS=(0,)"]).runs  # one an arm
+        ledgers = [config.ledger_of(config.load(words[0], words[1:])) for _, *words in (run.command for run in runs)]
+        counted, score = f"{len(runs)} arms · {costs(ledgers)}", _found(recipe.stem)
     else:
         ledger = config.ledger_of(config.load(name))
         counted = costs([ledger]) if ledger else _given(described)
