@@ -1,26 +1,19 @@
-"""What is written for readers is true: links lead somewhere, commands parse, recipes load, words are the field's.
+"""What is written for readers is true: links lead somewhere, figures are to scale, words are the field's.
 
-Examples in Python are doctests of their own; see `testpaths` in pyproject.toml.
+Blocks of code and commands are in `test_blocks.py`.
 """
 
-import importlib.util
-import os
+import importlib
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from rembed_keras import cli, config
 from rembed_keras.analysis.studies.record import disagreements
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.md"))
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-IN_BLOCKS = re.DOTALL | re.MULTILINE
 GIN = sorted(path for folder in ("gin", "recipes") for path in (ROOT / folder).rglob("*.gin"))
 
 # the right column of DESIGN.md's table of words, as it would be written
@@ -44,21 +37,6 @@ NOT_THE_FIELDS = re.compile(
 
 def name_of(path):
     return path.relative_to(ROOT).as_posix()
-
-
-def fenced(page):
-    """Yields the lines of a page's code blocks."""
-    for block in re.findall(r"^```[a-z]*\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS):
-        yield from block.splitlines()
-
-
-def commands(path):
-    """Yields the words of every command that a page, or the header of a recipe, tells its reader to type."""
-    lines = fenced(path) if path.suffix == ".md" else path.read_text(encoding="utf-8").splitlines()
-    for line in lines:
-        found = re.match(r"(?:\$ |#   )?(?:\.venv/bin/)?((?:rembed|make|python -m) .*)", line)
-        if found:
-            yield shlex.split(found[1], comments=True)
 
 
 def slugs(page):
@@ -89,69 +67,62 @@ def test_paths_that_are_named_are_there(page):
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("path", [*PAGES, *BENCHMARKS, *GIN], ids=name_of)
-def test_commands_can_be_typed(path):
-    for program, *words in commands(path):
-        if program == "rembed":
-            name, *arguments = words
-            asked = cli.rembed.commands[name].make_context(name, arguments).params
-            recipe = asked.get("recipe", asked.get("study", ""))
-            if recipe.startswith("recipes/"):
-                load = config.plan_study if config.is_study(recipe) else config.load
-                load(str(ROOT / recipe), asked["bindings"])
-        elif program == "make":
-            assert words[0] in TARGETS
-        else:
-            assert (ROOT / words[1].replace(".", "/")).with_suffix(".py").exists(), words
+@pytest.fixture
+def script(monkeypatch):
+    """Gives a script of docs/ or of the site, which may import its neighbours."""
+    for folder in ("docs", "docs/site"):
+        monkeypatch.syspath_prepend(ROOT / folder)
+    return importlib.import_module
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_is_quoted_of_the_command_line_is_there(page):
-    for quoted in re.findall(r"`rembed ([^`]+)`", page.read_text(encoding="utf-8")):
-        name, *words = shlex.split(quoted)
-        command = cli.rembed.commands[name]
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= options, quoted
-    for target in re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8")):
-        assert target in TARGETS
+@pytest.mark.parametrize("name", ["allocation", "decoupling"])
+def test_figures_are_what_their_scripts_draw(name, script):
+    assert script(name).drawing() == (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_commands_print_is_what_they_print(page, tmp_path):
-    blocks = re.findall(r"^```\n\$ (rembed [^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS)
-    for command, printed in blocks:
-        words = [sys.executable, "-m", "rembed_keras", *shlex.split(command)[1:]]
-        wide = os.environ | {"COLUMNS": "100"}
-        done = subprocess.run(words, cwd=tmp_path, env=wide, capture_output=True, text=True, check=True)
-        assert {line.strip() for line in printed.splitlines()} <= {line.strip() for line in done.stdout.splitlines()}
+def test_the_figure_that_moves_is_to_scale_and_stands_still_for_who_asks():
+    figure = (ROOT / "docs/decoupling.svg").read_text(encoding="utf-8")
+    still, moving = re.fullmatch(
+        r"(.*)@media \(prefers-reduced-motion: no-preference\) (\{.*?\n\}\n)(.*)", figure, re.DOTALL
+    ).group(1, 2)
+    assert "animation" in moving and "animation" not in figure.replace(moving, "") and "@keyframes" not in still
+    rows = figure.split('<g class="row')[1:]
+    kept = [int(re.search(r">([\d,]+) kept", row)[1].replace(",", "")) for row in rows]
+    drawn = [sum(map(float, re.findall(r'width="([\d.]+)"[^>]*kept', row))) for row in rows]
+    # pooler, head and what stands beside the table are not drawn
+    assert [width / drawn[0] for width in drawn] == pytest.approx([each / kept[0] for each in kept], rel=0.01)
 
 
-def test_recipes_on_pages_load(tmp_path):
-    written = [
-        block
-        for page in PAGES
-        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), IN_BLOCKS)
-        if "__gin__" in block
-    ]
-    assert written
-    for block in written:
-        (tmp_path / "own.gin").write_text(block, encoding="utf-8")
-        assert config.load(str(tmp_path / "own.gin")).knobs()
-
-
-def script(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
-def test_the_figure_is_what_its_script_draws():
-    assert script("allocation").drawing() == (ROOT / "docs/allocation.svg").read_text(encoding="utf-8")
-
-
-def test_the_page_of_what_studies_found_is_what_its_script_writes():
+def test_the_page_of_what_studies_found_is_what_its_script_writes(script):
     assert script("verdicts").page() == (ROOT / "docs/results/README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (
+            "quickstart",
+            "1,061,568 kept, 2,089,536 dropped · FLOPs per token: 1.13M forward, 4.01M training · scored: 3.36",
+        ),
+        ("paper/multilingual/coupled_768", " · the paper's scores: XNLI 70.7, average of six tasks 62.3\n"),
+        ("options/embeddings/decoupled", "FLOPs per token: 869K forward, 3.56M training · not scored\n"),
+        ("finetune/glue/rte", "of `runs/quickstart` 1,061,568 kept · FLOPs per token: 1.13M forward · not scored\n"),
+        ("reallocate/heal_mlm", " · costs those of `small` · not scored\n"),
+        ("studies/smoke", " · 2 arms · 148,128 kept, 4,240 to 522,960 dropped · FLOPs per token: "),
+    ],
+)
+def test_the_catalogue_says_what_a_recipe_costs_and_scored(recipe, said, script):
+    assert said in script("catalogue").entry(ROOT / f"recipes/{recipe}.gin")
+
+
+def test_scores_in_headers_are_those_of_the_page_that_they_name(script):
+    found = {path: script("catalogue").header(path)[1] for path in GIN if path.is_relative_to(ROOT / "recipes")}
+    cited = {path: said for path, said in found.items() if "](" in said}
+    assert len(cited) == 2 and len([said for said in found.values() if said != "not scored"]) > 20
+    for said in cited.values():
+        score, page = re.fullmatch(r"(.*)\(\[.*\]\((.*)\)\)", said).groups()
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        assert not [number for number in re.findall(r"\d+\.\d+(?: ±\d\.\d)?", score) if number not in text], said
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
 
 ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/runs.md"
 pytestmark = pytest.mark.slow
 
 RECIPE = """\
@@ -95,18 +97,9 @@ def log(workdir):
 
 def test_a_run_leaves_what_the_design_promises(finished):
     workdir, out = finished
-    names = {path.name for path in workdir.iterdir()}
-    assert names >= {
-        "config.gin",
-        "operative_config.gin",
-        "ledger.json",
-        "metrics.jsonl",
-        "scores.json",
-        "environment.json",
-        "tensorboard",
-        "checkpoints",
-        "finished.json",
-    }
+    (tree,) = re.findall(r"^```\nruns/quickstart/\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    promised = set(re.findall(r"^  ([\w.]+)", tree, re.MULTILINE))
+    assert len(promised) == 12 and {path.name for path in workdir.iterdir()} >= promised
     assert out.index("tensorboard --logdir runs/whole/tensorboard") < out.index("corpus:") < out.index("pretrain")
     assert "What is kept and what is dropped" in out
     assert "tokens/s" in out and "left" in out

@@ -40,6 +40,12 @@ def test_the_reference_has_every_command():
     assert not [name for name in cli.rembed.commands if f'id="rembed-{name}"' not in text]
 
 
+def test_the_catalogue_has_every_recipe():
+    text = (SITE / "catalogue.html").read_text(encoding="utf-8")
+    recipes = [path.relative_to(ROOT).as_posix() for path in (ROOT / "recipes").rglob("*.gin")]
+    assert len(recipes) > 100 and not [name for name in recipes if f"{name}.txt" not in text]
+
+
 def test_examples_are_code():
     text = (SITE / "reference/rembed_keras.modeling.html").read_text(encoding="utf-8")
     assert '<span class="gp">&gt;&gt;&gt; </span>' in text and "<blockquote>" not in text

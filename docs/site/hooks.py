@@ -1,7 +1,7 @@
 """Hooks of MkDocs: pages that are generated, and links that lead out of docs/.
 
 The start page is README.md, the reference comes from what rooms export and from `rembed --help`, the list of recipes
-from their headers. A file of the repository that a page links to is carried along as text, so nothing is missing.
+from `catalogue.py`. A file of the repository that a page links to is carried along as text, so nothing is missing.
 """
 
 import ast
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from catalogue import catalogue
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -62,7 +63,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for entry in config.nav or []:
         for title, pages in entry.items():
             if isinstance(pages, list) and "REFERENCE" in pages:
-                rooms = [{room: f"reference/{room}.md"} for room in ROOMS]
+                # without the name that all begin with, which the column of a page's left side has no room for
+                rooms = [{room.removeprefix("rembed_keras."): f"reference/{room}.md"} for room in ROOMS]
                 entry[title] = [page for page in pages if page != "REFERENCE"] + rooms
     return config
 
@@ -71,7 +73,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds generated pages, and the files that pages link to."""
     for uri, source in PAGES.items():
         files.append(File.generated(config, uri, content=(ROOT / source).read_text(encoding="utf-8")))
-    files.append(File.generated(config, "catalogue.md", content=_catalogue()))
+    files.append(File.generated(config, "catalogue.md", content=catalogue()))
     files.append(File.generated(config, "reference/commands.md", content=_commands()))
     for room in ROOMS:
         files.append(File.generated(config, f"reference/{room}.md", content=_room(room)))
@@ -143,26 +145,6 @@ def _listing(folder: Path) -> str:
     names = [each.name + "/" * each.is_dir() for each in sorted(folder.iterdir()) if each in held]
     lines = [f"- [{each}]({each})" for each in names]
     return f"# {name}\n\n" + "\n".join(lines) + "\n"
-
-
-def _catalogue() -> str:
-    """Every recipe, with what its header says of it."""
-    parts = ["# Recipes\n\nA recipe is a gin file, see [Recipes](recipes.md). What each says of itself:\n"]
-    for folder in sorted({path.parent for path in (ROOT / "recipes").rglob("*.gin")}):
-        name = folder.relative_to(ROOT).as_posix()
-        parts.append(f"\n## {name}\n\n| recipe | what |\n|---|---|\n")
-        for path in sorted(folder.glob("*.gin")):
-            said = " ".join(_header(path)).replace("|", "\\|")
-            parts.append(f"| [{path.stem}](../{path.relative_to(ROOT).as_posix()}) | {said} |\n")
-    return "".join(parts)
-
-
-def _header(recipe: Path) -> Iterator[str]:
-    """The words of a recipe's header; commands as code."""
-    for line in recipe.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            return
-        yield f"`{line[1:].strip()}`" if line.startswith("#   ") else line[1:].strip()
 
 
 def _room(room: str) -> str:

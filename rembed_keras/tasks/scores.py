@@ -86,7 +86,7 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
             shown.add_row(f"mean of {len(languages)} {kind}", "", *cells)
     if source in sizes and targets:
         gaps = [_cell(_below(rows, source, targets), metrics, system, [source]) for system in systems]
-        shown.add_row(f"mean of {len(targets)} below {source}", "", *gaps)
+        shown.add_row(f"{source} minus mean of {len(targets)}", "", *gaps)
     return shown
 
 

@@ -1,6 +1,8 @@
 """Models that take texts, as someone in a notebook uses them."""
 
 import itertools
+import re
+from pathlib import Path
 
 import grain
 import keras
@@ -113,6 +115,14 @@ def test_masks_are_filled(preset):
     assert [len(each) for each in two] == [2, 2] and len(two[0][0]) == 2
     with pytest.raises(UserError, match=r"no \[MASK\] in 'nothing'"):
         model.fill_mask("nothing")
+
+
+def test_the_first_block_of_the_page_runs(preset, lines):
+    page = Path(__file__).parents[2] / "docs/python.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    names = {"texts": lines[:6], "labels": [0, 1, 2] * 2}
+    exec(block.replace('"my_preset"', repr(preset)), names)
+    assert names["model"].predict(["a new text"], verbose=0).shape == (1, 3)
 
 
 def test_keras_hub_opens_presets(preset, model, lines, tmp_path):

@@ -26,7 +26,7 @@ def test_means_leave_the_trained_language_out_and_seeds_show_their_deviation():
     ]
     text = shown(scores, seen=["en", "de"])
     assert f"55.0 ±{np.std([50, 60], ddof=1):.1f}" in text
-    assert "mean of 1 seen" in text
+    assert "mean of 1 seen" in text and "en minus mean of 2" in text
     assert "mean of 1 unseen" in text and "10.0 ±0.0" in text
     assert "xx" not in text
     rows = [line for line in text.splitlines() if "│" in line]

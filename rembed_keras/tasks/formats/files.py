@@ -71,7 +71,7 @@ def labelled_files(
     for paths, unlabeled in ((_by_language(dev), False), (_by_language(test), True)):
         parts.append({language: read(path, unlabeled) for language, path in paths.items()})
         for language, path in paths.items():
-            _check_trained(parts[-1][language], labels, path)
+            _check_trained(parts[-1][language], labels, path, train_size)
     return Splits(examples, parts[0], parts[1], TextFormat(text, pair or "pair", id or "id", delimiter))
 
 
@@ -167,7 +167,7 @@ def labelled_folder(folder: str | Path, train_language: str = "en", train_size: 
     read = [{language: _read_labelled(path) for language, path in paths.items()} for paths in parts]
     for paths, examples in zip(parts, read, strict=True):
         for language, path in paths.items():
-            _check_trained(examples[language], labels, path)
+            _check_trained(examples[language], labels, path, train_size)
     return Splits(train, *read)
 
 
@@ -230,8 +230,9 @@ def _labels(examples: Sequence[Labelled], place: str):
     return labels | {None}
 
 
-def _check_trained(examples, labels, path):
+def _check_trained(examples, labels, path, train_size):
     """Checks that labels occur in training; `labels` is None for regression, which has nothing to check."""
     strange = next((example.label for example in examples if labels and example.label not in labels), None)
     if strange is not None:
-        raise UserError(f"{path}: label {strange!r} is not in the training data")
+        few = f": of that the first {train_size} examples are used, use more (FINETUNE_EXAMPLES)" if train_size else ""
+        raise UserError(f"{path}: label {strange!r} is not in the training data{few}")

@@ -1,6 +1,7 @@
 """The progress line of whatever trains: how fast it is, and how long what is left takes."""
 
 import math
+import statistics
 import sys
 import time
 
@@ -9,7 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.text import Text
 
+from rembed_keras.analysis.cost.ledger import BACKWARD
+from rembed_keras.data.json_files import read_json
 from rembed_keras.training.loop.callbacks import StepClock
+from rembed_keras.training.loop.workdir import Workdir
 
 
 class Trainings:
@@ -17,8 +21,9 @@ class Trainings:
 
     Args:
         count: how many there are.
+        seconds: about how long each takes, see `forecast`; None if nobody knows before one has ended.
 
-    Nothing is said before one has ended: compilation is a large part of the first, and of no other.
+    Compilation is a large part of the first, and of no other.
 
     >>> trainings = Trainings(4)
     >>> trainings.number = 2
@@ -29,10 +34,22 @@ class Trainings:
     'model 2 of 4, about 2:30 left for all'
     """
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, seconds: float | None = None):
         self.count, self.number = count, 0
-        self.seconds: float | None = None  # of the last one that ended
+        self.seconds = seconds  # of the last one that ended, once there is one
         self._begun = 0.0
+
+    def announced(self) -> str:
+        """What is known before the first begins; "" if that is nothing.
+
+        >>> Trainings(4, seconds=45.0).announced()
+        '4 models, about 3:00 at the speed of pre-training, without compilation'
+        """
+        if self.seconds is None:
+            return ""
+        models = "1 model" if self.count == 1 else f"{self.count} models"
+        whole = _clock_face(self.count * self.seconds)
+        return f"{models}, about {whole} at the speed of pre-training, without compilation"
 
     def begin(self) -> None:
         """Notes when a training begins."""
@@ -54,6 +71,26 @@ class Trainings:
         if self.seconds is None or math.isnan(own_left):
             return place
         return f"{place}, about {_clock_face(own_left + self.seconds * (self.count - self.number))} left for all"
+
+
+def forecast(workdir: Workdir, tokens: float) -> float | None:
+    """About how many seconds a training takes that comes after pre-training: at as many FLOPs a second, by the ledger.
+
+    Args:
+        workdir: the run's, whose pre-training was logged.
+        tokens: that are trained on, padding too; each costs the encoder's forward pass and twice that for the
+            backward pass, so the head, compilation and what a method leaves out are not counted.
+
+    Returns:
+        The seconds; None if the run has pre-trained nothing.
+    """
+    rows = workdir.metrics.rows("pretrain")
+    speeds = [row["training_flops_per_second"] for row in rows if row.get("training_flops_per_second")]
+    path = workdir.path / "ledger.json"
+    if not speeds or not path.exists():
+        return None
+    flops = (1 + BACKWARD) * read_json(path)["flops_per_token"]["kept"]
+    return tokens * flops / statistics.median(speeds)
 
 
 class ProgressLine(keras.callbacks.Callback):

@@ -32,7 +32,7 @@ from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.fit import train
-from rembed_keras.training.loop.progress import Trainings
+from rembed_keras.training.loop.progress import Trainings, forecast
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
@@ -124,7 +124,9 @@ def finetune(
     wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
     taught = with_teachers(terms, initial.tokenizer, sequence_length, placement)
     learners = _Learners(task, initial, optimizer, wrap, methods, taught, dropout, placement, (warmup_share, steps))
-    trainings = Trainings(len(learning_rates) * len(starts) * len(seeds))
+    trainings = _announced(
+        workdir, task, len(learning_rates) * len(starts) * len(seeds), tokens=steps * batch_size * sequence_length
+    )
     for trainings.number, (rate, start, seed) in enumerate(itertools.product(learning_rates, starts, seeds), start=1):
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
@@ -160,6 +162,14 @@ def finetune(
                 print(f"{error}; it counts as failed", flush=True)
     if workdir.is_chief:
         _record_task(workdir.finetuned / task.name, task, initial.tokenizer, read)
+
+
+def _announced(workdir, task, count, tokens):
+    """The trainings of a task, each on so many tokens; about how long they take is printed if it is known."""
+    trainings = Trainings(count, forecast(workdir, tokens))
+    if trainings.announced() and workdir.is_chief:
+        print(f"finetune/{task.name}: {trainings.announced()}", flush=True)
+    return trainings
 
 
 def _sha256(encoded):

@@ -42,6 +42,17 @@ def test_train_size_is_at_most_the_number_of_examples(size, tmp_path):
         labelled_files(tmp_path / "train.en.tsv", train_size=size)
 
 
+def test_a_label_that_the_first_examples_lack_asks_for_more(tmp_path):
+    write(
+        tmp_path,
+        GOOD
+        | {"train.en.tsv": "text\tlabel\na\tfruit\nb\tleaf\nc\tstone\n", "test.de.tsv": "text\tlabel\nKiesel\tstone\n"},
+    )
+    assert labelled_folder(tmp_path).test
+    with pytest.raises(UserError, match=r"'stone' .*: of that the first 2 examples are used, use more"):
+        labelled_folder(tmp_path, train_size=2)
+
+
 MISTAKES = {
     r"has no train\.en\.tsv": {"train.en.tsv": None},
     r"has no test\.<language>\.tsv": {"test.de.tsv": None},

@@ -1,5 +1,6 @@
 """What the progress line says of the time that is left, and of which stage and training it is."""
 
+import contextlib
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from rembed_keras.data.prepare.jobs import Workers
 from rembed_keras.training.loop import progress
 from rembed_keras.training.loop.callbacks import StepClock
+from rembed_keras.training.loop.workdir import Workdir
 
 
 @pytest.fixture
@@ -40,6 +42,21 @@ def test_what_is_left_of_several_trainings_is_said_once_one_has_ended(now, capsy
         "0:04 left · model 2 of 3, about 0:20 left for all · stage 4 of 5",  # the first took 16 s
         "0:00 left · model 2 of 3, about 0:16 left for all · stage 4 of 5",
     ]
+
+
+def test_before_one_has_ended_all_are_forecast_at_the_speed_of_pre_training(now, capsys, tmp_path):
+    with contextlib.closing(Workdir(tmp_path, sinks=())) as workdir:
+        assert progress.forecast(workdir, 200) is None and progress.Trainings(3).announced() == ""
+        (tmp_path / "ledger.json").write_text('{"flops_per_token": {"kept": 50, "total": 70}}')
+        for step, speed in enumerate((None, 10.0, 1000.0, 3000.0)):
+            workdir.metrics.append({"run": "pretrain", "step": step, "training_flops_per_second": speed})
+        workdir.metrics.append({"run": "finetune/x", "step": 1, "training_flops_per_second": 1e9})
+        seconds = progress.forecast(workdir, 200)
+    assert seconds == 30  # 200 tokens, 150 FLOPs each, at 1,000 a second
+    trainings = progress.Trainings(3, seconds)
+    assert trainings.announced() == "3 models, about 1:30 at the speed of pre-training, without compilation"
+    assert train(now, trainings, capsys)[0] == "0:04 left · model 1 of 3, about 1:04 left for all"
+    assert train(now, trainings, capsys)[0] == "0:04 left · model 2 of 3, about 0:20 left for all"  # as the first took
 
 
 def test_a_training_alone_says_its_own_time_and_stage(now, capsys):
