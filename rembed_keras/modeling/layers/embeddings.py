@@ -64,6 +64,8 @@ class InputEmbedding(keras.layers.Layer):
         cutoffs: where the token table's bands begin; none by default. See `BandedTable`.
         has_bias: whether the norm has one.
         has_norm: whether there is a norm.
+        token: another token table than one of these arguments, which may be of another width.
+        norm: another norm, a layer.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
@@ -81,19 +83,22 @@ class InputEmbedding(keras.layers.Layer):
         cutoffs=(),
         has_bias=True,
         has_norm=True,
+        token=None,
+        norm=None,
         name=None,
         dtype=None,
     ):
         super().__init__(name=name, dtype=dtype)
-        self.token = make_table(vocabulary_size, input_embedding_dim, cutoffs, name="token", dtype=dtype)
+        self.width = input_embedding_dim
+        self.token = token or make_table(vocabulary_size, input_embedding_dim, cutoffs, name="token", dtype=dtype)
         self.position: LookupTable | None = None
         self.segment: LookupTable | None = None
         if max_sequence_length:
             self.position = LookupTable(max_sequence_length, input_embedding_dim, name="position", dtype=dtype)
         if num_segments:
             self.segment = LookupTable(num_segments, input_embedding_dim, name="segment", dtype=dtype)
-        self.norm = None
-        if has_norm:
+        self.norm = norm
+        if norm is None and has_norm:
             self.norm = keras.layers.LayerNormalization(
                 epsilon=layer_norm_epsilon, center=has_bias, name="norm", dtype=dtype
             )
@@ -104,10 +109,10 @@ class InputEmbedding(keras.layers.Layer):
             if table is not None:
                 table.build(token_ids_shape)
         if self.norm is not None:
-            self.norm.build((*token_ids_shape, self.token.output_dim))
+            self.norm.build((*token_ids_shape, self.width))
 
     def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
-        return (*token_ids_shape, self.token.output_dim)
+        return (*token_ids_shape, self.width)
 
     def call(self, token_ids, segment_ids, padding_mask, training=None):
         check_rows(token_ids, self.token.input_dim, BEYOND["token"])
@@ -131,7 +136,7 @@ class OutputEmbedding(keras.layers.Layer):
     Args:
         token_table: the encoder's token table.
         output_embedding_dim: E_out.
-        coupling: "decoupled", "coupled" or "gdes"; see `couplings`.
+        coupling: "decoupled", "coupled", "extended" or "gdes"; see `couplings`.
         cutoffs: where the bands of an output table of its own begin; none by default.
         name: the layer's name.
         dtype: dtype or policy of the layer; logits are float32 whatever it is.

@@ -16,6 +16,7 @@ class FeedForward(Sublayer):
         dropout: rate on the residual branch.
         activation: "gelu" or "gelu_tanh".
         layer_norm_epsilon: the norm's epsilon.
+        norm: another norm, a layer.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
@@ -28,6 +29,7 @@ class FeedForward(Sublayer):
         dropout=0.0,
         activation="gelu",
         layer_norm_epsilon=1e-12,
+        norm=None,
         name="feed_forward",
         dtype=None,
     ):
@@ -35,7 +37,7 @@ class FeedForward(Sublayer):
         self.up = keras.layers.Dense(intermediate_dim, kernel_initializer=initializer(), name="up", dtype=dtype)
         self.activation = activation_function(activation)
         self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
-        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
+        self.norm = norm or keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
 
     def build(self, hidden_shape):
         self.down = keras.layers.Dense(

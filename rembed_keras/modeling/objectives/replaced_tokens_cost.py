@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks.stack import input_embedding_of
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
@@ -13,6 +15,7 @@ def replaced_token_entries(config: Config, sequence_length: int, mask_rate: floa
     encoder = config["encoder"]
     generator = generator_config(encoder, config.get("generator_layers"), config.get("generator_scale", 0.25))
     sharing = config.get("sharing", "embeddings")
+    check_sharing(sharing, encoder, generator)
     if sharing == "embeddings":
         generator["freeze_input_embedding"] = encoder.get("freeze_input_embedding", False)  # it is the encoder's
     kept, entries = encoder_entries(encoder, sequence_length), encoder_entries(generator, sequence_length)
@@ -26,6 +29,18 @@ def replaced_token_entries(config: Config, sequence_length: int, mask_rate: floa
         *(replace(entry, name=f"generator: {entry.name}", is_kept=False, in_paper=0) for entry in entries),
         Entry("detector", detector, flops, is_kept=False, in_paper=0, activations=3 * hidden),
     ]
+
+
+def check_sharing(sharing: str, encoder: Config, generator: Config) -> None:
+    """Checks that a generator can share what it is to share with an encoder, from the arguments of both.
+
+    Raises:
+        UserError: for an input embedding that gives states of the encoder's width, of which the generator has another.
+    """
+    kind = input_embedding_of(encoder)
+    if sharing == "embeddings" and kind.width(encoder) != kind.width(generator):
+        name = type(kind).__name__
+        raise UserError(f"input embedding {name} is as wide as its blocks: sharing {sharing!r} needs a scale of 1")
 
 
 def _none(kept, entries):

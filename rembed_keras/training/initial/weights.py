@@ -18,6 +18,8 @@ from rembed_keras.modeling.blocks.stack import (
     block_of,
     cut_arguments,
     has_position_table,
+    has_projection,
+    input_embedding_of,
     layers_of_cut,
     owners,
 )
@@ -205,7 +207,8 @@ def _meaning(config):
         "attention": [_plain(kind) for kind in attention_of(config)],
         "layer_sharing": [_renumbered(owners(config, each)) for each in ("attention", "feed_forward")],
         "input_cutoffs": [*config.get("input_cutoffs", ())],
-        "always_project": config.get("always_project", True) or config["input_embedding_dim"] != width,
+        "input_embedding": _plain(input_embedding_of(config)),
+        "always_project": has_projection(config),
     }
     return own | ({"max_sequence_length": config.get("max_sequence_length", 512)} if has_position_table(config) else {})
 

@@ -109,7 +109,7 @@ MISTAKES = [
     ("modernbert", {"layer_types": ["full_attention"]}, "layer_types must say .* of each of 2 layers"),
     ("modernbert", {"num_hidden_layers": 10**9, "layer_types": None}, "num_layers is 1000000000; it can be 10000"),
     ("modernbert", {"hidden_size": 32}, r"embeddings.tok_embeddings.weight has shape \(40, 16\); config.json wants"),
-    ("modernbert", {"hidden_activation": "relu"}, "hidden_activation 'relu'"),
+    ("modernbert", {"hidden_activation": "silu"}, "hidden_activation 'silu'"),
     ("deberta_v2", {"position_biased_input": True}, "position_biased_input True; only False is supported"),
     ("deberta_v2", {"pos_att_type": "c2p"}, r"pos_att_type \['c2p'\]"),
     ("deberta_v2", {"position_buckets": 6}, r"shared_0|rel_embeddings.weight has shape \(8, 16\)"),
