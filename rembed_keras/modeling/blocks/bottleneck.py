@@ -32,7 +32,7 @@ class Bottleneck(PostNorm):
     """
 
     has_own_heads = True
-    norms_embeddings = True
+    feed_forward_kernels = 8
     usual_arguments = MappingProxyType({"activation": "relu"})
     huggingface_names = MappingProxyType(
         {
@@ -57,11 +57,7 @@ class Bottleneck(PostNorm):
     def __init__(self, pairs: Count = 4):
         check_counts({"the feed-forward pairs of blocks.Bottleneck": pairs})
         self.pairs = pairs
-
-    @property
-    def feed_forward_kernels(self) -> int:  # type: ignore[override]  # a number there
-        """How many [B, F] kernels the feed-forward sublayer has."""
-        return 2 * self.pairs
+        self.feed_forward_kernels = 2 * pairs
 
     def attention(self, config: Config, kind, needs_norm: bool = True, dtype=None):
         """The attention sublayer, of [B, S, D]; what it gives is narrow."""

@@ -226,8 +226,8 @@ def _renumbered(numbers):
 
 def _shown(config, key, value):
     """A value for a message: a part by its class."""
-    if key == "block":
-        return type(block_of(config)).__name__
+    if key in ("block", "input_embedding"):
+        return type({"block": block_of, "input_embedding": input_embedding_of}[key](config)).__name__
     if key == "attention":
         return ", ".join(dict.fromkeys(type(kind).__name__ for kind in attention_of(config)))
     if key == "layer_sharing":
