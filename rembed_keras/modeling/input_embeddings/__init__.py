@@ -4,7 +4,8 @@ A kind is a small object that owns no variables and makes the layer that does. Y
 has.
 """
 
+from rembed_keras.modeling.input_embeddings.projected import Projected
 from rembed_keras.modeling.input_embeddings.summed import Summed
 from rembed_keras.modeling.input_embeddings.trigrams import Trigrams
 
-__all__ = ["Summed", "Trigrams"]
+__all__ = ["Projected", "Summed", "Trigrams"]

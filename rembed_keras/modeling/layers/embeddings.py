@@ -120,13 +120,18 @@ class InputEmbedding(keras.layers.Layer):
 
     def finish(self, embedded, segment_ids, padding_mask, training=None):
         """What it makes of the rows of tokens [B, S, E_in]: segments and positions are added, and the sum is normed."""
+        embedded = self.summed(embedded, segment_ids, padding_mask)
+        normed = embedded if self.norm is None else self.norm(embedded)
+        return self.dropout(normed, training=training)
+
+    def summed(self, embedded, segment_ids, padding_mask):
+        """Rows of tokens, and what stands in the tables of segments and positions."""
         if self.segment is not None:
             check_rows(segment_ids, self.segment.input_dim, BEYOND["segment"])
             embedded = embedded + self.segment(segment_ids)
         if self.position is not None:
             embedded = embedded + look_up_positions(self.position, padding_mask)
-        normed = embedded if self.norm is None else self.norm(embedded)
-        return self.dropout(normed, training=training)
+        return embedded
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

@@ -8,7 +8,7 @@ from rembed_keras.analysis import ledger
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.attention import Global, Local, Nystrom
 from rembed_keras.modeling.blocks import Bottleneck, PostNorm, PreNorm
-from rembed_keras.modeling.input_embeddings import Trigrams
+from rembed_keras.modeling.input_embeddings import Projected, Trigrams
 
 SMALL = {
     "vocabulary_size": 97,
@@ -169,6 +169,7 @@ def count_products(jaxpr):
         (ReplacedTokenDetection, {"input_cutoffs": (20, 40)}, {"output_embedding_dim": 16, "coupling": "coupled"}),
         *((make, changes, {"output_embedding_dim": 10}) for make, changes in ATTENTIONS),
         (MaskedLM, MOBILE, {"output_embedding_dim": 20, "coupling": "extended"}),
+        (MaskedLM, {"input_embedding": Projected}, {"output_embedding_dim": 10}),
     ],
 )
 def test_flops_are_those_of_the_traced_program(make, changes, arguments):
