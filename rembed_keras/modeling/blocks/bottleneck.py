@@ -28,7 +28,7 @@ class Bottleneck(PostNorm):
     >>> from rembed_keras.modeling.cost import size_of
     >>> sizes = {"num_heads": 4, "hidden_dim": 512, "head_dim": 32, "intermediate_dim": 512}
     >>> size_of(Bottleneck().attention_shapes(sizes) + Bottleneck().feed_forward_shapes(sizes))
-    855296
+    842240
     """
 
     has_own_heads = True

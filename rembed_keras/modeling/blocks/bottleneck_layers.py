@@ -52,13 +52,14 @@ class NarrowAttention(Sublayer):
         super().__init__(name=name, dtype=dtype)
         self.kind = kind or Global()
         self.width = num_heads * head_dim
-        dense = {"kernel_initializer": initializer(), "dtype": dtype}
-        self.narrow, self.shared = (keras.layers.Dense(self.width, name=name, **dense) for name in ("narrow", "shared"))
-        self.query, self.key, self.value = (
-            keras.layers.EinsumDense("bsd,dhk->bshk", (None, num_heads, head_dim), bias_axes="hk", name=name, **dense)
-            for name in ("query", "key", "value")
+        self.narrow, self.shared = (
+            keras.layers.Dense(self.width, kernel_initializer=initializer(), name=name, dtype=dtype)
+            for name in ("narrow", "shared")
         )
-        self.merge = keras.layers.EinsumDense("bshk,hkd->bsd", (None, self.width), bias_axes="d", name="merge", **dense)
+        self.query, self.key, self.value = (
+            _einsum("bsd,dhk->bshk", (num_heads, head_dim), "hk", name, dtype) for name in ("query", "key", "value")
+        )
+        self.merge = _einsum("bshk,hkd->bsd", (self.width,), "d", "merge", dtype)
         self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=dtype)
         names = ("narrow_norm", "shared_norm", "norm")
         self.narrow_norm, self.shared_norm, self.norm = (Affine(name=name, dtype=dtype) for name in names)
@@ -106,6 +107,14 @@ class NarrowAttention(Sublayer):
         if self.kind.attend is not None:
             return self.kind.attend(query, key, value, mask, at, drop=drop)
         return softmax_attention(query, key, value, mask, drop)
+
+
+def _einsum(equation, sizes, bias_axes, name, dtype):
+    """A dense layer of heads, with initial weights of its own."""
+    shape, kernel = (None, *sizes), initializer()
+    return keras.layers.EinsumDense(
+        equation, shape, bias_axes=bias_axes, kernel_initializer=kernel, name=name, dtype=dtype
+    )
 
 
 class NarrowFeedForward(Sublayer):

@@ -4,7 +4,7 @@ Source: He et al. 2021 (DeBERTa), the released code.
 """
 
 from rembed_keras.modeling.cost import Config, Entry
-from rembed_keras.modeling.input_embeddings.summed import Summed, small_tables, token_entry
+from rembed_keras.modeling.input_embeddings.summed import Summed, small_tables, table_arguments, token_entry
 
 
 class Projected(Summed):
@@ -28,17 +28,16 @@ class Projected(Summed):
 
     def layer(self, config: Config, block, has_positions: bool, name: str, dtype=None):
         """The layer."""
-        from rembed_keras.modeling.input_embeddings.projected_layer import ProjectedEmbedding
+        import keras
 
-        return ProjectedEmbedding(
-            config["vocabulary_size"],
-            config["input_embedding_dim"],
-            config["hidden_dim"],
-            config["max_sequence_length"] if has_positions else 0,
-            config["num_segments"],
-            config["dropout"],
-            config["layer_norm_epsilon"],
-            config["input_cutoffs"],
+        from rembed_keras.modeling.layers.embeddings import InputEmbedding
+        from rembed_keras.modeling.layers.tables import initializer
+
+        dense = {"use_bias": False, "kernel_initializer": initializer(), "dtype": dtype}
+        return InputEmbedding(
+            **table_arguments(config, has_positions),
+            layer_norm_epsilon=config["layer_norm_epsilon"],
+            projection=keras.layers.Dense(config["hidden_dim"], name="projection", **dense),
             name=name,
             dtype=dtype,
         )

@@ -57,13 +57,8 @@ class Summed:
         from rembed_keras.modeling.layers.embeddings import InputEmbedding
 
         return InputEmbedding(
-            config["vocabulary_size"],
-            config["input_embedding_dim"],
-            config["max_sequence_length"] if has_positions else 0,
-            config["num_segments"],
-            config["dropout"],
-            config["layer_norm_epsilon"],
-            config["input_cutoffs"],
+            **table_arguments(config, has_positions),
+            layer_norm_epsilon=config["layer_norm_epsilon"],
             has_bias=block.has_biases,
             has_norm=block.norms_embeddings,
             name=name,
@@ -94,6 +89,18 @@ class Summed:
     def from_config(cls, config: dict) -> "Summed":
         """A kind of such arguments."""
         return cls(**config)
+
+
+def table_arguments(config: Config, has_positions: bool) -> dict:
+    """Arguments of an encoder on which its tables depend, as layers of them take them."""
+    return {
+        "vocabulary_size": config["vocabulary_size"],
+        "input_embedding_dim": config["input_embedding_dim"],
+        "max_sequence_length": config["max_sequence_length"] if has_positions else 0,
+        "num_segments": config["num_segments"],
+        "dropout": config["dropout"],
+        "cutoffs": config["input_cutoffs"],
+    }
 
 
 def token_entry(config: Config) -> Entry:

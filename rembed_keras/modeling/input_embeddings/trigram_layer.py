@@ -53,20 +53,18 @@ class TrigramEmbedding(InputEmbedding):
             name=name,
             dtype=dtype,
         )
-        self.projection = keras.layers.Dense(
-            hidden_dim, kernel_initializer=initializer(), name="projection", dtype=dtype
-        )
+        self.mixing = keras.layers.Dense(hidden_dim, kernel_initializer=initializer(), name="projection", dtype=dtype)
 
     def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
         super().build(token_ids_shape)
-        self.projection.build((*token_ids_shape, 3 * self.token.output_dim))
+        self.mixing.build((*token_ids_shape, 3 * self.token.output_dim))
 
     def finish(self, embedded, segment_ids, padding_mask, training=None):
         """What it makes of the rows of tokens [B, S, E_in]: [B, S, D]."""
         documents = ops.cast(padding_mask, "int32")
         following, preceding = _neighbours(embedded, documents, 1), _neighbours(embedded, documents, -1)
         trigrams = ops.concatenate([following, embedded, preceding], axis=-1)  # -> [B, S, 3 E_in]
-        wide = self.projection(trigrams)  # [B, S, 3 E_in] -> [B, S, D]
+        wide = self.mixing(trigrams)  # [B, S, 3 E_in] -> [B, S, D]
         return super().finish(wide, segment_ids, padding_mask, training=training)
 
 

@@ -4,10 +4,11 @@ Source: Sun et al. 2020 (MobileBERT), section 3.1, "embedding factorization".
 """
 
 from rembed_keras.modeling.cost import Config, Entry
-from rembed_keras.modeling.input_embeddings.summed import Summed, small_tables, token_entry
+from rembed_keras.modeling.input_embeddings.projected import Projected
+from rembed_keras.modeling.input_embeddings.summed import small_tables, table_arguments, token_entry
 
 
-class Trigrams(Summed):
+class Trigrams(Projected):
     """Rows of the next token, of the token and of the one before, [3 E_in], projected to the width of the blocks, D.
 
     Position and segment tables of width D are added, and the sum is scaled and shifted by feature, not normed. What is
@@ -19,32 +20,18 @@ class Trigrams(Summed):
     [400, 160, 104]
     """
 
-    takes_projection = False
     reads_neighbours = True
 
     def is_normed(self, block) -> bool:
         """Whether what it gives is normed: it is not."""
         return False
 
-    def width(self, config: Config) -> int:
-        """How wide what it gives is."""
-        return config["hidden_dim"]
-
     def layer(self, config: Config, block, has_positions: bool, name: str, dtype=None):
         """The layer."""
         from rembed_keras.modeling.input_embeddings.trigram_layer import TrigramEmbedding
 
-        return TrigramEmbedding(
-            config["vocabulary_size"],
-            config["input_embedding_dim"],
-            config["hidden_dim"],
-            config["max_sequence_length"] if has_positions else 0,
-            config["num_segments"],
-            config["dropout"],
-            config["input_cutoffs"],
-            name=name,
-            dtype=dtype,
-        )
+        tables = table_arguments(config, has_positions)
+        return TrigramEmbedding(hidden_dim=config["hidden_dim"], **tables, name=name, dtype=dtype)
 
     def entries(self, config: Config, block, has_positions: bool) -> list[Entry]:
         """The ledger's entries."""

@@ -66,10 +66,12 @@ class InputEmbedding(keras.layers.Layer):
         has_norm: whether there is a norm.
         token: another token table than one of these arguments, which may be of another width.
         norm: another norm, a layer.
+        projection: a dense layer that the sum is put through before its norm; none by default.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call arguments: `token_ids`, `segment_ids`, `padding_mask`, each int [B, S]. Returns [B, S, E_in].
+    Call arguments: `token_ids`, `segment_ids`, `padding_mask`, each int [B, S]. Returns [B, S, E_in], or, with a
+    projection, [B, S, D].
     """
 
     def __init__(
@@ -85,11 +87,13 @@ class InputEmbedding(keras.layers.Layer):
         has_norm=True,
         token=None,
         norm=None,
+        projection=None,
         name=None,
         dtype=None,
     ):
         super().__init__(name=name, dtype=dtype)
-        self.width = input_embedding_dim
+        self.width = input_embedding_dim if projection is None else projection.units
+        self.projection = projection
         self.token = token or make_table(vocabulary_size, input_embedding_dim, cutoffs, name="token", dtype=dtype)
         self.position: LookupTable | None = None
         self.segment: LookupTable | None = None
@@ -108,6 +112,8 @@ class InputEmbedding(keras.layers.Layer):
         for table in (self.token, self.position, self.segment):
             if table is not None:
                 table.build(token_ids_shape)
+        if self.projection is not None:
+            self.projection.build((*token_ids_shape, self.token.output_dim))
         if self.norm is not None:
             self.norm.build((*token_ids_shape, self.width))
 
@@ -120,18 +126,15 @@ class InputEmbedding(keras.layers.Layer):
 
     def finish(self, embedded, segment_ids, padding_mask, training=None):
         """What it makes of the rows of tokens [B, S, E_in]: segments and positions are added, and the sum is normed."""
-        embedded = self.summed(embedded, segment_ids, padding_mask)
-        normed = embedded if self.norm is None else self.norm(embedded)
-        return self.dropout(normed, training=training)
-
-    def summed(self, embedded, segment_ids, padding_mask):
-        """Rows of tokens, and what stands in the tables of segments and positions."""
         if self.segment is not None:
             check_rows(segment_ids, self.segment.input_dim, BEYOND["segment"])
             embedded = embedded + self.segment(segment_ids)
         if self.position is not None:
             embedded = embedded + look_up_positions(self.position, padding_mask)
-        return embedded
+        if self.projection is not None:
+            embedded = self.projection(embedded)  # [B, S, E_in] -> [B, S, D]
+        normed = embedded if self.norm is None else self.norm(embedded)
+        return self.dropout(normed, training=training)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

@@ -132,6 +132,8 @@ ATTENTIONS = [  # of 20 tokens: in blocks that fill the row or not, and last, wh
 FREEZABLE = (MaskedLM, LateMaskedLM, ReplacedTokenDetection)
 FROZEN = {"freeze_input_embedding": True, "input_embedding_dim": 16}
 COUPLED = {"coupling": "coupled"}
+HELD = [{"block": PostNorm}, {"block": PreNorm}, {"block": Bottleneck, "activation": "relu"}]
+HELD += [{"block": PreNorm, "attention": kind} for kind in (Local(16), Nystrom(8))]
 
 
 def count_products(jaxpr):
@@ -237,22 +239,12 @@ def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
 
 
 @pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX shows what a backward pass holds, in the run on JAX")
-@pytest.mark.parametrize(
-    ("block", "kind", "activation"),
-    [
-        (PostNorm, Global(), "gelu"),
-        (PreNorm, Global(), "gelu"),
-        (PreNorm, Local(16), "gelu"),
-        (PreNorm, Nystrom(8), "gelu"),
-        (Bottleneck, Global(), "relu"),
-    ],
-)
-def test_activations_are_what_a_backward_pass_holds(block, kind, activation):
+@pytest.mark.parametrize("changes", HELD)
+def test_activations_are_what_a_backward_pass_holds(changes):
     import jax
 
     rows, length, predictions = 4, 64, 10
-    kinds = {"block": block, "attention": kind, "activation": activation}
-    model = MaskedLM(Encoder(1000, 3, 4, 64, 256, 32, max_sequence_length=length, **kinds), 96)
+    model = MaskedLM(Encoder(1000, 3, 4, 64, 256, 32, max_sequence_length=length, **changes), 96)
     ids = np.ones((rows, length), "int32")
     x = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids, "mask_positions": ids[:, :predictions]}
     frozen = [variable.value for variable in model.non_trainable_variables]

@@ -73,6 +73,13 @@ def test_the_recipe_counts_what_is_published():
     assert counted.total - (24_844_544 - 24_581_888) == 36_596_538
 
 
+def test_no_two_matrices_begin_alike():
+    block = Encoder(**NARROW).parts.blocks[0]
+    values = [np.asarray(weight).ravel() for weight in block.weights if weight.name == "kernel"]
+    for i, one in enumerate(values):
+        assert not any(one.size == other.size and np.array_equal(one, other) for other in values[:i])
+
+
 def test_blocks_with_norms_first_norm_what_trigrams_leave():
     names = [
         layer.name for layer in make_encoder(block=PreNorm, input_embedding=Trigrams).parts.blocks[0].attention._layers
@@ -104,7 +111,10 @@ NARROW = {"vocabulary_size": 50} | SIZES | KINDS
         (lambda: reallocations(NARROW, 10**6), "Trigrams has no projection after its norm"),
         (lambda: ledger(NARROW | {"attention": Disentangled(4, 8)}), "Disentangled scores .* Bottleneck blocks cannot"),
         (lambda: Bottleneck(0), "the feed-forward pairs of blocks.Bottleneck"),
-        (lambda: ledger(NARROW | {"input_embedding": "tri"}), "input_embedding is 'tri'; it can be one of Summed, Tri"),
+        (
+            lambda: ledger(NARROW | {"input_embedding": "tri"}),
+            "is 'tri'; it can be one of Projected, Summed, Trigrams",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(make, message):
