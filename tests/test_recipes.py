@@ -82,7 +82,7 @@ def small(text_dir, corpus, held_out_corpus, pretrained, tmp_path):
         }
         if "TEXT_DIR" in there.knobs():
             del bound["training.prepare.text_dir"]
-        if there.knobs()["COUPLING"]["value"] != "decoupled":  # one width for both
+        if there.knobs()["COUPLING"]["value"] in ("coupled", "gdes"):  # one width for both
             knobs["OUTPUT_EMBEDDING_DIM"] = knobs["INPUT_EMBEDDING_DIM"]
         if there.knobs()["EVAL_EVERY"]["value"] is not None:
             shutil.rmtree(tmp_path / "run" / "corpus")

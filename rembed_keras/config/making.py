@@ -9,7 +9,7 @@ from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
 
-PARTS = ("block", "attention")  # arguments of an encoder that are objects which say what they cost
+PARTS = ("block", "attention", "input_embedding")  # arguments of an encoder that are objects which say what they cost
 
 
 def within(outer: Reference, inner: Reference) -> Reference:

@@ -21,7 +21,12 @@ from rembed_keras.interop.vocabularies.protocol import Vocabulary, vocabulary_of
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
-TABLES = ("embeddings/token/embeddings", "decoupled/table/embeddings", "gdes/difference/embeddings")
+TABLES = (
+    "embeddings/token/embeddings",
+    "decoupled/table/embeddings",
+    "extended/columns/embeddings",
+    "gdes/difference/embeddings",
+)
 BIAS = "output_embedding/bias"
 
 

@@ -14,8 +14,14 @@ import keras_hub
 from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, Share
 from rembed_keras.modeling.blocks import PostNorm
-from rembed_keras.modeling.blocks.stack import attention_of, block_of, check_encoder, cut_arguments, layers_of_cut
-from rembed_keras.modeling.choices import Choice, described
+from rembed_keras.modeling.blocks.stack import (
+    block_of,
+    check_encoder,
+    cut_arguments,
+    described_kinds,
+    layers_of_cut,
+)
+from rembed_keras.modeling.choices import Choice
 from rembed_keras.modeling.layers.embeddings import document_positions
 from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import Note
@@ -43,7 +49,7 @@ class Encoder(ReadsTexts, keras_hub.models.Backbone):
         max_sequence_length: rows of the position table, the longest document.
         num_segments: rows of the segment table; 0 for none.
         dropout: rate everywhere in the encoder; the paper pre-trains with 0.
-        activation: "gelu" (exact) or "gelu_tanh".
+        activation: "gelu" (exact), "gelu_tanh" or "relu".
         layer_norm_epsilon: epsilon of every norm.
         head_dim: width of a head; D / H by default, and H must then divide D.
         block: the kind of block, a class or an object: `blocks.PostNorm`, BERT's, with norms after each sublayer and a
@@ -60,6 +66,8 @@ class Encoder(ReadsTexts, keras_hub.models.Backbone):
         freeze_input_embedding: whether the token table stays as it is in training.
         rematerialize: whether training, pre-training and fine-tuning alike, keeps of each block only what comes in, and
             computes the rest once more for the gradient: less memory for a third more time. Not with dropout.
+        input_embedding: the kind of input embedding, see `modeling.input_embeddings`; `input_embeddings.Summed` by
+            default.
         parts: layers to use instead of new ones, of an encoder of the same widths; both then have the same weights.
             `with_layers` makes cut encoders of such.
         dtype: dtype or policy of all layers: in "mixed_bfloat16" weights are float32 and products bfloat16.
@@ -109,6 +117,7 @@ class Encoder(ReadsTexts, keras_hub.models.Backbone):
         scalar_mix: bool = False,
         freeze_input_embedding: bool = False,
         rematerialize: bool = False,
+        input_embedding: Choice | None = None,
         parts: Parts | None = None,
         dtype: Dtype | keras.DTypePolicy | None = None,
         name: str = "encoder",
@@ -136,10 +145,11 @@ class Encoder(ReadsTexts, keras_hub.models.Backbone):
             "scalar_mix": scalar_mix,
             "freeze_input_embedding": freeze_input_embedding,
             "rematerialize": rematerialize,
+            "input_embedding": input_embedding,
         }
         check_encoder(config)
         self.block = block_of(config)
-        config |= {"block": described(self.block), "attention": _described_pattern(config)}
+        config |= described_kinds(config)
         self._arguments = config
         self.parts = parts or make_parts(config, dtype)
         inputs = {
@@ -277,14 +287,6 @@ class Encoder(ReadsTexts, keras_hub.models.Backbone):
         encoder = super().from_config({key: value for key, value in config.items() if key not in KEYS})
         change_again(encoder, {key: config[key] for key in KEYS if key in config})
         return encoder
-
-
-def _described_pattern(config):
-    """The pattern of attention kinds as a configuration says it, no longer than it must be; None for the usual."""
-    if config["attention"] is None:
-        return None
-    length = len(config["attention"]) if isinstance(config["attention"], list | tuple) else 1
-    return [described(kind) for kind in attention_of(config)[:length]]
 
 
 compat.register_presets(described_presets(), Encoder)

@@ -7,12 +7,14 @@ from rembed_keras.modeling.blocks.stack import (
     attention_of,
     block_of,
     has_position_table,
+    has_projection,
+    input_embedding_of,
     kind_numbers,
     layers_of_cut,
     owners,
     sublayer_shapes,
 )
-from rembed_keras.modeling.cost import Config, Entry, Shape, Work, table_flops, table_shapes
+from rembed_keras.modeling.cost import Config, Entry, Shape, Work
 
 
 def encoder_entries(
@@ -55,27 +57,9 @@ def encoder_entries(
 
 def embedding_entries(config: Config) -> list[Entry]:
     """The entries of what is below the blocks: tables, their norm, the projection to the width of the blocks."""
-    vocabulary, width, hidden = (config[key] for key in ("vocabulary_size", "input_embedding_dim", "hidden_dim"))
-    block, cutoffs = block_of(config), config.get("input_cutoffs", ())
-    rows = [config.get("max_sequence_length", 512)] * has_position_table(config) + [config.get("num_segments", 2)]
-    norm = ((width,),) * (1 + block.has_biases) if block.norms_embeddings else ()
-    is_frozen, of_bands = bool(config.get("freeze_input_embedding")), table_flops(vocabulary, width, cutoffs)
-    entries = [
-        Entry(
-            "input embedding",
-            table_shapes(vocabulary, width, cutoffs),
-            of_bands,
-            is_trained=not is_frozen,
-            frozen=2 * of_bands * is_frozen,  # neither the rows nor the projections of the bands
-        ),
-        Entry(
-            "position, segment embeddings; norm",
-            (*((count, width) for count in rows if count), *norm),
-            0,
-            activations=2 * width * bool(norm),
-        ),
-    ]
-    if config.get("always_project", True) or width != hidden:
+    width, hidden, block = config["input_embedding_dim"], config["hidden_dim"], block_of(config)
+    entries = input_embedding_of(config).entries(config, block, has_position_table(config))
+    if has_projection(config):
         shapes = ((width, hidden), *(((hidden,),) if block.has_biases else ()))
         in_paper = None if width != hidden else 0  # the paper leaves a projection between equal widths out
         entries.append(Entry("projection", shapes, 2 * width * hidden, in_paper=in_paper))

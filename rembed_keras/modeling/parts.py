@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 import keras
 
-from rembed_keras.modeling.blocks.stack import block_of, has_position_table, make_blocks
+from rembed_keras.modeling.blocks.stack import (
+    block_of,
+    has_position_table,
+    has_projection,
+    input_embedding_of,
+    make_blocks,
+)
 from rembed_keras.modeling.layers.embeddings import InputEmbedding
 from rembed_keras.modeling.layers.scalar_mix import ScalarMix
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
@@ -54,11 +60,10 @@ def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
         prefix: what the layers' names begin with, to tell two encoders of one model apart.
     """
     block = block_of(config)
-    input_embedding_dim, hidden_dim = config["input_embedding_dim"], config["hidden_dim"]
-    epsilon = config["layer_norm_epsilon"]
+    hidden_dim, epsilon = config["hidden_dim"], config["layer_norm_epsilon"]
     dense = {"kernel_initializer": initializer(), "dtype": dtype}
     projection = norm = mix = None
-    if config["always_project"] or input_embedding_dim != hidden_dim:
+    if has_projection(config):
         projection = keras.layers.Dense(hidden_dim, use_bias=block.has_biases, name=f"{prefix}projection", **dense)
     if block.norms_first:
         norm = keras.layers.LayerNormalization(
@@ -67,18 +72,8 @@ def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
     if config["scalar_mix"]:
         mix = ScalarMix(config["num_layers"] + 1, name=f"{prefix}mix", dtype=dtype)
     return Parts(
-        embeddings=InputEmbedding(
-            config["vocabulary_size"],
-            input_embedding_dim,
-            config["max_sequence_length"] if has_position_table(config) else 0,
-            config["num_segments"],
-            config["dropout"],
-            epsilon,
-            config["input_cutoffs"],
-            has_bias=block.has_biases,
-            has_norm=block.norms_embeddings,
-            name=f"{prefix}embeddings",
-            dtype=dtype,
+        embeddings=input_embedding_of(config).layer(
+            config, block, has_position_table(config), f"{prefix}embeddings", dtype
         ),
         projection=projection,
         blocks=make_blocks(config, dtype, prefix=prefix),

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias, get_args
 from rembed_keras.errors import UserError, shortened
 
 # what a word chooses
-Activation: TypeAlias = Literal["gelu", "gelu_tanh"]
-Coupling: TypeAlias = Literal["decoupled", "coupled", "gdes"]
+Activation: TypeAlias = Literal["gelu", "gelu_tanh", "relu"]
+Coupling: TypeAlias = Literal["decoupled", "coupled", "extended", "gdes"]
 Keep: TypeAlias = Literal["bottom", "top", "alternate", "symmetric"]
 LayerSharing: TypeAlias = Literal["none", "attention", "feed_forward", "all"]
 Dtype = Literal["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"]
@@ -64,7 +64,7 @@ def check_coupling(
     """Checks that an output embedding can be what its coupling asks for.
 
     Args:
-        coupling: "decoupled", "coupled" or "gdes".
+        coupling: "decoupled", "coupled", "extended" or "gdes".
         input_dim: E_in.
         output_dim: E_out.
         output_cutoffs: where the output table's own bands begin.
@@ -80,15 +80,20 @@ and input_embedding_dim 128
     """
     if coupling == "decoupled":
         return
-    if output_dim != input_dim:
+    if coupling == "extended" and output_dim <= input_dim:
+        raise UserError(
+            f"coupling 'extended' adds columns to the input table, but output_embedding_dim is {output_dim} and "
+            f"input_embedding_dim {input_dim}"
+        )
+    if coupling != "extended" and output_dim != input_dim:
         raise UserError(
             f"coupling {coupling!r} shares one table of one width, but output_embedding_dim is {output_dim} "
             f"and input_embedding_dim {input_dim}"
         )
     if output_cutoffs:
         raise UserError(f"coupling {coupling!r} scores with the input's bands: give output_cutoffs to 'decoupled' only")
-    if coupling == "gdes" and input_cutoffs:
-        raise UserError("coupling 'gdes' needs an input embedding without cutoffs")
+    if coupling in ("gdes", "extended") and input_cutoffs:
+        raise UserError(f"coupling {coupling!r} needs an input embedding without cutoffs")
 
 
 def check_sequence_length(sequence_length: int, max_sequence_length: int) -> None:

@@ -39,6 +39,17 @@ MODELS = {
         "XLMRobertaXLConfig",
         {"type_vocab_size": 2, "max_position_embeddings": 14},
     ),
+    "mobilebert": (
+        "MobileBertForMaskedLM",
+        "MobileBertConfig",
+        {
+            "embedding_size": 6,
+            "intra_bottleneck_size": 8,
+            "num_feedforward_networks": 2,
+            "pad_token_id": 3,
+            "initializer_range": 0.2,
+        },
+    ),
     "deberta_v2": (
         "DebertaV2ForMaskedLM",
         "DebertaV2Config",

@@ -20,6 +20,7 @@ MODELS = [
     "distilbert",
     "modernbert",
     "xlm_roberta_xl",
+    "mobilebert",
     "deberta_v2",
 ]
 

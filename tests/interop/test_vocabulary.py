@@ -22,7 +22,7 @@ def random_model(rows, coupling="decoupled", **changes):
     encoder = Encoder(rows, 2, 2, 16, 24, **{"input_embedding_dim": 6, "max_sequence_length": 64} | changes)
     width = encoder.get_config()["input_embedding_dim"]
     is_free = coupling == "decoupled" and width == 6  # other families' heads are as wide as the input
-    model = MaskedLM(encoder, 20 if is_free else width, coupling=coupling)
+    model = MaskedLM(encoder, 20 if is_free or coupling == "extended" else width, coupling=coupling)
     rng = np.random.default_rng(1)
     for weight in model.weights:
         weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
@@ -40,7 +40,7 @@ def lines(language, start, stop):
     return text.splitlines()[start:stop]
 
 
-@pytest.mark.parametrize("coupling", ["decoupled", "coupled", "gdes"])
+@pytest.mark.parametrize("coupling", ["decoupled", "coupled", "extended", "gdes"])
 def test_outputs_on_text_of_kept_pieces_are_the_same_bits(coupling, corpus, text_dir, tmp_path):
     model = random_model(900, coupling)
     write(model, str(tmp_path / "preset"), "preset", corpus.tokenizer.path)

@@ -162,7 +162,7 @@ def test_bfloat16_stays_near_float32():
         ({"num_layers": 0}, "num_layers is 0; it must be a positive whole number"),
         ({"hidden_dim": 16.0}, "hidden_dim is 16.0"),
         ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"activation": "relu"}, "gelu, gelu_tanh"),
+        ({"activation": "silu"}, "gelu, gelu_tanh"),
     ],
 )
 def test_refuses_what_cannot_be_built(changes, message):

@@ -139,8 +139,7 @@ class FisherChosen(Method):
     def _units(self, encoder):
         """The weights of all that can be chosen, by name."""
         blocks = {f"block_{i}": block for i, block in enumerate(encoder.parts.blocks)}
-        norm = keras.layers.LayerNormalization
-        norms = {name: layer for name, layer in layers_by_name(encoder).items() if isinstance(layer, norm)}
+        norms = {name: layer for name, layer in layers_by_name(encoder).items() if hasattr(layer, "gamma")}
         units = {name: layer.weights for name, layer in (blocks if self.units == "blocks" else norms).items()}
         if self.count > len(units):
             raise UserError(f"FisherChosen is to train {self.count} {self.units}; this encoder has {len(units)}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import owners
+from rembed_keras.modeling.blocks.stack import check_narrowing, owners
 from rembed_keras.modeling.cost import Config
 
 STEP = 32  # of the widths that are tried
@@ -63,6 +63,7 @@ def reallocations(config: Config, kept: int, input_widths: Sequence[int] | None 
     >>> best.options(bert), best.kept
     ('--input-embedding-dim 96', 13811520)
     """
+    check_narrowing(config)
     if config.get("input_cutoffs"):
         raise UserError("an encoder whose input table is in bands cannot be reallocated")
     own = config["input_embedding_dim"]

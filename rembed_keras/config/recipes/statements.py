@@ -23,7 +23,12 @@ OWNERS = (
     "keras.optimizers.",
     "keras_hub.",
 )
-OWN_NOTHING = ("keras.optimizers.schedules.", "rembed_keras.modeling.attention.", "rembed_keras.modeling.blocks.")
+OWN_NOTHING = (
+    "keras.optimizers.schedules.",
+    "rembed_keras.modeling.attention.",
+    "rembed_keras.modeling.blocks.",
+    "rembed_keras.modeling.input_embeddings.",
+)
 # what a recipe may name of others' packages: parts of models and of learning, and nothing that reads or writes files
 OTHERS = re.compile(
     r"keras\.activations\.(?!deserialize$|serialize$|get$)[a-z]\w*"

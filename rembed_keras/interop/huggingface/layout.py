@@ -28,7 +28,7 @@ def to_matrix(path: str, array: np.ndarray) -> np.ndarray:
 
 def is_kernel(path: str) -> bool:
     """Whether PyTorch stores the array transposed."""
-    return path.endswith("kernel")
+    return path.endswith(("kernel", "extended/columns/embeddings"))
 
 
 def wanted_shape(path: str, shape: Sequence[int], place: Place) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ class Target:
     def pieces(self) -> Iterator[np.ndarray]:
         """Yields its rows, few at a time where they are as ours."""
         path, place, value = self._parts[0]
-        if len(self._parts) > 1 or place.skipped or path.endswith(("kernel", "bias")) or len(self.shape) < 2:
+        if len(self._parts) > 1 or place.skipped or is_kernel(path) or path.endswith("bias") or len(self.shape) < 2:
             yield np.asarray(self)
             return
         step = max(1, PIECE // self.shape[1])

@@ -40,17 +40,14 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     arguments = _arguments(config, family, folder)
     tensors = _tensors(folder)
     has_head = bool(family.head) and f"{family.head['head/dense']}.weight" in tensors
-    width = config.get("output_embedding_size") if family.has_wide_head else None
-    width = arguments["input_embedding_dim"] if width is None else width
-    skipped = family.skipped_positions(config)
+    width, skipped = family.head_width(config, arguments), family.skipped_positions(config)
     _check_sizes(arguments, tensors, family, folder, skipped, width if has_head else None)
-    notes = [] if has_head else ["it has no usable masked LM head: only the encoder is read"]
+    coupling, notes = _coupling(config, tensors, family) if has_head else (None, [])
+    if coupling is None or not (family.unties or coupling == family.tied):
+        coupling, notes = None, ["it has no usable masked LM head: only the encoder is read"]
     with blank():
         encoder = Encoder(**arguments)
-        model: keras.Model = encoder
-        if has_head:
-            coupling, notes = _coupling(config, tensors, family)
-            model = MaskedLM(encoder, width, coupling=coupling)
+        model: keras.Model = encoder if coupling is None else MaskedLM(encoder, width, coupling=coupling)
     absent = family.absent(config)
     weights = {weight.path: weight for weight in model.weights if weight.path not in absent}
     groups = groups_of(arguments)
@@ -117,10 +114,12 @@ def _check_sizes(arguments, tensors, family, folder, skipped, head_width):
     except UserError as error:
         raise UserError(f"{folder}/config.json: {error}") from None
     width, hidden = arguments["input_embedding_dim"], arguments["hidden_dim"]
-    up = next(shape for shape in block_of(arguments).feed_forward_shapes(arguments) if len(shape) > 1)
+    block = block_of(arguments)
+    up = next(shape for shape in block.feed_forward_shapes(arguments) if len(shape) > 1)
+    first = next(name for name in block.huggingface_names[family.naming] if name.endswith("/up"))
     sizes = {
         "embeddings/token/embeddings": (arguments["vocabulary_size"], width),
-        "block_0/feed_forward/up/kernel": up[::-1],
+        f"block_0/{first}/kernel": up[::-1],
     }
     if has_position_table(arguments):
         sizes["embeddings/position/embeddings"] = (arguments["max_sequence_length"] + skipped, None)
@@ -160,7 +159,7 @@ def _coupling(config, tensors, family: Family):
     own = f"{family.head[OUTPUT_TABLE]}.weight"
     shared = _find(tensors, family, family.place("embeddings/token/embeddings", []).name)
     if own not in tensors or _is_same(tensors[own], tensors[shared]):
-        return "coupled", []
+        return family.tied, []
     return "decoupled", ["config.json ties the tables, but they differ: the head keeps its own"]
 
 

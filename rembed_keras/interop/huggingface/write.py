@@ -16,6 +16,7 @@ from rembed_keras.modeling.layers.adapters import plain_weights
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 SPECIAL_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id"}
+COLUMNS = f"{OUTPUT}/extended/columns/embeddings"
 OUTPUT_BIAS = f"{OUTPUT}/bias"
 TOKEN_TABLE = "embeddings/token/embeddings"
 
@@ -98,14 +99,17 @@ def _prepare_head(model, family, weights, config):
         raise UserError("no Hugging Face model has an output embedding with output_cutoffs")
     if family.has_wide_head:
         config["output_embedding_size"] = width
-    elif width != model.encoder.arguments["input_embedding_dim"]:
-        raise UserError(
-            f"the head of {family.kind} must be as wide as its input embedding; this one's width is {width}"
-        )
+    elif width != (wanted := family.head_width(config, model.encoder.arguments)):
+        raise UserError(f"the head of {family.kind} must be of width {wanted}; this one's width is {width}")
+    if not family.unties and coupling != family.tied:
+        raise UserError(f"the head of {family.kind} must have coupling {family.tied!r}; this one's is {coupling!r}")
     if coupling == "gdes":
         difference = weights.pop(f"{OUTPUT}/gdes/difference/embeddings")
         weights[own] = np.add(weights[TOKEN_TABLE], difference)
         notes.append("the output table, input table plus difference, is written as a table of its own")
+    elif coupling == "extended" and family.tied != coupling:
+        weights[own] = np.concatenate([weights[TOKEN_TABLE], weights.pop(COLUMNS)], axis=1)
+        notes.append("the output table, input table and columns beside it, is written as a table of its own")
     elif coupling == "coupled" and not family.ties:
         weights[own] = weights[TOKEN_TABLE]
         notes.append(f"transformers' {family.architecture} does not tie tables: the shared one is written twice")

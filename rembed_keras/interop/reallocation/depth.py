@@ -89,8 +89,8 @@ def _in_block(weight):
 
 def _silence(block):
     """Makes what a block adds to the residual stream 0."""
-    for dense in (block.attention.projections["output"], block.feed_forward.projections["down"]):
-        for weight in dense.weights:
+    for sublayer in (block.attention, block.feed_forward):
+        for weight in sublayer.adding.weights:
             weight.assign(np.zeros(weight.shape))
 
 

@@ -6,6 +6,7 @@ from keras import ops
 from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.low_rank import Narrowing, Reduced, Tables, Usage, narrow
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.blocks.stack import check_narrowing
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.filling import blank, fill
 
@@ -14,8 +15,10 @@ def tables_of(encoder: Encoder) -> Tables:
     """The tables that an encoder sums: those of tokens, of positions and of segments.
 
     Raises:
-        UserError: for a table in bands, whose rows have widths of their own.
+        UserError: for a table in bands, whose rows have widths of their own, or an input embedding without a projection
+            to fold it into.
     """
+    check_narrowing(encoder.arguments)
     if encoder.arguments["input_cutoffs"]:
         raise UserError("an input embedding with input_cutoffs has bands of several widths: it cannot be narrowed")
     embeddings = encoder.parts.embeddings

@@ -77,7 +77,10 @@ def output_rows(model: keras.Model) -> Rows:
         return shared.embeddings
     if coupling == "decoupled":
         return _own_table(model).embeddings
-    return Sum(shared.embeddings, model.head.output_embedding.coupling.difference.embeddings)
+    own = model.head.output_embedding.coupling
+    if coupling == "extended":
+        return Beside(shared.embeddings, own.columns.embeddings)
+    return Sum(shared.embeddings, own.difference.embeddings)
 
 
 class Sum:
@@ -93,6 +96,17 @@ class Sum:
 
     def __array__(self, dtype=None, copy=None):
         return self[0 : self.shape[0]].astype(dtype or np.float32, copy=False)
+
+
+class Beside(Sum):
+    """The columns of two tables beside each other; `Rows` for `fill`."""
+
+    def __init__(self, one: Rows, other: Rows):
+        super().__init__(one, other)
+        self.shape = (one.shape[0], one.shape[1] + other.shape[1])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return np.concatenate([np.asarray(table[rows]) for table in self._two], axis=1)
 
 
 def _arguments(model):

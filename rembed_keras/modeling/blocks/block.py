@@ -5,6 +5,7 @@ import inspect
 import keras
 
 from rembed_keras import compat
+from rembed_keras.modeling.layers.sublayer import pick
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -12,7 +13,7 @@ class TransformerBlock(keras.layers.Layer):
 
     Args:
         attention: a layer of `hidden`, `mask` and `positions`, and of `documents`, if its `call` has them.
-        feed_forward: a layer of `hidden`.
+        feed_forward: a layer of `hidden`, and of `before`, what came into the block, if its `call` has it.
         rematerialize: whether training keeps only `hidden` of what is computed here, and computes the rest once more
             for the gradient.
         name: the layer's name.
@@ -38,6 +39,7 @@ class TransformerBlock(keras.layers.Layer):
         self.feed_forward = feed_forward
         self.rematerialize = rematerialize
         self.tells_documents = "documents" in inspect.signature(attention.call).parameters
+        self.tells_before = "before" in inspect.signature(feed_forward.call).parameters
 
     def build(self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None, documents_shape=None):
         for sublayer in (self.attention, self.feed_forward):
@@ -54,7 +56,8 @@ class TransformerBlock(keras.layers.Layer):
 
         def apply(hidden):  # of one argument, as Keras's `remat` wants it
             attended = self.attention(hidden, mask, positions, at=at, **told, training=training)
-            return self.feed_forward(attended, training=training)
+            also = {"before": pick(hidden, at)} if self.tells_before else {}
+            return self.feed_forward(attended, **also, training=training)
 
         if not (self.rematerialize and training):
             return apply(hidden)

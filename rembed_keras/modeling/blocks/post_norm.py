@@ -59,6 +59,7 @@ class PostNorm:
         feed_forward_kernels: how many [D, F] kernels the feed-forward sublayer has, for which F makes up.
         usual_arguments: of an encoder, that such blocks come with where they are proposed.
         is_rotary: whether attention turns queries and keys by its `rotary_base`.
+        has_own_heads: whether it has no place for heads that a kind of attention brings.
         norms_embeddings: whether the sum of the embedding tables is normed.
         huggingface_names: what models of Hugging Face's that have its graph call its layers, by ours, under the name of
             the family that names them so; `[i/n]` is the i-th part of n that are one array.
@@ -75,6 +76,7 @@ class PostNorm:
     feed_forward_kernels = 2
     usual_arguments: Mapping[str, Any] = MappingProxyType({})
     is_rotary = False
+    has_own_heads = False
     norms_embeddings = True
     huggingface_names: Mapping[str, Mapping[str, str]] = MappingProxyType(NAMES)
 

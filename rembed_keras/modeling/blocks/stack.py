@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling import attention, blocks
+from rembed_keras.modeling import attention, blocks, input_embeddings
 from rembed_keras.modeling.choices import chosen, described
 from rembed_keras.modeling.cost import Config, Shape
 from rembed_keras.modeling.sizes import (
@@ -72,9 +72,11 @@ def attention_of(config: Config) -> list:
     kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
     block = block_of(config)
     for kind in pattern:
+        name, other = type(kind).__name__, type(block).__name__
         if kind.knows_positions and block.is_rotary:
-            name, other = type(kind).__name__, type(block).__name__
             raise UserError(f"attention {name} scores positions itself, and {other} blocks rotate by them: take others")
+        if kind.knows_positions and block.has_own_heads:
+            raise UserError(f"attention {name} scores positions itself, and {other} blocks cannot: take others")
     first: dict = {}
     for owner, kind in zip(owners(config, "attention"), kinds, strict=True):
         former = first.setdefault(owner, kind)
@@ -85,9 +87,37 @@ def attention_of(config: Config) -> list:
     return kinds
 
 
+def input_embedding_of(config: Config):
+    """The kind of input embedding that an encoder's arguments ask for."""
+    return chosen("input_embedding", config.get("input_embedding") or input_embeddings.Summed, input_embeddings, {})
+
+
+def described_kinds(config: Config) -> dict:
+    """Block, attention and input embedding as a configuration says them; None for the usual of the last two.
+
+    The pattern of attention kinds is no longer than it must be.
+    """
+    told: dict = {"block": described(block_of(config)), "attention": None, "input_embedding": None}
+    given = config.get("attention")
+    if given is not None:
+        length = len(given) if isinstance(given, list | tuple) else 1
+        told["attention"] = [described(kind) for kind in attention_of(config)[:length]]
+    if config.get("input_embedding") is not None:
+        told["input_embedding"] = described(input_embedding_of(config))
+    return told
+
+
 def has_position_table(config: Config) -> bool:
     """Whether positions are embedded, in a table of `max_sequence_length` rows."""
-    return block_of(config).has_position_table and not any(kind.knows_positions for kind in attention_of(config))
+    is_needed = block_of(config).has_position_table and not any(kind.knows_positions for kind in attention_of(config))
+    return input_embedding_of(config).has_positions(is_needed)
+
+
+def has_projection(config: Config) -> bool:
+    """Whether embeddings are projected to the width of the blocks, after their norm."""
+    kind = input_embedding_of(config)
+    is_wanted = config.get("always_project", True) or kind.width(config) != config["hidden_dim"]
+    return kind.takes_projection and is_wanted
 
 
 def check_packed_rows(config: Config) -> None:
@@ -100,6 +130,18 @@ def check_packed_rows(config: Config) -> None:
         if not kind.takes_packed_rows:
             name = type(kind).__name__
             raise UserError(f"attention {name} needs one document a row, and rows of a corpus are packed with several")
+
+
+def check_narrowing(config: Config) -> None:
+    """Checks that an encoder's tables can be narrowed, a projection to the width of the blocks making up for it.
+
+    Raises:
+        UserError: for an input embedding that takes no such projection.
+    """
+    kind = input_embedding_of(config)
+    if not kind.takes_projection:
+        name = type(kind).__name__
+        raise UserError(f"input embedding {name} has no projection after its norm: its tables cannot be narrowed")
 
 
 def is_shared(config: Config, sublayer: str) -> bool:
@@ -123,7 +165,7 @@ def needs_norm(config: Config, layer: int, input_is_normed: bool = True) -> bool
     The first layer's input is normed already if embeddings are; an attention that other layers share comes after them
     too.
     """
-    is_normed = input_is_normed and block_of(config).norms_embeddings
+    is_normed = input_is_normed and input_embedding_of(config).is_normed(block_of(config))
     return layer > 0 or not is_normed or is_shared(config, "attention")
 
 

@@ -19,7 +19,7 @@ class MaskedLMHead(keras.layers.Layer):
     Args:
         token_table: the encoder's.
         output_embedding_dim: E_out.
-        coupling: "decoupled", "coupled" or "gdes"; see `couplings`.
+        coupling: "decoupled", "coupled", "extended" or "gdes"; see `couplings`.
         output_cutoffs: where the bands of an output table of its own begin; none by default.
         activation: "gelu" or "gelu_tanh".
         layer_norm_epsilon: the norm's epsilon.

@@ -1,4 +1,4 @@
-"""GELU in its two forms."""
+"""GELU in its two forms, and ReLU."""
 
 import math
 from functools import partial
@@ -12,11 +12,11 @@ from rembed_keras.modeling.sizes import Activation
 
 
 def activation_function(name):
-    """GELU in the form that `name` asks for.
+    """The activation of a name.
 
     Args:
         name: "gelu", with the error function, as in PyTorch's RemBERT; or "gelu_tanh", the approximation of the
-            original TensorFlow code. The two differ by up to 5e-3 after 32 layers.
+            original TensorFlow code. The two differ by up to 5e-3 after 32 layers. Or "relu", MobileBERT's.
 
     Returns:
         A function from a tensor to a tensor of the same shape.
@@ -28,8 +28,8 @@ def activation_function(name):
     0.0
     """
     if name not in get_args(Activation):
-        raise UserError(f"activation is {name!r}; it can be 'gelu' (exact) or 'gelu_tanh' (approximate)")
-    return partial(keras.activations.gelu, approximate=True) if name == "gelu_tanh" else _gelu
+        raise UserError(f"activation is {name!r}; it can be 'gelu' (exact), 'gelu_tanh' (approximate) or 'relu'")
+    return FUNCTIONS[name]
 
 
 def _gelu(x):
@@ -40,3 +40,6 @@ def _gelu(x):
     x = ops.convert_to_tensor(x)
     wide = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
     return ops.cast(0.5 * wide * (1.0 + ops.erf(wide * math.sqrt(0.5))), x.dtype)
+
+
+FUNCTIONS = {"gelu": _gelu, "gelu_tanh": partial(keras.activations.gelu, approximate=True), "relu": ops.relu}

@@ -265,7 +265,7 @@ def _targeted(blocks, targets):
         raise UserError(f"targets are {targets}; they can be of {', '.join(PROJECTIONS)}")
     owners = sublayers(blocks)
     pairs = [(name, layer, owner.dtype_policy) for owner in owners for name, layer in owner.projections.items()]
-    return [(layer, dtype) for name, layer, dtype in pairs if name in targets]
+    return [(layer, dtype) for name, layer, dtype in pairs if name.rpartition("/")[2] in targets]
 
 
 def _projections(blocks):

@@ -74,8 +74,7 @@ class GradientDisentangled(keras.layers.Layer):
 
     def __init__(self, token_table, embedding_dim, cutoffs=(), dtype=None):
         super().__init__(name="gdes", dtype=dtype)
-        input_cutoffs = () if isinstance(token_table, LookupTable) else token_table.starts[1:]
-        check_coupling("gdes", token_table.output_dim, embedding_dim, cutoffs, input_cutoffs)
+        check_coupling("gdes", token_table.output_dim, embedding_dim, cutoffs, _cutoffs_of(token_table))
         self.token_table = token_table
         self.difference = LookupTable(
             token_table.input_dim, embedding_dim, embeddings_initializer="zeros", name="difference", dtype=dtype
@@ -91,8 +90,42 @@ class GradientDisentangled(keras.layers.Layer):
         return [(features, ops.stop_gradient(shared) + own)]
 
 
-COUPLINGS: dict[str, type[Coupled | Decoupled | GradientDisentangled]] = {
+class Extended(keras.layers.Layer):
+    """The encoder's table, and beside it columns of the output's own, which are dropped with the head.
+
+    Args:
+        token_table: the encoder's.
+        embedding_dim: E_out, more than the width of the encoder's table.
+        cutoffs: must be empty.
+        dtype: dtype or policy of the layer.
+
+    Source: Sun et al. 2020 (MobileBERT), the released code: its head is as wide as its blocks, its table a quarter.
+    """
+
+    def __init__(self, token_table, embedding_dim, cutoffs=(), dtype=None):
+        super().__init__(name="extended", dtype=dtype)
+        check_coupling("extended", token_table.output_dim, embedding_dim, cutoffs, _cutoffs_of(token_table))
+        self.token_table = token_table
+        own = embedding_dim - token_table.output_dim
+        self.columns = LookupTable(token_table.input_dim, own, name="columns", dtype=dtype)
+
+    def build(self, features_shape):
+        self.columns.build()
+
+    def scoring(self, features):
+        """Pairs of features and rows; see `LookupTable.scoring`."""
+        ((_, shared),) = self.token_table.scoring(features)
+        ((_, own),) = self.columns.scoring(features)
+        return [(features, ops.concatenate([shared, own], axis=-1))]  # [V, E_in] and [V, E_out - E_in]
+
+
+def _cutoffs_of(token_table):
+    return () if isinstance(token_table, LookupTable) else token_table.starts[1:]
+
+
+COUPLINGS: dict[str, type[Coupled | Decoupled | Extended | GradientDisentangled]] = {
     "coupled": Coupled,
     "decoupled": Decoupled,
+    "extended": Extended,
     "gdes": GradientDisentangled,
 }

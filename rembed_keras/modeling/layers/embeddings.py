@@ -65,10 +65,14 @@ class InputEmbedding(keras.layers.Layer):
         cutoffs: where the token table's bands begin; none by default. See `BandedTable`.
         has_bias: whether the norm has one.
         has_norm: whether there is a norm.
+        token: another token table than one of these arguments, which may be of another width.
+        norm: another norm, a layer.
+        projection: a dense layer that the sum is put through before its norm; none by default.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
-    Call arguments: `token_ids`, `segment_ids`, `padding_mask`, each int [B, S]. Returns [B, S, E_in].
+    Call arguments: `token_ids`, `segment_ids`, `padding_mask`, each int [B, S]. Returns [B, S, E_in], or, with a
+    projection, [B, S, D].
     """
 
     def __init__(
@@ -82,19 +86,24 @@ class InputEmbedding(keras.layers.Layer):
         cutoffs=(),
         has_bias=True,
         has_norm=True,
+        token=None,
+        norm=None,
+        projection=None,
         name=None,
         dtype=None,
     ):
         super().__init__(name=name, dtype=dtype)
-        self.token = make_table(vocabulary_size, input_embedding_dim, cutoffs, name="token", dtype=dtype)
+        self.width = input_embedding_dim if projection is None else projection.units
+        self.projection = projection
+        self.token = token or make_table(vocabulary_size, input_embedding_dim, cutoffs, name="token", dtype=dtype)
         self.position: LookupTable | None = None
         self.segment: LookupTable | None = None
         if max_sequence_length:
             self.position = LookupTable(max_sequence_length, input_embedding_dim, name="position", dtype=dtype)
         if num_segments:
             self.segment = LookupTable(num_segments, input_embedding_dim, name="segment", dtype=dtype)
-        self.norm = None
-        if has_norm:
+        self.norm = norm
+        if norm is None and has_norm:
             self.norm = keras.layers.LayerNormalization(
                 epsilon=layer_norm_epsilon, center=has_bias, name="norm", dtype=dtype
             )
@@ -104,11 +113,13 @@ class InputEmbedding(keras.layers.Layer):
         for table in (self.token, self.position, self.segment):
             if table is not None:
                 table.build(token_ids_shape)
+        if self.projection is not None:
+            self.projection.build((*token_ids_shape, self.token.output_dim))
         if self.norm is not None:
-            self.norm.build((*token_ids_shape, self.token.output_dim))
+            self.norm.build((*token_ids_shape, self.width))
 
     def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
-        return (*token_ids_shape, self.token.output_dim)
+        return (*token_ids_shape, self.width)
 
     def call(self, token_ids, segment_ids, padding_mask, training=None):
         check_rows(token_ids, self.token.input_dim, BEYOND["token"])
@@ -121,6 +132,8 @@ class InputEmbedding(keras.layers.Layer):
             embedded = embedded + self.segment(segment_ids)
         if self.position is not None:
             embedded = embedded + look_up_positions(self.position, padding_mask)
+        if self.projection is not None:
+            embedded = self.projection(embedded)  # [B, S, E_in] -> [B, S, D]
         normed = embedded if self.norm is None else self.norm(embedded)
         return self.dropout(normed, training=training)
 
@@ -132,7 +145,7 @@ class OutputEmbedding(keras.layers.Layer):
     Args:
         token_table: the encoder's token table.
         output_embedding_dim: E_out.
-        coupling: "decoupled", "coupled" or "gdes"; see `couplings`.
+        coupling: "decoupled", "coupled", "extended" or "gdes"; see `couplings`.
         cutoffs: where the bands of an output table of its own begin; none by default.
         name: the layer's name.
         dtype: dtype or policy of the layer; logits are float32 whatever it is.

@@ -17,6 +17,7 @@ class FeedForward(Sublayer):
         dropout: rate on the residual branch.
         activation: "gelu" or "gelu_tanh".
         layer_norm_epsilon: the norm's epsilon.
+        norm: another norm, a layer.
         name: the layer's name.
         dtype: dtype or policy of the layer.
 
@@ -29,6 +30,7 @@ class FeedForward(Sublayer):
         dropout=0.0,
         activation="gelu",
         layer_norm_epsilon=1e-12,
+        norm=None,
         name="feed_forward",
         dtype=None,
     ):
@@ -36,7 +38,7 @@ class FeedForward(Sublayer):
         self.up = keras.layers.Dense(intermediate_dim, kernel_initializer=initializer(), name="up", dtype=dtype)
         self.activation = activation_function(activation)
         self.dropout = Dropout(dropout, name="dropout", dtype=dtype)
-        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
+        self.norm = norm or keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", dtype=dtype)
 
     def build(self, hidden_shape):
         self.down = keras.layers.Dense(

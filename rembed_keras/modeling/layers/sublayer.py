@@ -61,8 +61,16 @@ class Sublayer(keras.layers.Layer):
 
     @property
     def projections(self) -> dict[str, keras.layers.Layer]:
-        """The matrices, by what they do: "query", "key", "value" and "output", or "up" and "down"."""
+        """The matrices, by what they do: "query", "key", "value" and "output", or "up" and "down".
+
+        Of several that do the same each has a prefix: "0/up".
+        """
         raise NotImplementedError
+
+    @property
+    def adding(self):
+        """The matrix whose products are added to the hidden states."""
+        return next(matrix for name, matrix in self.projections.items() if name in ("output", "down"))
 
     def host(self, layer, place: str, hidden_shape) -> None:
         """Builds a layer from [B, S, D] to [B, S, D] as a part of this sublayer, which is built already.

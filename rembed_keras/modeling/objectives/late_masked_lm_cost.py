@@ -1,6 +1,7 @@
 """What masked language modeling costs in which [MASK] enters late: an encoder that reads less, and a decoder."""
 
-from rembed_keras.modeling.blocks.stack import block_of, has_position_table, sublayer_shapes
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks.stack import block_of, has_position_table, input_embedding_of, sublayer_shapes
 from rembed_keras.modeling.cost import Config, Entry, Shape
 from rembed_keras.modeling.encoder_cost import encoder_entries, layer_works, spared
 from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
@@ -19,7 +20,15 @@ def late_masked_lm_entries(config: Config, sequence_length: int, mask_rate: floa
 
 
 def decoder_config(encoder: Config, num_layers: int) -> dict:
-    """Arguments of a decoder: the encoder's, with so many layers that share nothing."""
+    """Arguments of a decoder: the encoder's, with so many layers that share nothing.
+
+    Raises:
+        UserError: for an encoder that would see, with a token's neighbours, what stands in masked places.
+    """
+    kind = input_embedding_of(encoder)
+    if kind.reads_neighbours:
+        name = type(kind).__name__
+        raise UserError(f"input embedding {name} reads neighbours, which late masking hides: take MaskedLM")
     plain = {"layer_sharing": "none", "layer_groups": 1, "rematerialize": False}
     return {**encoder, "num_layers": num_layers, **plain}
 

@@ -20,7 +20,8 @@ class MaskedLM(MaskedTokenPrediction):
         encoder: an `Encoder`; what is kept.
         output_embedding_dim: E_out, the width of the output table; dropped after pre-training.
         coupling: "decoupled" gives the output a table of its own; "coupled" shares the encoder's token table; "gdes"
-            shares it without its gradient and adds a table of differences. The last two need E_out = E_in.
+            shares it without its gradient and adds a table of differences. The last two need E_out = E_in. "extended"
+            shares it and adds columns of its own to it, so that E_out can be larger.
         output_cutoffs: ids at which narrower bands of a decoupled output table begin; none by default.
         kept_layers: how many blocks `drop_heads` keeps; all by default. The others exist in pre-training only.
         keep: which blocks stay then: "bottom", "top", "alternate" or "symmetric".

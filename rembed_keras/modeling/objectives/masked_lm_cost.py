@@ -30,10 +30,10 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
     vocabulary, hidden, width = encoder["vocabulary_size"], encoder["hidden_dim"], config["output_embedding_dim"]
     coupling, cutoffs = config.get("coupling", "decoupled"), config.get("output_cutoffs", ())
     check_coupling(coupling, encoder["input_embedding_dim"], width, cutoffs, encoder.get("input_cutoffs", ()))
-    has_own = coupling != "coupled"
+    has_own, own = coupling != "coupled", width - encoder["input_embedding_dim"] * (coupling == "extended")
     bands = cutoffs if has_own else encoder.get("input_cutoffs", ())
     sizes = band_sizes(vocabulary, width, bands, name="output_cutoffs" if has_own else "input_cutoffs")
-    table = table_shapes(vocabulary, width, bands) if has_own else ()
+    table = table_shapes(vocabulary, own, bands) if has_own else ()
     products = sum(2 * rows * wide for rows, wide in sizes)
     scores = round(mask_rate * (table_flops(vocabulary, width, bands) + products))
     is_frozen = not has_own and bool(encoder.get("freeze_input_embedding"))

@@ -14,7 +14,7 @@ from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.masked_tokens import chosen, cross_entropies, make_head, with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
-from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token_entries
+from rembed_keras.modeling.objectives.replaced_tokens_cost import check_sharing, replaced_token_entries
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.replicas import shares
@@ -82,7 +82,7 @@ class DisentangledEmbedding(keras.layers.Layer):
         self.difference.build()
 
     def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
-        return (*token_ids_shape, self.token.output_dim)
+        return self.embeddings.compute_output_shape(token_ids_shape)
 
     def call(self, token_ids, segment_ids, padding_mask, training=None):
         check_rows(token_ids, self.token.input_dim, BEYOND["token"])
@@ -148,6 +148,7 @@ class ReplacedTokenDetection(PretrainingModel):
         if generator_layers is not None:
             check_counts({"generator_layers": generator_layers})
         config = generator_config(encoder.arguments, generator_layers, generator_scale)
+        check_sharing(sharing, encoder.arguments, config)
         self.generator, self.reader = SHARING[sharing](encoder, config)
         head = make_head(self.generator, output_embedding_dim, coupling, ())
         inputs = with_mask_positions(encoder.input)

@@ -12,7 +12,7 @@ from typing import TypeVar
 import keras
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling import attention, blocks
+from rembed_keras.modeling import attention, blocks, input_embeddings
 
 OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
 # where those are shown that a configuration may begin with, by name since modeling imports none of the rooms above it
@@ -137,7 +137,7 @@ def class_of(name: object):
     """Our class of a registered name, wherever it stands now; what is public is registered when it is imported."""
     if not isinstance(name, str):
         return None
-    for room in (blocks, attention):  # their kinds know nothing of Keras
+    for room in (blocks, attention, input_embeddings):  # their kinds know nothing of Keras
         if name in room.__all__:
             return getattr(room, name)
     for public in PUBLIC:

@@ -18,6 +18,8 @@ from rembed_keras.modeling.blocks.stack import (
     block_of,
     cut_arguments,
     has_position_table,
+    has_projection,
+    input_embedding_of,
     layers_of_cut,
     owners,
 )
@@ -205,7 +207,8 @@ def _meaning(config):
         "attention": [_plain(kind) for kind in attention_of(config)],
         "layer_sharing": [_renumbered(owners(config, each)) for each in ("attention", "feed_forward")],
         "input_cutoffs": [*config.get("input_cutoffs", ())],
-        "always_project": config.get("always_project", True) or config["input_embedding_dim"] != width,
+        "input_embedding": _plain(input_embedding_of(config)),
+        "always_project": has_projection(config),
     }
     return own | ({"max_sequence_length": config.get("max_sequence_length", 512)} if has_position_table(config) else {})
 
@@ -223,8 +226,8 @@ def _renumbered(numbers):
 
 def _shown(config, key, value):
     """A value for a message: a part by its class."""
-    if key == "block":
-        return type(block_of(config)).__name__
+    if key in ("block", "input_embedding"):
+        return type({"block": block_of, "input_embedding": input_embedding_of}[key](config)).__name__
     if key == "attention":
         return ", ".join(dict.fromkeys(type(kind).__name__ for kind in attention_of(config)))
     if key == "layer_sharing":

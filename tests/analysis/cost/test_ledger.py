@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from rembed_keras.analysis import ledger
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.attention import Global, Local, Nystrom
-from rembed_keras.modeling.blocks import PostNorm, PreNorm
+from rembed_keras.modeling.blocks import Bottleneck, PostNorm, PreNorm
+from rembed_keras.modeling.input_embeddings import Projected, Trigrams
 
 SMALL = {
     "vocabulary_size": 97,
@@ -120,6 +121,7 @@ def test_the_published_model():
     assert breakdown.bytes["kept"] == 4 * 575_920_384
 
 
+MOBILE = {"block": Bottleneck(2), "input_embedding": Trigrams, "activation": "relu", "head_dim": 4}
 ATTENTIONS = [  # of 20 tokens: in blocks that fill the row or not, and last, where some queries are picked
     (MaskedLM, {"block": PreNorm, "attention": [Local(8), Global(), Local(6)]}),
     (LateMaskedLM, {"attention": [Global(), Local(6)], "max_sequence_length": 20}),
@@ -130,6 +132,8 @@ ATTENTIONS = [  # of 20 tokens: in blocks that fill the row or not, and last, wh
 FREEZABLE = (MaskedLM, LateMaskedLM, ReplacedTokenDetection)
 FROZEN = {"freeze_input_embedding": True, "input_embedding_dim": 16}
 COUPLED = {"coupling": "coupled"}
+HELD = [{"block": PostNorm}, {"block": PreNorm}, {"block": Bottleneck, "activation": "relu"}]
+HELD += [{"block": PreNorm, "attention": kind} for kind in (Local(16), Nystrom(8))]
 
 
 def count_products(jaxpr):
@@ -166,6 +170,8 @@ def count_products(jaxpr):
         (ReplacedTokenDetection, {}, {"output_embedding_dim": 10}),
         (ReplacedTokenDetection, {"input_cutoffs": (20, 40)}, {"output_embedding_dim": 16, "coupling": "coupled"}),
         *((make, changes, {"output_embedding_dim": 10}) for make, changes in ATTENTIONS),
+        (MaskedLM, MOBILE, {"output_embedding_dim": 20, "coupling": "extended"}),
+        (MaskedLM, {"input_embedding": Projected}, {"output_embedding_dim": 10}),
     ],
 )
 def test_flops_are_those_of_the_traced_program(make, changes, arguments):
@@ -207,6 +213,7 @@ def test_flops_are_those_of_the_traced_program(make, changes, arguments):
         (MaskedLM, FROZEN, {"coupling": "gdes"}),
         (ReplacedTokenDetection, FROZEN, COUPLED | {"sharing": "none"}),
         *((make, changes, {}) for make, changes in ATTENTIONS),
+        (MaskedLM, MOBILE, {"coupling": "extended"}),
     ],
 )
 def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
@@ -232,14 +239,12 @@ def test_training_flops_are_those_of_a_traced_step(make, changes, arguments):
 
 
 @pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX shows what a backward pass holds, in the run on JAX")
-@pytest.mark.parametrize(
-    ("block", "kind"), [(PostNorm, Global()), (PreNorm, Global()), (PreNorm, Local(16)), (PreNorm, Nystrom(8))]
-)
-def test_activations_are_what_a_backward_pass_holds(block, kind):
+@pytest.mark.parametrize("changes", HELD)
+def test_activations_are_what_a_backward_pass_holds(changes):
     import jax
 
     rows, length, predictions = 4, 64, 10
-    model = MaskedLM(Encoder(1000, 3, 4, 64, 256, 32, block=block, attention=kind, max_sequence_length=length), 96)
+    model = MaskedLM(Encoder(1000, 3, 4, 64, 256, 32, max_sequence_length=length, **changes), 96)
     ids = np.ones((rows, length), "int32")
     x = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids, "mask_positions": ids[:, :predictions]}
     frozen = [variable.value for variable in model.non_trainable_variables]

@@ -20,6 +20,7 @@ RECIPES = {
     "probes": "recipes/options/probes.gin",
     "deeper": "recipes/paper/english/twelve_more_layers.gin",
     "billions": "recipes/allocations/xlmr_xxl.gin",
+    "a head wider than its table": "recipes/allocations/mobilebert.gin",
     "two heads for a generator": "recipes/studies/arms/modern_replaced_tokens.gin",
     "healing": "recipes/reallocate/heal_distill.gin",
     "official": "recipes/finetune/xtreme/xnli.gin",

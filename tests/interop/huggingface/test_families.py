@@ -5,14 +5,27 @@ import pytest
 from safetensors.numpy import load_file
 
 from rembed_keras.interop import write
+from rembed_keras.interop.huggingface.families import FAMILIES
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.modeling.attention import Disentangled, Global, Local
-from rembed_keras.modeling.blocks import PreNorm, PreNormBert
+from rembed_keras.modeling.blocks import Bottleneck, PreNorm, PreNormBert
+from rembed_keras.modeling.input_embeddings import Projected, Trigrams
 from tests.forward import forward
 from tests.interop.huggingface.test_transformers import EVERYWHERE, IDS, MASK, SEGMENTS, real, theirs
 from tests.interop.models import random_model
 
 ROBERTA = {"type_vocab_size": 2, "max_position_embeddings": 22, "pad_token_id": 1, "layer_norm_eps": 1e-5}
+DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_buckets": 4,
+    "max_relative_positions": 8,
+    "pos_att_type": "p2c|c2p",
+    "layer_norm_eps": 1e-7,
+    "type_vocab_size": 2,
+}
 CASES = {
     "Roberta": ("roberta", ROBERTA),
     "DistilBert": ("distilbert", {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 24}),
@@ -28,19 +41,12 @@ CASES = {
         },
     ),
     "XLMRobertaXL": ("xlm-roberta-xl", ROBERTA),
-    "DebertaV2": (
-        "deberta-v2",
-        {
-            "relative_attention": True,
-            "position_biased_input": False,
-            "share_att_key": True,
-            "norm_rel_ebd": "layer_norm",
-            "position_buckets": 4,
-            "max_relative_positions": 8,
-            "pos_att_type": "p2c|c2p",
-            "layer_norm_eps": 1e-7,
-            "type_vocab_size": 2,
-        },
+    "DebertaV2": ("deberta-v2", DEBERTA),
+    "DebertaV2, narrow": ("deberta-v2", DEBERTA | {"embedding_size": 6, "position_biased_input": True}),
+    "MobileBert": (
+        "mobilebert",
+        {"embedding_size": 6, "intra_bottleneck_size": 8, "num_feedforward_networks": 3}
+        | {"pad_token_id": 2, "initializer_range": 0.2},  # without norms states would be hundreds
     ),
 }
 PLAIN = {"input_embedding_dim": 16, "always_project": False}
@@ -52,12 +58,30 @@ OURS = {
     "DistilBert": PLAIN | {"num_segments": 0},
     "ModernBert": PLAIN | MODERN,
     "XLMRobertaXL": PLAIN | {"block": PreNormBert, "layer_norm_epsilon": 1e-5},
+    "MobileBert": {
+        "block": Bottleneck(2),
+        "input_embedding": Trigrams,
+        "head_dim": 3,
+        "activation": "relu",
+    },
+    "DebertaV2, narrow": {
+        "attention": Disentangled(6, 9),
+        "input_embedding": Projected(positions=True),
+        "num_segments": 0,
+        "input_embedding_dim": 16,
+        "num_heads": 4,
+        "hidden_dim": 12,
+    },
     "DebertaV2": PLAIN | {"num_segments": 0, "layer_norm_epsilon": 1e-7, "attention": Disentangled(6, 9)},
 }
 
 
 def family_of(name):
     return "xlm-roberta" if name == "XLMRoberta" else CASES[name][0]
+
+
+def unties(name):
+    return FAMILIES[family_of(name)].unties
 
 
 def inputs_for(arguments, pad):
@@ -82,14 +106,15 @@ def assert_agree(peers, ours, model, pad):
     np.testing.assert_allclose(real(forward(ours.encoder, own)["sequence_output"]), real(last), atol=1e-4)
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "is_tied"), [(name, is_tied) for name in CASES for is_tied in (True, False) if is_tied or unties(name)]
+)
 def test_theirs_are_read_and_written_again_to_the_bit(name, is_tied, peers, tmp_path):
     family, changes = CASES[name]
-    model = theirs(peers, name, tie_word_embeddings=is_tied, **changes)
+    model = theirs(peers, name.split(",")[0], tie_word_embeddings=is_tied, **changes)
     model.save_pretrained(tmp_path / "theirs")
     ours, _ = read_huggingface(tmp_path / "theirs")
-    assert ours.get_config()["coupling"] == ("coupled" if is_tied else "decoupled")
+    assert ours.get_config()["coupling"] == (FAMILIES[family].tied if is_tied else "decoupled")
     pad = changes.get("pad_token_id", 0)
     assert_agree(peers, ours, model, pad)
     write(ours, str(tmp_path / "again"), "huggingface", None, family)
@@ -106,13 +131,15 @@ def test_theirs_are_read_and_written_again_to_the_bit(name, is_tied, peers, tmp_
         np.testing.assert_array_equal(before[key][-shared:], after[key][-shared:])
 
 
-@pytest.mark.parametrize("coupling", ["coupled", "gdes"])
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize(
+    ("name", "coupling"),
+    [(name, coupling) for name in OURS for coupling in (["coupled", "gdes"] if unties(name) else ["extended"])],
+)
 def test_ours_are_theirs(name, coupling, peers, tmp_path):
     _, transformers = peers
     model = random_model(OURS[name], {"output_embedding_dim": 16, "coupling": coupling})
     write(model, str(tmp_path / "out"), "huggingface", None, family_of(name))
-    loaded, report = getattr(transformers, f"{name}ForMaskedLM").from_pretrained(
+    loaded, report = getattr(transformers, f"{name.split(',')[0]}ForMaskedLM").from_pretrained(
         tmp_path / "out", output_loading_info=True, attn_implementation="eager"
     )
     assert not report["missing_keys"] and not report["mismatched_keys"]

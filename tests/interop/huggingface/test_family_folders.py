@@ -14,8 +14,10 @@ from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.families import FAMILIES
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.huggingface.write import family_of
+from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.attention import Disentangled, Global, Local
-from rembed_keras.modeling.blocks import PreNorm, PreNormBert
+from rembed_keras.modeling.blocks import Bottleneck, PostNorm, PreNorm, PreNormBert
+from rembed_keras.modeling.input_embeddings import Trigrams
 from tests.interop.models import random_model
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
@@ -25,6 +27,7 @@ RECORDED = {
     "modernbert": "modernbert",
     "xlm_roberta_xl": "xlm-roberta-xl",
     "deberta_v2": "deberta-v2",
+    "mobilebert": "mobilebert",
 }
 
 
@@ -39,7 +42,7 @@ def test_recorded_arrays_come_back_to_the_bit(name, tmp_path):
         np.testing.assert_array_equal(after[key][-rows:], value[-rows:])
 
 
-@pytest.mark.parametrize("name", ["modernbert", "xlm_roberta_xl", "deberta_v2"])
+@pytest.mark.parametrize("name", ["modernbert", "xlm_roberta_xl", "deberta_v2", "mobilebert"])
 def test_a_preset_keeps_the_same_bits(name, tmp_path):
     convert(str(GOLDEN / name), str(tmp_path / "preset"), "huggingface", "preset")
     (model, _), (again, _) = read_huggingface(GOLDEN / name), read_preset(tmp_path / "preset")
@@ -51,6 +54,7 @@ def test_a_preset_keeps_the_same_bits(name, tmp_path):
 
 PLAIN = {"input_embedding_dim": 16, "always_project": False}
 MODERN = PLAIN | {"block": PreNorm, "num_segments": 0}
+MOBILE = {"block": Bottleneck(2), "input_embedding": Trigrams, "activation": "relu"}
 FITTING = [
     ("bert", PLAIN),
     ("rembert", {}),
@@ -60,8 +64,11 @@ FITTING = [
     ("modernbert", MODERN | {"attention": [Global(9e4), Local(6), Local(6)]}),
     ("xlm-roberta-xl", PLAIN | {"block": PreNormBert}),
     ("deberta-v2", PLAIN | {"attention": Disentangled(8, 20)}),
+    ("mobilebert", MOBILE),
 ]
 REFUSED = [
+    ("bert", MOBILE | {"input_embedding_dim": 16}, "with block Bottleneck and input_embedding Trigrams$"),
+    ("mobilebert", MOBILE | {"block": PostNorm}, "with block PostNorm$"),
     ("bert", {}, "bert does not have the graph of an encoder with input_embedding_dim 6"),
     ("distilbert", PLAIN, "distilbert does not have .* num_segments 2"),
     ("distilbert", PLAIN | {"num_segments": 0, "layer_norm_epsilon": 1e-5}, "layer_norm_epsilon 1e-05"),
@@ -101,6 +108,26 @@ def test_a_family_is_no_property_of_a_preset_and_electra_has_no_such_head(tmp_pa
             np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ({"output_embedding_dim": 20}, "the head of mobilebert must be of width 16; this one's width is 20"),
+        ({"output_embedding_dim": 16}, "the head of mobilebert must have coupling 'extended'; this one's is 'decoup"),
+    ],
+)
+def test_mobilebert_has_a_head_of_one_kind(head, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        write(random_model(MOBILE, head), str(tmp_path / "out"), "huggingface", None)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.any_backend
+def test_mobilebert_with_two_tables_is_read_without_its_head(tmp_path):
+    model, notes = read_huggingface(changed("mobilebert", tmp_path / "folder", {"tie_word_embeddings": False}))
+    assert isinstance(model, Encoder) and "it has no usable masked LM head: only the encoder is read" in notes
+
+
 MISTAKES = [
     ("modernbert", {"norm_bias": True}, "has norm_bias, which blocks without biases have no place for"),
     ("modernbert", {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type 'yarn'"),
@@ -109,11 +136,16 @@ MISTAKES = [
     ("modernbert", {"layer_types": ["full_attention"]}, "layer_types must say .* of each of 2 layers"),
     ("modernbert", {"num_hidden_layers": 10**9, "layer_types": None}, "num_layers is 1000000000; it can be 10000"),
     ("modernbert", {"hidden_size": 32}, r"embeddings.tok_embeddings.weight has shape \(40, 16\); config.json wants"),
-    ("modernbert", {"hidden_activation": "relu"}, "hidden_activation 'relu'"),
-    ("deberta_v2", {"position_biased_input": True}, "position_biased_input True; only False is supported"),
+    ("modernbert", {"hidden_activation": "silu"}, "hidden_activation 'silu'"),
+    ("deberta_v2", {"position_biased_input": True}, "has no tensor deberta.embeddings.position_embeddings"),
     ("deberta_v2", {"pos_att_type": "c2p"}, r"pos_att_type \['c2p'\]"),
     ("deberta_v2", {"position_buckets": 6}, r"shared_0|rel_embeddings.weight has shape \(8, 16\)"),
-    ("deberta_v2", {"embedding_size": 8}, "projected before their norm"),
+    ("deberta_v2", {"embedding_size": 8}, r"word_embeddings.weight has shape \(40, 16\); config.json wants \(40, 8\)"),
+    ("deberta_v2", {"conv_kernel_size": 3}, "conv_kernel_size 3; only 0 is supported"),
+    ("mobilebert", {"use_bottleneck": False}, "use_bottleneck False; only True is supported"),
+    ("mobilebert", {"normalization_type": "layer_norm"}, "normalization_type 'layer_norm'; only 'no_norm'"),
+    ("mobilebert", {"num_attention_heads": 3}, "num_attention_heads is 3; it must divide intra_bottleneck_size, 8"),
+    ("mobilebert", {"num_feedforward_networks": 5}, "has no tensor mobilebert.encoder.layer.0.ffn.1"),
     ("distilbert", {"n_layers": 9}, "has no tensor distilbert.transformer.layer.2"),
     ("distilbert", {"dim": "16"}, "hidden_dim is '16'"),
     ("roberta", {"max_position_embeddings": 30}, r"position_embeddings.weight has shape \(14, 16\)"),

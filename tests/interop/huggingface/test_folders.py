@@ -113,7 +113,7 @@ MISTAKES = {
         r"intermediate.dense.weight has shape \(24, 16\); config.json wants \(25, 16\)",
     ),
     "relative positions": (lambda f: change_config(f, position_embedding_type="relative_key"), "relative positions"),
-    "an activation": (lambda f: change_config(f, hidden_act="relu"), "has hidden_act 'relu'"),
+    "an activation": (lambda f: change_config(f, hidden_act="silu"), "has hidden_act 'silu'"),
 }
 
 

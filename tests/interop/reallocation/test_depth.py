@@ -6,7 +6,7 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.modeling.attention import Global, Local
-from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.modeling.blocks import Bottleneck, PreNorm
 from tests.forward import forward
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
@@ -31,6 +31,12 @@ def test_with_norms_last_outputs_differ_by_rounding(depth):
     large = with_depth(small, depth)
     ours, theirs = (forward(each, rows_of_text())["sequence_output"] for each in (large, small))
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_with_bottlenecks_outputs_are_the_same_bits():
+    small = random_model({"block": Bottleneck(2), "head_dim": 4}).encoder
+    ours, theirs = (forward(each, rows_of_text())["sequence_output"] for each in (with_depth(small, 5), small))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_new_layers_can_learn():

@@ -25,9 +25,9 @@ def predictions(model):
     return forward(model, rows_of_text() | SLOTS)
 
 
-@pytest.mark.parametrize("coupling", ["coupled", "gdes", "decoupled"])
+@pytest.mark.parametrize("coupling", ["coupled", "gdes", "decoupled", "extended"])
 def test_the_former_output_table_stays_for_healing(coupling, tmp_path):
-    model = random_model(BERT, {"output_embedding_dim": 16, "coupling": coupling})
+    model = random_model(BERT, {"output_embedding_dim": 20 if coupling == "extended" else 16, "coupling": coupling})
     wanted = predictions(model)
     done = reallocate(model, str(tmp_path / "same"), Plan(input_embedding_dim=16))
     again, _ = read_model(str(tmp_path / "same"))

@@ -172,7 +172,7 @@ def test_heads_may_be_of_any_width():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"block": "mamba"}, "block is 'mamba'; it can be one of PostNorm, PreNorm"),
+        ({"block": "mamba"}, "block is 'mamba'; it can be one of Bottleneck, PostNorm, PreNorm"),
         ({"layer_sharing": "some"}, "none, attention, feed_forward, all"),
         ({"layer_sharing": "all", "layer_groups": 3}, "layer_groups is 3; it must be from 1 to num_layers, 2"),
         ({"layer_sharing": "all", "layer_groups": [0]}, "names 1 layers and num_layers is 2"),

@@ -50,6 +50,12 @@ def test_gradients_reach_the_tables_of_the_coupling_and_no_other(coupling, outpu
         assert rows == {output_table: EVERY}
 
 
+def test_an_extended_output_teaches_the_input_table_and_columns_of_its_own():
+    rows = moved(MaskedLM(make_encoder(), 9, coupling="extended"))
+    path = "head/output_embedding/extended/columns/embeddings"
+    assert rows == {"embeddings/token/embeddings": EVERY, path: EVERY}
+
+
 def test_a_gradient_disentangled_output_starts_where_the_input_is():
     encoder = make_encoder()
     gdes, coupled = MaskedLM(encoder, 6, coupling="gdes"), MaskedLM(encoder, 6, coupling="coupled")
@@ -135,6 +141,8 @@ def weight_of(model, path):
     [
         (lambda: MaskedLM(make_encoder(), 20, coupling="gdes"), "output_embedding_dim is 20 and input_embedding_dim 6"),
         (lambda: MaskedLM(make_encoder(input_cutoffs=(9,)), 6, coupling="gdes"), "without cutoffs"),
+        (lambda: MaskedLM(make_encoder(), 6, coupling="extended"), "adds columns .* output_embedding_dim is 6 and"),
+        (lambda: MaskedLM(make_encoder(input_cutoffs=(9,)), 8, coupling="extended"), "'extended' needs .* without cut"),
         (lambda: MaskedLM(make_encoder(), 6, coupling="coupled", output_cutoffs=(9,)), "to 'decoupled' only"),
         (lambda: make_encoder(input_cutoffs=(30, 10)), r"cutoffs are \[30, 10\]; they must rise"),
         (lambda: make_encoder(input_cutoffs=(50,)), "stay under the vocabulary_size, 50"),

@@ -6,6 +6,7 @@ import pytest
 
 from rembed_keras import compat
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.blocks import Bottleneck, PostNorm
 from rembed_keras.modeling.layers.draws import Dropout, uniform
 
 INPUTS = np.linspace(1, 2, 600, dtype="float32").reshape(20, 30)
@@ -38,7 +39,8 @@ def test_nothing_is_dropped_where_nothing_trains_or_the_rate_is_0():
         np.testing.assert_array_equal(np.asarray(layer(INPUTS, training=training)), INPUTS)
 
 
-def test_every_dropout_of_an_encoder_draws_so():
-    encoder = Encoder(60, 1, 2, 8, 16, 6, max_sequence_length=16, dropout=0.1)
+@pytest.mark.parametrize("block", [PostNorm, Bottleneck])
+def test_every_dropout_of_an_encoder_draws_so(block):
+    encoder = Encoder(60, 1, 2, 8, 16, 6, max_sequence_length=16, dropout=0.1, block=block)
     kinds = [type(each) for each in compat.layers_of(encoder) if isinstance(each, keras.layers.Dropout)]
     assert len(kinds) > 3 and {*kinds} == {Dropout}

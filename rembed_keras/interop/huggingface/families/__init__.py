@@ -9,6 +9,7 @@ from rembed_keras.interop.huggingface.families.deberta import DebertaV2
 from rembed_keras.interop.huggingface.families.distilbert import DistilBert
 from rembed_keras.interop.huggingface.families.electra import Electra
 from rembed_keras.interop.huggingface.families.family import Family, Place
+from rembed_keras.interop.huggingface.families.mobilebert import MobileBert
 from rembed_keras.interop.huggingface.families.modernbert import ModernBert
 from rembed_keras.interop.huggingface.families.rembert import RemBert
 from rembed_keras.interop.huggingface.families.roberta import Roberta, XlmRoberta, XlmRobertaXl
@@ -23,6 +24,7 @@ FAMILIES: dict[str, Family] = {
         ModernBert(),
         XlmRobertaXl(),
         DebertaV2(),
+        MobileBert(),
         DistilBert(),
         Electra(),
         Roberta(),

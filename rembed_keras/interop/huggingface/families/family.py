@@ -13,10 +13,22 @@ from typing import Any
 
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.blocks.stack import attention_of, block_of, has_position_table
+from rembed_keras.modeling.blocks.stack import (
+    attention_of,
+    block_of,
+    has_position_table,
+    has_projection,
+    input_embedding_of,
+)
 
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 OUTPUT = "head/output_embedding"
 OUTPUT_TABLE = f"{OUTPUT}/decoupled/table"
 ENDINGS = {"embeddings": "weight", "kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}
@@ -34,8 +46,9 @@ SIZES = MappingProxyType(
 )  # of an encoder, by its arguments
 NOT_OF_THE_GRAPH = ("freeze_input_embedding", "rematerialize", "dropout", "name", "trainable", "dtype")
 CONSEQUENCES = {
-    "always_project": {"input_embedding_dim"},
+    "always_project": {"input_embedding_dim", "input_embedding"},
     "arguments of attention": {"attention", "block"},
+    "arguments of block": {"block"},
     "layer_groups": {"layer_sharing"},
     "max_sequence_length": {"block"},
 }  # what may differ because others do
@@ -82,6 +95,8 @@ class Family:
         fewest_segments: rows that the segment table has at least.
         has_wide_head: whether a head has a width of its own.
         ties: whether a head can share the input table.
+        tied: the coupling of a head that does.
+        unties: whether one can have a table of its own.
     """
 
     kind = ""
@@ -107,6 +122,8 @@ class Family:
     fewest_segments = 1
     has_wide_head = False
     ties = True
+    tied = "coupled"
+    unties = True
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Checks what a configuration asks for beside sizes.
@@ -172,6 +189,10 @@ class Family:
         """Paths of our weights that its models lack, and which are 0 then."""
         return frozenset()
 
+    def head_width(self, config: Mapping[str, Any], ours: Mapping[str, Any]) -> int:
+        """Width of a head's features, from the configuration and the encoder's arguments."""
+        return ours["input_embedding_dim"]
+
     def head_config(self, weights: dict[str, Any], table: Any) -> tuple[dict, list[str]]:
         """Prepares the weights of a head, by our paths, to be written.
 
@@ -236,9 +257,11 @@ def _graph(arguments: Mapping[str, Any]) -> dict:
     own = {key: arguments[key] for key in DEFAULTS | dict(arguments) if key not in NOT_OF_THE_GRAPH}
     kinds = attention_of(arguments)
     own["block"] = type(block_of(arguments))
+    own["arguments of block"] = block_of(arguments).get_config()
+    own["input_embedding"] = type(input_embedding_of(arguments))
     own["attention"] = [type(kind) for kind in kinds]
     own["arguments of attention"] = [_arguments(kind, block_of(arguments).is_rotary) for kind in kinds]
-    own["always_project"] = own["always_project"] or own["input_embedding_dim"] != own["hidden_dim"]
+    own["always_project"] = has_projection(arguments)
     own["input_cutoffs"] = [*own["input_cutoffs"]]
     if own["head_dim"] == own["hidden_dim"] // own["num_heads"]:
         own["head_dim"] = None

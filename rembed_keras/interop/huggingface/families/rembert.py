@@ -24,3 +24,7 @@ class RemBert(Family):
     implied = MappingProxyType({"always_project": True})
     has_wide_head = True
     ties = False
+
+    def head_width(self, config, ours):
+        width = config.get("output_embedding_size")
+        return super().head_width(config, ours) if width is None else width
