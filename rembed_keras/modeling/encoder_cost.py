@@ -13,6 +13,7 @@ from rembed_keras.modeling.blocks.stack import (
     sublayer_shapes,
 )
 from rembed_keras.modeling.cost import Config, Entry, Shape, Work, table_flops, table_shapes
+from rembed_keras.modeling.sizes import band_sizes
 
 
 def encoder_entries(
@@ -67,6 +68,7 @@ def embedding_entries(config: Config) -> list[Entry]:
             of_bands,
             is_trained=not is_frozen,
             frozen=2 * of_bands * is_frozen,  # neither the rows nor the projections of the bands
+            tables=len(band_sizes(vocabulary, width, cutoffs)),
         ),
         Entry(
             "position, segment embeddings; norm",
