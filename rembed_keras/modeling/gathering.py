@@ -1,6 +1,6 @@
 """Variables that devices of JAX keep in parts, whole where they are used and nowhere else.
 
-A compiler that is told nothing gathers a variable once a step and keeps it until its gradient is taken, so that at the
+Left to itself, a compiler gathers a variable once a step and keeps it until its gradient is taken, so that at the
 end of the forward pass all of them are there, on every device; or it exchanges hidden states instead. Here a layer's
 variables are gathered when the layer is computed, forgotten, and gathered again for the backward pass; hidden states
 stay where their rows are, and gradients go where the parts are.
