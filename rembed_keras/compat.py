@@ -113,14 +113,10 @@ def update_metrics(model, metrics_variables, loss, x, y, outputs, sample_weight)
 def taking_losses(layer, function):
     """What a function of a layer's sublayers gives, and the losses that they added, which are taken from them.
 
-    Seen in Keras 3.15: `Layer._losses`, `Layer._loss_ids` and `keras.src.backend.get_stateless_scope`.
+    Seen in Keras 3.15: `Layer._losses` and `Layer._loss_ids`.
     """
-    from keras.src import backend
-
-    if (scope := backend.get_stateless_scope()) is None:
-        lists = [each._losses for each in layers_of(layer)]
-    else:
-        lists = [scope.losses]
+    scope = stateless_scope()
+    lists = [each._losses for each in layers_of(layer)] if scope is None else [scope.losses]
     counts = [len(losses) for losses in lists]
     outcome = function()
     added = [loss for losses, count in zip(lists, counts, strict=True) for loss in losses[count:]]
@@ -129,6 +125,13 @@ def taking_losses(layer, function):
     for each in layers_of(layer):
         each._loss_ids.difference_update(map(id, added))
     return outcome, added
+
+
+def stateless_scope():
+    """The `keras.StatelessScope` that is open, or None. Seen in Keras 3.15: `keras.src.backend.get_stateless_scope`."""
+    from keras.src import backend
+
+    return backend.get_stateless_scope()
 
 
 def strategy_of(model):
@@ -206,8 +209,7 @@ def abstract_variables(sharding: Any) -> Iterator[None]:
         variable._value = jax.ShapeDtypeStruct(variable._shape, variable._dtype, sharding=own)
 
     def value(variable):
-        scope = backend.get_stateless_scope()
-        if scope is None:
+        if (scope := stateless_scope()) is None:
             return variable._value
         mapped = scope.get_current_value(variable)
         return variable._maybe_autocast(jax.numpy.zeros(variable._shape, variable._dtype) if mapped is None else mapped)

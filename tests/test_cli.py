@@ -66,12 +66,27 @@ def test_what_went_with_a_replaced_optimizer_is_said_on_stderr(project, command)
     assert {"LEARNING_RATE", "training.AdamW.learning_rate"} <= set(line.partition("use: ")[2].split(", "))
 
 
+def test_inspect_says_what_each_device_holds(project, command):
+    code, out, err = command("inspect", "recipe.gin", "--json", "--devices", "4", cwd=project)
+    assert code == 0, err
+    found = json.loads(out)
+    held, whole = found["devices"]["held"], found["ledger"]
+    assert found["devices"]["count"] == 4 and [*held] == ["data_parallel", "model_parallel", "fully_sharded"]
+    alone = held["data_parallel"]
+    assert (alone["parameters"], alone["slots"]) == (whole["bytes"]["total"], whole["optimizer_bytes"]["total"])
+    assert held["fully_sharded"]["parameters"] < held["model_parallel"]["parameters"] < alone["parameters"]
+    code, out, _ = command("inspect", "recipe.gin", "--devices", "4", cwd=project)
+    assert code == 0 and "Bytes of each of 4 devices" in out and f"{held['fully_sharded']['slots']:,}" in out
+
+
 # arguments of `rembed`, and the message on stderr
 MISTAKES = {
     "no recipe": (["run", "none.gin"], "recipe none.gin is not there"),
     "a knob": (["run", "recipe.gin", "STEP=3"], "the recipe has no knob STEP; did you mean STEPS?"),
     "a type": (["run", "recipe.gin", "STEPS=x"], "STEPS is 'x'; it must be a whole number, as in the recipe: 2"),
     "no text": (["run", "recipe.gin", "TEXT_DIR=nowhere"], "nowhere is not a folder of text"),
+    "no devices": (["inspect", "recipe.gin", "--devices", "0"], "'0' is not a positive whole number"),
+    "devices of nothing": (["inspect", "bare.gin", "--devices", "2"], "bare.gin pre-trains none"),
     "no steps": (["run", "recipe.gin", "STEPS=0"], "STEPS"),
     "a strategy": (["run", "recipe.gin", "STRATEGY=everywhere"], "STRATEGY is 'everywhere'"),
     "a width": (

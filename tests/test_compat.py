@@ -143,10 +143,10 @@ def test_losses_of_layers_are_kept_where_the_scope_has_them(stateless):
     layer, inputs = Adds(), np.ones((2, 3), "float32")
     layer(inputs)
     scope = keras.StatelessScope(collect_losses=True) if stateless else contextlib.nullcontext()
-    with scope:
+    with scope as opened:
         for _ in range(2):
             layer(inputs)
-            assert len(layer.losses) == 1
+            assert len(layer.losses) == 1 and compat.stateless_scope() is opened
 
 
 def test_a_layer_that_is_built_is_locked():

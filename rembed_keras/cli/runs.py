@@ -65,9 +65,12 @@ def _run_smoke(loaded, chosen):
 @click.command()
 @RECIPE
 @KNOBS
+@click.option("--devices", type=WHOLE, metavar="N", help="Also show what each of N devices holds, by strategy.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
-def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: tuple[str, ...]) -> None:
+def inspect(
+    recipe: str, bindings: tuple[str, ...], devices: int | None, as_json: bool, allow_import: tuple[str, ...]
+) -> None:
     """Show a RECIPE's ledger, knobs and bindings; builds no model.
 
     The ledger counts parameters, FLOPs and memory, kept and dropped after pre-training. Of a study it shows the arms
@@ -76,20 +79,33 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
     from rembed_keras import config
 
     if config.is_study(recipe, allow_import):
+        if devices is not None:
+            raise UserError(f"--devices counts one model, and {recipe} is a study: inspect the recipe of an arm")
         studies.show(recipe, bindings, as_json, allow_import)
         return
     loaded = _load(recipe, bindings, allow_import)
     ledger = config.ledger_of(loaded)
+    if devices is not None and ledger is None:
+        raise UserError(f"--devices counts the model that a recipe pre-trains, and {recipe} pre-trains none")
+    held = config.held_of(loaded, ledger, devices) if ledger and devices is not None else {}
     if as_json:
         shown = {
             "ledger": ledger.to_json() if ledger else None,
             "knobs": loaded.knobs(),
             "configuration": loaded.configuration(),
         }
+        if held:
+            shown["devices"] = {"count": devices, "held": {name: each.to_json() for name, each in held.items()}}
         click.echo(json.dumps(shown, indent=1))
         return
+    _show(loaded, ledger, held, devices)
+
+
+def _show(loaded, ledger, held, devices):
+    """Prints what a recipe says, what its model costs, and what devices hold of it."""
     from rich.console import Console
 
+    from rembed_keras.analysis.cost.shards import held_table
     from rembed_keras.analysis.reports.tables import Table
 
     console = Console()
@@ -97,6 +113,8 @@ def inspect(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import:
     console.print(Table("Knobs: rembed run RECIPE KNOB=VALUE", ["knob", "value", "what"], rows, words=3).rich())
     if ledger:
         console.print(ledger.table())
+    if held:
+        console.print(held_table(held, devices).rich())
     click.echo(loaded.text())
 
 

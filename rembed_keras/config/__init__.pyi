@@ -4,6 +4,7 @@ from .execution import budget as budget
 from .execution import run as run
 from .execution import stages_named as stages_named
 from .execution import stages_until as stages_until
+from .ledgers import held_of as held_of
 from .ledgers import ledger_of as ledger_of
 from .recipes.cautions import cautions as cautions
 from .recipes.differences import differences as differences

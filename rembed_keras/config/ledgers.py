@@ -9,6 +9,7 @@ from functools import partial
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.analysis.cost.phases import phase_costs
+from rembed_keras.analysis.cost.shards import Held, held_by_each
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import RUN, check_initial, initial_arguments
 from rembed_keras.config.making import imported, made, sizes_of, within
@@ -19,7 +20,7 @@ from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
 from rembed_keras.data.pipeline.schedules import check_schedules, shapes
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
-from rembed_keras.modeling.cost import adam_slots
+from rembed_keras.modeling.cost import adam_slot_shapes, adam_slots
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 
 PREPARE = "rembed_keras.training.prepare"
@@ -177,13 +178,18 @@ def _slots_of(recipe, outer, optimizer):
     Raises:
         UserError: when it is called, for an optimizer that cannot be made or wrapped.
     """
+    return _said_by(recipe, outer, optimizer, "ledger_slots", adam_slots, "count_slots")
+
+
+def _said_by(recipe, outer, optimizer, method, usual, counting):
+    """A static method of an optimizer; the usual without one, or a function of `slots` that builds it to count."""
     if not isinstance(optimizer, Reference):
-        return adam_slots
-    path = static_method(optimizer.target, "ledger_slots") if is_ours(optimizer.target) else None
+        return usual
+    path = static_method(optimizer.target, method) if is_ours(optimizer.target) else None
     if path:
         return imported(path)
     import_framework()
-    from rembed_keras.training.optimizers.slots import count_slots
+    from rembed_keras.training.optimizers import slots
 
     def make():
         try:
@@ -192,7 +198,21 @@ def _slots_of(recipe, outer, optimizer):
             reason = str(error).splitlines()[0]
             raise UserError(f"no optimizer can be made by {optimizer.selector}: {reason}") from None
 
-    return partial(count_slots, make)
+    return partial(getattr(slots, counting), make)
+
+
+def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:
+    """What each of several devices holds in a recipe's pre-training, by strategy.
+
+    Args:
+        recipe: the recipe.
+        counted: its ledger.
+        devices: how many there are.
+    """
+    pretrain = pretraining(recipe)
+    optimizer = recipe.arguments(pretrain).get("optimizer")
+    shapes = _said_by(recipe, pretrain, optimizer, "ledger_slot_shapes", adam_slot_shapes, "slot_shapes")
+    return held_by_each(counted, devices, shapes)
 
 
 def _described(recipe, outer, value):

@@ -34,6 +34,7 @@ class Entry:
             of the last block for tokens that are not predicted.
         frozen: FLOPs of a backward pass, per token of input, that pre-training does not need since what they would move
             is frozen.
+        tables: how many of its variables, the first ones, are tables of tokens, or bands of one.
 
     >>> Entry("head", ((4, 8), (8,)), flops=64, is_kept=False).parameters
     40
@@ -48,6 +49,7 @@ class Entry:
     activations: int = 0
     spared: int = 0
     frozen: int = 0
+    tables: int = 0
 
     @property
     def parameters(self) -> int:
@@ -107,6 +109,14 @@ def adam_slots(entries: Iterable[Entry]) -> list[int]:
     An optimizer says so, or otherwise, in a static method `ledger_slots`; one without it is built to be counted.
     """
     return [2 * entry.trained_parameters for entry in entries]
+
+
+def adam_slot_shapes(entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
+    """Shapes of what `adam_slots` counts, of each entry.
+
+    An optimizer with `ledger_slots` says them in a static method `ledger_slot_shapes`.
+    """
+    return [2 * entry.trained_shapes for entry in entries]
 
 
 def size_of(shapes: Iterable[Shape]) -> int:

@@ -5,6 +5,7 @@ import inspect
 import keras
 
 from rembed_keras import compat
+from rembed_keras.modeling.gathering import gathering
 from rembed_keras.modeling.layers.sublayer import pick
 
 
@@ -60,10 +61,10 @@ class TransformerBlock(keras.layers.Layer):
             return self.feed_forward(attended, **also, training=training)
 
         if not (self.rematerialize and training):
-            return apply(hidden)
+            return gathering(self, apply)(hidden)
 
         def apply_again(hidden):  # losses that are added inside would be lost, or added twice
-            applied, losses = compat.taking_losses(self, lambda: apply(hidden))
+            applied, losses = compat.taking_losses(self, lambda: gathering(self, apply)(hidden))
             return applied, *losses
 
         applied, *losses = keras.remat(apply_again)(hidden)

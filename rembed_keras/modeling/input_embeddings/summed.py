@@ -1,6 +1,7 @@
 """The input embedding of BERT and RemBERT: the sum of three tables of one width, and a norm."""
 
 from rembed_keras.modeling.cost import Config, Entry, Shape, table_flops, table_shapes
+from rembed_keras.modeling.sizes import band_sizes
 
 
 class Summed:
@@ -113,6 +114,7 @@ def token_entry(config: Config) -> Entry:
         of_bands,
         is_trained=not is_frozen,
         frozen=2 * of_bands * is_frozen,  # neither the rows nor the projections of the bands
+        tables=len(band_sizes(vocabulary, width, cutoffs or ())),
     )
 
 

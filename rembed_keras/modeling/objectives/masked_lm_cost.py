@@ -54,5 +54,6 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
             in_paper=sum(rows * wide for rows, wide in table),
             activations=round(mask_rate * vocabulary),  # of the softmax
             frozen=scores * is_frozen,
+            tables=len(sizes) * has_own,
         ),
     ]

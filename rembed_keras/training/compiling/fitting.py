@@ -19,7 +19,7 @@ class Plan:
     Attributes:
         chips: how many share it.
         rows: of a batch, on all chips.
-        strategy: "one_device", "data_parallel" or "model_parallel".
+        strategy: "one_device", "data_parallel", "model_parallel" or "fully_sharded".
         micro_batches: parts of a batch, one after the other.
         rematerialize: whether blocks keep only what comes in.
     """
@@ -40,7 +40,7 @@ class Sizes:
     """What a plan is counted with.
 
     Attributes:
-        tables: parameters of tables of tokens, which `model_parallel` spreads.
+        tables: parameters of tables of tokens, which `model_parallel` spreads; `fully_sharded` all others too.
         others: all other parameters.
         table_slots: numbers that the optimizer remembers of the tables.
         other_slots: those of all others.
@@ -87,10 +87,13 @@ class Sizes:
 
     def bytes_of(self, plan: Plan) -> float:
         """Bytes of a chip that a plan takes."""
-        spread = plan.chips if plan.strategy == "model_parallel" else 1
-        held = 2 * self.others + self.other_slots + (2 * self.tables + self.table_slots) / spread
+        tables = plan.chips if plan.strategy in ("model_parallel", "fully_sharded") else 1
+        others = plan.chips if plan.strategy == "fully_sharded" else 1
+        held = (2 * self.others + self.other_slots) / others + (2 * self.tables + self.table_slots) / tables
         if plan.micro_batches > 1:  # sums of gradients beside the gradients of a part
-            held += self.others + self.tables / spread
+            held += self.others / others + self.tables / tables
+        if others > 1:  # what of a block is gathered to be computed
+            held += self.others / self.layers
         tokens = plan.rows * self.sequence_length / plan.chips / plan.micro_batches
         kept = self.states + self.activations / self.layers if plan.rematerialize else self.activations
         return BYTES * held + tokens * kept
@@ -99,7 +102,8 @@ class Sizes:
 def nearest(plan: Plan, sizes: Sizes, room: float) -> Plan | None:
     """The nearest plan that fits, by the closed form; None if none does on up to 64 times as many chips.
 
-    Tried in this order: micro-batches, rematerialization, both, with tables spread too; then twice as many chips.
+    Tried in this order: micro-batches, rematerialization, both, with tables spread too, with all else spread too; then
+    twice as many chips.
 
     >>> sizes = Sizes(10**9, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1e4, 10, 512)
     >>> str(nearest(Plan(16, 64, "data_parallel"), sizes, 8e9))
@@ -115,7 +119,7 @@ def _plans(plan) -> Iterator[Plan]:
         if rest:
             return
         given = "data_parallel" if plan.strategy == "one_device" else plan.strategy
-        strategies = dict.fromkeys([given, "model_parallel"]) if chips > 1 else ["one_device"]
+        strategies = dict.fromkeys([given, "model_parallel", "fully_sharded"]) if chips > 1 else ["one_device"]
         for strategy in strategies:
             for rematerialize in dict.fromkeys([plan.rematerialize, True]):
                 for parts in _doubled(plan.micro_batches, rows):

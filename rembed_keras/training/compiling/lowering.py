@@ -59,7 +59,7 @@ def lowered_step(
         optimizer: makes the optimizer.
         batch: a batch, of which shapes and dtypes are taken; see `data.Mixture.blank`.
         devices: of a topology; those of this machine by default.
-        strategy: "one_device", "data_parallel" or "model_parallel".
+        strategy: "one_device", "data_parallel", "model_parallel" or "fully_sharded".
         terms: loss terms, without teachers.
         clip_norm: as of `pretrain`.
         skip_nonfinite: as of `pretrain`.

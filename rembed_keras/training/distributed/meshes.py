@@ -3,7 +3,8 @@
 `data_parallel` spreads the rows of batches. `model_parallel` spreads the rows of the tables of words too, input and
 output, with their optimizer slots, over the same devices: this is where a multilingual encoder has its parameters, and
 only a lookup and a product touch them. The blocks between them see their own rows of the batch alone, so no device
-computes what another one does.
+computes what another one does. `fully_sharded` spreads all other matrices too, which blocks gather to be computed: see
+`modeling.gathering`.
 """
 
 import os
@@ -15,10 +16,11 @@ import keras
 import numpy as np
 
 from rembed_keras import compat
+from rembed_keras.analysis.cost.shards import cut_of
 from rembed_keras.errors import UserError
 from rembed_keras.training.distributed.processes import Processes, part_of
 
-TABLE = re.compile(r"(^|/)(token|table|difference|band_\d+)/embeddings$")
+TABLE = re.compile(r"(^|/)(token|table|difference|columns|band_\d+)/embeddings$")
 PATIENCE = 60_000  # milliseconds of one try
 COORDINATORS = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "JAX_COORDINATOR_ADDRESS")
 
@@ -72,6 +74,11 @@ def model_parallel(devices=None):
     return TableParallel(devices or keras.distribution.list_devices())
 
 
+def fully_sharded(devices=None):
+    """Every device has its rows of each batch, and its part of each table and of each other matrix."""
+    return FullyParallel(devices or keras.distribution.list_devices())
+
+
 class TableParallel(keras.distribution.ModelParallel):
     """Batches and tables of words are spread over all devices by their rows.
 
@@ -96,42 +103,70 @@ class TableParallel(keras.distribution.ModelParallel):
 
     def get_data_layout(self, data_shape):
         """Rows over all devices."""
-        return RowLayout(self.device_mesh, self.device_mesh.axis_names, len(data_shape))
+        return CutLayout(self.device_mesh, self.device_mesh.axis_names, len(data_shape))
 
     def get_variable_layout(self, variable):
         """Rows of tables over as many devices as can share them evenly; everything else whole on each."""
         if (given := compat.layout_of(variable)) is not None:
             return given
+        return self.layout_over(variable.shape, 0 if is_table(variable) else None)
+
+    def layout_over(self, shape, cut):
+        """A dimension over as many devices as can share it evenly; with None the whole array on each."""
         axes: list[str] = []
         parts = 1
-        if TABLE.search(variable.path):
-            for name, size in zip(self.device_mesh.axis_names, self.device_mesh.shape, strict=True):
-                if variable.shape[0] % (parts * size) == 0:
-                    axes, parts = [*axes, name], parts * size
-        return RowLayout(self.device_mesh, axes, len(variable.shape))
+        for name, size in zip(self.device_mesh.axis_names, self.device_mesh.shape, strict=True):
+            if cut is not None and shape[cut] % (parts * size) == 0:
+                axes, parts = [*axes, name], parts * size
+        return CutLayout(self.device_mesh, axes, len(shape), cut or 0)
 
 
-class RowLayout(keras.distribution.TensorLayout):
-    """The first dimension of an array over several axes of a mesh at once, which Keras's own layouts cannot say.
+class FullyParallel(TableParallel):
+    """As `TableParallel`, and all other matrices are in parts too, which their layers gather when they are computed.
+
+    Of a variable that dimension is cut which most devices can share evenly, the first of several. Vectors, biases and
+    norms, stay whole: they are a thousandth of an encoder, and each would be gathered by itself.
+    """
+
+    def get_variable_layout(self, variable):
+        """Parts of matrices over as many devices as can share them evenly; everything else whole on each."""
+        if (given := compat.layout_of(variable)) is not None:
+            return given
+        return self.layout_over(variable.shape, cut_of(variable.shape, self.num_model_replicas, is_table(variable)))
+
+    def is_gathered(self, variable):
+        """Whether a variable is in parts that its layer gathers; tables are used in parts."""
+        layout = compat.layout_of(variable)
+        return not is_table(variable) and bool(getattr(layout, "parts_over", ()))
+
+
+def is_table(variable) -> bool:
+    """Whether a variable is a table of tokens, or a band of one."""
+    return bool(TABLE.search(variable.path))
+
+
+class CutLayout(keras.distribution.TensorLayout):
+    """One dimension of an array over several axes of a mesh at once, which Keras's own layouts cannot say.
 
     Args:
         mesh: the `keras.distribution.DeviceMesh`.
         axes: names of axes of the mesh; with none every device has the whole array.
         rank: how many dimensions the array has.
+        cut: which of them is cut; the first by default.
     """
 
-    def __init__(self, mesh, axes, rank):
+    def __init__(self, mesh, axes, rank, cut=0):
         super().__init__([None] * rank, mesh)
-        self._rows = tuple(axes)
+        self.parts_over = tuple(axes)
+        self.cut = cut
 
     @property
     def backend_layout(self):
         """The same as JAX says it."""
         from jax.sharding import NamedSharding, PartitionSpec
 
-        return NamedSharding(
-            self.device_mesh.backend_mesh, PartitionSpec(self._rows) if self._rows else PartitionSpec()
-        )
+        spec = PartitionSpec(*[None] * self.cut, self.parts_over) if self.parts_over else PartitionSpec()
+        return NamedSharding(self.device_mesh.backend_mesh, spec)
 
 
 def feed(processes: Processes, batches):

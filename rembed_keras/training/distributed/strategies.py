@@ -20,7 +20,9 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.distributed import meshes, replicated
 from rembed_keras.training.distributed.processes import Processes
 
-Strategy: TypeAlias = Literal["one_device", "mirrored", "multi_worker", "tpu", "data_parallel", "model_parallel"]
+Strategy: TypeAlias = Literal[
+    "one_device", "mirrored", "multi_worker", "tpu", "data_parallel", "model_parallel", "fully_sharded"
+]
 STRATEGIES: dict[str, tuple[str | None, Callable]] = {  # whose each is, and what opens it
     "one_device": (None, contextlib.nullcontext),
     "mirrored": ("tensorflow", replicated.mirrored),
@@ -28,6 +30,7 @@ STRATEGIES: dict[str, tuple[str | None, Callable]] = {  # whose each is, and wha
     "tpu": ("tensorflow", replicated.tpu),
     "data_parallel": ("jax", meshes.data_parallel),
     "model_parallel": ("jax", meshes.model_parallel),
+    "fully_sharded": ("jax", meshes.fully_sharded),
 }
 
 
@@ -91,11 +94,11 @@ def place(
             the same on each machine that TF_CONFIG lists; "tpu": one on each core of the TPU that TPU_NAME names,
             which was never tried on a real one. On JAX "data_parallel": all devices of this machine, or of the
             processes that KERAS_DISTRIBUTION_JOB_ADDRESSES connects, share a batch; "model_parallel": they share the
-            rows of the tables of words, and their optimizer slots, too.
+            rows of the tables of words, and their optimizer slots, too; "fully_sharded": all other matrices too.
         batch_size: rows of the global batch, which the replicas share evenly.
         jit_compile: whether to use XLA where it works; without it a run starts sooner and its steps take longer.
         knob: the recipe's name of the batch size.
-        devices: of JAX, for "data_parallel" and "model_parallel"; those of this machine by default.
+        devices: of JAX, for its own strategies; those of this machine by default.
 
     Raises:
         UserError: for a strategy that is unknown, that the backend does not have or the environment does not allow, or

@@ -1,10 +1,9 @@
 """Which variables are matrices, for optimizers that treat them as such. No framework is imported."""
 
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rembed_keras.modeling.cost import Entry, Shape
+from rembed_keras.modeling.cost import Entry, Shape, size_of
 
 UNFIT = ("bias", "gamma", "beta")
 
@@ -59,7 +58,14 @@ def muon_slots(entries: Iterable[Entry]) -> list[int]:
     >>> muon_slots([Entry("projection", ((4, 8), (8,)))])
     [48]
     """
+    return [size_of(shapes) for shapes in muon_slot_shapes(entries)]
+
+
+def muon_slot_shapes(entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
+    """Shapes of what `muon_slots` counts, of each entry."""
     return [
-        sum(math.prod(each.shape) * (2 if matrix_shape(each) is None else 1) for each in variables_of(entry))
+        tuple(
+            shape for each in variables_of(entry) for shape in [each.shape] * (2 if matrix_shape(each) is None else 1)
+        )
         for entry in entries
     ]

@@ -5,13 +5,12 @@ variables that hold one number and say that they have another shape, and makes s
 noted.
 """
 
-import math
 from collections.abc import Callable, Iterable
 
 import keras
 import numpy as np
 
-from rembed_keras.modeling.cost import Entry
+from rembed_keras.modeling.cost import Entry, Shape, size_of
 from rembed_keras.training.optimizers.matrices import variables_of
 from rembed_keras.training.optimizers.training_optimizer import check_inner
 
@@ -29,11 +28,16 @@ def count_slots(make: Callable[[], keras.optimizers.Optimizer], entries: Iterabl
     >>> count_slots(keras.optimizers.Lion, [Entry("projection", ((4, 8), (8,)))])
     [40]
     """
-    return [_count(make(), entry) for entry in entries]
+    return [size_of(shapes) for shapes in slot_shapes(make, entries)]
 
 
-def _count(optimizer, entry):
-    """Numbers that a new optimizer remembers of an entry's variables."""
+def slot_shapes(make: Callable[[], keras.optimizers.Optimizer], entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
+    """Shapes of what `count_slots` counts, of each entry; arguments and errors are the same."""
+    return [_shapes(make(), entry) for entry in entries]
+
+
+def _shapes(optimizer, entry):
+    """Shapes of what a new optimizer remembers of an entry's variables."""
     check_inner(optimizer)
     own = {id(variable) for variable in optimizer.variables}  # a clock and a rate
     shapes, add = {}, optimizer.add_variable
@@ -46,7 +50,7 @@ def _count(optimizer, entry):
     optimizer.add_variable = add_small
     optimizer.build([_Shaped(*described) for described in variables_of(entry)])
     slots = [variable for variable in optimizer.variables if id(variable) not in own]
-    return sum(math.prod(shapes.get(id(variable), variable.shape)) for variable in slots)
+    return tuple(tuple(shapes.get(id(variable), variable.shape)) for variable in slots)
 
 
 class _Shaped(keras.Variable):

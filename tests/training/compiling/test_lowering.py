@@ -3,6 +3,7 @@
 import re
 import resource
 from collections import Counter
+from functools import partial
 
 import keras
 import numpy as np
@@ -12,6 +13,8 @@ from rembed_keras import compat
 from rembed_keras.adaptation import Distillation
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.analysis.programs.counting import traffic_of
+from rembed_keras.analysis.programs.text import read
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
@@ -49,7 +52,7 @@ def make(micro_batches=1, **changes):
     return MaskedLM(Encoder(**(SIZES | changes), name="encoder"), 20, micro_batches=micro_batches, name="model")
 
 
-@pytest.mark.parametrize("strategy", ["data_parallel", "model_parallel"])
+@pytest.mark.parametrize("strategy", ["data_parallel", "model_parallel", "fully_sharded"])
 def test_it_is_the_step_of_a_model_that_is_there(strategy):
     keras.utils.clear_session()
     traced = lowered_step(make, lambda: AdamW(1e-3), BATCH, strategy=strategy).lowered.as_text()
@@ -77,6 +80,22 @@ def test_parameters_and_slots_of_a_device_are_those_of_the_ledger():
     assert whole.parameter_bytes - spread.parameter_bytes == 4 * tables // 2
     sizes = fitting.Sizes.of(counted, 2, 16, 4)
     assert (sizes.tables, sizes.table_slots) == (tables, 2 * tables)
+
+
+def test_each_block_is_gathered_for_each_pass_and_no_hidden_state_is():
+    """On a CPU: gradients are summed whole, and then cut. `make test-tpu` has the compiler that scatters them."""
+    one, two = (_traffic_on_two(num_layers=count) for count in (1, 2))
+    kernels, biases = 4 * 16 * 16 + 2 * 16 * 24, 3 * 16  # of attention, [H, K], which no backward pass reads
+    assert two.results["all-gather"] - one.results["all-gather"] == 4 * (2 * kernels + biases)
+    vectors = 4 * 16 + 24 + 2 * 16  # norms' and biases
+    reduced = two.results["all-reduce"] - one.results["all-reduce"]
+    assert reduced == pytest.approx(4 * (kernels + biases + vectors), abs=200)
+
+
+def _traffic_on_two(**changes):
+    """What two devices move in a step whose matrices they share."""
+    step = lowered_step(partial(make, **changes), AdamW, BATCH, strategy="fully_sharded")
+    return traffic_of(read(step.lowered.compile().as_text()), 2)
 
 
 def test_products_are_counted_as_often_as_they_run():

@@ -1,14 +1,22 @@
-"""Where arrays lie on JAX: tables of words, and their optimizer slots, a part on each of two devices."""
+"""Where arrays lie on JAX: tables of words, or all matrices, and their optimizer slots, a part on each device."""
+
+import json
+import os
+import subprocess
+import sys
 
 import keras
 import pytest
 
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.analysis.cost.shards import held_by_each
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import MaskedLM
+from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training.distributed import meshes
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.optimizers.adamw import AdamW
+from rembed_keras.training.optimizers.muon import Muon
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.modeling.test_encoder import make_encoder
 
@@ -26,10 +34,15 @@ def make_model(strategy):
 
 
 def parts(variable):
-    """How many parts a variable is cut into, by rows."""
+    """How many parts a variable is cut into."""
     (shard, *_) = variable.value.addressable_shards
-    assert shard.data.shape[1:] == variable.shape[1:]
-    return variable.shape[0] // shard.data.shape[0] if variable.shape else 1
+    return variable.value.size // shard.data.size
+
+
+def held_bytes(variables):
+    """Bytes that the first device really holds of float variables, scalars left out."""
+    first = [each.value.addressable_shards[0].data for each in variables if each.shape and "float" in each.dtype]
+    return sum(each.nbytes for each in first)
 
 
 def test_tables_of_words_and_their_slots_are_spread_and_all_else_is_on_every_device():
@@ -41,8 +54,17 @@ def test_tables_of_words_and_their_slots_are_spread_and_all_else_is_on_every_dev
     assert len(slots) == 2 * len(spread)
 
 
-def test_what_is_spread_is_saved_and_loaded_whole():
-    _, spread = make_model("model_parallel")
+def test_all_matrices_and_their_slots_are_spread_and_vectors_are_on_every_device():
+    _, model = make_model("fully_sharded")
+    for variable in (*model.weights, *model.optimizer.variables):
+        is_odd = all(size % 2 for size in variable.shape)
+        assert parts(variable) == (2 if len(variable.shape) > 1 and not is_odd else 1), variable.path
+
+
+@pytest.mark.parametrize("strategy", ["model_parallel", "fully_sharded"])
+def test_what_is_spread_is_saved_and_loaded_whole(strategy):
+    _, spread = make_model(strategy)
+    before = {variable.path: parts(variable) for variable in spread.weights}
     _, whole = make_model("data_parallel")
     arrays = checkpoints.read_arrays(spread.weights)
     checkpoints.assign_arrays(whole.weights, arrays, None)
@@ -51,7 +73,18 @@ def test_what_is_spread_is_saved_and_loaded_whole():
     checkpoints.assign_arrays(spread.weights, {path: array + 1 for path, array in arrays.items()}, None)
     for variable in spread.weights:
         assert (checkpoints.read(variable) == arrays[variable.path] + 1).all()
-        assert parts(variable) == 1 + variable.path.endswith(TABLES)
+        assert parts(variable) == before[variable.path]
+    assert all(before[variable.path] == 2 for variable in spread.weights if variable.path.endswith(TABLES))
+
+
+def test_eight_devices_hold_what_the_ledger_counts():
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    }
+    done = subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=True, stdout=subprocess.PIPE)
+    for name, found, counted in json.loads(done.stdout):
+        assert found == counted, name
+    assert len(json.loads(done.stdout)) == 4
 
 
 def test_processes_that_cannot_be_connected_say_what_to_set(monkeypatch):
@@ -60,3 +93,25 @@ def test_processes_that_cannot_be_connected_say_what_to_set(monkeypatch):
     with pytest.raises(UserError, match=r"cannot be connected .*: set KERAS_DISTRIBUTION_JOB_ADDRESSES") as caught:
         meshes.workers.__wrapped__()
     assert "\n" not in str(caught.value)
+
+
+def main():
+    """Prints what each of eight devices holds of a model, parameters and slots, and what the closed form counts.
+
+    Of a model with sizes that all of them, four, two, or no devices share evenly, and with a table in bands.
+    """
+    found = []
+    for strategy in ("model_parallel", "fully_sharded"):
+        for optimizer in (AdamW, Muon):
+            with place(strategy, batch_size=8).scope():
+                model = MaskedLM(Encoder(44, 2, 3, 12, 24, 10, max_sequence_length=16, input_cutoffs=[12]), 20)
+                made = optimizer(1e-2)
+                made.build(model.trainable_variables)
+            counted = held_by_each(ledger(model), 8, optimizer.ledger_slot_shapes)[strategy]
+            seen = [held_bytes(model.weights), held_bytes(made.variables)]
+            found.append((f"{strategy}, {optimizer.__name__}", seen, [counted.parameters, counted.slots]))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

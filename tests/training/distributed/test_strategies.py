@@ -188,16 +188,18 @@ def test_jax_takes_the_same_steps_on_one_and_eight_devices_and_in_two_processes(
         }
         for index in range(2)
     ]
-    said = run_two([runs.command("processes", "model_parallel")], two)
+    said = run_two([runs.command("processes", "fully_sharded")], two)
     assert_one_wrote(runs, "processes", said)
     moved = runs.killed("processes", 3)
+    again = runs.killed("processes", 6)
     eight = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"}
     commands = [
         runs.command("one", "one_device"),
         runs.command(moved, "data_parallel"),
         runs.command("model", "model_parallel"),
+        runs.command(again, "fully_sharded"),
     ]
     said = run(commands, eight | {"KERAS_BACKEND": "jax"})
-    assert said.count("pretrain: resuming from") == 1
-    for name in ("processes", moved, "model"):
+    assert said.count("pretrain: resuming from") == 2
+    for name in ("processes", moved, "model", again):
         runs.assert_same(name, "one")

@@ -72,9 +72,8 @@ def one_device():
     return train(place("one_device", batch_size=4))
 
 
-@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
 def test_two_replicas_with_unequal_counts_take_the_step_of_one_device(one_device):
-    placement = place("mirrored", batch_size=4)
+    placement = place({"tensorflow": "mirrored", "jax": "fully_sharded"}[keras.config.backend()], batch_size=4)
     assert placement.replicas == 2
     for micro_batches, jit_compile in ((1, False), (1, True), (2, True)):
         assert_same(train(replace(placement, jit_compile=jit_compile), micro_batches=micro_batches), one_device)
