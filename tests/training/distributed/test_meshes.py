@@ -1,5 +1,6 @@
 """Where arrays lie on JAX: tables of words, or all matrices, and their optimizer slots, a part on each device."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -84,7 +85,7 @@ def test_eight_devices_hold_what_the_ledger_counts():
     done = subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=True, stdout=subprocess.PIPE)
     for name, found, counted in json.loads(done.stdout):
         assert found == counted, name
-    assert len(json.loads(done.stdout)) == 4
+    assert len(json.loads(done.stdout)) == 5
 
 
 def test_processes_that_cannot_be_connected_say_what_to_set(monkeypatch):
@@ -98,18 +99,25 @@ def test_processes_that_cannot_be_connected_say_what_to_set(monkeypatch):
 def main():
     """Prints what each of eight devices holds of a model, parameters and slots, and what the closed form counts.
 
-    Of a model with sizes that all of them, four, two, or no devices share evenly, and with a table in bands.
+    Of models with sizes that all of them, four, two, or no devices share evenly: one with a table in bands, one whose
+    output adds columns to the input's.
     """
+    banded, extended = {"input_cutoffs": [12]}, {"coupling": "extended"}
+    cases = [
+        *itertools.product(("model_parallel", "fully_sharded"), (AdamW, Muon), [(banded, {})]),
+        ("model_parallel", AdamW, ({}, extended)),
+    ]
     found = []
-    for strategy in ("model_parallel", "fully_sharded"):
-        for optimizer in (AdamW, Muon):
-            with place(strategy, batch_size=8).scope():
-                model = MaskedLM(Encoder(44, 2, 3, 12, 24, 10, max_sequence_length=16, input_cutoffs=[12]), 20)
-                made = optimizer(1e-2)
-                made.build(model.trainable_variables)
-            counted = held_by_each(ledger(model), 8, optimizer.ledger_slot_shapes)[strategy]
-            seen = [held_bytes(model.weights), held_bytes(made.variables)]
-            found.append((f"{strategy}, {optimizer.__name__}", seen, [counted.parameters, counted.slots]))
+    for strategy, optimizer, (of_encoder, of_head) in cases:
+        with place(strategy, batch_size=8).scope():
+            encoder = Encoder(44, 2, 3, 12, 24, 10, max_sequence_length=16, **of_encoder)
+            model = MaskedLM(encoder, 20, **of_head)
+            made = optimizer(1e-2)
+            made.build(model.trainable_variables)
+        counted = held_by_each(ledger(model), 8, optimizer.ledger_slot_shapes)[strategy]
+        seen = [held_bytes(model.weights), held_bytes(made.variables)]
+        name = f"{strategy}, {optimizer.__name__}, {of_encoder | of_head}"
+        found.append((name, seen, [counted.parameters, counted.slots]))
     print(json.dumps(found))
 
 
