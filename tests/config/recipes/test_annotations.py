@@ -38,7 +38,7 @@ def test_the_walk_meets_what_recipes_bind():
 
 WRONG = {
     f"{ENCODER}.activation=7": "activation is 7; it must be one of gelu, gelu_tanh",
-    f"{ENCODER}.activation=gelo": "activation is 'gelo'; it must be one of gelu, gelu_tanh; did you mean gelu?",
+    f"{ENCODER}.activation=gelo": "activation is 'gelo'; it must be one of gelu, gelu_tanh, relu; did you mean gelu?",
     f"{ENCODER}.scalar_mix=no": "scalar_mix is 'no'; it must be True or False",
     f"{ENCODER}.num_heads=2.0": "num_heads is 2.0; it must be a positive whole number",
     f"{ENCODER}.num_segments=-1": "num_segments is -1; it must be a whole number of at least 0",
@@ -52,7 +52,7 @@ WRONG = {
     f"{ENCODER}.head_dim=wide": "head_dim is 'wide'; it must be a positive whole number or None",
     "modeling.MaskedLM.kept_layers=half": "kept_layers is 'half'; it must be a positive whole number or None",
     "modeling.MaskedLM.keep=lowest": "keep is 'lowest'; it must be one of bottom, top, alternate, symmetric",
-    "COUPLING=decopled": "is 'decopled'; it must be one of decoupled, coupled, gdes; did you mean decoupled?",
+    "COUPLING=decopled": "is 'decopled'; it must be one of decoupled, coupled, extended, gdes; did you mean decoupled?",
     "training.pretrain.clip_norm=much": "clip_norm is 'much'; it must be a number of at least 0 or None",
     "STRATEGY=miror": "STRATEGY is 'miror'; it must be one of one_device, mirrored, multi_worker, tpu, data_parallel, ",
     "training.finetune.starts=['scrach']": "starts is ['scrach']; it must be a list, each one of pretrained, scratch",
@@ -120,7 +120,7 @@ IMPOSSIBLE = {
     ("modeling.MaskedLM.kept_layers=99",): r"kept_layers is 99; .*modeling.MaskedLM.kept_layers: command line",
     (f"{ENCODER}.scalar_mix=True", "modeling.MaskedLM.kept_layers=1"): r"scalar_mix needs all of its layers.*command",
     (f"{ENCODER}.dropout=0.1", f"{ENCODER}.rematerialize=True"): r"rematerialize needs dropout 0.*command line",
-    (f"{ENCODER}.block=bret",): r"block is 'bret'; it can be one of PostNorm, PreNorm.*command line",
+    (f"{ENCODER}.block=bret",): r"block is 'bret'; it can be one of Bottleneck, PostNorm, PreNorm.*command line",
     (f"{ENCODER}.input_cutoffs=(9, 3)",): r"input_cutoffs are \[9, 3\]; they must rise.*input_cutoffs: command line",
     (f"{ENCODER}.input_cutoffs=(1, 2, 3, 4)",): r"input_cutoffs are .* nothing \(modeling.Encoder.input_cutoffs: comm",
     (
