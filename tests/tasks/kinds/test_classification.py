@@ -4,9 +4,9 @@ import pytest
 from rembed_keras.data import sample
 from rembed_keras.errors import UserError
 from rembed_keras.tasks import Candidates, Classification, Regression, labelled_folder
+from rembed_keras.tasks.kinds.batches import batches
 from rembed_keras.tasks.kinds.encoding import Encoded, encode
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
-from rembed_keras.tasks.kinds.task import batches
 
 
 def text(number, label, group=None, answer=None):
