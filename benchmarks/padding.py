@@ -4,8 +4,8 @@ A classifier answers rows of at most 128 tokens, whose lengths are distributed l
 long as the longest may be and once sorted and cut to a few lengths, as `rembed predict`, evaluation and submissions do.
 Rounds alternate; the best of each counts, and what is compiled is compiled before. Outputs are compared too.
 
-`--training` fine-tunes a smaller one instead, on TensorFlow and JAX in turn, a process each: on batches of 32 such rows
-that are padded, cut as fine-tuning cuts those of 10,000 steps, and cut after rows were grouped by length.
+`--training` fine-tunes a smaller one instead, interleaved on TensorFlow and JAX, a process each: on batches of 32 such
+rows that are padded, cut as fine-tuning cuts those of 10,000 steps, and cut after rows were grouped by length.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Training batches of a task: which rows, as a function of (seed, step), and how long.
 
-Padding takes as long as tokens do. A batch is cut to its longest row, rounded up to one of a few lengths, which changes
-no number but by rounding. Since each length is a program of its own, there is one only where it saves more than it
+Padding takes as long as tokens do. A batch is cut to its longest row, rounded up to one of a few lengths, and its loss
+stays the same but for rounding. Each length is a program of its own, so there is one only where it saves more than it
 takes to compile it. Of rows in random order most batches have a long one; grouped by length they have not.
 """
 
