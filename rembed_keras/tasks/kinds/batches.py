@@ -17,7 +17,7 @@ import numpy as np
 from rembed_keras.tasks.kinds.encoding import Encoded, can_cut, rounded_length, row_lengths
 
 POOL = 50  # batches whose rows are sorted together
-COMPILATION = 2**20  # tokens of training that take about as long as another program's compilation
+COMPILATION = 2**20  # tokens that a further program must save: more than it takes a CPU, since accelerators are faster
 
 
 def batches(encoded: Encoded, batch_size: int, seed: int, group_by_length: bool = False) -> grain.MapDataset:

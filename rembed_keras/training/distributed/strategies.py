@@ -54,7 +54,7 @@ class Placement:
 
     @property
     def takes_shapes(self) -> bool:
-        """Whether batches may have several shapes; TensorFlow compiles for TPUs by the first alone."""
+        """Whether batches may have several shapes; TPUs of TensorFlow, on which it is untested, get one."""
         return self.name != "tpu"
 
 

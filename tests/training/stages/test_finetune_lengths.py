@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import keras
+import numpy as np
 import pytest
 
 from rembed_keras.adaptation.teachers import Teacher
@@ -39,7 +40,10 @@ def learn(folder, corpus, **changes):
     keras.utils.set_random_seed(0)
     settings = {"encoder": make_encoder, "learning_rates": (1e-2,), "starts": ("scratch",), "group_by_length": True}
     sizes = {"sequence_length": 48, "batch_size": 8, "epochs": 2, "dropout": 0.0, "log_every": 2}
-    terms = [MiniLM(Teacher(make_encoder()), weight=0.5)]
+    asked, rng = make_encoder(), np.random.default_rng(4)
+    for weight in asked.weights:  # far from those of the student, which all relate tokens alike
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+    terms = [MiniLM(Teacher(asked), weight=0.5)]
     task = Tagging("names", splits(sentences))
     try:
         finetune(workdir, optimizer, task, terms=terms, callbacks=[Terminator], **settings | sizes | changes)
@@ -70,6 +74,7 @@ def test_batches_without_padding_teach_what_padded_ones_do_and_survive_a_stop(co
     assert {*seen} == {16, 32, 48}
     log, files = learn(tmp_path / "whole", corpus)
     assert stopped == (log, files) and len(files) == 3
+    assert min(row["mini_lm"] for row in padded) > 1e-2
     for ours, theirs in zip(log, padded, strict=True):
         for key in ("loss", "mini_lm", "accuracy", "grad_norm"):
             assert ours[key] == pytest.approx(theirs[key], rel=1e-5), (ours["step"], key)
