@@ -1,6 +1,7 @@
 """Tagging: a label for every token."""
 
 import keras
+from keras import ops
 
 from rembed_keras.errors import Count, Share
 from rembed_keras.modeling.encoder import Encoder
@@ -19,7 +20,7 @@ class Tagger(TaskModel):
         name: the model's name.
 
     Inputs as the encoder's. Trained on tags int [B, S] with cross-entropy; give `sample_weight` [B, S] to leave out
-    padding and all pieces of a word but its first.
+    padding and all pieces of a word but its first. Metrics then see single tokens, [B x S].
     """
 
     preprocessor_cls = Preprocessing("TaggerPreprocessor")
@@ -34,6 +35,14 @@ class Tagger(TaskModel):
     ):
         super().__init__(encoder, num_tags, dropout, name)
         self.num_tags = num_tags
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Keras's, of single tokens: of rows it takes means first, where a token of a shorter batch counts more."""
+        if sample_weight is None or len(sample_weight.shape) != 2:
+            return super().compute_metrics(x, y, y_pred, sample_weight)
+        y, sample_weight = (ops.reshape(each, (-1,)) for each in (y, sample_weight))  # [B, S] -> [B x S]
+        y_pred = ops.reshape(y_pred, (-1, y_pred.shape[-1]))  # [B, S, num_tags] -> [B x S, num_tags]
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def get_config(self):
         return super().get_config() | {"num_tags": self.num_tags}

@@ -195,16 +195,19 @@ def rounded_length(length: int, longest: int) -> int:
     return min(half_again if 48 <= half_again >= length else power, longest)
 
 
-def _token_axes(model) -> Any:
-    """The axis of tokens in each output of a model, 0 for none; None if its rows cannot be cut.
+def can_cut(model: keras.Model) -> bool:
+    """Whether a model computes the same of rows without their padding.
 
-    They cannot where a token's output depends on the queries of all tokens, padding too, as in Nyström attention.
+    It may not where a token's output depends on the queries of all tokens, padding too, as in Nyström attention.
     """
-    outputs = getattr(model, "output", None)
-    if outputs is None:
-        return None
     kinds = [layer.kind for layer in compat.layers_of(model) if isinstance(getattr(layer, "kind", None), Global)]
-    if not kinds or any(kind.needs_all_queries for kind in kinds):
+    return bool(kinds) and not any(kind.needs_all_queries for kind in kinds)
+
+
+def _token_axes(model) -> Any:
+    """The axis of tokens in each output of a model, 0 for none; None if its rows cannot be cut."""
+    outputs = getattr(model, "output", None)
+    if outputs is None or not can_cut(model):
         return None
     return keras.tree.map_structure(
         lambda each: next((i for i, n in enumerate(each.shape) if i and n is None), 0), outputs

@@ -8,7 +8,6 @@ A task brings its examples, its model, the encoding of examples as arrays, the d
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import grain
 import keras
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
@@ -135,20 +134,3 @@ class Task:
     def description(self) -> dict:
         """What prediction on new examples needs besides the model, as JSON values."""
         return {"kind": type(self).__name__, "name": self.name}
-
-
-def batches(encoded: Encoded, batch_size: int, seed: int) -> grain.MapDataset:
-    """Training batches as a function of (seed, step): every row once per epoch, in another order each time.
-
-    Args:
-        encoded: rows with targets.
-        batch_size: B.
-        seed: of the orders.
-
-    Returns:
-        An endless dataset; `dataset[step]` is `(inputs, targets)`, or `(inputs, targets, weights)` where rows have
-        weights, of B rows.
-    """
-    columns = tuple(each for each in (encoded.inputs, encoded.targets, encoded.weights) if each is not None)
-    order = grain.MapDataset.range(len(encoded.rows)).seed(seed).shuffle().repeat().batch(batch_size)
-    return order.map(lambda rows: keras.tree.map_structure(lambda column: column[rows], columns))

@@ -169,12 +169,13 @@ class CutLayout(keras.distribution.TensorLayout):
         return NamedSharding(self.device_mesh.backend_mesh, spec)
 
 
-def feed(processes: Processes, batches):
+def feed(processes: Processes, batches, shapes=()):
     """The rows of each global batch that the devices of this process take: all, if it is the only one.
 
     Args:
         processes: who works together.
         batches: a `grain.IterDataset` of batches, nested arrays [B, ...].
+        shapes: a batch of each shape, as strategies of TensorFlow ask for; JAX sees them as they come.
     """
     if processes.count == 1:
         return batches

@@ -107,18 +107,18 @@ def compiles_gradients() -> bool:
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-def feed_one(batches):
+def feed_one(batches, shapes=()):
     """A dataset of batches as they are, as `model.fit` takes it on one device; see `feed`."""
-    (first,) = islice(iter(batches), 1)
-    return _dataset(lambda: batches, first)
+    return _dataset(lambda: batches, shapes or [*islice(iter(batches), 1)])
 
 
-def feed(strategy, batches):
+def feed(strategy, batches, shapes=()):
     """A dataset that hands each replica its rows of every batch.
 
     Args:
         strategy: of `tf.distribute`.
-        batches: an iterable of batches, nested arrays [B, ...] of the same shapes.
+        batches: an iterable of batches, nested arrays [B, ...].
+        shapes: a batch of each shape that they have; by default all have that of the first.
 
     Returns:
         A `tf.distribute.DistributedDataset`, as `model.fit` takes it: replica r of R has the r-th of R parts of rows.
@@ -127,8 +127,8 @@ def feed(strategy, batches):
     def rows_of(batch, replica, replicas):
         return keras.tree.map_structure(lambda column: part_of(column, replica, replicas), batch)
 
-    (first,) = islice(iter(batches), 1)
-    part = rows_of(first, 0, strategy.num_replicas_in_sync)
+    replicas = strategy.num_replicas_in_sync
+    parts_of_shapes = [rows_of(batch, 0, replicas) for batch in shapes or islice(iter(batches), 1)]
 
     def of_process(context):
         replicas = context.num_replicas_in_sync
@@ -140,20 +140,26 @@ def feed(strategy, batches):
                 for replica in own:
                     yield rows_of(batch, replica, replicas)
 
-        return _dataset(parts, part).prefetch(2 * count)
+        return _dataset(parts, parts_of_shapes).prefetch(2 * count)
 
     return strategy.distribute_datasets_from_function(of_process)
 
 
-def _dataset(make, example):
-    """A `tf.data.Dataset` of what `make()` iterates over, nested arrays like those of an example.
+def _dataset(make, examples):
+    """A `tf.data.Dataset` of what `make()` iterates over, nested arrays like those of some examples.
 
     It has nothing to tune. TensorFlow's thread that tunes would, about once in ten runs, sleep through its call to end
     for up to a minute, and the run with it.
     """
     import tensorflow as tf
 
-    signature = keras.tree.map_structure(lambda column: tf.TensorSpec(column.shape, column.dtype), example)
+    def spec(*columns):
+        sizes = [
+            sizes[0] if len({*sizes}) == 1 else None for sizes in zip(*(each.shape for each in columns), strict=True)
+        ]
+        return tf.TensorSpec(sizes, columns[0].dtype)
+
+    signature = keras.tree.map_structure(spec, *examples)
     options = tf.data.Options()
     options.autotune.enabled = False
     return tf.data.Dataset.from_generator(make, output_signature=signature).with_options(options)

@@ -9,7 +9,7 @@ JAX. It cannot compile an all-reduce of TensorFlow's: on GPUs it compiles what a
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -43,7 +43,8 @@ class Placement:
         replicas: how many replicas or devices share a batch.
         scope: opens the context in which models and optimizers are built, and trained.
         jit_compile: what to hand to `model.compile`.
-        feed: makes of global batches what `model.fit` takes in this process.
+        feed: makes of global batches what `model.fit` takes in this process; of batches of several shapes it is given
+            one of each besides.
         processes: who works together.
     """
 
@@ -51,8 +52,13 @@ class Placement:
     replicas: int
     scope: Callable[[], contextlib.AbstractContextManager]
     jit_compile: bool | str
-    feed: Callable[[Iterable], Any]
+    feed: Callable[..., Any]
     processes: Processes = field(default_factory=Processes)
+
+    @property
+    def takes_shapes(self) -> bool:
+        """Whether batches may have several shapes; TPUs of TensorFlow, on which it is untested, get one."""
+        return self.name != "tpu"
 
 
 def join(strategy: str) -> Processes:
@@ -112,7 +118,7 @@ def place(
     if strategy == "one_device":
         if backend == "tensorflow":
             return Placement(strategy, 1, opens, jit_compile, replicated.feed_one)
-        return Placement(strategy, 1, opens, jit_compile and "auto", lambda batches: batches)
+        return Placement(strategy, 1, opens, jit_compile and "auto", lambda batches, shapes=(): batches)
     opened = opens() if devices is None else opens([*devices])
     is_compiled: bool | str
     if backend == "jax":

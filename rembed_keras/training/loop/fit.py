@@ -7,6 +7,7 @@ again takes the steps it would have taken, to the bit.
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -43,6 +44,7 @@ def train(
     profile_steps: int = 0,
     trainings: Trainings | None = None,
     begins: tuple[int, float] = (0, 0.0),
+    shapes: Sequence[Any] = (),
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -70,6 +72,7 @@ def train(
         profile_steps: how many steps are profiled; see `profiling`.
         trainings: of the stage, of which this is one; itself alone by default.
         begins: the step at which batches have so many tokens, and the tokens of all before it.
+        shapes: a batch of each shape, where batches have several.
 
     Raises:
         UserError: for checkpoints of another model.
@@ -119,7 +122,7 @@ def train(
         try:
             with placement.scope():
                 learner.fit(
-                    placement.feed(data(first_step, steps)),
+                    placement.feed(data(first_step, steps), shapes),
                     steps_per_epoch=steps - first_step,
                     shuffle=False,
                     verbose=0,

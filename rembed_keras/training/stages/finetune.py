@@ -21,7 +21,8 @@ from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_varia
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
-from rembed_keras.tasks.kinds.task import Task, batches
+from rembed_keras.tasks.kinds.batches import batches, cut_batches
+from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.initial.encoder_start import EncoderStart
@@ -63,6 +64,7 @@ def finetune(
     terms: Sequence[Term] = (),
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
+    group_by_length: bool = False,
 ) -> None:
     """Fine-tunes one model for each start, learning rate and seed; each is resumed, or left alone if it is done.
 
@@ -91,6 +93,8 @@ def finetune(
         terms: what is added to the task's loss, for example `adaptation.terms.RDrop()`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
+        group_by_length: whether batches have rows of similar length, so that less of them is padding; see
+            `tasks.kinds.batches`. Other batches are other numbers.
 
     Raises:
         UserError: for a start that is unknown, no pre-trained encoder to start from, or another task of the same name,
@@ -101,8 +105,11 @@ def finetune(
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     initial = EncoderStart(workdir.path, encoder, pretrained)
-    read = {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
-    read[LANGUAGES] = initial.languages
+    read = {
+        "sequence_length": sequence_length,
+        "tokenizer_sha256": initial.tokenizer.sha256,
+        LANGUAGES: initial.languages,
+    }
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
     if encoded.truncated and workdir.is_chief:
         share = encoded.truncated / len(task.splits.train)
@@ -117,6 +124,7 @@ def finetune(
         "methods": [type(method).__name__ for method in methods],
         "terms": [type(term).__name__ for term in terms],
         "examples_sha256": _sha256(encoded),
+        "group_by_length": group_by_length,
     } | task.model_settings()
     _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
@@ -131,8 +139,9 @@ def finetune(
         folder = folder_of(workdir, task, start, rate, seed)
         if has_failed(folder):
             continue
-        data = batches(encoded, batch_size, seed)
+        data = batches(encoded, batch_size, seed, group_by_length)
         learner = learners.begin(start, rate, seed, data)
+        data, shapes = cut_batches(data, learner, encoded, steps, group_by_length, placement.takes_shapes)
         if workdir.is_chief:
             _record_cost(workdir, task, tuned(learner))
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +163,7 @@ def finetune(
                 keep_checkpoints=1,
                 callbacks=callbacks,
                 trainings=trainings,
+                shapes=shapes,
             )
         except DivergedError as error:
             if workdir.is_chief:
@@ -183,8 +193,8 @@ def _sha256(encoded):
 def _refuse_another_of_its_name(folder, settings):
     """Models that were trained otherwise would be taken for those of this task, as if it had been done."""
     there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
-    # version 0.1 says `ways`, and knows no terms and no other pooling
-    there = {"methods": there.get("ways"), "terms": [], "pooling": "first"} | there
+    # version 0.1 says `ways`, and knows no terms, no other pooling and random batches alone
+    there = {"methods": there.get("ways"), "terms": [], "pooling": "first", "group_by_length": False} | there
     for key, value in settings.items():
         if there.get(key) != value:
             raise UserError(

@@ -4,9 +4,8 @@ import pytest
 from rembed_keras.data import sample
 from rembed_keras.errors import UserError
 from rembed_keras.tasks import Candidates, Classification, Regression, labelled_folder
-from rembed_keras.tasks.kinds.encoding import Encoded, encode
+from rembed_keras.tasks.kinds.encoding import encode
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
-from rembed_keras.tasks.kinds.task import batches
 
 
 def text(number, label, group=None, answer=None):
@@ -78,16 +77,6 @@ def test_mistakes_are_named(message):
     examples, changes = MISTAKES[message]
     with pytest.raises(UserError, match=message):
         Classification("t", examples, **changes)
-
-
-def test_training_order_is_a_permutation_for_each_epoch():
-    rows = np.arange(10)
-    data = batches(Encoded({"token_ids": rows[:, None]}, rows, None, rows, 0, 0), 4, seed=1)
-    seen = np.concatenate([data[step][1] for step in range(10)])
-    for one_pass in np.split(seen, 4):
-        assert sorted(one_pass) == list(range(10))
-    assert len({tuple(one_pass) for one_pass in np.split(seen, 4)}) == 4
-    np.testing.assert_array_equal(data[7][0]["token_ids"][:, 0], data[7][1])
 
 
 def test_encoding_truncates_and_pads(corpus):
