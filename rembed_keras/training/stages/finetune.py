@@ -105,11 +105,8 @@ def finetune(
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     initial = EncoderStart(workdir.path, encoder, pretrained)
-    read = {
-        "sequence_length": sequence_length,
-        "tokenizer_sha256": initial.tokenizer.sha256,
-        LANGUAGES: initial.languages,
-    }
+    read = {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
+    read[LANGUAGES] = initial.languages
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
     if encoded.truncated and workdir.is_chief:
         share = encoded.truncated / len(task.splits.train)
