@@ -1,7 +1,5 @@
 """The sublayers of `Bottleneck` blocks, and the scale and shift that stands where others have a norm."""
 
-from functools import partial
-
 import keras
 from keras import ops
 
@@ -94,7 +92,7 @@ class NarrowAttention(Sublayer):
         early = None if self.kind.needs_all_queries else at
         query = project(self.query, pick(shared, early))  # [B, S, H x K] -> [B, S, H, K]
         key, value = project(self.key, shared), project(self.value, hidden)
-        drop = partial(self.dropout, training=training) if self.dropout.rate and training else None
+        drop = (lambda shares: self.dropout(shares, training=True)) if self.dropout.rate and training else None
         kernel = kernel_for(self.kind, hidden, documents, at, drop is not None, self.compute_dtype)
         if kernel is not None:
             attended = kernel(query, key, value, positions)
