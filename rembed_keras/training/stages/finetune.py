@@ -93,8 +93,7 @@ def finetune(
         terms: what is added to the task's loss, for example `adaptation.terms.RDrop()`.
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
-        group_by_length: whether batches have rows of similar length, so that less of them is padding; see
-            `tasks.kinds.batches`. Other batches are other numbers.
+        group_by_length: whether rows of similar length share batches, which are other batches; see `kinds.batches`.
 
     Raises:
         UserError: for a start that is unknown, no pre-trained encoder to start from, or another task of the same name,
@@ -105,8 +104,11 @@ def finetune(
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     initial = EncoderStart(workdir.path, encoder, pretrained)
-    read = {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
-    read[LANGUAGES] = initial.languages
+    read = {
+        "sequence_length": sequence_length,
+        "tokenizer_sha256": initial.tokenizer.sha256,
+        LANGUAGES: initial.languages,
+    }
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
     if encoded.truncated and workdir.is_chief:
         share = encoded.truncated / len(task.splits.train)
