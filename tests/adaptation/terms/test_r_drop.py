@@ -8,6 +8,7 @@ from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, Regressor, SpanExtractor, Sum, Tagger
+from rembed_keras.modeling.layers.draws import Dropout
 from tests.forward import EAGER
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -38,7 +39,7 @@ def alternating(monkeypatch):
         seed = keras.ops.cast(self.seed_generator.next(), "float32")
         return inputs * keras.ops.cast(1 + 0.2 * keras.ops.sin(keras.ops.sum(seed)), inputs.dtype)
 
-    monkeypatch.setattr(keras.layers.Dropout, "call", call)
+    monkeypatch.setattr(Dropout, "call", call)
 
 
 HEADS = [

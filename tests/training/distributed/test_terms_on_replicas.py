@@ -8,6 +8,7 @@ import pytest
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM, RDrop, SupervisedContrast
 from rembed_keras.modeling import Classifier, MaskedLM
+from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
@@ -63,7 +64,7 @@ def test_two_replicas_take_the_step_of_one_device(make, monkeypatch):
             return inputs
         return inputs * (1 + 0.2 * keras.ops.sin(keras.ops.sum(keras.ops.cast(self.seed_generator.next(), "float32"))))
 
-    monkeypatch.setattr(keras.layers.Dropout, "call", call)
+    monkeypatch.setattr(Dropout, "call", call)
     came = []
     for strategy in (SPREAD, "one_device"):
         keras.utils.set_random_seed(5)
