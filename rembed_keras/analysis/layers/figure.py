@@ -42,11 +42,11 @@ def draw_layers(path: Path, panels: Sequence[Panel], order: Sequence[str] = ()) 
     across = min(ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure(figsize=(4.3 * across, 3.4 * down + 0.4), layout="constrained")
-    places = figure.subplots(down, across, squeeze=False).flat
+    places = [*figure.subplots(down, across, squeeze=False).flat]
     for axes, panel in zip(places, panels, strict=False):
         _draw(axes, panel, color)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in [*places][len(panels) :]:
+    for axes in places[len(panels) :]:
         axes.set_visible(False)
     if len(systems) > 1:
         from matplotlib.lines import Line2D

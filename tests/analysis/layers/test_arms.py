@@ -1,8 +1,10 @@
 """Layers of a study's arms: means by hand, and what is drawn of them."""
 
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from rembed_keras.analysis.layers import panels_by_arm
+from rembed_keras.analysis.layers.figure import Panel, draw_layers
 from rembed_keras.analysis.pages.drawings import layers
 from rembed_keras.analysis.studies.results.figure import draw_arms
 
@@ -62,3 +64,11 @@ def test_they_are_drawn(tmp_path):
     drawn = [layers(panel, ["wide", "one"]) for panel in panels_by_arm(RECORD)]
     assert drawn[0].count("<polyline") == 3 and drawn[0].count("stroke-dasharray") == 1 and "majority" in drawn[0]
     assert all(each.startswith("<svg") for each in drawn)
+
+
+def test_places_without_a_panel_stay_empty(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: drawn.append(self) or path.touch())
+    draw_layers(tmp_path / "layers.png", [Panel(str(number), {"one": {"": [0.1, 0.2]}}) for number in range(4)])
+    assert [axes.get_title() for axes in drawn[0].axes if axes.get_visible()] == ["0", "1", "2", "3"]
+    assert len(drawn[0].axes) == 6
