@@ -5,6 +5,7 @@ python docs/verdicts.py
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from rembed_keras.analysis.reports.tables import number
@@ -34,16 +35,17 @@ def _study(path: Path) -> Iterator[str]:
     yield f"## {name.replace('_', ' ').capitalize()}\n\n{_question(name)}\n"
     runs = f"{len(finished)} of {len(record['runs'])} runs; {_where(finished)}."
     yield f"`rembed study recipes/studies/{name}.gin`: {runs}"
-    yield f"[Scores of all arms]({name}/study.md), [page]({name}/study.html).\n\n{COLUMNS}"
+    layers = f", [what layers know]({name}/layers.png)" if (path.parent / "layers.png").exists() else ""
+    yield f"[Scores of all arms]({name}/study.md), [page]({name}/study.html){layers}.\n\n{COLUMNS}"
     for hypothesis, verdict in zip(record["hypotheses"], record["verdicts"], strict=True):
         yield _row(hypothesis, verdict)
 
 
 def _question(name: str) -> str:
-    """The recipe's header, without its commands."""
+    """The recipe's header, as far as its commands."""
     lines = (RECIPES / f"{name}.gin").read_text(encoding="utf-8").splitlines()
-    header = lines[: next(index for index, line in enumerate(lines) if not line.startswith("# "))]
-    return "\n".join(line.removeprefix("# ") for line in header if "  rembed " not in line)
+    header = takewhile(lambda line: not line.startswith("#   "), lines)
+    return "\n".join(line.removeprefix("# ") for line in header)
 
 
 def _where(runs: list[Mapping]) -> str:
