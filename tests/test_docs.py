@@ -69,9 +69,8 @@ def test_paths_that_are_named_are_there(page):
 
 @pytest.fixture
 def script(monkeypatch):
-    """Gives a script of docs/ or of the site, which may import its neighbours."""
-    for folder in ("docs", "docs/site"):
-        monkeypatch.syspath_prepend(ROOT / folder)
+    """Gives a script of docs/, which pytest's path has, or of the site; it may import its neighbours."""
+    monkeypatch.syspath_prepend(ROOT / "docs/site")
     return importlib.import_module
 
 
