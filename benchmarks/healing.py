@@ -3,8 +3,10 @@
 SOURCE, a Hugging Face folder or a preset, is reallocated to each width, by `rembed reallocate` and by a plain SVD of
 its table, and healed by each recipe of recipes/reallocate for some minutes; beside them a model of the same shape is
 trained from scratch. Each is held against SOURCE: the mean cosine of mean-pooled sentence vectors, on paragraphs of the
-help that nothing was trained on and on the Universal Declaration, and a linear probe of topics. Text is the embedded
-English help. What is in FOLDER already is not done again. Writes FOLDER/healing.json, healing.md and healing.png.
+help that nothing was trained on and on the Universal Declaration, and a linear probe of topics in English. Text is the
+embedded help, in English or in more languages; with more, each sentence of the Declaration is to find its translation
+too, from English and into it. What is in FOLDER already is not done again. Writes FOLDER/healing.json, healing.md and
+healing.png.
 
 Minutes become steps by the time of a step on this machine, which is measured once: so a run is repeatable, and a busy
 machine gives no less training. `--steps 20` says the steps instead.
@@ -16,8 +18,12 @@ import json
 import shutil
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from rembed_keras.tasks import ParallelText
 
 WIDTHS = (192, 128, 96, 64, 32)
 MINUTES = (2.0, 5.0, 15.0)
@@ -46,20 +52,22 @@ class Yardstick:
     Args:
         source: the folder of that.
         texts: sentences by name.
+        parallel: sentences that are compared too, as "declaration"; those of several languages are to find each other.
         examples: of the topics, to fit the probe on; a third of them chooses its strength, and as many test it.
     """
 
-    def __init__(self, source: Path, texts: dict[str, list[str]], examples: int):
+    def __init__(self, source: Path, texts: dict[str, list[str]], parallel: "ParallelText", examples: int):
         from rembed_keras.data import sample
 
-        self.texts = texts
+        self.parallel = parallel
+        self.texts = texts | {"declaration": [line for lines in parallel.lines.values() for line in lines if line]}
         folder = sample.topics_folder()
         self.topics = [
             labelled(folder / f"{split}.en.tsv.gz", count)
             for split, count in zip(("train", "dev", "test"), (examples, examples // 3, examples // 3), strict=True)
         ]
         self.labels = sorted({label for rows in self.topics for _, label in rows})
-        self.wanted = {name: self.vectors(source, lines) for name, lines in texts.items()}
+        self.wanted = {name: self.vectors(source, lines) for name, lines in self.texts.items()}
 
     def vectors(self, folder: Path, lines: list[str]) -> np.ndarray:
         """Means of the last layer's tokens, [CLS] and [SEP] among them, of length 1, [N, D]."""
@@ -87,20 +95,33 @@ class Yardstick:
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
     def measure(self, folder: Path) -> dict[str, float]:
-        """The cosines by text, and the probe's accuracy."""
+        """The cosines by text, the probe's accuracy, and precision@1 of retrieval where there are several languages."""
         from rembed_keras.analysis.layers.probing import fit_probe
 
-        found = {
-            name: float(np.mean(np.sum(self.vectors(folder, lines) * self.wanted[name], axis=1)))
-            for name, lines in self.texts.items()
-        }
+        vectors = {name: self.vectors(folder, lines) for name, lines in self.texts.items()}
+        found = {name: float(np.mean(np.sum(own * self.wanted[name], axis=1))) for name, own in vectors.items()}
+        if self.parallel.languages:
+            found["retrieval"] = self.retrieval(vectors["declaration"])
         features = [self.vectors(folder, [text for text, _ in rows]) for rows in self.topics]
         labels = [np.array([self.labels.index(label) for _, label in rows]) for rows in self.topics]
         probe = fit_probe(features[0], labels[0], (features[1], labels[1]), inverse_strengths=(0.01, 0.1, 1.0))
         return found | {"topics": probe.accuracy(features[2], labels[2])}
 
+    def retrieval(self, vectors: np.ndarray) -> float:
+        """Precision@1 in both directions, the mean over languages, of the parallel sentences that are there."""
+        from rembed_keras.tasks.retrieval.parallel_text import precision_at_1
 
-def starts(source: Path, folder: Path, text: Path, width: int) -> dict[str, Path]:
+        numbered = {name: np.array([bool(line) for line in lines]) for name, lines in self.parallel.lines.items()}
+        ends = np.cumsum([there.sum() for there in numbered.values()])
+        own = dict(zip(numbered, np.split(vectors, ends[:-1]), strict=True))
+        pivot, found = self.parallel.pivot, []
+        for language in self.parallel.languages:
+            both = numbered[pivot] & numbered[language]
+            found.append(precision_at_1(*(own[name][both[numbered[name]]] for name in (pivot, language))))
+        return float(np.mean(found))
+
+
+def starts(source: Path, folder: Path, text: Path, width: int, has_head: bool) -> dict[str, Path]:
     """Folders of the models of one width that nothing was trained of: reallocated, by plain SVD, and random."""
     import keras
 
@@ -112,18 +133,19 @@ def starts(source: Path, folder: Path, text: Path, width: int) -> dict[str, Path
     model, tokenizer = interop.read_model(str(source))
     hidden = model.get_config().get("hidden_dim") or model.encoder.arguments["hidden_dim"]
     if not paths["reallocated"].exists():
-        plan = interop.Plan(width, output_embedding_dim=hidden, text=str(text))
+        plan = interop.Plan(width, output_embedding_dim=hidden if has_head else None, text=str(text))
         interop.reallocate(model, str(paths["reallocated"]), plan, tokenizer)
     made, _ = interop.read_model(str(paths["reallocated"]))
+    encoder = made if isinstance(made, Encoder) else made.encoder
     if not paths["scratch"].exists():
         keras.utils.set_random_seed(0)
-        random = MaskedLM(Encoder.from_config(made.encoder.get_config()), hidden)
-        interop.write(random, str(paths["scratch"]), "preset", tokenizer)
+        random = Encoder.from_config(encoder.get_config())
+        interop.write(MaskedLM(random, hidden) if has_head else random, str(paths["scratch"]), "preset", tokenizer)
     if not paths["svd"].exists():
         wide = model if isinstance(model, Encoder) else model.encoder
         tables = tables_of(wide)
         right = np.linalg.svd(np.asarray(tables.token), full_matrices=False)[2][:width]  # [E, D]
-        parts, norm = made.encoder.parts, wide.parts.embeddings.norm
+        parts, norm = encoder.parts, wide.parts.embeddings.norm
         for name in ("token", "position", "segment"):
             rows = keras.ops.convert_to_numpy(getattr(wide.parts.embeddings, name).embeddings)
             getattr(parts.embeddings, name).embeddings.assign(rows @ right.T)
@@ -153,15 +175,16 @@ def heal(given: argparse.Namespace, recipe: str, initial: Path, workdir: Path, s
     config.run(config.load(f"recipes/reallocate/{recipe}.gin", bound))
 
 
-def table(rows: list[dict], texts: list[str]) -> str:
+def table(rows: list[dict]) -> str:
     """The results in Markdown, means over seeds."""
-    lines = [f"| E_in | start | healed by | steps | parameters | {' | '.join(texts)} | topics |"]
-    lines.append("|--:|---|---|--:|--:|" + "--:|" * (len(texts) + 1))
+    measures = [name for name in ("help", "declaration", "retrieval", "topics") if name in rows[0]]
+    lines = [f"| E_in | start | healed by | steps | parameters | {' | '.join(measures)} |"]
+    lines.append("|--:|---|---|--:|--:|" + "--:|" * len(measures))
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         groups.setdefault((row["width"], row["start"], row["recipe"], row["steps"], row["kept"]), []).append(row)
     for (width, start, recipe, steps, kept), own in groups.items():
-        cells = [f"{np.mean([row[name] for row in own]):.3f}" for name in (*texts, "topics")]
+        cells = [f"{np.mean([row[name] for row in own]):.3f}" for name in measures]
         lines.append(f"| {width} | {start} | {recipe or '-'} | {steps} | {kept / 1e6:.1f}M | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -195,9 +218,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, nargs="+", help="instead of minutes")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", default="32x128", help="BATCH_SIZE x SEQUENCE_LENGTH")
-    parser.add_argument("--recipes", nargs="+", default=[*RATES], choices=RATES, help="what heals")
+    parser.add_argument("--recipes", nargs="*", default=[*RATES], choices=RATES, help="what heals; maybe nothing")
     parser.add_argument("--starts", nargs="+", default=["reallocated", "scratch"], help="what is trained")
-    parser.add_argument("--sentences", type=int, default=200, help="of each text that is compared")
+    parser.add_argument("--languages", nargs="+", default=["en"], help="of the text; all: those of the embedded help")
+    parser.add_argument("--sentences", type=int, default=200, help="of the help that are compared, of all languages")
     parser.add_argument("--examples", type=int, default=1500, help="of the topics, to fit the probe on")
     parser.add_argument("--bindings", nargs="+", default=[], help="more of the recipes, as DTYPE=mixed_bfloat16")
     return parser.parse_args()
@@ -211,15 +235,21 @@ def main() -> None:
     import_framework()
     from rembed_keras.analysis.cost.ledger import ledger
     from rembed_keras.data import sample
+    from rembed_keras.tasks.retrieval.parallel_text import ParallelText
     from rembed_keras.training.initial.places import arguments_of
 
     text = given.out / "text"
     text.mkdir(parents=True, exist_ok=True)
-    lines = paragraphs(sample.text_folder() / "en.txt.gz")
-    (text / "en.txt").write_text("\n".join(line for i, line in enumerate(lines) if i % EVERY), encoding="utf-8")
-    declaration = paragraphs(sample.declarations_folder() / "en.txt.gz")
-    texts = {"help": lines[::EVERY][: given.sentences], "declaration": declaration[: given.sentences]}
-    yardstick = Yardstick(given.source, texts, given.examples)
+    files = {path.name.split(".")[0]: path for path in sorted(sample.text_folder().glob("*.txt.gz"))}
+    languages = [*files] if given.languages == ["all"] else given.languages
+    held_out = []
+    for language in languages:
+        lines = paragraphs(files[language])
+        (text / f"{language}.txt").write_text("\n".join(line for i, line in enumerate(lines) if i % EVERY))
+        held_out += lines[::EVERY][: given.sentences // len(languages)]
+    parallel = ParallelText(sample.declarations_folder())
+    parallel.lines = {language: parallel.lines[language] for language in languages}
+    yardstick = Yardstick(given.source, {"help": held_out}, parallel, given.examples)
     results = given.out / "healing.json"
     rows = json.loads(results.read_text()) if results.exists() else []
 
@@ -229,13 +259,13 @@ def main() -> None:
         kept = ledger(arguments_of(folder)[0]).kept
         rows.append(about | {"kept": kept} | yardstick.measure(folder))
         results.write_text(json.dumps(rows, indent=1) + "\n")
-        (given.out / "healing.md").write_text(table(rows, [*texts]))
+        (given.out / "healing.md").write_text(table(rows))
         print(json.dumps(rows[-1]), flush=True)
 
     whole = arguments_of(given.source)[0]
     add(given.source, width=whole["input_embedding_dim"], start="source", recipe=None, steps=0, seed=0)
     for width in given.widths:
-        places = starts(given.source, given.out, text, width)
+        places = starts(given.source, given.out, text, width, has_head=bool(given.recipes))
         for start, place in places.items():
             add(place, width=width, start=start, recipe=None, steps=0, seed=0)
         for recipe in given.recipes:
@@ -245,7 +275,7 @@ def main() -> None:
                         workdir = given.out / f"{recipe}-{start}-{width}-{steps}-{seed}"
                         heal(given, recipe, places[start], workdir, steps, seed)
                         add(workdir, width=width, start=start, recipe=recipe, steps=steps, seed=seed)
-    plot(rows, ledger(whole).kept, [*texts], given.out / "healing.png")
+    plot(rows, ledger(whole).kept, [*yardstick.texts], given.out / "healing.png")
 
 
 def _steps(given, recipe, places, minutes):

@@ -10,6 +10,7 @@ import gin
 
 from rembed_keras import compat
 from rembed_keras.config.backend import import_framework
+from rembed_keras.config.forecasts import tokens_by_task
 from rembed_keras.config.initial import check_start
 from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, stages
 from rembed_keras.config.recipes.parse import override
@@ -36,7 +37,7 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None) -> None:
     check_start(recipe, pretraining(recipe))
     training = bound(recipe)
     _, _, name = ROOT.rpartition(".")
-    record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger)
+    record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger, tokens_by_task(recipe))
     with made_once(recipe):
         call(getattr(training, name), record=record, chosen=chosen)
 

@@ -1,10 +1,12 @@
 """Some of a recipe's stages: by name, and what their folder says of it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rembed_keras import config
+from rembed_keras.config.forecasts import tokens_by_task
 from rembed_keras.errors import UserError
 from rembed_keras.training.stages.run import RunRecord, run
 
@@ -28,3 +30,21 @@ def test_a_run_of_some_stages_is_not_finished(tmp_path, monkeypatch):
     assert done == ["first"] and not (tmp_path / "own/finished.json").exists()
     run(stages, "own", record)
     assert done == ["first", "first", "second"] and (tmp_path / "own/finished.json").exists()
+
+
+def test_stages_that_fine_tune_say_how_much_of_each_example():
+    quickstart = config.load(str(ROOT / "recipes/quickstart.gin"), ["FINETUNE_EPOCHS=3", "FINETUNE_SEEDS=(0, 1, 2)"])
+    assert tokens_by_task(quickstart) == [{}, {}, {}, {0: 3 * 3 * 2 * 64}, {}]  # epochs, seeds, starts, tokens a row
+    stilts = tokens_by_task(config.load(str(ROOT / "recipes/finetune/stilts.gin")))
+    assert [list(each) for each in stilts] == [[0], [], [1], [], [2], [], []]
+
+
+def test_a_run_knows_how_much_later_stages_train_on(tmp_path):
+    seen = []
+    stages = [lambda folder: seen.append((folder.stage, folder.later_tokens))] * 3
+    tasks = [SimpleNamespace(splits=SimpleNamespace(train=[None] * size)) for size in (5, 7)]
+    record = RunRecord("# a recipe\n", lambda: "", tokens_by_task=[{}, {0: 10.0}, {0: 1.0, 1: 2.0}])
+    run(stages, tmp_path / "all", record, tasks)
+    run(stages, tmp_path / "some", record, tasks, chosen=[0, 2])
+    assert seen == [("stage 1 of 3", 69), ("stage 2 of 3", 19), ("stage 3 of 3", 0),
+                    ("stage 1 of 2", 19), ("stage 2 of 2", 0)]  # fmt: skip

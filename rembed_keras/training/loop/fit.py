@@ -6,6 +6,7 @@ again takes the steps it would have taken, to the bit.
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rembed_keras.training.loop.callbacks import Checkpointer, Measures, Recorde
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
-from rembed_keras.training.loop.progress import ProgressLine, Trainings
+from rembed_keras.training.loop.progress import ProgressLine, Trainings, forecast
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.sinks.profiling import profilers
 
@@ -87,7 +88,7 @@ def train(
     if first_step >= steps or saves.has_ended:
         return
     clock = StepClock(first_step, steps, tokens_per_step, begins)
-    progress = ProgressLine(clock, run, workdir.stage, trainings)
+    progress = ProgressLine(clock, run, workdir.stage, trainings, partial(forecast, workdir, workdir.later_tokens))
     shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))
     workdir.watch.begin(run, workdir.metrics.rewind(run, first_step))

@@ -4,6 +4,7 @@ import math
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import keras
 from rich.console import Console
@@ -70,7 +71,16 @@ class Trainings:
         place = f"model {self.number} of {self.count}"
         if self.seconds is None or math.isnan(own_left):
             return place
-        return f"{place}, about {_clock_face(own_left + self.seconds * (self.count - self.number))} left for all"
+        return f"{place}, about {_clock_face(self.left(own_left))} left for all"
+
+    def left(self, own_left: float) -> float:
+        """Seconds that are left of all; NaN if nobody knows.
+
+        Args:
+            own_left: seconds that are left of this one; NaN if nobody knows.
+        """
+        others = max(self.count - self.number, 0)
+        return own_left + others * (math.nan if self.seconds is None else self.seconds) if others else own_left
 
 
 def forecast(workdir: Workdir, tokens: float) -> float | None:
@@ -101,12 +111,21 @@ class ProgressLine(keras.callbacks.Callback):
         title: what is going on.
         stage: which stage of the run it is, to be said beside it.
         trainings: of the stage, of which this is one.
+        later: says about how many seconds later stages train; None, or 0, if nobody knows.
     """
 
-    def __init__(self, clock: StepClock, title: str, stage: str = "", trainings: Trainings | None = None):
+    def __init__(
+        self,
+        clock: StepClock,
+        title: str,
+        stage: str = "",
+        trainings: Trainings | None = None,
+        later: Callable[[], float | None] = lambda: None,
+    ):
         super().__init__()
         self.clock, self.title, self.stage = clock, title, stage
         self.trainings = trainings or Trainings(1)
+        self.later = later
         self.noted = ""
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -141,7 +160,7 @@ class ProgressLine(keras.callbacks.Callback):
         loss = "?" if row["loss"] is None else f"{row['loss']:.3f}"
         speed = row["tokens_per_second"]
         said = "? tokens/s" if speed is None or math.isnan(speed) else f"{speed:,.0f} tokens/s"
-        place = (self.trainings.said(left), self.stage)
+        place = (self.trainings.said(left), self.stage, self._said_of_all(self.trainings.left(left)))
         rate = " · ".join([f"loss {loss} · {said} · {_clock_face(left)} left", *filter(None, place)])
         self.bar.update(self.task, rate=f"{rate} · {self.noted}" if self.noted else rate)
         if self.bar.disable:
@@ -149,6 +168,11 @@ class ProgressLine(keras.callbacks.Callback):
                 f"{self.title} {row['step']}/{self.clock.last_step} · {rate}",
                 flush=True,
             )
+
+    def _said_of_all(self, left):
+        """What is left with later stages; "" if these train nothing, or nobody knows."""
+        later = self.later()
+        return f"about {_clock_face(left + later)} left to train in all" if later and not math.isnan(left) else ""
 
 
 class _Rate(ProgressColumn):

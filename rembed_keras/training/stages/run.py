@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,11 +48,14 @@ class RunRecord:
         config: the resolved recipe, a gin text that can be run again.
         operative: gives, after the stages, the gin text of what they really used.
         ledger: of the model; None for a recipe without a model.
+        tokens_by_task: of each stage, how many tokens it trains on for each training example of a task, by the number
+            of the task; by this a run says how long all that is left takes, which it does not without.
     """
 
     config: str
     operative: Callable[[], str]
     ledger: Ledger | None = None
+    tokens_by_task: Sequence[Mapping[int, float]] = ()
 
 
 def run(
@@ -91,9 +94,11 @@ def run(
         with processes.in_need_of_each_other():
             if processes.by_chief(lambda: _begin(folder, record)):
                 begun = time.monotonic()
-                asked = [*stages] if chosen is None else [stages[number] for number in chosen]
-                for number, stage in enumerate(asked, start=1):
+                asked = range(len(stages)) if chosen is None else chosen
+                tokens = [_tokens(record, number, tasks) for number in asked]
+                for number, stage in enumerate((stages[number] for number in asked), start=1):
                     folder.stage = f"stage {number} of {len(asked)}" if len(asked) > 1 else ""
+                    folder.later_tokens = sum(tokens[number:])
                     if is_together(stage):
                         stage(folder)
                     processes.by_chief(partial(_complete, folder, stage, record))
@@ -107,6 +112,12 @@ def run(
         raise UserError(f"{folder.path}: {str(error).splitlines()[0]}") from error
     finally:
         folder.close()
+
+
+def _tokens(record, number, tasks):
+    """How many tokens a stage will train on, padding too, as far as that is known before it begins."""
+    of_tasks = record.tokens_by_task[number] if record.tokens_by_task else {}
+    return sum(count * len(tasks[task].splits.train) for task, count in of_tasks.items())
 
 
 def _begin(folder, record):

@@ -1,0 +1,43 @@
+"""How much the fine-tunings of a recipe train on, so that a run can say how long all that is left will take."""
+
+import math
+from collections.abc import Sequence
+
+from rembed_keras.config.ledgers import RUN, stages
+from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.config.sharing import identity
+
+FINETUNE = "rembed_keras.training.finetune"
+NUM_STARTS = 2  # from the pre-trained encoder and from scratch, unless a recipe says otherwise
+
+
+def tokens_by_task(recipe: Recipe) -> list[dict[int, float]]:
+    """What each stage trains on for each example of a task, in tokens, those of padding and of all its models too.
+
+    Args:
+        recipe: lists stages, and the tasks that are read before them.
+
+    Returns:
+        Of each stage the tokens by the number of the task in `training.run.tasks`; nothing of a stage that fine-tunes
+        none of these, or says otherwise than in numbers how.
+    """
+    listed = recipe.arguments(RUN).get("tasks")
+    tasks = [identity(recipe, each) for each in listed] if isinstance(listed, list | tuple) else []
+    return [_tokens(recipe, stage, tasks) for stage in stages(recipe)]
+
+
+def _tokens(recipe: Recipe, stage: Reference, tasks: list) -> dict[int, float]:
+    arguments = recipe.arguments(stage)
+    task = identity(recipe, arguments.get("task"), stage.scope)
+    if stage.target != FINETUNE or task not in tasks:
+        return {}
+    models = [_count(arguments.get(name)) for name in ("learning_rates", "seeds")]
+    models.append(_count(arguments["starts"]) if "starts" in arguments else NUM_STARTS)
+    sizes = [arguments.get(name) for name in ("epochs", "sequence_length")]
+    numbers = [value for value in (*models, *sizes) if isinstance(value, int | float)]
+    return {tasks.index(task): float(math.prod(numbers))} if len(numbers) == len(models) + len(sizes) else {}
+
+
+def _count(value: object) -> int | None:
+    return len(value) if isinstance(value, Sequence) and not isinstance(value, str) else None
