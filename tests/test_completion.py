@@ -1,8 +1,10 @@
-"""Completion, typed into a bash on a terminal."""
+"""Completion, typed into shells on a terminal."""
 
 import os
 import pty
+import re
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -11,25 +13,35 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PROMPT = "typed> "
+SHELLS = {  # how each starts without the user's files, and what its help of `rembed completion` says
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(rembed completion bash)"'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -Uz compinit; compinit -u; eval "$(rembed completion zsh)"'),
+    "fish": (["fish", "--no-config", "-i"], "rembed completion fish | source"),
+}
 
 
 class Typed:
-    """An interactive bash whose keys are pressed here."""
+    """An interactive shell whose keys are pressed here, and what one sees of it."""
 
-    def __init__(self, folder):
+    def __init__(self, name, folder):
         (folder / "rembed").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rembed_keras "$@"\n')
         (folder / "rembed").chmod(0o755)
         own, theirs = pty.openpty()
         there = {
             "PATH": f"{folder}:/usr/bin:/bin",
             "PYTHONPATH": str(ROOT),
-            "PS1": PROMPT,
             "TERM": "dumb",
             "LANG": "C.UTF-8",
+            "HOME": str(folder),
         }
-        shell = ["bash", "--norc", "--noprofile", "-i"]
-        self.process = subprocess.Popen(shell, stdin=theirs, stdout=theirs, stderr=theirs, env=there, cwd=folder)
+        self.process = subprocess.Popen(
+            ["setsid", "--ctty", *SHELLS[name][0]],  # fish reads of a terminal of its own alone
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=there,
+            cwd=folder,
+        )
         os.close(theirs)
         self.keys, self.seen = own, ""
 
@@ -38,11 +50,14 @@ class Typed:
         self.seen = ""
         os.write(self.keys, keys.encode())
         ends = time.monotonic() + 60
-        while until not in self.seen and time.monotonic() < ends:
+        while until not in self.line() and time.monotonic() < ends:
             if select.select([self.keys], [], [], 0.5)[0]:
-                self.seen += os.read(self.keys, 4096).decode()
-        assert until in self.seen
-        return self.seen
+                self.seen += os.read(self.keys, 4096).decode(errors="replace")
+        assert until in self.line()
+
+    def line(self):
+        """What was written since, without what moves the cursor."""
+        return re.sub(r"\x1b\[\??[0-9;]*[a-zA-Z]|\x08", "", self.seen)
 
     def close(self):
         os.close(self.keys)
@@ -50,22 +65,24 @@ class Typed:
         self.process.wait()
 
 
-@pytest.fixture
-def shell(tmp_path):
-    typed = Typed(tmp_path)
+@pytest.fixture(params=SHELLS)
+def shell(request, tmp_path):
+    if shutil.which(request.param, path="/usr/bin:/bin") is None:
+        pytest.skip(f"{request.param} is not installed")
+    typed = Typed(request.param, tmp_path)
+    typed.press(f'{SHELLS[request.param][1]}; echo re""ady\n', until="\nready\r\n")
     yield typed
     typed.close()
 
 
-def test_bash_completes_commands_recipes_and_knobs(shell, tmp_path):
-    shell.press('eval "$(rembed completion bash)"; echo re""ady\n', until=f"ready\r\n{PROMPT}")
+def test_a_shell_completes_commands_recipes_and_knobs(shell, tmp_path):
     shell.press("rembed ins\t", until="rembed inspect ")
     shell.press("recipes/quicks\t", until="recipes/quickstart.gin ")
     shell.press("STE\t", until="STEPS=")
     shell.press("3 ST\t", until="STRATEGY=")  # STEPS is given
     shell.press("x --js\t", until="--json ")
     line = "rembed inspect recipes/quickstart.gin STEPS=3 STRATEGY=x --json"  # no space between a knob and its value
-    shell.press("\x01echo \x05\n", until=f"\n{line}\r\n{PROMPT}")
+    shell.press("\x01echo \x05\n", until=f"\n{line}\r\n")
     (tmp_path / "own_recipe.gin").touch()
     shell.press("\x15rembed run own_\t", until="own_recipe.gin")
 

@@ -11,8 +11,18 @@ from rembed_keras.errors import UserError
 
 PACKAGE = Path(__file__).parent.parent
 SHELLS = click.Choice(["bash", "zsh", "fish"])
-# a knob is not finished where its name is
-NO_SPACE = '    [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *= ]] && compopt -o nospace\n\n    return 0\n'
+# a knob is not finished where its name is: what of a shell's script becomes what; fish knows by itself
+NO_SPACE = {
+    "bash": (
+        "    return 0\n",
+        '    [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *= ]] && compopt -o nospace\n\n    return 0\n',
+    ),
+    "zsh": (
+        "_describe -V unsorted completions_with_descriptions -U\n",
+        "local -a ending; [[ $completions_with_descriptions[1] == *=:* ]] && ending=(-S '')\n"
+        "        _describe -V unsorted completions_with_descriptions -U \"${ending[@]}\"\n",
+    ),
+}
 
 
 @click.command()
@@ -28,7 +38,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     if kind is None:
         raise UserError(f"this version of click completes nothing in {shell}: install another")
     script = kind(ctx.find_root().command, {}, "rembed", "_REMBED_COMPLETE").source()
-    click.echo(script.replace("    return 0\n", NO_SPACE) if shell == "bash" else script)
+    click.echo(script.replace(*NO_SPACE[shell]) if shell in NO_SPACE else script)
 
 
 def recipes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
