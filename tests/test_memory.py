@@ -141,6 +141,27 @@ def test_a_model_is_converted_in_three_tenths_more_than_its_size(tmp_path, backe
     assert share < 1.3, share
 
 
+REALLOCATE = """
+from rembed_keras import interop
+
+def shrink(name):
+    model, _ = interop.read_model(str(folder / name))
+    interop.reallocate(model, str(folder / (name + "-narrow")), interop.Plan(16))
+
+shrink("small")
+print(json.dumps(peak(lambda: shrink("large"))[0]))
+"""
+
+
+def test_a_model_is_reallocated_in_its_size_and_that_of_its_output_table(tmp_path):
+    """The model that is read stays as it is, and what is made has a copy of its head; blocks are the same."""
+    write_rembert(tmp_path / "small", words=100, hidden=36, wide=36, output=64)
+    size = write_rembert(tmp_path / "large", words=3 * WORDS)
+    output = 4 * 3 * WORDS * OUTPUT
+    share = run(REALLOCATE, tmp_path, KERAS_BACKEND="tensorflow") / (size + output)
+    assert share < 1.15, share
+
+
 CORPUS = """
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter

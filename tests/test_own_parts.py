@@ -29,7 +29,7 @@ SIZES += [
     "training.pretrain.jit_compile=False",
     "training.finetune.jit_compile=False",
 ]
-SIZES += ["OUTPUT_EMBEDDING_DIM=16", "modeling.Encoder.hidden_dim=16", "modeling.Encoder.intermediate_dim=32"]
+SIZES += ["OUTPUT_EMBEDDING_DIM=80", "modeling.Encoder.hidden_dim=16", "modeling.Encoder.intermediate_dim=32"]
 SIZES += ["tasks.labelled_folder.train_size=8", "training.finetune.batch_size=4"]
 
 
@@ -118,7 +118,7 @@ def test_each_part_does_its_own(runs):
 def test_the_ledger_counts_own_parts_as_keras_does(runs):
     folder, _ = runs
     counted = json.loads((folder / "whole/ledger.json").read_text())
-    from own_parts import attention, block, objective, optimizer
+    from own_parts import attention, block, coupling, objective, optimizer
     from rembed_keras import Encoder, MaskedLM
     from rembed_keras.modeling.objectives import Sum
 
@@ -127,7 +127,10 @@ def test_the_ledger_counts_own_parts_as_keras_does(runs):
     encoder = Encoder(
         **sizes, input_embedding_dim=64, max_sequence_length=128, block=block.LayerScale, attention=pattern
     )
-    made = [lambda each: MaskedLM(each, 16), lambda each: objective.LanguageIdentification(each, 25)]
+    made = [
+        lambda each: MaskedLM(each, 80, coupling=coupling.Detached),
+        lambda each: objective.LanguageIdentification(each, 25),
+    ]
     model = Sum(encoder, made)
     assert counted["kept"] == encoder.count_params()
     assert counted["total"] == model.count_params()
@@ -138,11 +141,12 @@ def test_the_ledger_counts_own_parts_as_keras_does(runs):
 
 
 def test_models_of_own_parts_are_read_back(runs):
-    from own_parts import attention, block, method, objective, optimizer, task  # noqa: F401 - registered so
+    from own_parts import attention, block, coupling, method, objective, optimizer, task  # noqa: F401 - registered so
 
     folder, _ = runs
     pretrained = restoring.restore(checkpoints.latest(folder / "whole/checkpoints"))
     assert [type(each).__name__ for each in pretrained.objectives] == ["MaskedLM", "LanguageIdentification"]
+    assert type(pretrained.objectives[0].head.output_embedding.coupling.kind) is coupling.Detached
     (place,) = (folder / "whole/finetuned/topics").glob("pretrained-*")
     tuned = restoring.restore(checkpoints.latest(place))
     assert type(tuned).__name__ == "MultiLabelClassifier" and repr(tuned.methods[0]).startswith("Gains(")
@@ -150,7 +154,7 @@ def test_models_of_own_parts_are_read_back(runs):
 
 def test_each_part_is_one_file_of_under_60_lines():
     files = [path for path in PACKAGE.glob("*.py") if path.name != "__init__.py"]
-    assert len(files) == 10
+    assert len(files) == 11
     for path in files:
         text = path.read_text(encoding="utf-8")
         assert text.count("\n") < 60, path

@@ -19,8 +19,10 @@ NO_SPACE = {
     ),
     "zsh": (
         "_describe -V unsorted completions_with_descriptions -U\n",
-        "local -a ending; [[ $completions_with_descriptions[1] == *=:* ]] && ending=(-S '')\n"
-        "        _describe -V unsorted completions_with_descriptions -U \"${ending[@]}\"\n",
+        (
+            "local -a ending; [[ $completions_with_descriptions[1] == *=:* ]] && ending=(-S '')\n"
+            '        _describe -V unsorted completions_with_descriptions -U "${ending[@]}"\n'
+        ),
     ),
 }
 

@@ -76,7 +76,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
 
 def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
     sizes = sizes_of(recipe, encoder) if sizes is None else sizes
-    config = {name: _described(recipe, model, value) for name, value in recipe.arguments(model).items()}
+    config = _objective(recipe, model)
     config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
     rate = data.get("mask_rate", 0.15)
@@ -215,6 +215,12 @@ def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:
     return held_by_each(counted, devices, shapes)
 
 
+def _objective(recipe, objective):
+    """The arguments of an objective, with parts as it is given them."""
+    arguments = recipe.arguments(objective).items()
+    return {name: (made if name == "coupling" else _described)(recipe, objective, value) for name, value in arguments}
+
+
 def _described(recipe, outer, value):
     """An argument of an objective, with objectives among it as configurations that bring their ledger entries."""
     if isinstance(value, list | tuple):
@@ -224,4 +230,4 @@ def _described(recipe, outer, value):
     part = within(outer, value)
     if is_teacher(part):
         return made(recipe, outer, value)
-    return {"config": recipe.arguments(part), "ledger_entries": _entries_of(part.target)}
+    return {"config": _objective(recipe, part), "ledger_entries": _entries_of(part.target)}

@@ -21,13 +21,7 @@ from rembed_keras.interop.vocabularies.protocol import Vocabulary, vocabulary_of
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
-TABLES = (
-    "embeddings/token/embeddings",
-    "decoupled/table/embeddings",
-    "extended/columns/embeddings",
-    "gdes/difference/embeddings",
-)
-BIAS = "output_embedding/bias"
+PER_PIECE = ("embeddings/token/embeddings", "output_embedding/bias")  # beside the tables of the output's own
 
 
 @dataclass(frozen=True)
@@ -192,12 +186,14 @@ def _count(path, tokenizer):
 def _with_rows(model, vocabulary_size, change) -> keras.Model:
     """A copy of a model with another vocabulary size; `change` maps the old rows of each table to the new."""
     encoder = encoder_of(model)
+    own: set[str] = set()
     copy = Encoder.from_config(encoder.get_config() | {"vocabulary_size": vocabulary_size})
     if isinstance(model, MaskedLM):
         arguments = {key: value for key, value in model.get_config().items() if key not in ("encoder", "name")}
         copy = MaskedLM(copy, **arguments)
+        own = {table.embeddings.path for table in model.head.output_embedding.coupling.own.values()}
     for old, new in zip(model.weights, copy.weights, strict=True):
-        per_piece = old.path.endswith((*TABLES, BIAS))
+        per_piece = old.path.endswith(PER_PIECE) or old.path in own
         values = change(old.numpy()) if per_piece else old.numpy()
         if not np.isfinite(values).all():
             raise UserError(f"{old.path} has non-finite values: the model cannot be used")

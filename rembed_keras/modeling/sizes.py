@@ -7,7 +7,6 @@ from rembed_keras.errors import UserError, shortened
 
 # what a word chooses
 Activation: TypeAlias = Literal["gelu", "gelu_tanh", "relu"]
-Coupling: TypeAlias = Literal["decoupled", "coupled", "extended", "gdes"]
 Keep: TypeAlias = Literal["bottom", "top", "alternate", "symmetric"]
 LayerSharing: TypeAlias = Literal["none", "attention", "feed_forward", "all"]
 Dtype = Literal["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"]
@@ -52,48 +51,6 @@ def check_sizes(config: Mapping[str, object]) -> None:
     dropout = config.get("dropout", 0.0)
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise UserError(f"dropout is {shortened(dropout)}; it must be at least 0 and under 1")
-
-
-def check_coupling(
-    coupling: str,
-    input_dim: int,
-    output_dim: int,
-    output_cutoffs: Sequence[int] = (),
-    input_cutoffs: Sequence[int] = (),
-) -> None:
-    """Checks that an output embedding can be what its coupling asks for.
-
-    Args:
-        coupling: "decoupled", "coupled", "extended" or "gdes".
-        input_dim: E_in.
-        output_dim: E_out.
-        output_cutoffs: where the output table's own bands begin.
-        input_cutoffs: where the input table's begin.
-
-    Raises:
-        UserError: for widths or bands that one table cannot have.
-
-    >>> check_coupling("coupled", 128, 768)
-    Traceback (most recent call last):
-    rembed_keras.errors.UserError: coupling 'coupled' shares one table of one width, but output_embedding_dim is 768 \
-and input_embedding_dim 128
-    """
-    if coupling == "decoupled":
-        return
-    if coupling == "extended" and output_dim <= input_dim:
-        raise UserError(
-            f"coupling 'extended' adds columns to the input table, but output_embedding_dim is {output_dim} and "
-            f"input_embedding_dim {input_dim}"
-        )
-    if coupling != "extended" and output_dim != input_dim:
-        raise UserError(
-            f"coupling {coupling!r} shares one table of one width, but output_embedding_dim is {output_dim} "
-            f"and input_embedding_dim {input_dim}"
-        )
-    if output_cutoffs:
-        raise UserError(f"coupling {coupling!r} scores with the input's bands: give output_cutoffs to 'decoupled' only")
-    if coupling in ("gdes", "extended") and input_cutoffs:
-        raise UserError(f"coupling {coupling!r} needs an input embedding without cutoffs")
 
 
 def check_sequence_length(sequence_length: int, max_sequence_length: int) -> None:

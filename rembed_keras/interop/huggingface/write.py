@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import keras
-import numpy as np
 
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.huggingface.families import FAMILIES, Family, Place
@@ -16,7 +15,6 @@ from rembed_keras.modeling.layers.adapters import plain_weights
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 SPECIAL_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id"}
-COLUMNS = f"{OUTPUT}/extended/columns/embeddings"
 OUTPUT_BIAS = f"{OUTPUT}/bias"
 TOKEN_TABLE = "embeddings/token/embeddings"
 
@@ -94,25 +92,21 @@ def _prepare_head(model, family, weights, config):
     """Adapts the head's weights and configuration to a family's head; returns notes."""
     own = f"{OUTPUT_TABLE}/embeddings"
     arguments, width = model.get_config(), model.head.dense.units
-    coupling, notes = arguments["coupling"], []
+    kind, notes = model.head.output_embedding.coupling.kind, []
     if arguments["output_cutoffs"]:
         raise UserError("no Hugging Face model has an output embedding with output_cutoffs")
     if family.has_wide_head:
         config["output_embedding_size"] = width
     elif width != (wanted := family.head_width(config, model.encoder.arguments)):
         raise UserError(f"the head of {family.kind} must be of width {wanted}; this one's width is {width}")
-    if not family.unties and coupling != family.tied:
-        raise UserError(f"the head of {family.kind} must have coupling {family.tied!r}; this one's is {coupling!r}")
-    if coupling == "gdes":
-        difference = weights.pop(f"{OUTPUT}/gdes/difference/embeddings")
-        weights[own] = np.add(weights[TOKEN_TABLE], difference)
-        notes.append("the output table, input table plus difference, is written as a table of its own")
-    elif coupling == "extended" and family.tied != coupling:
-        weights[own] = np.concatenate([weights[TOKEN_TABLE], weights.pop(COLUMNS)], axis=1)
-        notes.append("the output table, input table and columns beside it, is written as a table of its own")
-    elif coupling == "coupled" and not family.ties:
-        weights[own] = weights[TOKEN_TABLE]
-        notes.append(f"transformers' {family.architecture} does not tie tables: the shared one is written twice")
+    if not family.unties and kind.name != family.tied:
+        raise UserError(f"the head of {family.kind} must have coupling {family.tied!r}; this one's is {kind.name!r}")
+    is_tied = family.ties and kind.name == family.tied
+    if own not in weights and not is_tied:
+        tables = model.head.output_embedding.coupling.own
+        parts = {name: weights.pop(f"{OUTPUT}/{kind.name}/{name}/embeddings") for name in tables}
+        weights[own] = kind.rows(weights[TOKEN_TABLE], parts)
+        notes.append(f"the output table, which is {kind.name} with the input table, is written as a table of its own")
     config["tie_word_embeddings"] = own not in weights
     added, said = family.head_config(weights, weights.get(own, weights[TOKEN_TABLE]))
     config |= added

@@ -8,7 +8,7 @@ from rembed_keras.interop.reallocation.low_rank import Narrowing, Reduced, Table
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks.stack import check_narrowing
 from rembed_keras.modeling.parts import Parts, make_parts
-from rembed_keras.modeling.saving.filling import blank, fill
+from rembed_keras.modeling.saving.filling import Values, blank, fill
 
 
 def tables_of(encoder: Encoder) -> Tables:
@@ -22,7 +22,7 @@ def tables_of(encoder: Encoder) -> Tables:
     if encoder.arguments["input_cutoffs"]:
         raise UserError("an input embedding with input_cutoffs has bands of several widths: it cannot be narrowed")
     embeddings = encoder.parts.embeddings
-    return Tables(embeddings.token.embeddings, tuple(table.embeddings for table in _others(embeddings)))
+    return Tables(Values(embeddings.token.embeddings), tuple(Values(each.embeddings) for each in _others(embeddings)))
 
 
 def with_width(encoder: Encoder, width: int, usage: Usage | None = None) -> tuple[Encoder, float]:

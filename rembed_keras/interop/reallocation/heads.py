@@ -1,12 +1,15 @@
 """The pre-training head of a reallocated encoder, which healing needs and which is dropped again."""
 
+from collections.abc import Mapping
+
 import keras
 import numpy as np
 
 from rembed_keras.errors import UserError, check_counts
 from rembed_keras.interop.reallocation.low_rank import Reduced
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.saving.filling import Rows, blank, fill
+from rembed_keras.modeling.couplings.naming import coupling_of
+from rembed_keras.modeling.saving.filling import Rows, Values, blank, fill
 
 
 def keep_head(model: MaskedLM, encoder: Encoder) -> tuple[MaskedLM, list[str]]:
@@ -22,13 +25,14 @@ def keep_head(model: MaskedLM, encoder: Encoder) -> tuple[MaskedLM, list[str]]:
         The masked LM, and notes.
     """
     arguments = _arguments(model)
-    is_apart = arguments["coupling"] != "decoupled" and encoder.token_embedding is not model.encoder.token_embedding
+    shares = coupling_of(arguments["coupling"]).reads_input
+    is_apart = shares and encoder.token_embedding is not model.encoder.token_embedding
     with blank():
         made = MaskedLM(encoder, **(arguments | ({"coupling": "decoupled"} if is_apart else {})))
     ours = {weight.path: weight for weight in made.droppable_variables}
     for weight in model.droppable_variables:
         if weight.path in ours:
-            fill(ours[weight.path], weight.value)
+            fill(ours[weight.path], Values(weight))
     if not is_apart:
         return made, []
     fill(_own_table(made).embeddings, output_rows(model))
@@ -69,44 +73,35 @@ def output_rows(model: keras.Model) -> Rows:
         UserError: for tables in bands.
     """
     if not isinstance(model, MaskedLM):
-        return model.token_embedding.embeddings
-    coupling, shared = _arguments(model)["coupling"], model.encoder.token_embedding
+        return Values(model.token_embedding.embeddings)
     if _arguments(model)["output_cutoffs"] or model.encoder.arguments["input_cutoffs"]:
         raise UserError("a head with output_cutoffs has bands of several widths: no table of another width is close")
-    if coupling == "coupled":
-        return shared.embeddings
-    if coupling == "decoupled":
-        return _own_table(model).embeddings
-    own = model.head.output_embedding.coupling
-    if coupling == "extended":
-        return Beside(shared.embeddings, own.columns.embeddings)
-    return Sum(shared.embeddings, own.difference.embeddings)
+    coupling = model.head.output_embedding.coupling
+    own = {name: Values(table.embeddings) for name, table in coupling.own.items()}
+    return Scored(coupling.kind, Values(model.encoder.token_embedding.embeddings), own, model.head.dense.units)
 
 
-class Sum:
-    """The sum of two tables, computed as its rows are asked for; `Rows` for `fill`."""
+class Scored:
+    """What a coupling scores words with, computed as its rows are asked for; `Rows` for `fill`.
 
-    def __init__(self, one: Rows, other: Rows):
-        self._two = (one, other)
-        self.shape: tuple[int, ...] = tuple(one.shape)
+    Args:
+        kind: of coupling.
+        shared: the input table [V, E_in].
+        own: tables of the output's own, by name.
+        width: E_out.
+    """
+
+    def __init__(self, kind, shared: Rows, own: Mapping[str, Rows], width: int):
+        self._kind, self._shared, self._own = kind, shared, own
+        self.shape: tuple[int, ...] = (shared.shape[0], width)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        one, other = (np.asarray(table[rows]) for table in self._two)
-        return one + other
+        return self._kind.rows(
+            np.asarray(self._shared[rows]), {name: np.asarray(table[rows]) for name, table in self._own.items()}
+        )
 
     def __array__(self, dtype=None, copy=None):
         return self[0 : self.shape[0]].astype(dtype or np.float32, copy=False)
-
-
-class Beside(Sum):
-    """The columns of two tables beside each other; `Rows` for `fill`."""
-
-    def __init__(self, one: Rows, other: Rows):
-        super().__init__(one, other)
-        self.shape = (one.shape[0], one.shape[1] + other.shape[1])
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        return np.concatenate([np.asarray(table[rows]) for table in self._two], axis=1)
 
 
 def _arguments(model):

@@ -6,6 +6,7 @@ embedding as wide as one likes.
 
 import keras
 
+from rembed_keras.modeling.couplings.naming import coupling_of
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
 from rembed_keras.modeling.layers.sublayer import pick
@@ -19,7 +20,7 @@ class MaskedLMHead(keras.layers.Layer):
     Args:
         token_table: the encoder's.
         output_embedding_dim: E_out.
-        coupling: "decoupled", "coupled", "extended" or "gdes"; see `couplings`.
+        coupling: "decoupled", "coupled", "extended", "gdes" or a kind of your own; see `modeling.couplings`.
         output_cutoffs: where the bands of an output table of its own begin; none by default.
         activation: "gelu" or "gelu_tanh".
         layer_norm_epsilon: the norm's epsilon.
@@ -58,7 +59,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.output_embedding = OutputEmbedding(
             token_table,
             output_embedding_dim,
-            coupling,
+            coupling_of(coupling),
             output_cutoffs,
             name="output_embedding",
             dtype=dtype,

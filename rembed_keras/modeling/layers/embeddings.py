@@ -9,10 +9,10 @@ when coupled, a view of the input table. Source: Chung et al. 2021, sections 2 a
 import keras
 from keras import ops
 
-from rembed_keras.errors import UserError
+from rembed_keras.modeling.couplings.decoupled import Decoupled
 from rembed_keras.modeling.heads.vocabulary_loss import score_tokens, vocabulary_losses
-from rembed_keras.modeling.layers.couplings import COUPLINGS
 from rembed_keras.modeling.layers.draws import Dropout
+from rembed_keras.modeling.layers.output_tables import OutputTables
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, make_table
 
@@ -145,7 +145,7 @@ class OutputEmbedding(keras.layers.Layer):
     Args:
         token_table: the encoder's token table.
         output_embedding_dim: E_out.
-        coupling: "decoupled", "coupled", "extended" or "gdes"; see `couplings`.
+        coupling: the kind of coupling, see `modeling.couplings`; `Decoupled` by default.
         cutoffs: where the bands of an output table of its own begin; none by default.
         name: the layer's name.
         dtype: dtype or policy of the layer; logits are float32 whatever it is.
@@ -156,12 +156,10 @@ class OutputEmbedding(keras.layers.Layer):
     (2, 3, 10)
     """
 
-    def __init__(self, token_table, output_embedding_dim, coupling="decoupled", cutoffs=(), name=None, dtype=None):
+    def __init__(self, token_table, output_embedding_dim, coupling=None, cutoffs=(), name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
-        if coupling not in COUPLINGS:
-            raise UserError(f"coupling is {coupling!r}; it can be one of {', '.join(COUPLINGS)}")
         self.vocabulary_size = token_table.input_dim
-        self.coupling = COUPLINGS[coupling](token_table, output_embedding_dim, cutoffs, dtype=dtype)
+        self.coupling = OutputTables(coupling or Decoupled(), token_table, output_embedding_dim, cutoffs, dtype=dtype)
 
     def build(self, input_shape):
         self.coupling.build(input_shape)

@@ -10,13 +10,13 @@ from keras import ops
 
 from rembed_keras.errors import Count, check_counts
 from rembed_keras.modeling.blocks.stack import block_of, has_position_table, make_blocks
+from rembed_keras.modeling.couplings.naming import Coupling, told
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.embeddings import document_positions, look_up_positions
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
 from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction, chosen, make_head, with_mask_positions
-from rembed_keras.modeling.sizes import Coupling
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -140,7 +140,7 @@ class LateMaskedLM(MaskedTokenPrediction):
         arguments = {
             "output_embedding_dim": output_embedding_dim,
             "decoder_layers": decoder_layers,
-            "coupling": coupling,
+            "coupling": told(coupling),
             "output_cutoffs": [*output_cutoffs],
         }
         inputs = with_mask_positions(encoder.input)

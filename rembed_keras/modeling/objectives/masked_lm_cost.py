@@ -1,8 +1,9 @@
 """What masked language modeling costs: the encoder, and a head that is dropped."""
 
 from rembed_keras.modeling.cost import Config, Entry, table_flops, table_shapes
+from rembed_keras.modeling.couplings.naming import coupling_of
 from rembed_keras.modeling.encoder_cost import encoder_entries
-from rembed_keras.modeling.sizes import band_sizes, check_coupling
+from rembed_keras.modeling.sizes import band_sizes
 
 
 def masked_lm_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:
@@ -28,15 +29,15 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
         mask_rate: share of the tokens that reach the head.
     """
     vocabulary, hidden, width = encoder["vocabulary_size"], encoder["hidden_dim"], config["output_embedding_dim"]
-    coupling, cutoffs = config.get("coupling", "decoupled"), config.get("output_cutoffs", ())
-    check_coupling(coupling, encoder["input_embedding_dim"], width, cutoffs, encoder.get("input_cutoffs", ()))
-    has_own, own = coupling != "coupled", width - encoder["input_embedding_dim"] * (coupling == "extended")
-    bands = cutoffs if has_own else encoder.get("input_cutoffs", ())
-    sizes = band_sizes(vocabulary, width, bands, name="output_cutoffs" if has_own else "input_cutoffs")
-    table = table_shapes(vocabulary, own, bands) if has_own else ()
+    coupling, cutoffs = coupling_of(config.get("coupling", "decoupled")), config.get("output_cutoffs", ())
+    read = encoder["input_embedding_dim"], encoder.get("input_cutoffs", ())
+    coupling.check(read[0], width, cutoffs, read[1])
+    own, bands = coupling.widths(read[0], width), coupling.bands(cutoffs, read[1])
+    sizes = band_sizes(vocabulary, width, bands, name="output_cutoffs" if cutoffs else "input_cutoffs")
+    tables = tuple(shape for each in own.values() for shape in table_shapes(vocabulary, each, bands))
     products = sum(2 * rows * wide for rows, wide in sizes)
     scores = round(mask_rate * (table_flops(vocabulary, width, bands) + products))
-    is_frozen = not has_own and bool(encoder.get("freeze_input_embedding"))
+    is_frozen = not own and bool(encoder.get("freeze_input_embedding"))
     return [
         Entry(
             "head",
@@ -47,13 +48,13 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
             activations=round(mask_rate * (hidden + 3 * width)),  # of its dense layer and norm
         ),
         Entry(
-            "output embedding" if has_own else "output bias; table shared",
-            (*table, (vocabulary,)),
+            "output embedding" if own else "output bias; table shared",
+            (*tables, (vocabulary,)),
             scores,
             is_kept=False,
-            in_paper=sum(rows * wide for rows, wide in table),
+            in_paper=sum(rows * wide for rows, wide in tables),
             activations=round(mask_rate * vocabulary),  # of the softmax
             frozen=scores * is_frozen,
-            tables=len(sizes) * has_own,
+            tables=len(sizes) * len(own),
         ),
     ]

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import Count, Rate, UserError, check_counts
+from rembed_keras.modeling.couplings.naming import Coupling, told
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.layers.activation import activation_function
@@ -19,7 +20,7 @@ from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.replicas import shares
 from rembed_keras.modeling.saving.filling import is_blank
-from rembed_keras.modeling.sizes import Coupling, generator_config
+from rembed_keras.modeling.sizes import generator_config
 
 Sharing: TypeAlias = Literal["none", "embeddings", "gdes"]
 
@@ -170,7 +171,7 @@ class ReplacedTokenDetection(PretrainingModel):
             "generator_scale": generator_scale,
             "discriminator_weight": discriminator_weight,
             "sharing": sharing,
-            "coupling": coupling,
+            "coupling": told(coupling),
         }
         super().__init__(encoder, inputs, outputs, arguments, name, micro_batches)
         self.head = head

@@ -1,9 +1,13 @@
 """Who is taught by whom: the gradient of each side must reach exactly the tables that its coupling says."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 
+from own_parts.coupling import Detached
+from rembed_keras.analysis import ledger
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
 from tests.forward import EAGER, forward
@@ -54,6 +58,34 @@ def test_an_extended_output_teaches_the_input_table_and_columns_of_its_own():
     rows = moved(MaskedLM(make_encoder(), 9, coupling="extended"))
     path = "head/output_embedding/extended/columns/embeddings"
     assert rows == {"embeddings/token/embeddings": EVERY, path: EVERY}
+
+
+def test_a_coupling_of_ones_own_teaches_what_it_says_and_is_counted():
+    model = MaskedLM(make_encoder(), 9, coupling=Detached)
+    path = "head/output_embedding/detached/columns/embeddings"
+    rows = moved(model)
+    assert rows["embeddings/token/embeddings"] <= SEEN and rows[path] == EVERY
+    assert ledger(model).total == model.count_params() and ledger(model).kept == model.encoder.count_params()
+    again = MaskedLM.from_config(json.loads(json.dumps(model.get_config())))
+    assert type(again.head.output_embedding.coupling.kind) is Detached
+    x, _, _ = make_batch()
+    extended = MaskedLM(model.encoder, 9, coupling="extended")
+    for ours, theirs in zip(model.droppable_variables, extended.droppable_variables, strict=True):
+        theirs.assign(ours.numpy())
+    np.testing.assert_array_equal(forward(model, x), forward(extended, x))
+
+
+def test_what_words_are_scored_with_is_the_same_in_numpy():
+    encoder = make_encoder()
+    for width, coupling in ((6, "coupled"), (20, "decoupled"), (9, "extended"), (6, "gdes"), (9, Detached)):
+        made = MaskedLM(encoder, width, coupling=coupling).head.output_embedding
+        tables = [encoder.token_embedding, *made.coupling.own.values()]
+        for number, table in enumerate(tables):
+            table.embeddings.assign(np.random.default_rng(number).normal(size=table.embeddings.shape))
+        own = {name: table.embeddings.numpy() for name, table in made.coupling.own.items()}
+        rows = made.coupling.kind.rows(encoder.token_embedding.embeddings.numpy(), own)
+        ((_, scored),) = made.coupling.scoring(np.zeros((1, width), "float32"))
+        np.testing.assert_array_equal(np.asarray(scored), rows)
 
 
 def test_a_gradient_disentangled_output_starts_where_the_input_is():
