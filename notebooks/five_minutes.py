@@ -14,8 +14,22 @@ LABELED = 1500  # examples to fine-tune on
 FINETUNE_EPOCHS = 5
 
 # %% [markdown]
+# ## A trained encoder
+#
+# One comes with the package: 5.6M parameters, trained for 80 minutes on software help in 32 languages.
+
+# %%
+from rembed_keras import Encoder
+
+trained = Encoder.from_preset("rembed_small")
+sentences = ["Opens a file.", "Rotates the selected picture.", "Insert a page break before the chapter."]
+for sentence, cosine in zip(sentences, trained.similarity("Open the file.", sentences)[0], strict=True):
+    print(f"{cosine:.2f}  {sentence}")
+
+# %% [markdown]
 # ## Texts
 #
+# The rest makes one like it, smaller, from nothing.
 # The help pages of LibreOffice, one paragraph a line.
 
 # %%
@@ -36,7 +50,7 @@ print(texts[100])
 # which is dropped.
 
 # %%
-from rembed_keras import Encoder, MaskedLM, TextClassifierPreprocessor, Tokenizer, ledger
+from rembed_keras import MaskedLM, TextClassifierPreprocessor, Tokenizer, ledger
 
 tokenizer = Tokenizer.train(texts, vocabulary_size=VOCABULARY_SIZE)
 encoder = Encoder(
@@ -118,14 +132,19 @@ again = Classifier.from_preset(folder)
 print(np.abs(again.predict(questions, verbose=0) - classifier.predict(questions, verbose=0)).max())
 
 # %% [markdown]
-# ## Trained encoders that come with the package
+# ## The same from the trained encoder
 #
-# `Encoder.presets` lists them. `Encoder.from_preset(name)` opens one, and so does
-# `Classifier.from_preset(name, num_classes=...)`.
+# `rembed_small` has three times the layers and read far more text, in 32 languages: it knows something of languages that
+# it gets no labels of.
 
 # %%
-for name, about in Encoder.presets.items():
-    print(f"{name}: {about['metadata']['description']}")
-    trained = Encoder.from_preset(name)
-    close, far = trained.similarity("Open the file.", ["Opens a file.", "Rotates the selected picture."])[0]
-    print(f"cosine with a paraphrase {close:.2f}, with another sentence {far:.2f}")
+better = Classifier.from_preset("rembed_small", num_classes=len(names))
+better.compile("adam")
+better.optimizer.learning_rate = 5e-4
+better.fit(train_texts, y, batch_size=32, epochs=FINETUNE_EPOCHS, verbose=2)
+accuracy = better.evaluate(test_texts, np.array(test_y), verbose=0, return_dict=True)["accuracy"]
+print(f"English: accuracy {accuracy:.3f}")
+german_texts, german_labels = (list(column) for column in labeled("test.de.tsv.gz"))
+german_y = np.array([names.index(label) for label in german_labels])
+accuracy = better.evaluate(german_texts, german_y, verbose=0, return_dict=True)["accuracy"]
+print(f"German, without a label in German: accuracy {accuracy:.3f}")

@@ -147,7 +147,7 @@ def test_every_block_is_of_a_kind_that_a_test_reads(page):
         if language == "pycon":
             assert page == ROOT / "README.md" or page.is_relative_to(ROOT / "docs")  # where doctests are looked for
         elif language == "python":
-            assert "__gin__" in block or (page == ROOT / "docs/python.md" and '"my_preset"' in block)
+            assert "__gin__" in block or (page == ROOT / "docs/python.md" and '"rembed_small"' in block)
         elif language == "":
             is_output, is_folder = block.startswith("$ rembed "), block.startswith("runs/quickstart/\n")
             read = is_output or is_folder or all(COMMAND.match(line) or line.startswith(OF_OTHERS) for line in lines)

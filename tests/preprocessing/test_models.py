@@ -117,11 +117,11 @@ def test_masks_are_filled(preset):
         model.fill_mask("nothing")
 
 
-def test_the_first_block_of_the_page_runs(preset, lines):
+def test_the_first_block_of_the_page_runs(lines):
     page = Path(__file__).parents[2] / "docs/python.md"
     (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     names = {"texts": lines[:6], "labels": [0, 1, 2] * 2}
-    exec(block.replace('"my_preset"', repr(preset)), names)
+    exec(block, names)
     assert names["model"].predict(["a new text"], verbose=0).shape == (1, 3)
 
 

@@ -37,7 +37,8 @@ def located(preset: str) -> str:
 
     >>> located("rembed_smal")
     Traceback (most recent call last):
-    rembed_keras.errors.UserError: there is no preset 'rembed_smal': it is no folder
+    rembed_keras.errors.UserError: there is no preset 'rembed_smal': it is no folder, and no handle such as \
+hf://user/model; with the package comes rembed_small; did you mean rembed_small?
     """
     known = names()
     if preset in known:
