@@ -134,8 +134,8 @@ print(np.abs(again.predict(questions, verbose=0) - classifier.predict(questions,
 # %% [markdown]
 # ## The same from the trained encoder
 #
-# `rembed_small` has three times the layers and read far more text, in 32 languages: it knows something of languages that
-# it gets no labels of.
+# `rembed_small` has three times the layers and read far more text, in 32 languages: it knows something of those that it
+# gets no labels of.
 
 # %%
 better = Classifier.from_preset("rembed_small", num_classes=len(names))
