@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import keras
+import numpy as np
 
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.huggingface.families import FAMILIES, Family, Place
@@ -103,9 +104,9 @@ def _prepare_head(model, family, weights, config):
         raise UserError(f"the head of {family.kind} must have coupling {family.tied!r}; this one's is {kind.name!r}")
     is_tied = family.ties and kind.name == family.tied
     if own not in weights and not is_tied:
-        tables = model.head.output_embedding.coupling.own
-        parts = {name: weights.pop(f"{OUTPUT}/{kind.name}/{name}/embeddings") for name in tables}
-        weights[own] = kind.rows(weights[TOKEN_TABLE], parts)
+        tables, shared = model.head.output_embedding.coupling.own, weights[TOKEN_TABLE]
+        parts = {name: np.asarray(weights.pop(f"{OUTPUT}/{kind.name}/{name}/embeddings")) for name in tables}
+        weights[own] = kind.rows(np.asarray(shared) if parts else shared, parts)
         notes.append(f"the output table, which is {kind.name} with the input table, is written as a table of its own")
     config["tie_word_embeddings"] = own not in weights
     added, said = family.head_config(weights, weights.get(own, weights[TOKEN_TABLE]))

@@ -79,7 +79,7 @@ class Trainings:
         Args:
             own_left: seconds that are left of this one; NaN if nobody knows.
         """
-        others = max(self.count - self.number, 0)
+        others = self.count - self.number if self.count > 1 else 0
         return own_left + others * (math.nan if self.seconds is None else self.seconds) if others else own_left
 
 
