@@ -111,13 +111,13 @@ class Yardstick:
         """Precision@1 in both directions, the mean over languages, of the parallel sentences that are there."""
         from rembed_keras.tasks.retrieval.parallel_text import precision_at_1
 
-        numbered = {name: np.array([bool(line) for line in lines]) for name, lines in self.parallel.lines.items()}
-        ends = np.cumsum([there.sum() for there in numbered.values()])
-        own = dict(zip(numbered, np.split(vectors, ends[:-1]), strict=True))
-        pivot, found = self.parallel.pivot, []
+        there = np.array([[bool(line) for line in lines] for lines in self.parallel.lines.values()])
+        whole = np.zeros((*there.shape, vectors.shape[1]))  # [languages, lines, D]
+        whole[there] = vectors
+        own, found = dict(zip(self.parallel.lines, whole, strict=True)), []
         for language in self.parallel.languages:
-            both = numbered[pivot] & numbered[language]
-            found.append(precision_at_1(*(own[name][both[numbered[name]]] for name in (pivot, language))))
+            rows = self.parallel.pairs(language)
+            found.append(precision_at_1(own[self.parallel.pivot][rows], own[language][rows]))
         return float(np.mean(found))
 
 

@@ -7,6 +7,9 @@ from rembed_keras.modeling.couplings.decoupled import Decoupled
 class Coupled(Decoupled):
     """Words are scored with the input table, whose bands and gradient are those of both ends.
 
+    Attributes:
+        takes_input_cutoffs: whether the input table may be in bands.
+
     >>> Coupled().check(128, 768)
     Traceback (most recent call last):
     rembed_keras.errors.UserError: coupling 'coupled' shares one table of one width, but output_embedding_dim is 768 \
@@ -15,6 +18,7 @@ and input_embedding_dim 128
 
     name = "coupled"
     reads_input = True
+    takes_input_cutoffs = True
 
     def check(self, input_dim, output_dim, output_cutoffs=(), input_cutoffs=()):
         self.check_widths(input_dim, output_dim)
@@ -22,6 +26,8 @@ and input_embedding_dim 128
             raise UserError(
                 f"coupling {self.name!r} scores with the input's bands: give output_cutoffs to 'decoupled' only"
             )
+        if input_cutoffs and not self.takes_input_cutoffs:
+            raise UserError(f"coupling {self.name!r} needs an input embedding without cutoffs")
 
     def check_widths(self, input_dim: int, output_dim: int) -> None:
         """Checks both widths.

@@ -15,11 +15,7 @@ class Extended(Coupled):
     """
 
     name = "extended"
-
-    def check(self, input_dim, output_dim, output_cutoffs=(), input_cutoffs=()):
-        super().check(input_dim, output_dim, output_cutoffs)
-        if input_cutoffs:
-            raise UserError(f"coupling {self.name!r} needs an input embedding without cutoffs")
+    takes_input_cutoffs = False
 
     def check_widths(self, input_dim, output_dim):
         if output_dim <= input_dim:

@@ -6,7 +6,6 @@ table, and the output still begins where the input is.
 Source: He et al. 2021 (DeBERTaV3), section 3.2, where generator and discriminator take the place of output and input.
 """
 
-from rembed_keras.errors import UserError
 from rembed_keras.modeling.couplings.coupled import Coupled
 
 
@@ -18,11 +17,7 @@ class GradientDisentangled(Coupled):
     """
 
     name = "gdes"
-
-    def check(self, input_dim, output_dim, output_cutoffs=(), input_cutoffs=()):
-        super().check(input_dim, output_dim, output_cutoffs)
-        if input_cutoffs:
-            raise UserError(f"coupling {self.name!r} needs an input embedding without cutoffs")
+    takes_input_cutoffs = False
 
     def widths(self, input_dim, output_dim):
         return {"difference": output_dim}
