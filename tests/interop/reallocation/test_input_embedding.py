@@ -76,9 +76,10 @@ def test_a_narrow_encoder_is_the_wide_one_of_approximated_sums(family):
     assert 0.2 < share < 0.95
     approximated = Encoder.from_config(wide.get_config())
     approximated.set_weights(wide.get_weights())
-    for table in (tables_of(approximated).token, *tables_of(approximated).others):
-        rows = np.asarray(table, np.float64)
-        table.assign((rows - rows.mean(axis=1, keepdims=True)) @ leading @ leading.T)
+    embeddings = approximated.parts.embeddings
+    for each in (embeddings.token, embeddings.position, embeddings.segment):
+        rows = np.asarray(each.embeddings, np.float64)
+        each.embeddings.assign((rows - rows.mean(axis=1, keepdims=True)) @ leading @ leading.T)
     inputs = rows_of_text()
     for ours, theirs in zip(states(narrowed, inputs), states(approximated, inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
