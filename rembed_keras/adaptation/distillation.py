@@ -14,7 +14,7 @@ from rembed_keras.adaptation.distillation_cost import compared_states, distillat
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms.mini_lm import MiniLM
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
-from rembed_keras.modeling.couplings.naming import Coupling, told
+from rembed_keras.modeling.couplings.naming import COUPLINGS, Coupling
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.objectives.masked_tokens import chosen, make_head, with_mask_positions
@@ -102,7 +102,7 @@ class Distillation(PretrainingModel):
             "relation_heads": relation_heads,
             "reads_masked": reads_masked,
             "output_embedding_dim": output_embedding_dim,
-            "coupling": told(coupling),
+            "coupling": COUPLINGS.told(coupling),
         }
         compared = compared_states(arguments, encoder.num_layers)
         width = encoder.arguments["hidden_dim"] if teacher_dim is None else teacher_dim

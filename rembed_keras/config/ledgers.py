@@ -20,9 +20,10 @@ from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
 from rembed_keras.data.pipeline.schedules import check_schedules, shapes
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
-from rembed_keras.modeling.cost import adam_slot_shapes, adam_slots
+from rembed_keras.modeling.cost import adam_slots
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 
+KINDS = {"coupling", "sharing"}  # arguments of objectives that say what they cost themselves, and so are made
 PREPARE = "rembed_keras.training.prepare"
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
 
@@ -173,23 +174,18 @@ def _entries_of(objective: str):
 
 
 def _slots_of(recipe, outer, optimizer):
-    """The function that counts what an optimizer remembers; where it does not say, it is made and built to be counted.
+    """The function that says what an optimizer remembers; where it does not say, it is made and built to be counted.
 
     Raises:
         UserError: when it is called, for an optimizer that cannot be made or wrapped.
     """
-    return _said_by(recipe, outer, optimizer, "ledger_slots", adam_slots, "count_slots")
-
-
-def _said_by(recipe, outer, optimizer, method, usual, counting):
-    """A static method of an optimizer; the usual without one, or a function of `slots` that builds it to count."""
     if not isinstance(optimizer, Reference):
-        return usual
-    path = static_method(optimizer.target, method) if is_ours(optimizer.target) else None
+        return adam_slots
+    path = static_method(optimizer.target, "ledger_slots") if is_ours(optimizer.target) else None
     if path:
         return imported(path)
     import_framework()
-    from rembed_keras.training.optimizers import slots
+    from rembed_keras.training.optimizers.slots import slots_when_built
 
     def make():
         try:
@@ -198,7 +194,7 @@ def _said_by(recipe, outer, optimizer, method, usual, counting):
             reason = str(error).splitlines()[0]
             raise UserError(f"no optimizer can be made by {optimizer.selector}: {reason}") from None
 
-    return partial(getattr(slots, counting), make)
+    return partial(slots_when_built, make)
 
 
 def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:
@@ -211,14 +207,13 @@ def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:
     """
     pretrain = pretraining(recipe)
     optimizer = recipe.arguments(pretrain).get("optimizer")
-    shapes = _said_by(recipe, pretrain, optimizer, "ledger_slot_shapes", adam_slot_shapes, "slot_shapes")
-    return held_by_each(counted, devices, shapes)
+    return held_by_each(counted, devices, _slots_of(recipe, pretrain, optimizer))
 
 
 def _objective(recipe, objective):
     """The arguments of an objective, with parts as it is given them."""
     arguments = recipe.arguments(objective).items()
-    return {name: (made if name == "coupling" else _described)(recipe, objective, value) for name, value in arguments}
+    return {name: (made if name in KINDS else _described)(recipe, objective, value) for name, value in arguments}
 
 
 def _described(recipe, outer, value):

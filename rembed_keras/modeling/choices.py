@@ -4,7 +4,7 @@ Such parts, kinds of blocks and of attention, own no variables: they say what to
 framework until they build; those of others are found as Keras finds registered classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
@@ -14,7 +14,7 @@ OURS = "rembed_keras>"
 
 
 class Part(Protocol):
-    """A kind of block or of attention."""
+    """A kind of block, of attention, of coupling."""
 
     def get_config(self) -> dict:
         """The arguments that it was made with."""
@@ -68,6 +68,41 @@ def chosen(parameter: str, value: Any, room: ModuleType, former: Mapping[str, ty
     if not hasattr(value, "get_config"):
         raise UserError(f"{parameter} is {shortened(value)}; it can be one of {', '.join(room.__all__)}")
     return value
+
+
+class Words:
+    """Kinds of a parameter that have a word each, by which recipes and configurations call them.
+
+    Args:
+        parameter: what a value is given as, for messages.
+        room: the package that shows ours.
+        kinds: ours, with their words as `name`.
+
+    >>> from rembed_keras.modeling import couplings
+    >>> words = Words("coupling", couplings, (couplings.Coupled, couplings.Extended))
+    >>> words.kind("extended").name, words.told(couplings.Coupled)
+    ('extended', 'coupled')
+    """
+
+    def __init__(self, parameter: str, room: ModuleType, kinds: Iterable[type[Any]]):
+        self.parameter, self.room = parameter, room
+        self.kinds = {kind.name: kind for kind in kinds}
+
+    def kind(self, value: Any) -> Any:
+        """The kind that a value stands for: a word, a class, an object, or what `told` gives.
+
+        Raises:
+            UserError: for what is none of these.
+        """
+        if isinstance(value, str) and value not in self.kinds:
+            known = f"{', '.join(self.kinds)}{did_you_mean(value, self.kinds)}"
+            raise UserError(f"{self.parameter} is {value!r}; it can be one of {known}")
+        return chosen(self.parameter, value, self.room, self.kinds)
+
+    def told(self, value: Any) -> str | dict:
+        """A value as a configuration says it: one of ours by its word."""
+        kind = self.kind(value)
+        return kind.name if self.kinds.get(kind.name) is type(kind) else described(kind)
 
 
 def _deserialized(parameter, config, room):

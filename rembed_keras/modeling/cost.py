@@ -103,18 +103,10 @@ class Work:
         )
 
 
-def adam_slots(entries: Iterable[Entry]) -> list[int]:
-    """Numbers that Adam remembers of each entry's variables: two of each parameter that is trained.
+def adam_slots(entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
+    """Shapes of what Adam remembers of each entry's variables: two numbers of each parameter that is trained.
 
     An optimizer says so, or otherwise, in a static method `ledger_slots`; one without it is built to be counted.
-    """
-    return [2 * entry.trained_parameters for entry in entries]
-
-
-def adam_slot_shapes(entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
-    """Shapes of what `adam_slots` counts, of each entry.
-
-    An optimizer with `ledger_slots` says them in a static method `ledger_slot_shapes`.
     """
     return [2 * entry.trained_shapes for entry in entries]
 

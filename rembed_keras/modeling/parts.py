@@ -1,6 +1,8 @@
 """The layers of an encoder, which another encoder can be made of."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 
@@ -51,7 +53,7 @@ class Parts:
         return states[-1] if self.mix is None else pick(self.mix(states), at), states
 
 
-def make_parts(config: dict, dtype=None, prefix: str = "") -> Parts:
+def make_parts(config: Mapping[str, Any], dtype=None, prefix: str = "") -> Parts:
     """New layers for an encoder.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 from rembed_keras.analysis.cost.phases import PhaseCost
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling.blocks.stack import check_encoder
-from rembed_keras.modeling.cost import Config, Entry, adam_slots
+from rembed_keras.modeling.cost import Config, Entry, Shape, adam_slots, size_of
 from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.sizes import check_sizes
@@ -211,7 +211,7 @@ def ledger(
     sequence_length: int | None = None,
     mask_rate: float = MASK_RATE,
     entries: Callable[[Config, int, float], list[Entry]] | None = None,
-    slots: Callable[[Sequence[Entry]], list[int]] = adam_slots,
+    slots: Callable[[Sequence[Entry]], list[tuple[Shape, ...]]] = adam_slots,
     terms: Sequence[Any] = (),
     teachers: Sequence[Config] = (),
 ) -> Ledger:
@@ -224,7 +224,7 @@ def ledger(
             to attend to S tokens, so rows that are packed with short documents are counted too dear, as is done there.
         mask_rate: share of the tokens that reach the head, at its highest where it changes.
         entries: of a configuration, the `ledger_entries` of its objective; `MaskedLM`'s by default.
-        slots: numbers that an optimizer remembers of each entry's variables; Adam's by default.
+        slots: shapes of what an optimizer remembers of each entry's variables; Adam's by default.
         terms: loss terms; those of the model by default.
         teachers: arguments of the encoders that teach, with `kept_layers` and `keep` where these are cut; by default
             those of the model and its terms.
@@ -273,7 +273,7 @@ def ledger(
     ]
     counting = [term for term in terms if hasattr(term, "ledger_entries")]
     lines = [*lines, *(line for term in counting for line in term.ledger_entries(encoder, lines, length))]
-    return Ledger(tuple(lines), length, tuple(slots(lines)), tuple(read), _name_of(encoder.get("dtype")))
+    return Ledger(tuple(lines), length, tuple(map(size_of, slots(lines))), tuple(read), _name_of(encoder.get("dtype")))
 
 
 def _name_of(dtype: Any) -> str:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from rembed_keras.analysis.cost.ledger import BYTES, OTHERS, Ledger
 from rembed_keras.analysis.reports.tables import Table
-from rembed_keras.modeling.cost import Entry, Shape, adam_slot_shapes
+from rembed_keras.modeling.cost import Entry, Shape, adam_slots
 
 STRATEGIES = ("data_parallel", "model_parallel", "fully_sharded")
 
@@ -42,7 +42,7 @@ class Held:
 
 
 def held_by_each(
-    ledger: Ledger, devices: int, slot_shapes: Callable[[Sequence[Entry]], list[tuple[Shape, ...]]] = adam_slot_shapes
+    ledger: Ledger, devices: int, slots: Callable[[Sequence[Entry]], list[tuple[Shape, ...]]] = adam_slots
 ) -> dict[str, Held]:
     """What each of several devices holds, by the strategy that spreads a model over them.
 
@@ -52,7 +52,7 @@ def held_by_each(
     Args:
         ledger: of the model.
         devices: how many there are.
-        slot_shapes: shapes of what the optimizer remembers of each entry's variables; Adam's by default.
+        slots: shapes of what the optimizer remembers of each entry's variables; Adam's by default.
 
     >>> sizes = {"vocabulary_size": 1000, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 32,
     ...          "input_embedding_dim": 8}
@@ -62,7 +62,6 @@ def held_by_each(
     """
     size = OTHERS.get(ledger.stored_in, BYTES)
     entries = ledger.entries
-    slots = slot_shapes(entries)
 
     def of(strategy, shapes):
         """Bytes of shapes of each entry."""
@@ -73,7 +72,7 @@ def held_by_each(
         strategy: Held(
             of(strategy, [entry.shapes for entry in entries]),
             of(strategy, [entry.trained_shapes for entry in entries]),
-            of(strategy, slots),
+            of(strategy, slots(entries)),
             ledger.activation_bytes["total"] * ledger.sequence_length,
         )
         for strategy in STRATEGIES

@@ -8,7 +8,7 @@ import numpy as np
 from rembed_keras.errors import UserError, check_counts
 from rembed_keras.interop.reallocation.low_rank import Reduced
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.couplings.naming import coupling_of
+from rembed_keras.modeling.couplings.naming import COUPLINGS
 from rembed_keras.modeling.saving.filling import Rows, Values, blank, fill
 
 
@@ -25,7 +25,7 @@ def keep_head(model: MaskedLM, encoder: Encoder) -> tuple[MaskedLM, list[str]]:
         The masked LM, and notes.
     """
     arguments = _arguments(model)
-    shares = coupling_of(arguments["coupling"]).reads_input
+    shares = COUPLINGS.kind(arguments["coupling"]).reads_input
     is_apart = shares and encoder.token_embedding is not model.encoder.token_embedding
     with blank():
         made = MaskedLM(encoder, **(arguments | ({"coupling": "decoupled"} if is_apart else {})))

@@ -6,7 +6,7 @@ embedding as wide as one likes.
 
 import keras
 
-from rembed_keras.modeling.couplings.naming import coupling_of
+from rembed_keras.modeling.couplings.naming import COUPLINGS
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
 from rembed_keras.modeling.layers.sublayer import pick
@@ -59,7 +59,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.output_embedding = OutputEmbedding(
             token_table,
             output_embedding_dim,
-            coupling_of(coupling),
+            COUPLINGS.kind(coupling),
             output_cutoffs,
             name="output_embedding",
             dtype=dtype,

@@ -10,7 +10,7 @@ from keras import ops
 
 from rembed_keras.errors import Count, check_counts
 from rembed_keras.modeling.blocks.stack import block_of, has_position_table, make_blocks
-from rembed_keras.modeling.couplings.naming import Coupling, told
+from rembed_keras.modeling.couplings.naming import COUPLINGS, Coupling
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.embeddings import document_positions, look_up_positions
 from rembed_keras.modeling.layers.sublayer import attention_mask, pick
@@ -140,7 +140,7 @@ class LateMaskedLM(MaskedTokenPrediction):
         arguments = {
             "output_embedding_dim": output_embedding_dim,
             "decoder_layers": decoder_layers,
-            "coupling": told(coupling),
+            "coupling": COUPLINGS.told(coupling),
             "output_cutoffs": [*output_cutoffs],
         }
         inputs = with_mask_positions(encoder.input)

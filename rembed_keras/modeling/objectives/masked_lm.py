@@ -6,7 +6,7 @@ import keras
 
 from rembed_keras.errors import Count
 from rembed_keras.modeling.blocks.stack import layers_of_cut
-from rembed_keras.modeling.couplings.naming import Coupling, told
+from rembed_keras.modeling.couplings.naming import COUPLINGS, Coupling
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction, make_head, with_mask_positions
@@ -67,7 +67,7 @@ class MaskedLM(MaskedTokenPrediction):
         head = make_head(encoder, output_embedding_dim, coupling, output_cutoffs)
         arguments = {
             "output_embedding_dim": output_embedding_dim,
-            "coupling": told(coupling),
+            "coupling": COUPLINGS.told(coupling),
             "output_cutoffs": [*output_cutoffs],
             "kept_layers": kept_layers,
             "keep": keep,

@@ -1,7 +1,7 @@
 """What masked language modeling costs: the encoder, and a head that is dropped."""
 
 from rembed_keras.modeling.cost import Config, Entry, table_flops, table_shapes
-from rembed_keras.modeling.couplings.naming import coupling_of
+from rembed_keras.modeling.couplings.naming import COUPLINGS
 from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.sizes import band_sizes
 
@@ -29,7 +29,7 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
         mask_rate: share of the tokens that reach the head.
     """
     vocabulary, hidden, width = encoder["vocabulary_size"], encoder["hidden_dim"], config["output_embedding_dim"]
-    coupling, cutoffs = coupling_of(config.get("coupling", "decoupled")), config.get("output_cutoffs", ())
+    coupling, cutoffs = COUPLINGS.kind(config.get("coupling", "decoupled")), config.get("output_cutoffs", ())
     read = encoder["input_embedding_dim"], encoder.get("input_cutoffs", ())
     coupling.check(read[0], width, cutoffs, read[1])
     own, bands = coupling.widths(read[0], width), coupling.bands(cutoffs, read[1])

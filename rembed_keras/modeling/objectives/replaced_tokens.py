@@ -1,28 +1,23 @@
 """An objective in which the encoder detects which tokens a small generator, dropped after pre-training, replaced."""
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
 
 import keras
 from keras import ops
 
-from rembed_keras.errors import Count, Rate, UserError, check_counts
-from rembed_keras.modeling.couplings.naming import Coupling, told
+from rembed_keras.errors import Count, Rate, check_counts
+from rembed_keras.modeling.couplings.naming import COUPLINGS, Coupling
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.generator_sharing.naming import SHARING, Sharing
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.layers.activation import activation_function
-from rembed_keras.modeling.layers.rows import BEYOND, check_rows
-from rembed_keras.modeling.layers.tables import LookupTable, initializer
+from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.objectives.masked_tokens import chosen, cross_entropies, make_head, with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
-from rembed_keras.modeling.objectives.replaced_tokens_cost import check_sharing, replaced_token_entries
+from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token_entries
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
-from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.replicas import shares
-from rembed_keras.modeling.saving.filling import is_blank
 from rembed_keras.modeling.sizes import generator_config
-
-Sharing: TypeAlias = Literal["none", "embeddings", "gdes"]
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -52,50 +47,6 @@ class Replace(keras.layers.Layer):
         return ops.where(ops.sum(slots, axis=1) > 0, replaced, token_ids), drawn
 
 
-class DisentangledEmbedding(keras.layers.Layer):
-    """An encoder's input embedding that reads tokens of another's table, without its gradient, plus a difference.
-
-    The other's table begins as the encoder's and the difference as zeros, so that nothing changes at first.
-
-    Args:
-        embeddings: the encoder's `InputEmbedding`, whose positions, segments and norm are used.
-        shared: the token table of the other, of the same shape.
-        name: the layer's name.
-
-    Call arguments as `InputEmbedding`'s. Returns [B, S, E_in] in its dtype; the sum is taken in that of the tables, and
-    so is rounded once, as in the encoder that has it folded in.
-    """
-
-    def __init__(self, embeddings, shared, name=None):
-        super().__init__(name=name, dtype=embeddings.variable_dtype)
-        token = embeddings.token
-        if not isinstance(token, LookupTable) or token.quantization_mode is not None:
-            raise UserError("sharing 'gdes' needs an input embedding without cutoffs that is not quantized")
-        if not token.trainable:
-            raise UserError("sharing 'gdes' trains the input embedding: leave freeze_input_embedding out")
-        self.embeddings, self.token, self.shared = embeddings, token, shared
-        zeros = {"embeddings_initializer": "zeros", "dtype": self.dtype_policy}
-        self.difference = LookupTable(token.input_dim, token.output_dim, name="difference", **zeros)
-        if not is_blank():
-            shared.embeddings.assign(ops.copy(token.embeddings))  # JAX would have both hold one array
-
-    def build(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
-        self.difference.build()
-
-    def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
-        return self.embeddings.compute_output_shape(token_ids_shape)
-
-    def call(self, token_ids, segment_ids, padding_mask, training=None):
-        check_rows(token_ids, self.token.input_dim, BEYOND["token"])
-        rows = ops.take(self.shared.embeddings, ops.cast(token_ids, "int32"), axis=0)  # [B, S] -> [B, S, E_in]
-        rows = ops.cast(ops.stop_gradient(rows) + self.difference(token_ids), self.embeddings.compute_dtype)
-        return self.embeddings.finish(rows, segment_ids, padding_mask, training=training)
-
-    def table(self):
-        """What it reads of all tokens, [V, E_in]."""
-        return self.shared.embeddings + self.difference.embeddings
-
-
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class ReplacedTokenDetection(PretrainingModel):
     """A small generator replaces masked tokens, and the encoder detects of every token whether it was replaced.
@@ -109,7 +60,8 @@ class ReplacedTokenDetection(PretrainingModel):
         sharing: "embeddings": the generator reads the encoder's token, position and segment tables and trains them
             too; "none": it has its own; "gdes": it has its own, and the encoder reads the sum of the generator's token
             table, without its gradient, and of a table of differences, which detection alone trains. The encoder's
-            table then has the sum whenever the model is saved or its heads are dropped; see `fold`.
+            table then has the sum whenever the model is saved or its heads are dropped; see `fold`. Or a kind of your
+            own; see `modeling.generator_sharing`.
         coupling: of the generator's output table to the tables that the generator reads; see `MaskedLM`.
         micro_batches: as in `MaskedLM`.
         name: the model's name.
@@ -144,13 +96,12 @@ class ReplacedTokenDetection(PretrainingModel):
         micro_batches: Count = 1,
         name: str = "replaced_token_detection",
     ):
-        if sharing not in get_args(Sharing):
-            raise UserError(f"sharing is {sharing!r}; it can be one of {', '.join(get_args(Sharing))}")
+        kind = SHARING.kind(sharing)
         if generator_layers is not None:
             check_counts({"generator_layers": generator_layers})
         config = generator_config(encoder.arguments, generator_layers, generator_scale)
-        check_sharing(sharing, encoder.arguments, config)
-        self.generator, self.reader = SHARING[sharing](encoder, config)
+        kind.check(encoder.arguments, config)
+        self.generator, self.reader = kind.models(encoder, config)
         head = make_head(self.generator, output_embedding_dim, coupling, ())
         inputs = with_mask_positions(encoder.input)
         logits = head(self.generator(encoder.input)["sequence_output"], inputs["mask_positions"])
@@ -170,8 +121,8 @@ class ReplacedTokenDetection(PretrainingModel):
             "generator_layers": generator_layers,
             "generator_scale": generator_scale,
             "discriminator_weight": discriminator_weight,
-            "sharing": sharing,
-            "coupling": told(coupling),
+            "sharing": SHARING.told(kind),
+            "coupling": COUPLINGS.told(coupling),
         }
         super().__init__(encoder, inputs, outputs, arguments, name, micro_batches)
         self.head = head
@@ -229,28 +180,3 @@ class ReplacedTokenDetection(PretrainingModel):
     def loss_result(self):
         detection = self._arguments["discriminator_weight"] * self.detection_loss.result()
         return self.generator_loss.result() + detection
-
-
-def _apart(encoder, config):
-    """A generator with tables of its own, and the encoder as detection reads it."""
-    policy = encoder.dtype_policy
-    return Encoder(**config, parts=make_parts(config, policy, "generator_"), dtype=policy, name="generator"), encoder
-
-
-def _with_embeddings(encoder, config):
-    """As `_apart`, of one set of tables."""
-    policy = encoder.dtype_policy
-    parts = Parts(**(vars(make_parts(config, policy, "generator_")) | {"embeddings": encoder.parts.embeddings}))
-    return Encoder(**config, parts=parts, dtype=policy, name="generator"), encoder
-
-
-def _disentangled(encoder, config):
-    """As `_apart`, of an encoder whose token table is the generator's, without its gradient, and a difference."""
-    generator, _ = _apart(encoder, config)
-    embeddings = DisentangledEmbedding(encoder.parts.embeddings, generator.token_embedding, name="disentangled")
-    parts = Parts(**(vars(encoder.parts) | {"embeddings": embeddings}))
-    arguments = encoder.arguments | {"name": "reader", "dtype": encoder.dtype_policy}
-    return generator, Encoder(parts=parts, **arguments)
-
-
-SHARING = {"none": _apart, "embeddings": _with_embeddings, "gdes": _disentangled}

@@ -4,7 +4,7 @@ import keras
 from keras.optimizers.schedules import LearningRateSchedule
 
 from rembed_keras.errors import Rate, Share
-from rembed_keras.modeling.cost import adam_slot_shapes, adam_slots
+from rembed_keras.modeling.cost import adam_slots
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -24,7 +24,6 @@ class AdamW(keras.optimizers.AdamW):
     """
 
     ledger_slots = staticmethod(adam_slots)
-    ledger_slot_shapes = staticmethod(adam_slot_shapes)
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rembed_keras.modeling.cost import Entry, Shape, size_of
+from rembed_keras.modeling.cost import Entry, Shape
 
 UNFIT = ("bias", "gamma", "beta")
 
@@ -52,17 +52,12 @@ def variables_of(entry: Entry) -> list[Described]:
     ]
 
 
-def muon_slots(entries: Iterable[Entry]) -> list[int]:
-    """Numbers that Muon remembers of each entry's variables: one of each parameter of a matrix, two of all others.
+def muon_slots(entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
+    """Shapes of what Muon remembers of each entry's variables: a number of each parameter of a matrix, two of others.
 
     >>> muon_slots([Entry("projection", ((4, 8), (8,)))])
-    [48]
+    [((4, 8), (8,), (8,))]
     """
-    return [size_of(shapes) for shapes in muon_slot_shapes(entries)]
-
-
-def muon_slot_shapes(entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
-    """Shapes of what `muon_slots` counts, of each entry."""
     return [
         tuple(
             shape for each in variables_of(entry) for shape in [each.shape] * (2 if matrix_shape(each) is None else 1)

@@ -12,7 +12,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from rembed_keras import compat
 from rembed_keras.errors import Count, Rate, Share, UserError
-from rembed_keras.training.optimizers.matrices import matrix_shape, muon_slot_shapes, muon_slots
+from rembed_keras.training.optimizers.matrices import matrix_shape, muon_slots
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -40,7 +40,6 @@ class Muon(keras.optimizers.Muon):
     """
 
     ledger_slots = staticmethod(muon_slots)
-    ledger_slot_shapes = staticmethod(muon_slot_shapes)
 
     def __init__(
         self,

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable
 import keras
 import numpy as np
 
-from rembed_keras.modeling.cost import Entry, Shape, size_of
+from rembed_keras.modeling.cost import Entry, Shape
 from rembed_keras.training.optimizers.matrices import variables_of
 from rembed_keras.training.optimizers.training_optimizer import check_inner
 
 
-def count_slots(make: Callable[[], keras.optimizers.Optimizer], entries: Iterable[Entry]) -> list[int]:
-    """Numbers that an optimizer remembers of each entry's variables.
+def slots_when_built(
+    make: Callable[[], keras.optimizers.Optimizer], entries: Iterable[Entry]
+) -> list[tuple[Shape, ...]]:
+    """Shapes of what an optimizer remembers of each entry's variables.
 
     Args:
         make: makes the optimizer.
@@ -25,14 +27,9 @@ def count_slots(make: Callable[[], keras.optimizers.Optimizer], entries: Iterabl
     Raises:
         UserError: for an optimizer that cannot be wrapped.
 
-    >>> count_slots(keras.optimizers.Lion, [Entry("projection", ((4, 8), (8,)))])
-    [40]
+    >>> slots_when_built(keras.optimizers.Lion, [Entry("projection", ((4, 8), (8,)))])
+    [((4, 8), (8,))]
     """
-    return [size_of(shapes) for shapes in slot_shapes(make, entries)]
-
-
-def slot_shapes(make: Callable[[], keras.optimizers.Optimizer], entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
-    """Shapes of what `count_slots` counts, of each entry; arguments and errors are the same."""
     return [_shapes(make(), entry) for entry in entries]
 
 

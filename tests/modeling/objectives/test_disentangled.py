@@ -1,6 +1,7 @@
 """Gradient-disentangled embedding sharing: detection moves the difference, and the generator's loss its table."""
 
 import json
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.generator_sharing import SharedEmbeddings
+from rembed_keras.modeling.input_embeddings import Projected, Summed
 from rembed_keras.modeling.layers import draws
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.optimizers.adamw import AdamW
@@ -124,8 +127,9 @@ def test_what_is_saved_is_folded_and_comes_back_to_the_bit(model, form, tmp_path
     np.testing.assert_array_equal(forward(kept, inputs)["sequence_output"], expected)
 
 
-def test_it_begins_as_the_encoder_that_it_was_given():
-    encoder = make_encoder(num_layers=1, num_heads=4)
+@pytest.mark.parametrize("kind", [Summed, Projected])
+def test_it_begins_as_the_encoder_that_it_was_given(kind):
+    encoder = make_encoder(num_layers=1, num_heads=4, input_embedding=kind)
     x, _, _ = make_batch()
     inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
     before = forward(encoder, inputs)["sequence_output"]
@@ -150,6 +154,36 @@ def test_the_ledger_counts_the_difference(model):
 def test_tables_that_cannot_be_shared_so_are_refused(changes):
     with pytest.raises(UserError, match="sharing 'gdes'"):
         ReplacedTokenDetection(make_encoder(num_heads=4, **changes), 20, sharing="gdes")
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Frozen(SharedEmbeddings):
+    """A kind of one's own: the generator is not trained."""
+
+    name = "frozen"
+
+    def entries(self, encoder, generator, sequence_length):
+        kept, entries = super().entries(encoder, generator, sequence_length)
+        return kept, [replace(entry, is_trained=False) for entry in entries]
+
+    def models(self, encoder, generator):
+        generator, reader = super().models(encoder, generator)
+        for layer in (generator.parts.projection, *generator.parts.blocks):
+            layer.trainable = False
+        return generator, reader
+
+
+@pytest.mark.any_backend
+def test_a_kind_of_ones_own_is_stored_and_counted():
+    model = ReplacedTokenDetection(make_encoder(num_heads=4), 20, sharing=Frozen, generator_layers=1)
+    again = ReplacedTokenDetection.from_config(json.loads(json.dumps(model.get_config())))
+    assert again.get_config()["sharing"]["registered_name"] == "tests>Frozen"
+    for each in (model, again):
+        costs, trained = ledger(each), sum(int(np.prod(weight.shape)) for weight in each.trainable_variables)
+        assert costs.optimizer_bytes["total"] == 2 * 4 * trained
+        assert costs.kept == each.drop_heads().count_params()
+    with pytest.raises(UserError, match="sharing is 'gds'; it can be one of none, embeddings, gdes; did you mean"):
+        ReplacedTokenDetection(make_encoder(num_heads=4), 20, sharing="gds")
 
 
 def test_micro_batches_take_the_step_of_the_whole(model):

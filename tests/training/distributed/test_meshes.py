@@ -114,7 +114,7 @@ def main():
             model = MaskedLM(encoder, 20, **of_head)
             made = optimizer(1e-2)
             made.build(model.trainable_variables)
-        counted = held_by_each(ledger(model), 8, optimizer.ledger_slot_shapes)[strategy]
+        counted = held_by_each(ledger(model), 8, optimizer.ledger_slots)[strategy]
         seen = [held_bytes(model.weights), held_bytes(made.variables)]
         name = f"{strategy}, {optimizer.__name__}, {of_encoder | of_head}"
         found.append((name, seen, [counted.parameters, counted.slots]))

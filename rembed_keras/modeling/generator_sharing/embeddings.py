@@ -1,0 +1,36 @@
+"""One input embedding for both, as in ELECTRA. Source: Clark et al. 2020, section 3.2."""
+
+from dataclasses import replace
+
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks.stack import block_of, has_position_table, input_embedding_of
+from rembed_keras.modeling.generator_sharing.not_shared import NotShared
+
+
+class SharedEmbeddings(NotShared):
+    """The generator reads the encoder's token, position and segment tables, and trains them too."""
+
+    name = "embeddings"
+
+    def check(self, encoder, generator):
+        kind = input_embedding_of(encoder)
+        if kind.width(encoder) != kind.width(generator):
+            of = type(kind).__name__
+            raise UserError(f"input embedding {of} is as wide as its blocks: sharing {self.name!r} needs a scale of 1")
+
+    def entries(self, encoder, generator, sequence_length):
+        frozen = encoder.get("freeze_input_embedding", False)  # it is the encoder's
+        kept, entries = super().entries(encoder, generator | {"freeze_input_embedding": frozen}, sequence_length)
+        kind = input_embedding_of(encoder)
+        tables = {entry.name for entry in kind.entries(encoder, block_of(encoder), has_position_table(encoder))}
+        read = [replace(entry, shapes=()) if entry.name in tables else entry for entry in entries]
+        return kept, [entry for entry in read if entry.shapes or entry.flops or entry.activations]
+
+    def models(self, encoder, generator):
+        from rembed_keras.modeling.encoder import Encoder
+        from rembed_keras.modeling.parts import Parts, make_parts
+
+        policy = encoder.dtype_policy
+        own = vars(make_parts(generator, policy, "generator_"))
+        parts = Parts(**(own | {"embeddings": encoder.parts.embeddings}))
+        return Encoder(**generator, parts=parts, dtype=policy, name="generator"), encoder

@@ -1,0 +1,50 @@
+"""A generator with parameters of its own."""
+
+from rembed_keras.modeling.cost import Config, Entry
+from rembed_keras.modeling.encoder_cost import encoder_entries
+
+
+class NotShared:
+    """The encoder and its generator share nothing.
+
+    A kind of sharing has these methods and attributes.
+
+    Attributes:
+        name: what it is called in recipes, of ours.
+    """
+
+    name = "none"
+
+    def check(self, encoder: Config, generator: Config) -> None:
+        """Checks that a generator can share with an encoder, from the arguments of both.
+
+        Raises:
+            UserError: if it cannot.
+        """
+
+    def entries(self, encoder: Config, generator: Config, sequence_length: int) -> tuple[list[Entry], list[Entry]]:
+        """The ledger's entries of an encoder, and of what its generator brings, from the arguments of both."""
+        return encoder_entries(encoder, sequence_length), encoder_entries(generator, sequence_length)
+
+    def models(self, encoder, generator: Config) -> tuple:
+        """The generator, and the encoder as detection reads it: two `Encoder`s.
+
+        Args:
+            encoder: an `Encoder`, which is kept.
+            generator: the arguments of the generator.
+        """
+        from rembed_keras.modeling.encoder import Encoder
+        from rembed_keras.modeling.parts import make_parts
+
+        policy = encoder.dtype_policy
+        parts = make_parts(generator, policy, "generator_")
+        return Encoder(**generator, parts=parts, dtype=policy, name="generator"), encoder
+
+    def get_config(self) -> dict:
+        """The arguments that it was made with."""
+        return {}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "NotShared":
+        """A kind of such arguments."""
+        return cls(**config)
