@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from rembed_keras.analysis.reports.tables import number
+from rembed_keras.analysis.studies.plan import seconds_by_arm
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -33,8 +34,10 @@ def _study(path: Path) -> Iterator[str]:
     record, name = json.loads(path.read_text(encoding="utf-8")), path.parent.name
     finished = [run for run in record["runs"] if run["state"] == "finished"]
     yield f"## {name.replace('_', ' ').capitalize()}\n\n{_question(name)}\n"
-    runs = f"{len(finished)} of {len(record['runs'])} runs; {_where(finished)}."
-    yield f"`rembed study recipes/studies/{name}.gin`: {runs}"
+    yield (
+        f"`rembed study recipes/studies/{name}.gin`: {len(finished)} of {len(record['runs'])} runs; "
+        f"{_hours(record, finished):.1f} hours one after the other, on {_where(finished)}."
+    )
     layers = f", [what layers know]({name}/layers.png)" if (path.parent / "layers.png").exists() else ""
     yield f"[Scores of all arms]({name}/study.md), [page]({name}/study.html){layers}.\n\n{COLUMNS}"
     for hypothesis, verdict in zip(record["hypotheses"], record["verdicts"], strict=True):
@@ -53,8 +56,13 @@ def _where(runs: list[Mapping]) -> str:
     found = sorted({
         f"{each['backend']}, {each['cpus']} cores of {each['machine']}" for each in (run["environment"] for run in runs)
     })  # fmt: skip
-    hours = sum(run["seconds"] for run in runs) / 3600
-    return f"{hours:.1f} hours of {' or '.join(found)}"
+    return " or ".join(found)
+
+
+def _hours(record: Mapping, runs: list[Mapping]) -> float:
+    """What the runs took, one after the other, by the median of each arm: one may have been stopped and gone on."""
+    median = seconds_by_arm(record)
+    return sum(median[run["arm"]] for run in runs) / 3600
 
 
 def _row(hypothesis: Mapping, verdict: Mapping) -> str:
