@@ -64,6 +64,15 @@ def shortened(value: object, most: int = 60) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 4]} ..."
 
 
+def with_article(noun: str) -> str:
+    """A noun with its indefinite article.
+
+    >>> with_article("Evaluator"), with_article("Task")
+    ('an Evaluator', 'a Task')
+    """
+    return f"{'an' if noun[:1] in 'AEIOUaeiou' else 'a'} {noun}"
+
+
 def is_within(value: object, kind: str) -> bool:
     """Whether a value is a number in one of the `RANGES`.
 

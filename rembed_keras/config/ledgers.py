@@ -12,9 +12,10 @@ from rembed_keras.analysis.cost.phases import phase_costs
 from rembed_keras.analysis.cost.shards import Held, held_by_each
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import RUN, check_initial, initial_arguments
-from rembed_keras.config.making import imported, made, sizes_of, within
+from rembed_keras.config.making import imported, kinds_of, made, sizes_of, within
+from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.recipe import Recipe
-from rembed_keras.config.recipes.signatures import is_ours, static_method
+from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
 from rembed_keras.data.pipeline.schedules import check_schedules, shapes
@@ -23,7 +24,6 @@ from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 
-KINDS = {"coupling", "sharing"}  # arguments of objectives that say what they cost themselves, and so are made
 PREPARE = "rembed_keras.training.prepare"
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
 
@@ -212,8 +212,11 @@ def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:
 
 def _objective(recipe, objective):
     """The arguments of an objective, with parts as it is given them."""
-    arguments = recipe.arguments(objective).items()
-    return {name: (made if name in KINDS else _described)(recipe, objective, value) for name, value in arguments}
+    arguments = recipe.arguments(objective)
+    kinds = kinds_of(recipe, objective, arguments)
+    return {
+        name: _described(recipe, objective, value) for name, value in arguments.items() if name not in kinds
+    } | kinds
 
 
 def _described(recipe, outer, value):

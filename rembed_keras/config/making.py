@@ -1,15 +1,17 @@
 """Parts that a recipe describes, made while it is read: those that own no variables and say what they cost."""
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
-from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.config.recipes.statements import Reference, owns_variables, references_in
 from rembed_keras.errors import UserError
 
-PARTS = ("block", "attention", "input_embedding")  # arguments of an encoder that are objects which say what they cost
+# arguments of encoders and objectives that are objects without variables, which say what they cost
+KINDS = ("block", "attention", "input_embedding", "coupling", "sharing")
 
 
 def within(outer: Reference, inner: Reference) -> Reference:
@@ -20,7 +22,22 @@ def within(outer: Reference, inner: Reference) -> Reference:
 def sizes_of(recipe: Recipe, encoder: Reference) -> dict:
     """The arguments of a recipe's encoder, with parts as it is given them."""
     sizes = recipe.arguments(encoder)
-    return sizes | {name: made(recipe, encoder, sizes[name]) for name in PARTS if name in sizes}
+    return sizes | kinds_of(recipe, encoder, sizes)
+
+
+def kinds_of(recipe: Recipe, outer: Reference, arguments: Mapping) -> dict:
+    """Those of the arguments of what `outer` refers to that are kinds, made.
+
+    Raises:
+        UserError: for what is none, as a model, a layer or a stage.
+    """
+    given = {name: recipe.resolve(arguments[name]) for name in KINDS if name in arguments}
+    for name, value in given.items():
+        for reference in references_in(value):
+            is_class = reference.target.rpartition(".")[2][:1].isupper()
+            if owns_variables(reference.target) or (is_ours(reference.target) and not is_class):
+                raise UserError(f"{name} is @{reference.selector}, which is no kind of {name}")
+    return {name: made(recipe, outer, value) for name, value in given.items()}
 
 
 def made(recipe: Recipe, outer: Reference, value: object):

@@ -4,7 +4,8 @@ Such parts, kinds of blocks and of attention, own no variables: they say what to
 framework until they build; those of others are found as Keras finds registered classes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
@@ -44,13 +45,14 @@ def described(part: Any) -> dict:
     }
 
 
-def chosen(parameter: str, value: Any, room: ModuleType, former: Mapping[str, type]) -> Any:
+def chosen(parameter: str, value: Any, room: ModuleType, usual: type, former: Mapping[str, type]) -> Any:
     """The part that a value stands for.
 
     Args:
         parameter: what the value is given as, for messages.
         value: an object, its class, a former name, or what `described` gives.
         room: the package that shows ours.
+        usual: a class with all that such a part must have.
         former: classes by the names that they had in version 0.1.
 
     Raises:
@@ -61,13 +63,33 @@ def chosen(parameter: str, value: Any, room: ModuleType, former: Mapping[str, ty
             known = ", ".join(room.__all__)
             raise UserError(f"{parameter} is {value!r}; it can be one of {known}{did_you_mean(value, room.__all__)}")
         return former[value]()
-    if isinstance(value, type):
-        return value()
     if isinstance(value, Mapping):
         return _deserialized(parameter, value, room)
+    if isinstance(value, type):
+        value = _of_class(parameter, value)
     if not hasattr(value, "get_config"):
         raise UserError(f"{parameter} is {shortened(value)}; it can be one of {', '.join(room.__all__)}")
+    lacking = [name for name in _public_names(usual) if not hasattr(value, name)]
+    if lacking:
+        raise UserError(
+            f"{parameter} is {type(value).__name__}, which has no {' and no '.join(lacking[:2])}: it can be one of "
+            f"{', '.join(room.__all__)}, or a class with what {usual.__name__} has"
+        )
     return value
+
+
+def _of_class(parameter, kind):
+    """An object of a class that was given without arguments."""
+    try:
+        return kind()
+    except TypeError:
+        raise UserError(f"{parameter} is {kind.__name__}, which needs arguments: give an object of it") from None
+
+
+@cache
+def _public_names(kind):
+    """What a class has."""
+    return [name for name in dir(kind) if not name.startswith("_")]
 
 
 class Words:
@@ -76,16 +98,16 @@ class Words:
     Args:
         parameter: what a value is given as, for messages.
         room: the package that shows ours.
-        kinds: ours, with their words as `name`.
+        kinds: ours, with their words as `name`; the first has all that such a kind must have.
 
     >>> from rembed_keras.modeling import couplings
-    >>> words = Words("coupling", couplings, (couplings.Coupled, couplings.Extended))
+    >>> words = Words("coupling", couplings, (couplings.Decoupled, couplings.Coupled, couplings.Extended))
     >>> words.kind("extended").name, words.told(couplings.Coupled)
     ('extended', 'coupled')
     """
 
-    def __init__(self, parameter: str, room: ModuleType, kinds: Iterable[type[Any]]):
-        self.parameter, self.room = parameter, room
+    def __init__(self, parameter: str, room: ModuleType, kinds: Sequence[type[Any]]):
+        self.parameter, self.room, self.usual = parameter, room, kinds[0]
         self.kinds = {kind.name: kind for kind in kinds}
 
     def kind(self, value: Any) -> Any:
@@ -97,7 +119,7 @@ class Words:
         if isinstance(value, str) and value not in self.kinds:
             known = f"{', '.join(self.kinds)}{did_you_mean(value, self.kinds)}"
             raise UserError(f"{self.parameter} is {value!r}; it can be one of {known}")
-        return chosen(self.parameter, value, self.room, self.kinds)
+        return chosen(self.parameter, value, self.room, self.usual, self.kinds)
 
     def told(self, value: Any) -> str | dict:
         """A value as a configuration says it: one of ours by its word."""

@@ -7,8 +7,8 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.analysis import ledger
+from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.parse import override
-from rembed_keras.config.recipes.signatures import static_method
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 

@@ -7,9 +7,17 @@ values are held against annotations when a recipe is read. What an annotation le
 import ast
 from collections.abc import Callable
 
-from rembed_keras.config.recipes.signatures import bases, expanded, is_class_of_ours, is_ours, signature
+from rembed_keras.config.recipes.classes import (
+    bases,
+    has_what,
+    imported_path,
+    is_class_of_ours,
+    is_protocol,
+    returned_by,
+)
+from rembed_keras.config.recipes.signatures import expanded, is_ours, signature
 from rembed_keras.config.recipes.statements import Binding, Macro, Reference
-from rembed_keras.errors import RANGES, UserError, did_you_mean, is_within, shortened
+from rembed_keras.errors import RANGES, UserError, did_you_mean, is_within, shortened, with_article
 
 PLAIN = {
     "str": ("a text", str),
@@ -22,6 +30,7 @@ PLAIN = {
 LISTS = ("Sequence", "Collection", "Iterable", "list", "tuple")
 DICTS = ("Mapping", "dict")
 CHOICES = "Literal"
+FUNCTIONS = "Callable"
 OPEN = ("", "Any", "object")
 
 
@@ -42,7 +51,9 @@ def check_value(binding: Binding, given: Binding, resolve: Callable[[object], ob
     annotation = expanded(known.annotations[binding.parameter], known.module)
     if _fits(binding.value, annotation, resolve):
         return
-    kinds = dict.fromkeys(_word(kind) for kind in _kinds(annotation))
+    members = _kinds(annotation)
+    takes_classes = any(_name(kind) == "type" for kind in members)  # which says all that there is to be said
+    kinds = dict.fromkeys(_word(kind) for kind in members if not (takes_classes and is_protocol(_path(kind))))
     value = resolve(given.value)
     meant = did_you_mean(value, map(str, _choices_in(annotation))) if isinstance(value, str) else ""
     raise UserError(f"{given.place}: {given.key} is {shortened(value)}; it must be {' or '.join(kinds)}{meant}")
@@ -50,13 +61,41 @@ def check_value(binding: Binding, given: Binding, resolve: Callable[[object], ob
 
 def _is_made(call, kind):
     """Whether a call gives what a type asks for, as far as the source says: classes say what they make."""
-    name, path = _name(kind), getattr(kind, "path", "")
+    name, path = _name(kind), _path(kind)
     is_class = call.target.rpartition(".")[2][:1].isupper()
     if name in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES):
         return not is_class  # a function may give it
-    if not (is_class and is_ours(call.target) and is_class_of_ours(path)):
+    if not (is_class and is_ours(call.target)):
         return True
-    return name in (each.rpartition(".")[2] for each in (call.target, *bases(call.target)))
+    return has_what(call.target, path) if is_protocol(path) else _is_derived(call.target, kind)
+
+
+def _is_referred_to(reference, kind):
+    """Whether a reference is what a type asks for, as far as the source says: if a function, what it gives."""
+    name, wanted = _name(kind), _given_by(kind)
+    is_object = is_class_of_ours(_path(kind)) or (is_protocol(_path(kind)) and wanted is None)
+    if is_object or name in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES):
+        return False
+    is_class = reference.target.rpartition(".")[2][:1].isupper()
+    return wanted is None or not (is_class and is_ours(reference.target)) or _is_derived(reference.target, wanted)
+
+
+def _given_by(kind):
+    """The type of what a type of functions gives; None where that is left open, or of other types."""
+    if _name(kind) == FUNCTIONS:
+        return next(iter(_arguments(kind)[-1:]), None)
+    return returned_by(_path(kind)) if is_protocol(_path(kind)) else None
+
+
+def _is_derived(target, kind):
+    """Whether a class of this package is one that is asked for, or derived from it, as far as the source says."""
+    line = (target, *bases(target))
+    if any(each.rpartition(".")[2] == _name(kind) for each in line):
+        return True
+    if _name(kind) == "None" or is_class_of_ours(_path(kind)):
+        return False
+    room = imported_path(_path(kind) or ast.unparse(kind)).rpartition(".")[0]  # as keras.optimizers
+    return is_ours(room) or any(each.startswith(f"{room}.") for each in line)
 
 
 def _kinds(annotation) -> list[ast.expr]:
@@ -74,6 +113,11 @@ def _name(kind):
     return kind.attr if isinstance(kind, ast.Attribute) else kind.id if isinstance(kind, ast.Name) else ""
 
 
+def _path(kind):
+    """The dotted path of a type of this package, "" of others."""
+    return getattr(kind, "path", "")
+
+
 def _word(kind):
     """What a message calls the values of a type."""
     name = _name(kind)
@@ -84,8 +128,10 @@ def _word(kind):
     if name in LISTS:
         items = [" or ".join(dict.fromkeys(_word(each) for each in _kinds(part))) for part in _arguments(kind)[:1]]
         return ", each ".join(["a list", *items])
-    if is_class_of_ours(getattr(kind, "path", "")):
-        return f"a {name}, made by a reference with ()"
+    if (wanted := _given_by(kind)) is not None and _name(wanted) != "None":
+        return f"a reference to {with_article(_name(wanted))}, with @ and without ()"
+    if is_class_of_ours(_path(kind)) or is_protocol(_path(kind)):
+        return f"{with_article(name)}, made by a reference with ()"
     return "a dict" if name in DICTS else "a reference, with @"
 
 
@@ -99,7 +145,7 @@ def _is(value, kind, resolve):
     if name in OPEN:
         return True
     if isinstance(value, Reference):
-        return _is_made(value, kind) if value.is_call else name not in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES)
+        return _is_made(value, kind) if value.is_call else _is_referred_to(value, kind)
     if isinstance(value, Macro):
         return True  # of nothing that is defined, which is reported elsewhere
     if name == CHOICES:

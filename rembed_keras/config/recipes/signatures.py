@@ -48,109 +48,31 @@ def signature(path: str) -> Signature | None:
     Returns:
         None if the package has no such function or class.
     """
-    found = _definition(path)
+    found = definition(path)
     if found is None:
         return None
     module, node = found
     return _signature(module, node, skip=0) if isinstance(node, ast.FunctionDef) else _constructor(module, node)
 
 
-def called_with(path: str, parameter: str) -> tuple[str, ...]:
-    """The names of what a parameter's value is called with, as far as a protocol of this package annotates it.
-
-    >>> called_with("rembed_keras.training.finetune", "optimizer")
-    ('learning_rate',)
-    >>> called_with("rembed_keras.training.pretrain", "optimizer")
-    ()
-    """
-    known = signature(path)
-    annotation = known.annotations.get(parameter) if known else None
-    found = _definition(f"{known.module}.{annotation.id}") if known and isinstance(annotation, ast.Name) else None
-    if found is None:
-        return ()
-    calls = [each for each in found[1].body if isinstance(each, ast.FunctionDef) and each.name == "__call__"]
-    return tuple(argument.arg for call in calls for argument in call.args.kwonlyargs)
-
-
-def static_method(path: str, name: str) -> str | None:
-    """The dotted path of the function that a class of this package, or its base, has as a static method.
-
-    >>> static_method("rembed_keras.modeling.LateMaskedLM", "ledger_entries")
-    'rembed_keras.modeling.objectives.late_masked_lm_cost.late_masked_lm_entries'
-    """
-    found = _definition(path)
-    if found is None or not isinstance(found[1], ast.ClassDef):
-        return None
-    module, node = found[0], found[1]
-    for member in node.body:
-        if isinstance(member, ast.Assign) and isinstance(member.value, ast.Call):
-            names = [target.id for target in member.targets if isinstance(target, ast.Name)]
-            argument = next(iter(member.value.args), None)
-            if names == [name] and isinstance(argument, ast.Name) and (given := _definition(f"{module}.{argument.id}")):
-                return f"{given[0]}.{given[1].name}"
-    bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-    return next((method for base in bases if (method := static_method(f"{module}.{base}", name))), None)
-
-
-def bases(path: str) -> Iterator[str]:
-    """The dotted paths of what a class of this package is derived from, those of other packages too.
-
-    >>> list(bases("rembed_keras.training.Muon"))
-    ['keras.optimizers.Muon']
-    """
-    found = _definition(path) if is_ours(path) else None
-    if found is None or not isinstance(found[1], ast.ClassDef):
-        return
-    module = found[0]
-    for base in found[1].bases:
-        name = ast.unparse(base)
-        definition = _definition(f"{module}.{name}")
-        target = f"{definition[0]}.{definition[1].name}" if definition else _imported_name(module, name)
-        yield target
-        yield from bases(target)
-
-
-def is_class_of_ours(path: str) -> bool:
-    """Whether a dotted path leads to a class of this package, of which another is no instance by what it can do alone.
-
-    >>> is_class_of_ours("rembed_keras.tasks.kinds.task.Task"), is_class_of_ours("rembed_keras.modeling.choices.Part")
-    (True, False)
-    """
-    found = _definition(path) if is_ours(path) else None
-    return (
-        found is not None and isinstance(found[1], ast.ClassDef) and "Protocol" not in map(ast.unparse, found[1].bases)
-    )
-
-
-def _imported_name(module: str, name: str) -> str:
-    """The dotted path of a name that a module imports from another package."""
-    first, dot, rest = name.partition(".")
-    for node in _parse(module).body:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if (alias.asname or alias.name) == first:
-                    return f"{_source(module, node)}.{alias.name}{dot}{rest}"
-    return name
-
-
-def _definition(path: str) -> tuple[str, ast.FunctionDef | ast.ClassDef] | None:
+def definition(path: str) -> tuple[str, ast.FunctionDef | ast.ClassDef] | None:
     """The module and the definition of a function or class that a dotted path leads to, through imports."""
     module, _, name = path.rpartition(".")
-    tree = _parse(module)
+    tree = parse(module)
     for node in tree.body if tree else ():
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return module, node
     source = _imported_from(module, name)
-    return _definition(source) if source else None
+    return definition(source) if source else None
 
 
 def _imported_from(module: str, name: str) -> str | None:
     """Where a module of this package has a name from, if it imports it from this package."""
-    tree = _parse(module)
+    tree = parse(module)
     for node in tree.body if tree else ():
-        if isinstance(node, ast.ImportFrom) and is_ours(_source(module, node)):
+        if isinstance(node, ast.ImportFrom) and is_ours(source_of(module, node)):
             for alias in node.names:
-                found = f"{_source(module, node)}.{alias.name}"
+                found = f"{source_of(module, node)}.{alias.name}"
                 if (alias.asname or alias.name) == name and found != f"{module}.{name}":
                     return found
     return None
@@ -181,7 +103,7 @@ class _Expansion(ast.NodeTransformer):
 
 def _assigned(module, name):
     """What a module assigns to a name; None if it does not."""
-    tree = _parse(module)
+    tree = parse(module)
     for node in tree.body if tree else ():
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name) and targets[0].id == name:
@@ -195,15 +117,15 @@ def names_in(module: str) -> list[str]:
 
 
 def _names(module: str) -> Iterator[str]:
-    tree = _parse(module)
+    tree = parse(module)
     for node in tree.body if tree else ():
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
-        elif isinstance(node, ast.ImportFrom) and is_ours(_source(module, node)):
+        elif isinstance(node, ast.ImportFrom) and is_ours(source_of(module, node)):
             yield from (alias.asname or alias.name for alias in node.names)
 
 
-def _source(module: str, node: ast.ImportFrom) -> str:
+def source_of(module: str, node: ast.ImportFrom) -> str:
     """The module that names are imported from; stubs of packages name it relative to themselves."""
     return f"{module}.{node.module}" if node.level else node.module or ""
 
@@ -249,7 +171,8 @@ def _literals(pairs) -> dict:
 
 
 @lru_cache
-def _parse(module):
+def parse(module: str) -> ast.Module | None:
+    """The source of a module of this package; of a package what it shows. None if there is no such module."""
     path = ROOT.parent.joinpath(*module.split("."))
     for file in (path.with_suffix(".py"), path / "__init__.pyi", path / "__init__.py"):
         if file.exists():

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar, cast
 
-from rembed_keras.config.recipes.signatures import bases, is_ours, names_in, signature
+from rembed_keras.config.recipes.classes import bases
+from rembed_keras.config.recipes.signatures import is_ours, names_in, signature
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 # what owns variables must be built inside a strategy's scope, by the stage that opens it: rooms of this package and of
@@ -27,6 +28,8 @@ OWN_NOTHING = (
     "keras.optimizers.schedules.",
     "rembed_keras.modeling.attention.",
     "rembed_keras.modeling.blocks.",
+    "rembed_keras.modeling.couplings.",
+    "rembed_keras.modeling.generator_sharing.",
     "rembed_keras.modeling.input_embeddings.",
 )
 # what a recipe may name of others' packages: parts of models and of learning, and nothing that reads or writes files
@@ -145,12 +148,13 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
         if target == binding.target and binding.parameter and binding.parameter not in known.parameters:
             meant = did_you_mean(binding.parameter, known.parameters)
             raise UserError(f"{binding.place}: {selector} has no parameter {binding.parameter}{meant}")
-    for reference in _references_in(binding.value):
-        if reference.is_call and _owns_variables(reference.target):
+    for reference in references_in(binding.value):
+        if reference.is_call and owns_variables(reference.target):
             raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
 
 
-def _owns_variables(target):
+def owns_variables(target: str) -> bool:
+    """Whether what a dotted path leads to is, or makes, a model, a layer, an optimizer or a callback."""
     return any(each.startswith(OWNERS) and not each.startswith(OWN_NOTHING) for each in (target, *bases(target)))
 
 
@@ -158,16 +162,16 @@ def targets_of(binding: Binding) -> Iterator[tuple[str, str]]:
     """Yields (target, selector) of what a binding binds and refers to."""
     if binding.parameter:
         yield binding.target, binding.selector
-    for reference in _references_in(binding.value):
+    for reference in references_in(binding.value):
         yield reference.target, reference.selector
 
 
-def _references_in(value) -> Iterator[Reference]:
+def references_in(value) -> Iterator[Reference]:
     """Yields the references that a value is made of, macros left aside."""
     if isinstance(value, Reference):
         yield value
     for item in items_of(value):
-        yield from _references_in(item)
+        yield from references_in(item)
 
 
 def _literals_in(value) -> Iterator:

@@ -11,7 +11,7 @@ is bound to an argument that the caller gives, as `finetune` gives its optimizer
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from rembed_keras.config.recipes.signatures import called_with
+from rembed_keras.config.recipes.classes import called_with
 from rembed_keras.config.recipes.statements import Binding, Key, Macro, Reference, in_macro, items_of
 from rembed_keras.errors import UserError, did_you_mean
 

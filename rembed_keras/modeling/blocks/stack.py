@@ -56,7 +56,7 @@ def block_of(config: Config):
     >>> type(block_of({"block": "modern"})).__name__
     'PreNorm'
     """
-    return chosen("block", config.get("block") or blocks.PostNorm, blocks, FORMER_BLOCKS)
+    return chosen("block", config.get("block") or blocks.PostNorm, blocks, blocks.PostNorm, FORMER_BLOCKS)
 
 
 def attention_of(config: Config) -> list:
@@ -68,7 +68,7 @@ def attention_of(config: Config) -> list:
     """
     given = config.get("attention") or [attention.Global]
     given = given if isinstance(given, list | tuple) else [given]
-    pattern = [chosen("attention", each, attention, {}) for each in given]
+    pattern = [chosen("attention", each, attention, attention.Global, {}) for each in given]
     kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
     block = block_of(config)
     for kind in pattern:
@@ -89,7 +89,8 @@ def attention_of(config: Config) -> list:
 
 def input_embedding_of(config: Config):
     """The kind of input embedding that an encoder's arguments ask for."""
-    return chosen("input_embedding", config.get("input_embedding") or input_embeddings.Summed, input_embeddings, {})
+    given = config.get("input_embedding") or input_embeddings.Summed
+    return chosen("input_embedding", given, input_embeddings, input_embeddings.Summed, {})
 
 
 def described_kinds(config: Config) -> dict:

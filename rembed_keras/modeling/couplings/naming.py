@@ -6,5 +6,5 @@ from rembed_keras.modeling import couplings
 from rembed_keras.modeling.choices import Part, Words
 
 Coupling: TypeAlias = Literal["decoupled", "coupled", "extended", "gdes"] | type | Part
-KINDS = (couplings.Coupled, couplings.Decoupled, couplings.Extended, couplings.GradientDisentangled)
+KINDS = (couplings.Decoupled, couplings.Coupled, couplings.Extended, couplings.GradientDisentangled)
 COUPLINGS = Words("coupling", couplings, KINDS)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.errors import Count, Rate, Seed, UserError
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import Encoded, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
@@ -27,7 +28,7 @@ BATCH_SIZE = 64
 def evaluate(
     workdir: Workdir,
     task: Task,
-    encoder: Callable | None = None,
+    encoder: Callable[..., Encoder] | None = None,
     pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     learning_rates: Sequence[Rate] = (1e-4,),

@@ -1,7 +1,6 @@
 """Fine-tuning: the encoder alone is loaded, a task's head is put on it, both learn the task in one language.
 
-The pre-training head is dropped by not being loaded. Beside every fine-tuned encoder stands one of the same shape that
-starts from its random initial weights: what pre-training was worth is the difference.
+Pre-training's head is not loaded. The same is done from random weights: the difference is what pre-training was worth.
 """
 
 import hashlib
@@ -21,6 +20,7 @@ from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_varia
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.batches import batches, cut_batches
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import together
@@ -46,7 +46,7 @@ def finetune(
     workdir: Workdir,
     optimizer: OptimizerOfRate,
     task: Task,
-    encoder: Callable | None = None,
+    encoder: Callable[..., Encoder] | None = None,
     pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     batch_size: Count = 32,
@@ -60,7 +60,7 @@ def finetune(
     starts: Sequence[Start] = STARTS,
     seeds: Sequence[Seed] = (0,),
     log_every: Count = 50,
-    callbacks: Sequence[Callable] = (),
+    callbacks: Sequence[Callable[..., keras.callbacks.Callback]] = (),
     terms: Sequence[Term] = (),
     strategy: Strategy = "one_device",
     jit_compile: bool = True,

@@ -8,8 +8,11 @@ import numpy as np
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import Count, CountOrZero, Rate, Seed, UserError, check_counts
 from rembed_keras.modeling.blocks.stack import check_packed_rows
+from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed import devices
 from rembed_keras.training.distributed.meshes import whole
@@ -31,10 +34,10 @@ from rembed_keras.training.sinks.pieces import frequent_ids, pieces_of
 @together
 def pretrain(
     workdir: Workdir,
-    encoder: Callable | None,
-    model: Callable,
-    optimizer: Callable,
-    mixture: Callable,
+    encoder: Callable[..., Encoder] | None,
+    model: Callable[..., PretrainingModel],
+    optimizer: Callable[..., keras.optimizers.Optimizer],
+    mixture: Callable[..., Mixture],
     steps: Count,
     corpus: str | None = None,
     initial: str | InitialWeights | None = None,
@@ -44,7 +47,7 @@ def pretrain(
     log_every: Count = 100,
     keep_checkpoints: Count = 2,
     keep_checkpoint_every: Count | None = None,
-    callbacks: Sequence[Callable] = (),
+    callbacks: Sequence[Callable[..., keras.callbacks.Callback]] = (),
     terms: Sequence[Term] = (),
     eval_every: Count | None = None,
     evaluators: Sequence[Evaluator] = (),

@@ -12,6 +12,7 @@ from rembed_keras.analysis.layers.probing import INVERSE_STRENGTHS, check_streng
 from rembed_keras.analysis.layers.similarity import FEWEST
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, Rate, Seed, UserError
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.classification import Classification
 from rembed_keras.tasks.kinds.tagging import Tagging
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText
@@ -29,7 +30,7 @@ def probe(
     tasks: Sequence[Classification | Tagging] = (),
     parallel: Sequence[ParallelText] = (),
     words: Sequence[str] = (),
-    encoder: Callable | None = None,
+    encoder: Callable[..., Encoder] | None = None,
     pretrained: str | InitialWeights | None = None,
     finetuned: str | None = None,
     sequence_length: Count = 64,

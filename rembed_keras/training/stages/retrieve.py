@@ -9,6 +9,7 @@ import numpy as np
 from rembed_keras.analysis.reports.score_plots import draw_curves
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, Seed
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText, hits_at_1, precisions, sentence_encoder
 from rembed_keras.tasks.scores import Score
@@ -22,7 +23,7 @@ from rembed_keras.training.stages.evaluate import publish
 def retrieve(
     workdir: Workdir,
     texts: Sequence[ParallelText],
-    encoder: Callable | None = None,
+    encoder: Callable[..., Encoder] | None = None,
     pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     seed: Seed = 0,
@@ -63,7 +64,7 @@ def retrieve(
 
 def trace_retrieval(
     workdir: Workdir,
-    encoder: Callable,
+    encoder: Callable[..., Encoder],
     texts: Sequence[ParallelText],
     sequence_length: Count = 64,
     seed: Seed = 0,

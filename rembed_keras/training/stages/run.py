@@ -59,7 +59,7 @@ class RunRecord:
 
 
 def run(
-    stages: Sequence[Callable],
+    stages: Sequence[Callable[..., None]],
     workdir: str,
     record: RunRecord,
     tasks: Sequence[Task] = (),

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, Seed, UserError
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import encode, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.retrieval import bitext
@@ -24,7 +25,7 @@ def submit(
     workdir: Workdir,
     task: Task,
     write: Callable,
-    encoder: Callable | None = None,
+    encoder: Callable[..., Encoder] | None = None,
     pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     seeds: Sequence[Seed] = (0,),
@@ -67,7 +68,7 @@ def mine(
     workdir: Workdir,
     name: str,
     texts: bitext.BitextSplits,
-    encoder: Callable | None = None,
+    encoder: Callable[..., Encoder] | None = None,
     pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     start: Start = "pretrained",

@@ -195,3 +195,56 @@ OUT_OF_RANGE = {
 def test_a_number_out_of_its_range_is_refused_when_the_recipe_is_read(binding):
     with pytest.raises(UserError, match="^command line: " + re.escape(OUT_OF_RANGE[binding])):
         config.load("recipes/quickstart.gin", [binding])
+
+
+PRE_NORM = "@blocks.PreNorm"
+OF_ANOTHER_KIND = {
+    f"training.pretrain.mixture={PRE_NORM}": "it must be a reference to a Mixture, with @ and without ()",
+    f"training.pretrain.model={PRE_NORM}": "it must be a reference to a PretrainingModel, with @ and without ()",
+    "training.pretrain.model=@modeling.Classifier": "it must be a reference to a PretrainingModel, with @",
+    f"training.pretrain.encoder={PRE_NORM}": "it must be a reference to an Encoder, with @ and without () or None",
+    f"training.pretrain.optimizer={PRE_NORM}": "it must be a reference to an Optimizer, with @ and without ()",
+    f"training.finetune.optimizer={PRE_NORM}": "it must be a reference to an Optimizer, with @ and without ()",
+    f"training.pretrain.callbacks=[{PRE_NORM}]": "it must be a list, each a reference to a Callback, with @",
+    f"training.pretrain.evaluators=[{PRE_NORM}()]": "it must be a list, each an Evaluator, made by a reference with ()",
+    "training.pretrain.evaluators=[@evaluators.HeldOutLoss]": "each an Evaluator, made by a reference with ()",
+    f"training.run.stages=[{PRE_NORM}]": "it must be a list, each a reference, with @",
+    f"training.Muon.learning_rate={PRE_NORM}()": "it must be a number of at least 0 or a reference, with @",
+    "training.finetune.task=@tasks.Classification": "it must be a Task, made by a reference with ()",
+    f"{ENCODER}.block=@couplings.Extended": "block is Extended, which has no attention and no attention_shapes: it can",
+    f"{ENCODER}.block=@modeling.Encoder": "block is @modeling.Encoder, which is no kind of block",
+    f"{ENCODER}.attention=[@attention.Local(), {PRE_NORM}()]": "attention is PreNorm, which has no attend and no heads",
+    f"{ENCODER}.input_embedding={PRE_NORM}": "one of Projected, Summed, Trigrams, or a class with what Summed",
+    f"modeling.MaskedLM.coupling={PRE_NORM}": "coupling is PreNorm, which has no bands and no check: it can be one of",
+    "modeling.MaskedLM.coupling=@training.pretrain": "coupling is @training.pretrain, which is no kind of coupling",
+}
+AS_WANTED = (
+    "training.pretrain.optimizer=@keras.optimizers.Lion",
+    "training.pretrain.callbacks=[@keras.callbacks.TerminateOnNaN]",
+    f"{ENCODER}.block={PRE_NORM}()",
+    "modeling.MaskedLM.coupling=@couplings.Extended()",
+    "training.pretrain.evaluators=[@evaluators.BitsPerByte()]",
+)
+
+
+@pytest.fixture
+def naming_parts(tmp_path):
+    """A recipe in which one can refer to every kind of part."""
+    recipe = tmp_path / "recipe.gin"
+    of_modeling = [f"from rembed_keras.modeling import {name}" for name in ("attention", "blocks", "couplings")]
+    lines = ["from __gin__ import dynamic_registration", "import keras", "from rembed_keras import modeling"]
+    lines += [*of_modeling, "from rembed_keras.training import evaluators", f'include "{QUICKSTART}"', ""]
+    recipe.write_text("\n".join(lines))
+    return str(recipe)
+
+
+@pytest.mark.parametrize("binding", OF_ANOTHER_KIND)
+def test_a_part_of_another_kind_is_refused_before_anything_is_done(binding, naming_parts):
+    with pytest.raises(UserError, match=re.escape(OF_ANOTHER_KIND[binding])) as raised:
+        config.ledger_of(config.load(naming_parts, [binding]))
+    assert "command line" in str(raised.value)
+
+
+@pytest.mark.parametrize("binding", AS_WANTED)
+def test_a_part_that_is_wanted_is_taken(binding, naming_parts):
+    assert config.ledger_of(config.load(naming_parts, [binding])).kept
