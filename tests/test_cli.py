@@ -144,6 +144,24 @@ def test_mistakes_cost_one_line_and_exit_code_2(what, project, command):
     assert not list(project.rglob("*.writing*"))
 
 
+def test_a_package_beside_the_recipe_can_be_allowed(tmp_path, command, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "parts_of_mine").mkdir()
+    (tmp_path / "parts_of_mine/table.py").write_text(
+        "from rembed_keras.modeling.couplings import Extended\n\n\nclass Mine(Extended):\n    pass\n"
+    )
+    lines = ["from __gin__ import dynamic_registration", "from rembed_keras import modeling"]
+    lines += ["from parts_of_mine import table", 'include "recipes/quickstart.gin"', "OUTPUT_EMBEDDING_DIM = 65"]
+    (tmp_path / "recipe.gin").write_text("\n".join([*lines, "modeling.MaskedLM.coupling = @table.Mine", ""]))
+    asked = ["inspect", "recipe.gin", "--allow-import", "parts_of_mine"]
+    code, out, error = command(*asked, cwd=tmp_path)
+    assert code == 0 and "without use: COUPLING" in error and "dropped" in out
+    code, _, error = command(*asked, "modeling.MaskedLM.coupling=@table.Yours", cwd=tmp_path)
+    assert code == 2 and error.endswith("rembed: there is no table.Yours\n")
+    code, _, error = command(*asked[:-1], "parts_of_yours", cwd=tmp_path)
+    assert code == 2 and error.startswith("rembed: --allow-import parts_of_yours: there is no such package here")
+
+
 def test_the_quickstart_says_how_to_go_on_in_commands_that_can_be_typed():
     done = subprocess.run(["make", "-n", "quickstart"], cwd=ROOT, capture_output=True, text=True, check=True)
     said = done.stdout.partition("How to go on:'")[2]

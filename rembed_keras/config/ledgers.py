@@ -164,8 +164,10 @@ def _entries_of(objective: str):
     """The function that gives an objective's ledger entries; of ours it is found without importing a framework.
 
     Raises:
-        UserError: for an objective that does not say what it costs.
+        UserError: for an objective that there is not, or that does not say what it costs.
     """
+    if not is_ours(objective) and imported(objective) is None:
+        raise UserError(f"there is no {objective}")
     path = static_method(objective, "ledger_entries") if is_ours(objective) else f"{objective}.ledger_entries"
     entries = imported(path) if path else None
     if entries is None:

@@ -1,6 +1,7 @@
 """Parts that a recipe describes, made while it is read: those that own no variables and say what they cost."""
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -64,9 +65,16 @@ def imported(path: str):
     if not is_ours(path):
         import_framework()
     module, _, name = path.rpartition(".")
-    try:
-        owner = importlib.import_module(module)
-    except ImportError:
-        outer, _, inner = module.rpartition(".")
-        owner = getattr(importlib.import_module(outer), inner)
+    if _is_module(module):
+        return getattr(importlib.import_module(module), name, None)
+    outer, _, inner = module.rpartition(".")
+    owner = getattr(importlib.import_module(outer), inner, None) if _is_module(outer) else None
     return getattr(owner, name, None)
+
+
+def _is_module(path):
+    """Whether a dotted path leads to a module; what it imports itself may be missing all the same."""
+    try:
+        return bool(path) and importlib.util.find_spec(path) is not None
+    except ModuleNotFoundError:  # of a package that it would be in
+        return False

@@ -112,7 +112,8 @@ def imported_path(path: str) -> str:
 def _imported_name(module: str, name: str) -> str:
     """The dotted path of a name that a module imports from another package."""
     first, dot, rest = name.partition(".")
-    for node in parse(module).body:
+    tree = parse(module)
+    for node in tree.body if tree else ():
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if (alias.asname or alias.name) == first:
