@@ -72,7 +72,8 @@ def _draw(axes, panel, color):
         for group, value in levels.items():
             axes.axhline(value, linestyle=styles[group], color=shade)
         axes.plot([], [], color=shade, label=system)
-    for group in filter(None, groups) if len(groups) > 1 else ():
+    of_curves = {group for curves in panel.curves.values() for group in curves}
+    for group in filter(None, groups) if len(of_curves) > 1 else ():
         axes.plot([], [], linestyle=styles[group], color="black", label=group)
     axes.set_title(panel.title, fontsize="medium")
     axes.set_xlabel("layer (0: embeddings)")

@@ -1,5 +1,6 @@
 """Layers of a study's arms: means by hand, and what is drawn of them."""
 
+import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
@@ -66,9 +67,23 @@ def test_they_are_drawn(tmp_path):
     assert all(each.startswith("<svg") for each in drawn)
 
 
-def test_places_without_a_panel_stay_empty(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: drawn.append(self) or path.touch())
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are saved."""
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: figures.append(self) or path.touch())
+    return figures
+
+
+@pytest.mark.parametrize(("systems", "named"), [(["a"], []), (["a", "b"], ["a", "b"])])
+def test_a_legend_tells_systems_apart_where_there_are_several(systems, named, tmp_path, drawn):
+    panel = Panel("", {"one": {system: [0.1, 0.2] for system in systems}}, {"majority": {"": 0.1}})
+    draw_layers(tmp_path / "layers.png", [panel])
+    (axes,) = drawn[0].axes
+    assert axes.get_legend_handles_labels()[1] == ["majority", *named]
+
+
+def test_places_without_a_panel_stay_empty(tmp_path, drawn):
     draw_layers(tmp_path / "layers.png", [Panel(str(number), {"one": {"": [0.1, 0.2]}}) for number in range(4)])
     assert [axes.get_title() for axes in drawn[0].axes if axes.get_visible()] == ["0", "1", "2", "3"]
     assert len(drawn[0].axes) == 6

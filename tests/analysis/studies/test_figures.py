@@ -96,6 +96,24 @@ def test_the_figure_is_drawn(record, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"study.png", "other.png"}
 
 
+def test_a_long_title_stays_inside_the_figure(record, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    inside = []
+
+    def measure(figure, path, dpi):
+        figure.draw_without_rendering()
+        (title,) = figure.axes[1].findobj(lambda each: isinstance(each, Text) and each.get_text().startswith("saved"))
+        inside.append(title.get_window_extent().x1 <= figure.bbox.x1)
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", measure)
+    record["hypotheses"][0]["name"] = "saved parameters in depth beat the coupled model at equal FLOPs: probe in others"
+    draw_study(tmp_path / "study.png", record)
+    assert inside == [True]
+
+
 def test_the_figure_of_a_study_before_its_runs_is_drawn(record, tmp_path):
     empty = record | {"curves": [], "verdicts": [each.to_json() for each in derive([HYPOTHESIS], [])]}
     draw_study(tmp_path / "study.png", empty)

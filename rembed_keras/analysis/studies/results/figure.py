@@ -3,12 +3,15 @@
 One has losses by step and the effect of each hypothesis; the other what each layer knows, if the runs measured it.
 """
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
 from rembed_keras.analysis.layers import draw_layers, panels_by_arm
 from rembed_keras.analysis.pages.drawings import colours
 from rembed_keras.analysis.studies.verdicts import TOO_CLOSE
+
+TITLE = 80  # characters that a line of a title has room for
 
 
 def draw_study(path: Path, record: Mapping) -> None:
@@ -67,6 +70,7 @@ def _draw_effect(axes, hypothesis, verdict):
         filling = "white" if verdict["verdict"] == TOO_CLOSE else "#0072b2"
         axes.plot(verdict["difference"], 0, "o", color="#0072b2", markerfacecolor=filling)
     axes.set_yticks([])
-    axes.set_title(f"{hypothesis['name']}: {verdict['verdict']}", loc="left", fontsize="medium")
+    title = textwrap.fill(f"{hypothesis['name']}: {verdict['verdict']}", TITLE)
+    axes.set_title(title, loc="left", fontsize="medium")
     axes.set_xlabel(f"{hypothesis['arm']} less {hypothesis['against']}, {hypothesis['measure']}")
     axes.spines[["top", "right", "left"]].set_visible(False)
