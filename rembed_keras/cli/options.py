@@ -19,7 +19,8 @@ def _found(context, parameter, packages):
     if packages and here not in sys.path:
         sys.path.append(here)  # as `python -m` has it, but after all that is installed
     for package in packages:
-        if importlib.util.find_spec(package.partition(".")[0]) is None:
+        top = package.partition(".")[0]
+        if not top.isidentifier() or (top not in sys.modules and importlib.util.find_spec(top) is None):
             raise UserError(f"--allow-import {package}: there is no such package here, and none is installed")
     return packages
 

@@ -56,7 +56,11 @@ def test_a_missing_teacher_can_be_read_of_but_not_asked(tmp_path):
             "terms.SupervisedContrast.temperature=0.0",
             r"temperature of supervised_contrast is 0.0.*command line",
         ),
-        (FINETUNE, "training.finetune.terms=[@terms.SupervisedContrast]", r"one ends in \(\)"),
+        (
+            FINETUNE,
+            "training.finetune.terms=[@terms.SupervisedContrast]",
+            r"each a Term, made by a reference with \(\)",
+        ),
     ],
 )
 def test_wrong_values_are_refused_when_a_recipe_is_read(recipe, binding, reason):

@@ -129,7 +129,7 @@ def test_what_another_stage_uses_stays(load):
         ),
         ("@shutil.rmtree", r"shutil in shutil\.rmtree is not imported"),
         ("@keras.saving.load_model", r"a recipe may not name keras\.saving\.load_model"),
-        ("@Lion", r"it must be a reference, with @"),
+        ("@Lion", r"it must be a reference to an Optimizer, with @ and without \(\)"),
     ],
 )
 def test_the_command_line_names_what_admitted_packages_have(load, value, message):

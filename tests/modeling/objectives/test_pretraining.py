@@ -190,7 +190,7 @@ def test_presets_of_other_dtypes_come_back(dtype, tmp_path):
 def test_refuses_widths_that_cannot_be_shared():
     with pytest.raises(ValueError, match="output_embedding_dim is 20 and input_embedding_dim 6"):
         MaskedLM(make_encoder(), 20, coupling="coupled")
-    with pytest.raises(ValueError, match="it can be one of coupled, decoupled, extended, gdes"):
+    with pytest.raises(ValueError, match="it can be one of decoupled, coupled, extended, gdes"):
         MaskedLM(make_encoder(), 20, coupling="tied")
     with pytest.raises(ValueError, match="output_embedding_dim is 0"):
         MaskedLM(make_encoder(), 0)
