@@ -14,7 +14,6 @@ BUNDLED = ("finetune", "methods", "terms")  # folders of recipes on data that is
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("without_graphs"),  # graphs of each kind of task are tested in training/stages
-    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
 ]
 
 

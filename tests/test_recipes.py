@@ -141,7 +141,6 @@ def stepped():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_graphs")  # graphs of all kinds of models are tested in modeling/
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_a_recipe_takes_two_steps(recipe, small, stepped, tmp_path):
     loaded = config.load(str(recipe), small(recipe))

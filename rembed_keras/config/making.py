@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.recipes.recipe import Recipe
-from rembed_keras.config.recipes.signatures import is_ours
+from rembed_keras.config.recipes.signatures import is_ours, names_a_class
 from rembed_keras.config.recipes.statements import Reference, owns_variables, references_in
 from rembed_keras.errors import UserError
 
@@ -35,8 +35,8 @@ def kinds_of(recipe: Recipe, outer: Reference, arguments: Mapping) -> dict:
     given = {name: recipe.resolve(arguments[name]) for name in KINDS if name in arguments}
     for name, value in given.items():
         for reference in references_in(value):
-            is_class = reference.target.rpartition(".")[2][:1].isupper()
-            if owns_variables(reference.target) or (is_ours(reference.target) and not is_class):
+            target = reference.target
+            if owns_variables(target) or (is_ours(target) and not names_a_class(target)):
                 raise UserError(f"{name} is @{reference.selector}, which is no kind of {name}")
     return {name: made(recipe, outer, value) for name, value in given.items()}
 

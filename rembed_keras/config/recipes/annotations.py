@@ -15,7 +15,7 @@ from rembed_keras.config.recipes.classes import (
     is_protocol,
     returned_by,
 )
-from rembed_keras.config.recipes.signatures import expanded, is_ours, signature
+from rembed_keras.config.recipes.signatures import expanded, is_ours, names_a_class, signature
 from rembed_keras.config.recipes.statements import Binding, Macro, Reference
 from rembed_keras.errors import RANGES, UserError, did_you_mean, is_within, shortened, with_article
 
@@ -62,7 +62,7 @@ def check_value(binding: Binding, given: Binding, resolve: Callable[[object], ob
 def _is_made(call, kind):
     """Whether a call gives what a type asks for, as far as the source says: classes say what they make."""
     name, path = _name(kind), _path(kind)
-    is_class = call.target.rpartition(".")[2][:1].isupper()
+    is_class = names_a_class(call.target)
     if name in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES):
         return not is_class  # a function may give it
     if not (is_class and is_ours(call.target)):
@@ -76,8 +76,8 @@ def _is_referred_to(reference, kind):
     is_object = is_class_of_ours(_path(kind)) or (is_protocol(_path(kind)) and wanted is None)
     if is_object or name in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES):
         return False
-    is_class = reference.target.rpartition(".")[2][:1].isupper()
-    return wanted is None or not (is_class and is_ours(reference.target)) or _is_derived(reference.target, wanted)
+    is_open = wanted is None or not (names_a_class(reference.target) and is_ours(reference.target))
+    return is_open or _is_derived(reference.target, wanted)
 
 
 def _given_by(kind):

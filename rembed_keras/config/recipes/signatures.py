@@ -40,6 +40,11 @@ def is_ours(path: str) -> bool:
     return path.split(".")[0] == PACKAGE
 
 
+def names_a_class(path: str) -> bool:
+    """Whether a dotted path ends as those of classes do, in CamelCase."""
+    return path.rpartition(".")[2][:1].isupper()
+
+
 def signature(path: str) -> Signature | None:
     """The signature of what a dotted path leads to, for example "rembed_keras.modeling.Encoder".
 

@@ -114,7 +114,6 @@ training.run.stages = [@training.prepare, @training.pretrain]
 
 
 @pytest.mark.usefixtures("without_graphs")
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_smoke_run_ends_and_says_that_it_means_nothing(tmp_path, text_dir, command):
     (tmp_path / "recipe.gin").write_text(RUN)
     words = ("run", "recipe.gin", "--smoke", f"TEXT_DIR={text_dir}", "STEPS=3", "SEQUENCE_LENGTH=16")

@@ -199,7 +199,6 @@ def log_of(folder):
 
 
 @pytest.mark.usefixtures("without_graphs")
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_run_is_resumed_without_what_it_started_from_and_ends_in_the_same_bits(load, corpus, tmp_path, capsys):
     source(tmp_path / "old", corpus)
     config.run(load())
@@ -227,7 +226,6 @@ def test_a_run_is_resumed_without_what_it_started_from_and_ends_in_the_same_bits
 
 
 @pytest.mark.usefixtures("without_graphs")
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_another_structure_or_tokenizer_is_refused_before_anything_is_prepared(load, corpus, tmp_path):
     source(tmp_path / "old", corpus)
     refused = {

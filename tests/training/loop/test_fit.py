@@ -77,7 +77,6 @@ class Terminator(keras.callbacks.Callback):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_graphs")  # a step's own part of it, in a graph, is in test_distribution.py
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_skipped_steps_stops_and_a_clock_that_jumps_change_nothing_else(corpus, tmp_path, jumping, monkeypatch):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     settings = {"bad": (4, 9), "skip_nonfinite": 2, "callbacks": [Terminator]}

@@ -8,10 +8,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import learn, rows
 
-pytestmark = [
-    pytest.mark.usefixtures("without_graphs"),
-    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
-]
+pytestmark = pytest.mark.usefixtures("without_graphs")
 
 
 class Counter(keras.callbacks.Callback):

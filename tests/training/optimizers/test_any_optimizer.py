@@ -111,7 +111,6 @@ def run(folder, corpus, name, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path, request):
     if keras.config.backend() == "tensorflow":
@@ -128,7 +127,6 @@ def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path, requ
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_run_is_not_resumed_with_another_optimizer(corpus, tmp_path):
     run(tmp_path, corpus, "AdamW", 2)
     with pytest.raises(UserError, match=r"optimizer\.safetensors has no lion/.*: it is of another optimizer"):

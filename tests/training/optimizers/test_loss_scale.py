@@ -112,7 +112,6 @@ def run(folder, corpus, dtype=None, steps=12):
 @pytest.mark.slow
 @pytest.mark.skipif(ON_JAX, reason="JAX has no attention in float16 on a CPU, which is reported: see below")
 @pytest.mark.usefixtures("half_precision", "without_graphs")
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_run_in_float16_learns_as_one_in_float32_and_goes_on_where_it_stopped(corpus, tmp_path):
     run(tmp_path / "whole", corpus)
     shutil.copytree(tmp_path / "whole", tmp_path / "stopped")  # as it was after eight steps

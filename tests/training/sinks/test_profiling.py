@@ -6,10 +6,7 @@ from safetensors.numpy import load_file
 
 from tests.training.pretraining import learn
 
-pytestmark = [
-    pytest.mark.usefixtures("without_graphs"),
-    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
-]
+pytestmark = pytest.mark.usefixtures("without_graphs")
 
 
 @pytest.fixture(scope="module")

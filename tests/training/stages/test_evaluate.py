@@ -14,10 +14,7 @@ from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, submit
 
-pytestmark = [
-    pytest.mark.usefixtures("without_graphs"),
-    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
-]
+pytestmark = pytest.mark.usefixtures("without_graphs")
 
 
 def examples(words):

@@ -55,7 +55,6 @@ def learn(folder, corpus, **changes):
 
 
 @pytest.mark.usefixtures("without_graphs")
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_batches_without_padding_teach_what_padded_ones_do_and_survive_a_stop(corpus, tmp_path, monkeypatch):
     padded, _ = learn(tmp_path / "padded", corpus)
     seen = []

@@ -38,10 +38,7 @@ MASKED_LM = {"OUTPUT_EMBEDDING_DIM": 16}
 DISTILLED = {"TEACHER": "bert", "LOGITS": 0.5, "OUTPUT_EMBEDDING_DIM": 16}
 RECIPES = {"heal_mlm": MASKED_LM, "heal_distill": DISTILLED}
 
-pytestmark = [
-    pytest.mark.usefixtures("without_graphs"),
-    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
-]
+pytestmark = pytest.mark.usefixtures("without_graphs")
 
 
 @pytest.fixture(scope="module")

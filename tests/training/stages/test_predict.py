@@ -21,10 +21,7 @@ from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.loop import checkpoints
 
-pytestmark = [
-    pytest.mark.usefixtures("without_graphs"),
-    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
-]
+pytestmark = pytest.mark.usefixtures("without_graphs")
 
 
 def learn(workdir, task):

@@ -21,7 +21,6 @@ from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.probing.features import measure_layers
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 LAYERS, SEED = 2, 5
 ENCODER = partial(Encoder, 900, LAYERS, 2, 8, 16, 4, max_sequence_length=32)
 SETTINGS = {"encoder": ENCODER, "sequence_length": 16, "seed": SEED}

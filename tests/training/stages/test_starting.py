@@ -19,10 +19,7 @@ from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.loop import checkpoints, restoring, starting
 from rembed_keras.training.loop.workdir import Workdir
 
-pytestmark = [
-    pytest.mark.usefixtures("without_graphs"),
-    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
-]
+pytestmark = pytest.mark.usefixtures("without_graphs")
 EXAMPLES = [Labelled(str(i), word, None, ("yes", "no")[i % 2]) for i, word in enumerate(["save", "open", "the", "in"])]
 SENTENCES = [Tagged(str(i), ("save", "the", "file"), ("B-X", "O", "O")) for i in range(4)]
 MODELS = {"seeds": (0,), "jit_compile": False, "learning_rates": (0.01,), "sequence_length": 12}

@@ -40,7 +40,6 @@ def teacher(corpus, tmp_path_factory):
 
 
 @pytest.mark.usefixtures("without_graphs")
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_run_with_terms_that_was_stopped_ends_in_the_same_bits(corpus, teacher, tmp_path):
     def terms():
         return [MiniLM(Teacher(str(teacher)), weight={0: 1.0, 3: 5.0}), RDrop(weight=0.5)]
@@ -68,7 +67,6 @@ def test_a_run_with_terms_that_was_stopped_ends_in_the_same_bits(corpus, teacher
 
 
 @pytest.mark.usefixtures("without_graphs")
-@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_fine_tuning_has_terms_and_a_teacher_that_outlives_a_failure(corpus, teacher, tmp_path):
     workdir = Workdir(tmp_path / "run")
     (workdir.path / "corpus").symlink_to(corpus.path)

@@ -12,10 +12,7 @@ from rembed_keras.training import AdamW, Answerer, finetune, lines_of
 from rembed_keras.training.loop.workdir import Workdir
 from tests.interop.models import random_model
 
-pytestmark = [
-    pytest.mark.usefixtures("without_graphs"),
-    pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning"),
-]
+pytestmark = pytest.mark.usefixtures("without_graphs")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "save", "open", "table", "##s", "file"]
 
 
