@@ -18,9 +18,11 @@ class SharedEmbeddings(NotShared):
             of = type(kind).__name__
             raise UserError(f"input embedding {of} is as wide as its blocks: sharing {self.name!r} needs a scale of 1")
 
+    def arguments(self, encoder, generator):
+        return {**generator, "freeze_input_embedding": encoder.get("freeze_input_embedding", False)}
+
     def entries(self, encoder, generator, sequence_length):
-        frozen = encoder.get("freeze_input_embedding", False)  # it is the encoder's
-        kept, entries = super().entries(encoder, generator | {"freeze_input_embedding": frozen}, sequence_length)
+        kept, entries = super().entries(encoder, generator, sequence_length)
         kind = input_embedding_of(encoder)
         tables = {entry.name for entry in kind.entries(encoder, block_of(encoder), has_position_table(encoder))}
         read = [replace(entry, shapes=()) if entry.name in tables else entry for entry in entries]

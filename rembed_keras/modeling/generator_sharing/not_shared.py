@@ -22,6 +22,10 @@ class NotShared:
             UserError: if it cannot.
         """
 
+    def arguments(self, encoder: Config, generator: Config) -> Config:
+        """The arguments of a generator beside an encoder, from those of both."""
+        return generator
+
     def entries(self, encoder: Config, generator: Config, sequence_length: int) -> tuple[list[Entry], list[Entry]]:
         """The ledger's entries of an encoder, and of what its generator brings, from the arguments of both."""
         return encoder_entries(encoder, sequence_length), encoder_entries(generator, sequence_length)

@@ -101,6 +101,7 @@ class ReplacedTokenDetection(PretrainingModel):
             check_counts({"generator_layers": generator_layers})
         config = generator_config(encoder.arguments, generator_layers, generator_scale)
         kind.check(encoder.arguments, config)
+        config = kind.arguments(encoder.arguments, config)
         self.generator, self.reader = kind.models(encoder, config)
         head = make_head(self.generator, output_embedding_dim, coupling, ())
         inputs = with_mask_positions(encoder.input)

@@ -14,6 +14,7 @@ def replaced_token_entries(config: Config, sequence_length: int, mask_rate: floa
     generator = generator_config(encoder, config.get("generator_layers"), config.get("generator_scale", 0.25))
     sharing = SHARING.kind(config.get("sharing", "embeddings"))
     sharing.check(encoder, generator)
+    generator = sharing.arguments(encoder, generator)
     kept, entries = sharing.entries(encoder, generator, sequence_length)
     entries = [*entries, *head_entries(config, generator, mask_rate)]
     hidden = encoder["hidden_dim"]
