@@ -62,7 +62,7 @@ def _where(runs: list[Mapping]) -> str:
 def _hours(record: Mapping, runs: list[Mapping]) -> float:
     """What the runs took, one after the other, by the median of each arm: one may have been stopped and gone on."""
     median = seconds_by_arm(record)
-    return sum(median[run["arm"]] for run in runs) / 3600
+    return sum(median.get(run["arm"], 0.0) for run in runs) / 3600
 
 
 def _row(hypothesis: Mapping, verdict: Mapping) -> str:

@@ -166,10 +166,13 @@ def _entries_of(objective: str):
     Raises:
         UserError: for an objective that there is not, or that does not say what it costs.
     """
-    if not is_ours(objective) and imported(objective) is None:
+    if is_ours(objective):
+        path = static_method(objective, "ledger_entries")
+        entries = imported(path) if path else None
+    elif (kind := imported(objective)) is None:
         raise UserError(f"there is no {objective}")
-    path = static_method(objective, "ledger_entries") if is_ours(objective) else f"{objective}.ledger_entries"
-    entries = imported(path) if path else None
+    else:
+        entries = getattr(kind, "ledger_entries", None)
     if entries is None:
         raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
     return entries
@@ -216,9 +219,7 @@ def _objective(recipe, objective):
     """The arguments of an objective, with parts as it is given them."""
     arguments = recipe.arguments(objective)
     kinds = kinds_of(recipe, objective, arguments)
-    return {
-        name: _described(recipe, objective, value) for name, value in arguments.items() if name not in kinds
-    } | kinds
+    return {name: kinds.get(name) or _described(recipe, objective, value) for name, value in arguments.items()}
 
 
 def _described(recipe, outer, value):

@@ -62,6 +62,7 @@ def held_by_each(
     """
     size = OTHERS.get(ledger.stored_in, BYTES)
     entries = ledger.entries
+    remembered = slots(entries)
 
     def of(strategy, shapes):
         """Bytes of shapes of each entry."""
@@ -72,7 +73,7 @@ def held_by_each(
         strategy: Held(
             of(strategy, [entry.shapes for entry in entries]),
             of(strategy, [entry.trained_shapes for entry in entries]),
-            of(strategy, slots(entries)),
+            of(strategy, remembered),
             ledger.activation_bytes["total"] * ledger.sequence_length,
         )
         for strategy in STRATEGIES

@@ -32,6 +32,7 @@ DICTS = ("Mapping", "dict")
 CHOICES = "Literal"
 FUNCTIONS = "Callable"
 OPEN = ("", "Any", "object")
+VALUES = (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES)  # what a recipe writes itself; functions may give it too
 
 
 def check_value(binding: Binding, given: Binding, resolve: Callable[[object], object]) -> None:
@@ -63,7 +64,7 @@ def _is_made(call, kind):
     """Whether a call gives what a type asks for, as far as the source says: classes say what they make."""
     name, path = _name(kind), _path(kind)
     is_class = names_a_class(call.target)
-    if name in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES):
+    if name in VALUES:
         return not is_class  # a function may give it
     if not (is_class and is_ours(call.target)):
         return True
@@ -74,7 +75,7 @@ def _is_referred_to(reference, kind):
     """Whether a reference is what a type asks for, as far as the source says: if a function, what it gives."""
     name, wanted = _name(kind), _given_by(kind)
     is_object = is_class_of_ours(_path(kind)) or (is_protocol(_path(kind)) and wanted is None)
-    if is_object or name in (*PLAIN, *RANGES, *LISTS, *DICTS, CHOICES):
+    if is_object or name in VALUES:
         return False
     is_open = wanted is None or not (names_a_class(reference.target) and is_ours(reference.target))
     return is_open or _is_derived(reference.target, wanted)

@@ -26,8 +26,10 @@ class DisentangledEmbedding(keras.layers.Layer):
     def __init__(self, embeddings, shared, name=None):
         super().__init__(name=name, dtype=embeddings.variable_dtype)
         token = embeddings.token
-        if token.quantization_mode is not None:
-            raise UserError("sharing 'gdes' needs an input embedding that is not quantized")
+        if not isinstance(token, LookupTable) or token.quantization_mode is not None:
+            raise UserError("sharing 'gdes' needs an input embedding without cutoffs that is not quantized")
+        if not token.trainable:  # by hand; what arguments say was checked before
+            raise UserError("sharing 'gdes' trains the input embedding: leave freeze_input_embedding out")
         self.embeddings, self.token, self.shared = embeddings, token, shared
         zeros = {"embeddings_initializer": "zeros", "dtype": self.dtype_policy}
         self.difference = LookupTable(token.input_dim, token.output_dim, name="difference", **zeros)

@@ -156,6 +156,14 @@ def test_tables_that_cannot_be_shared_so_are_refused(changes):
         ReplacedTokenDetection(make_encoder(num_heads=4, **changes), 20, sharing="gdes")
 
 
+@pytest.mark.any_backend
+def test_a_table_that_was_frozen_by_hand_is_refused():
+    encoder = make_encoder(num_heads=4)
+    encoder.token_embedding.trainable = False
+    with pytest.raises(UserError, match="sharing 'gdes' trains the input embedding"):
+        ReplacedTokenDetection(encoder, 20, sharing="gdes")
+
+
 @keras.saving.register_keras_serializable(package="tests")
 class Frozen(SharedEmbeddings):
     """A kind of one's own: the generator is not trained."""
