@@ -1,7 +1,7 @@
 """Kinds of sharing between an encoder and the generator of replaced-token detection.
 
-A kind is a small object that owns no variables. It makes the generator, says what the encoder reads while it detects,
-and what both cost. Your own is a class with what `NotShared` has.
+A kind is a small object that owns no variables. It says which layers the generator has, what the encoder reads while it
+detects, and what both cost. Your own is a class with what `NotShared` has.
 """
 
 from rembed_keras.modeling.generator_sharing.embeddings import SharedEmbeddings

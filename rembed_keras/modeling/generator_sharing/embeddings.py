@@ -28,11 +28,5 @@ class SharedEmbeddings(NotShared):
         read = [replace(entry, shapes=()) if entry.name in tables else entry for entry in entries]
         return kept, [entry for entry in read if entry.shapes or entry.flops or entry.activations]
 
-    def models(self, encoder, generator):
-        from rembed_keras.modeling.encoder import Encoder
-        from rembed_keras.modeling.parts import Parts, make_parts
-
-        policy = encoder.dtype_policy
-        own = vars(make_parts(generator, policy, "generator_"))
-        parts = Parts(**(own | {"embeddings": encoder.parts.embeddings}))
-        return Encoder(**generator, parts=parts, dtype=policy, name="generator"), encoder
+    def parts(self, encoder, generator):
+        return replace(super().parts(encoder, generator), embeddings=encoder.parts.embeddings)

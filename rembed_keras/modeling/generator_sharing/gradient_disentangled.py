@@ -29,12 +29,10 @@ class GradientDisentangled(NotShared):
         difference = replace(table, name="difference of the input embeddings")
         return [replace(table, is_trained=False), *others], [*entries, difference]
 
-    def models(self, encoder, generator):
+    def reader(self, encoder, generator):
         from rembed_keras.modeling.encoder import Encoder
         from rembed_keras.modeling.generator_sharing.disentangled_layer import DisentangledEmbedding
-        from rembed_keras.modeling.parts import Parts
 
-        generator, _ = super().models(encoder, generator)
         embeddings = DisentangledEmbedding(encoder.parts.embeddings, generator.token_embedding, name="disentangled")
-        parts = Parts(**(vars(encoder.parts) | {"embeddings": embeddings}))
-        return generator, Encoder(parts=parts, **encoder.arguments, name="reader", dtype=encoder.dtype_policy)
+        parts = replace(encoder.parts, embeddings=embeddings)
+        return Encoder(parts=parts, **encoder.arguments, name="reader", dtype=encoder.dtype_policy)

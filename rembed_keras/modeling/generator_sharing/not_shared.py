@@ -30,19 +30,20 @@ class NotShared:
         """The ledger's entries of an encoder, and of what its generator brings, from the arguments of both."""
         return encoder_entries(encoder, sequence_length), encoder_entries(generator, sequence_length)
 
-    def models(self, encoder, generator: Config) -> tuple:
-        """The generator, and the encoder as detection reads it: two `Encoder`s.
+    def parts(self, encoder, generator: Config):
+        """The layers of the generator, `Parts`.
 
         Args:
             encoder: an `Encoder`, which is kept.
             generator: the arguments of the generator.
         """
-        from rembed_keras.modeling.encoder import Encoder
         from rembed_keras.modeling.parts import make_parts
 
-        policy = encoder.dtype_policy
-        parts = make_parts(generator, policy, "generator_")
-        return Encoder(**generator, parts=parts, dtype=policy, name="generator"), encoder
+        return make_parts(generator, encoder.dtype_policy, "generator_")
+
+    def reader(self, encoder, generator):
+        """The encoder as detection reads it: an `Encoder`, of it and of its generator."""
+        return encoder
 
     def get_config(self) -> dict:
         """The arguments that it was made with."""

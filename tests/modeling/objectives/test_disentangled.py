@@ -174,11 +174,10 @@ class Frozen(SharedEmbeddings):
         kept, entries = super().entries(encoder, generator, sequence_length)
         return kept, [replace(entry, is_trained=False) for entry in entries]
 
-    def models(self, encoder, generator):
-        generator, reader = super().models(encoder, generator)
+    def reader(self, encoder, generator):
         for layer in (generator.parts.projection, *generator.parts.blocks):
             layer.trainable = False
-        return generator, reader
+        return encoder
 
 
 @pytest.mark.any_backend
