@@ -92,6 +92,7 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         if initial_scale is not None:
             self.dynamic_scale = self._scalar("dynamic_scale", initializer=keras.initializers.Constant(initial_scale))
             self.step_counter = self._scalar("step_counter", "int32")
+        self._taken = None
         self._update = inner_optimizer.update_step
         inner_optimizer.update_step = self._update_step
         compat.decays_itself(inner_optimizer)  # by `_update_step`
@@ -172,11 +173,17 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         """The inner optimizer's update of a variable at the variable's own learning rate, its decay included."""
         multiplier, decay = self._rates[compat.variable_index(self.inner_optimizer, variable)]
         rate = ops.cast(learning_rate, variable.dtype) * multiplier
-        if decay is not None:
-            self.inner_optimizer.assign_sub(variable, variable * ops.cast(decay, variable.dtype) * rate)
-        self._update(gradient, variable, rate)
+        self._taken = self._is_taken()  # once for all that changes with the variable: a step traces it hundreds of times
+        try:
+            if decay is not None:
+                self.inner_optimizer.assign_sub(variable, variable * ops.cast(decay, variable.dtype) * rate)
+            self._update(gradient, variable, rate)
+        finally:
+            self._taken = None
 
     def _is_taken(self):
+        if self._taken is not None:
+            return self._taken
         return ops.logical_and(ops.isfinite(self.gradient_norm), ops.equal(self.diverged_step, 0))
 
     def _change(self, change, neutral, variable, value):
