@@ -43,6 +43,12 @@ SMALL = [
     "evaluators.HeldOutLoss.rows=36",  # no whole number of batches
     "training.pretrain.keep_checkpoints=9",
 ]
+GALORE = [
+    "training.pretrain.optimizer=@training.GaLore",
+    "training.GaLore.learning_rate=@training.WarmupLinearDecay()",
+    "training.GaLore.rank=2",
+    "training.GaLore.update_proj_gap=2",
+]
 
 
 class Runs:
@@ -176,7 +182,7 @@ def test_tensorflow_takes_the_same_steps_on_one_two_and_four_devices_and_in_two_
 
 @pytest.mark.slow
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="once is enough")
-def test_jax_takes_the_same_steps_on_one_and_eight_devices_and_in_two_processes(runs):
+def test_jax_takes_the_same_steps_on_one_and_eight_devices_and_in_two_processes_and_goes_on(runs):
     (port,) = free_ports(1)
     two = [
         {
@@ -198,8 +204,16 @@ def test_jax_takes_the_same_steps_on_one_and_eight_devices_and_in_two_processes(
         runs.command(moved, "data_parallel"),
         runs.command("model", "model_parallel"),
         runs.command(again, "fully_sharded"),
+        [*runs.command("galore", "fully_sharded"), *GALORE],
+        [*runs.command("galore_on_one", "one_device"), *GALORE],
     ]
-    said = run(commands, eight | {"KERAS_BACKEND": "jax"})
+    eight |= {"KERAS_BACKEND": "jax"}
+    said = run(commands, eight)
     assert said.count("pretrain: resuming from") == 2
     for name in ("processes", moved, "model", again):
         runs.assert_same(name, "one")
+    runs.assert_same("galore", "galore_on_one")
+    killed = runs.killed("galore", 3)
+    assert "pretrain: resuming from" in run([[*runs.command(killed, "fully_sharded"), *GALORE]], eight)
+    whole, ended = runs.weights("galore"), runs.weights(killed)
+    assert whole.keys() == ended.keys() and all((value == ended[path]).all() for path, value in whole.items())
