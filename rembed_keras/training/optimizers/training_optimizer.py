@@ -173,7 +173,7 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         """The inner optimizer's update of a variable at the variable's own learning rate, its decay included."""
         multiplier, decay = self._rates[compat.variable_index(self.inner_optimizer, variable)]
         rate = ops.cast(learning_rate, variable.dtype) * multiplier
-        self._taken = self._is_taken()  # once for all that changes with the variable: a step traces it hundreds of times
+        self._taken = self._is_taken()  # once for all that changes with the variable
         try:
             if decay is not None:
                 self.inner_optimizer.assign_sub(variable, variable * ops.cast(decay, variable.dtype) * rate)
