@@ -16,6 +16,7 @@ Source: Devlin et al. 2019, appendix A.2; Chung et al. 2021, table 14; Micikevic
 import math
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import keras
 import numpy as np
@@ -92,7 +93,7 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         if initial_scale is not None:
             self.dynamic_scale = self._scalar("dynamic_scale", initializer=keras.initializers.Constant(initial_scale))
             self.step_counter = self._scalar("step_counter", "int32")
-        self._taken = None
+        self._taken: Any = None  # a bool tensor while a variable is updated
         self._update = inner_optimizer.update_step
         inner_optimizer.update_step = self._update_step
         compat.decays_itself(inner_optimizer)  # by `_update_step`
