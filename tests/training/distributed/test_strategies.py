@@ -57,7 +57,7 @@ class Runs:
     def __init__(self, folder, corpus, text_dir):
         self.folder, self.corpus, self.text_dir = folder, corpus, text_dir
 
-    def command(self, name, strategy):
+    def command(self, name, strategy, more=()):
         """The command of a run, by which it is begun or goes on."""
         workdir = self.folder / name
         if not workdir.exists():
@@ -69,6 +69,7 @@ class Runs:
             f"STRATEGY={strategy}",
             f"WORKDIR={workdir}",
             f"TEXT_DIR={self.text_dir}",
+            *more,
         ]
 
     def killed(self, name, step):
@@ -204,8 +205,8 @@ def test_jax_takes_the_same_steps_on_one_and_eight_devices_and_in_two_processes_
         runs.command(moved, "data_parallel"),
         runs.command("model", "model_parallel"),
         runs.command(again, "fully_sharded"),
-        [*runs.command("galore", "fully_sharded"), *GALORE],
-        [*runs.command("galore_on_one", "one_device"), *GALORE],
+        runs.command("galore", "fully_sharded", GALORE),
+        runs.command("galore_on_one", "one_device", GALORE),
     ]
     eight |= {"KERAS_BACKEND": "jax"}
     said = run(commands, eight)
@@ -214,6 +215,6 @@ def test_jax_takes_the_same_steps_on_one_and_eight_devices_and_in_two_processes_
         runs.assert_same(name, "one")
     runs.assert_same("galore", "galore_on_one")
     killed = runs.killed("galore", 3)
-    assert "pretrain: resuming from" in run([[*runs.command(killed, "fully_sharded"), *GALORE]], eight)
+    assert "pretrain: resuming from" in run([runs.command(killed, "fully_sharded", GALORE)], eight)
     whole, ended = runs.weights("galore"), runs.weights(killed)
     assert whole.keys() == ended.keys() and all((value == ended[path]).all() for path, value in whole.items())
