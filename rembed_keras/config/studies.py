@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rembed_keras.analysis.studies.definition import Arm, Measure, Study
 from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
+from rembed_keras.analysis.studies.kept import finished_runs, known_runs
 from rembed_keras.analysis.studies.record import read_record
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
 from rembed_keras.config.ledgers import ledger_of, pretraining, stages
@@ -82,20 +83,27 @@ def _planned(study: Study, bindings: Mapping[str, list[str]], allow_import: Sequ
 
 
 def _with_recorded(plan: Plan) -> Plan:
-    """The plan with the runs that the study's results have, if it keeps them apart from its runs."""
-    record = read_record(plan.results / "study.json") if plan.study.results is not None else None
-    if record is None:
-        return plan
-    finished = {(row["arm"], row["seed"]) for row in record["runs"] if row["state"] == "finished"}
+    """The plan with the runs that the study's results have, if it keeps them apart from its runs, or other studies'."""
+    own = read_record(plan.results / "study.json") if plan.study.results is not None else None
+    if own is not None:
+        _refuse_changed_arms(plan, own)
+    others = (read_record(Path(folder) / "study.json") for folder in plan.study.known_results)
+    kept = [own, *(known_runs(other, plan) for other in others if other is not None)]
+    kept = [record for record in kept if record is not None]
+    finished = {found for record in kept for found in finished_runs(record)}
+    runs = [replace(run, is_recorded=(run.arm, run.seed) in finished) for run in plan.runs]
+    return replace(plan, runs=runs, kept=kept)
+
+
+def _refuse_changed_arms(plan: Plan, record: Mapping) -> None:
+    ran = {arm for arm, _ in finished_runs(record)}
     checksums = {row["name"]: row["checksum"] for row in record["arms"]}
     for arm in plan.arms:
-        if checksums.get(arm.name, arm.checksum) != arm.checksum and any(name == arm.name for name, _ in finished):
+        if arm.name in ran and checksums.get(arm.name, arm.checksum) != arm.checksum:
             raise UserError(
                 f"arm {arm.name} was changed since its runs in {plan.results / 'study.json'}: bind another "
                 "studies.Study.results, or give the arm another name"
             )
-    runs = [replace(run, is_recorded=(run.arm, run.seed) in finished) for run in plan.runs]
-    return replace(plan, runs=runs, kept=record)
 
 
 def _loaded(arm: Arm, words: Sequence[str], allow_import: Sequence[str]) -> Recipe:

@@ -100,6 +100,8 @@ class Study:
         alpha: family-wise level of the hypotheses' tests, two-sided.
         results: folder of study.json, study.md, study.html and study.png, to be kept under version control: a run
             that is finished there is not run again although its folder is gone. The workdir by default.
+        known_results: such folders of other studies: a run that is finished there, of the same recipe and seed,
+            whatever its arm is called, is not run again either. A folder that is not there has none.
     """
 
     workdir: str
@@ -110,6 +112,7 @@ class Study:
     bindings: Sequence[str] = ()
     alpha: Share = 0.05
     results: str | None = None
+    known_results: Sequence[str] = ()
 
     def check(self) -> None:
         """Checks that names are there and unique.

@@ -101,14 +101,15 @@ class Plan:
         arms: in its order.
         runs: of all arms and seeds, seed by seed, so that all arms have the first seeds first.
         corpora: those that several runs share.
-        kept: what the `study.json` of the study's results said of runs whose folders may be gone; None without.
+        kept: what `study.json` said of runs whose folders may be gone: that of the study's own results first, then
+            those of other studies.
     """
 
     study: Study
     arms: Sequence[PlannedArm]
     runs: Sequence[PlannedRun]
     corpora: Sequence[PlannedCorpus]
-    kept: Mapping | None = None
+    kept: Sequence[Mapping] = ()
 
     @property
     def folder(self) -> Path:

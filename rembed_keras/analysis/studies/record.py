@@ -15,6 +15,7 @@ from typing import Any
 
 from rembed_keras import __version__
 from rembed_keras.analysis.studies.definition import Hypothesis
+from rembed_keras.analysis.studies.kept import definition_of, rows_of_gone_runs
 from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
 from rembed_keras.analysis.studies.verdicts import Verdict, derive, is_same
@@ -39,8 +40,7 @@ def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str,
     """
     study = plan.study
     finished = [run for run in plan.runs if run.has_ended]
-    measures = [{"name": each.name, "kind": type(each).__name__} | vars(each) for each in study.measures]
-    kept = _kept(plan, measures)
+    kept = rows_of_gone_runs(plan)
     scores = [row for run in finished for row in _measured(plan, run)] + kept["scores"]
     return {
         "format": FORMAT,
@@ -49,7 +49,7 @@ def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str,
         "machine": platform.machine(),
         "alpha": study.alpha,
         "hypotheses": [asdict(each) for each in study.hypotheses],
-        "measures": measures,
+        "measures": [definition_of(each) for each in study.measures],
         "seeds": list(study.seeds),
         "arms": [
             asdict(planned) | {"recipe": arm.recipe, "bindings": [*arm.bindings]}
@@ -83,7 +83,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     record = read_json(path)
-    kinds = {"runs": list, "scores": list, "hypotheses": list, "verdicts": list, "alpha": float}
+    kinds = {"arms": list, "runs": list, "scores": list, "hypotheses": list, "verdicts": list, "alpha": float}
     if record.get("format") != FORMAT or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
         raise UserError(f"{path} is no study.json of this version of rembed_keras")
     try:
@@ -175,20 +175,6 @@ def missing(plan: Plan, record: Mapping) -> list[str]:
         for name in measures[run.arm]
         if (run.arm, run.seed, name) not in have
     ]
-
-
-def _kept(plan: Plan, measures: Sequence[Mapping]) -> dict[str, Any]:
-    """What was recorded of runs whose folders are gone; not of measures that were defined otherwise."""
-    kept = plan.kept or {"runs": [], "scores": [], "run_scores": [], "curves": [], "layers": [], "measures": []}
-    gone = {(run.arm, run.seed): run.name for run in plan.runs if run.is_recorded and not run.has_ended}
-    same = {each["name"] for each in json.loads(json.dumps(measures)) if each in kept["measures"]}
-    return {
-        "runs": {row["name"]: row for row in kept["runs"] if row["name"] in gone.values()},
-        "scores": [row for row in kept["scores"] if (row["arm"], row["seed"]) in gone and row["measure"] in same],
-        "run_scores": [row for row in kept["run_scores"] if (row["arm"], row["run_seed"]) in gone],
-        "curves": [row for row in kept["curves"] if (row["arm"], row["seed"]) in gone],
-        "layers": [row for row in kept["layers"] if (row["arm"], row["seed"]) in gone],
-    }
 
 
 def _measured(plan: Plan, run: PlannedRun) -> list[dict]:

@@ -10,7 +10,7 @@ from rembed_keras.analysis.studies.record import read_record
 from tests.two_arms import STUDY, record, started
 
 H = {"name": "h", "arm": "a", "against": "b", "measure": "m", "expected": "higher", "smallest_effect": 1}
-MALFORMED = {"format": 1, "runs": [], "scores": [], "hypotheses": [H | {"other": 1}], "verdicts": [], "alpha": 0.05}
+MALFORMED = {"format": 1, "arms": [], "runs": [], "scores": [], "hypotheses": [H | {"other": 1}], "verdicts": [], "alpha": 0.05}
 
 
 def test_runs_whose_results_are_kept_are_not_run_again_on_another_machine(study, tmp_path):
@@ -43,6 +43,43 @@ def test_a_kept_value_of_a_measure_that_is_defined_otherwise_now_does_not_count(
     code, _, said = study()
     assert code == 0 and "has no value of measure topics" in said
     assert {row["measure"] for row in record("kept")["scores"]} == {"loss"}
+
+
+def test_runs_that_another_study_keeps_are_not_run_again_under_another_name(study, tmp_path):
+    own = STUDY + 'studies.Study.results = "kept"\n'
+    (tmp_path / "own.gin").write_text(own)
+    assert study()[0] == 0 and len(started()) == 5
+    first = record("kept")
+    shutil.rmtree("study")
+    known = STUDY.replace('"wide"', '"broad"') + 'studies.Study.known_results = ["not there", "kept"]\n'
+    Path("own.gin").write_text(known)
+    code, shown, _ = study("SEEDS=(0, 1, 2)")
+    assert code == 0 and started()[1:] == ["broad-seed2", "one-seed2"] and "6 runs, 2 to do" in shown
+    found = record("study")
+    assert [(row["name"], row["state"]) for row in found["runs"][:2]] == [
+        ("broad-seed0", "finished"),
+        ("one-seed0", "finished"),
+    ]
+    for key, seed in (("scores", "seed"), ("run_scores", "run_seed"), ("curves", "seed")):
+        theirs = [row | {"arm": row["arm"].replace("wide", "broad")} for row in first[key]]
+        assert theirs and all(row in found[key] for row in theirs), key
+        assert len(found[key]) == len(theirs) * 3 // 2 and {row[seed] for row in found[key]} == {0, 1, 2}
+    assert found["verdicts"][0]["seeds"] == 3
+    changed = known + 'wide/studies.Arm.bindings = ["OUTPUT_EMBEDDING_DIM=256"]\n'
+    Path("own.gin").write_text(changed)
+    shutil.rmtree("study")
+    assert study()[0] == 0 and started()[1:] == ["broad-seed0", "broad-seed1"]
+    Path("own.gin").write_text(known + 'topics/studies.Score.without = ["en", "fr"]\n')
+    shutil.rmtree("study")
+    assert study()[0] == 0 and len(started()) == 5
+
+
+def test_what_is_no_study_json_of_another_study_is_refused(study, tmp_path):
+    (tmp_path / "own.gin").write_text(STUDY + 'studies.Study.known_results = ["theirs"]\n')
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/study.json").write_text("[]")
+    code, _, said = study()
+    assert code == 2 and said.startswith("rembed: theirs/study.json ") and started() == []
 
 
 def test_study_json_has_every_score_with_where_it_comes_from(study):

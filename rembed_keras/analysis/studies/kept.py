@@ -1,0 +1,68 @@
+"""What `study.json` keeps of runs whose folders are gone: of the study itself, and of others that ran the same arms."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rembed_keras.analysis.studies.definition import Measure
+from rembed_keras.analysis.studies.plan import Plan
+
+ROWS = {"runs": "seed", "scores": "seed", "run_scores": "run_seed", "curves": "seed", "layers": "seed"}  # its seed
+
+
+def definition_of(measure: Measure) -> dict[str, Any]:
+    """A measure, as `study.json` has it: values of measures that are defined alike can stand side by side."""
+    return json.loads(json.dumps({"name": measure.name, "kind": type(measure).__name__} | vars(measure)))
+
+
+def finished_runs(record: Mapping) -> set[tuple[str, int]]:
+    """Arm and seed of the runs that a record has, finished."""
+    return {(row["arm"], row["seed"]) for row in record["runs"] if row["state"] == "finished"}
+
+
+def known_runs(record: Mapping, plan: Plan) -> dict[str, Any]:
+    """What another study's record says of runs that a plan has too, under the names of the plan's arms.
+
+    An arm is the same if its resolved recipe is, by its checksum. It is left out if the other study did not read from
+    it all that this one reads, for then it has to be run.
+
+    Args:
+        record: of `record.read_record`.
+        plan: the study that asks.
+    """
+    defined = {each.name: definition_of(each) for each in plan.study.measures}
+    theirs = {row["checksum"]: row for row in record["arms"]}
+    names = {
+        theirs[arm.checksum]["name"]: arm.name
+        for arm in plan.arms
+        if arm.checksum in theirs
+        and set(arm.measures) <= set(theirs[arm.checksum]["measures"])
+        and all(defined[name] in record["measures"] for name in arm.measures)
+    }
+    found: dict[str, Any] = {"measures": record["measures"]}
+    for key in ROWS:
+        found[key] = [row | {"arm": names[row["arm"]]} for row in record.get(key, []) if row["arm"] in names]
+    found["runs"] = [row | {"name": f"{row['arm']}-seed{row['seed']}"} for row in found["runs"]]
+    return found
+
+
+def rows_of_gone_runs(plan: Plan) -> dict[str, Any]:
+    """What was recorded of runs whose folders are gone; not of measures that were defined otherwise.
+
+    Args:
+        plan: the study.
+
+    Returns:
+        Lists of rows by what they are of, as in `study.json`; `runs` by their names.
+    """
+    gone = {(run.arm, run.seed) for run in plan.runs if run.is_recorded and not run.has_ended}
+    defined = [definition_of(each) for each in plan.study.measures]
+    found: dict[str, list] = {key: [] for key in ROWS}
+    for record in plan.kept:
+        here = gone & finished_runs(record)
+        gone -= here
+        same = {each["name"] for each in defined if each in record["measures"]}
+        for key, seed in ROWS.items():
+            rows = (row for row in record.get(key, []) if (row["arm"], row[seed]) in here)
+            found[key] += [row for row in rows if key != "scores" or row["measure"] in same]
+    return found | {"runs": {row["name"]: row for row in found["runs"]}}
