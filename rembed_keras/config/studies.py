@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rembed_keras.analysis.studies.definition import Arm, Measure, Study
-from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
 from rembed_keras.analysis.studies.kept import finished_runs, known_runs
+from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
 from rembed_keras.analysis.studies.record import read_record
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
 from rembed_keras.config.ledgers import ledger_of, pretraining, stages
@@ -88,8 +88,8 @@ def _with_recorded(plan: Plan) -> Plan:
     if own is not None:
         _refuse_changed_arms(plan, own)
     others = (read_record(Path(folder) / "study.json") for folder in plan.study.known_results)
-    kept = [own, *(known_runs(other, plan) for other in others if other is not None)]
-    kept = [record for record in kept if record is not None]
+    kept = [own] if own is not None else []
+    kept += [known_runs(other, plan) for other in others if other is not None]
     finished = {found for record in kept for found in finished_runs(record)}
     runs = [replace(run, is_recorded=(run.arm, run.seed) in finished) for run in plan.runs]
     return replace(plan, runs=runs, kept=kept)

@@ -10,7 +10,15 @@ from rembed_keras.analysis.studies.record import read_record
 from tests.two_arms import STUDY, record, started
 
 H = {"name": "h", "arm": "a", "against": "b", "measure": "m", "expected": "higher", "smallest_effect": 1}
-MALFORMED = {"format": 1, "arms": [], "runs": [], "scores": [], "hypotheses": [H | {"other": 1}], "verdicts": [], "alpha": 0.05}
+MALFORMED = {
+    "format": 1,
+    "arms": [],
+    "runs": [],
+    "scores": [],
+    "hypotheses": [H | {"other": 1}],
+    "verdicts": [],
+    "alpha": 0.05,
+}
 
 
 def test_runs_whose_results_are_kept_are_not_run_again_on_another_machine(study, tmp_path):
