@@ -22,7 +22,7 @@ EXTRAS = set(re.findall(r'^        "(\w+)": ', (ROOT / "setup.py").read_text(enc
 IN_BLOCKS = re.DOTALL | re.MULTILINE
 BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```", IN_BLOCKS)
 COMMAND = re.compile(r"(?:\$ |#   )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?((?:rembed|make|python|bash|pip) .*)")
-OF_OTHERS = ("python3 -m venv .venv", "source .venv/bin/activate ", "unzip ")  # programs that are not ours to parse
+OF_OTHERS = ("python3 -m venv .venv", "source .venv", "unzip ", "dask ", "RUNNER=")  # that are not ours to parse
 RECIPE = (
     "from __gin__ import dynamic_registration\nfrom rembed_keras import modeling\nfrom rembed_keras import training\n"
 )

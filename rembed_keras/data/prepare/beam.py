@@ -1,9 +1,11 @@
 """The same preparation on Apache Beam, for text that would take one machine too long.
 
-Beam's runners (Dataflow, Flink, Spark) run the stages' jobs where `jobs.Workers` has processes: the same functions of
-the same parts, so the corpus is the same, byte for byte, and a pipeline that was stopped resumes. Deduplication, which
-must see all text at once, is a grouping: every paragraph that is still kept goes to the group of its fingerprint, or of
-each of its MinHash bands, and all but the first of a group are marked.
+Beam's runners (Dataflow, Flink, Spark, Dask) run the stages' jobs where `jobs.Workers` has processes: the same
+functions of the same parts, so the corpus is the same, byte for byte, and a pipeline that was stopped resumes.
+Deduplication, which must see all text at once, is a grouping: the fingerprints of all paragraphs of a language, or
+their MinHash bands, are split by the remainder of a division into groups that a worker holds in memory, as arrays, and
+all but the first of a group's equal keys are marked. Whatever a worker does may be done again, and late: runners repeat
+what a lost worker had done, and let a slow one go on beside its replacement.
 
 All workers must see the source and the corpus's folder under the same paths: a network file system, or a mounted
 bucket. Beam needs a protobuf older than 7, which most of what this package may be installed with has left behind, so
@@ -14,10 +16,12 @@ give it an environment of its own. Preparation needs neither TensorFlow nor prot
     rembed prepare SOURCE OUT_DIR --beam "--runner=FlinkRunner --flink_master=HOST:8081"
 """
 
+import contextlib
 import importlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +34,10 @@ from rembed_keras.data.prepare.jobs import Job, Workers
 from rembed_keras.data.prepare.sources import Part
 from rembed_keras.errors import UserError
 
-Place = tuple[int, int]  # index of a part, and of a paragraph in it
+COMPARED = 2**21  # keys in a group: 34 MB with their places
+
+Group = tuple[str, int, int]  # a language, a band of its MinHash, and the remainder of the keys
+Keys = tuple[int, np.ndarray, np.ndarray]  # index of a part, indices of paragraphs in it, and a key of each
 
 
 class BeamWorkers(Workers):
@@ -52,7 +59,7 @@ class BeamWorkers(Workers):
             raise UserError(
                 "Apache Beam is not installed, and needs an environment of its own: see data/prepare/beam.py"
             ) from None
-        self.options, self.folder = list(options), folder
+        self.options, self.folder, self.stages = list(options), folder, 0
 
     def run(self, what: str, function: Callable, jobs: Sequence[Job]) -> list:
         """As `Workers.run`: a pipeline whose elements are jobs.
@@ -61,77 +68,110 @@ class BeamWorkers(Workers):
             UserError: the first that a job raised.
         """
         beam = self.beam
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        self.stages += 1
+        folder = self.folder / str(self.stages)  # its own: a slow worker of an earlier stage may still write
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         try:
             with self._pipeline() as pipeline:
                 elements = [(number, list(arguments)) for number, (_, arguments) in enumerate(jobs)]
                 made = pipeline | "jobs" >> beam.Create(elements) | "spread" >> beam.Reshuffle()
-                _ = made | what >> beam.Map(partial(_do, function=function, folder=str(self.folder)))
-            return [_result(self.folder / f"{number}.json") for number in range(len(jobs))]
+                _ = made | what >> beam.Map(partial(_do, function=function, folder=str(folder)))
+            return [_result(folder / f"{number}.json") for number in range(len(jobs))]
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def compare(self, parts: Sequence[Part], languages: Sequence[str], notes: Path, cleaning: Cleaning) -> None:
         """As `Workers.compare`: duplicates and near-duplicates each by a pipeline that groups paragraphs."""
-        self.run("reset", survey.reset, [(part.size, (part, notes, cleaning)) for part in parts])
+        paragraphs: Counter = Counter()
+        for part in parts:
+            paragraphs.update({name: each["paragraphs"] for name, each in survey.totals_of(part, notes).items()})
+        passes = {language: -(-number // COMPARED) for language, number in paragraphs.items()}
         if cleaning.deduplicate:
-            self._mark(parts, notes, cleaning, "fingerprint", DUPLICATE)
+            self._mark(parts, notes, cleaning, passes, "fingerprint", DUPLICATE)
         if cleaning.near_duplicates is not None:
-            self._mark(parts, notes, cleaning, "bands", NEAR_DUPLICATE)
+            self._mark(parts, notes, cleaning, passes, "bands", NEAR_DUPLICATE)
 
-    def _mark(self, parts, notes, cleaning, field, verdict):
+    def _mark(self, parts, notes, cleaning, passes, field, verdict):
         beam = self.beam
+        about = {"notes": notes, "cleaning": cleaning, "verdict": verdict}
         with self._pipeline() as pipeline:
             read = pipeline | "parts" >> beam.Create(list(enumerate(parts))) | "spread" >> beam.Reshuffle()
-            keyed = partial(keys_of, notes=notes, cleaning=cleaning, field=field)
-            groups = read | "keys" >> beam.FlatMap(keyed) | "duplicates" >> beam.GroupByKey()
-            later = groups | "later" >> beam.FlatMap(all_but_first) | "by part" >> beam.GroupByKey()
-            mark = partial(_mark_part, parts=dict(enumerate(parts)), notes=notes, cleaning=cleaning, verdict=verdict)
-            _ = later | "mark" >> beam.Map(mark)
+            keys = read | "keys" >> beam.FlatMap(partial(keys_of, **about, passes=passes, field=field))
+            later = keys | "groups" >> beam.GroupByKey() | "later" >> beam.FlatMap(all_but_first)
+            whole = read | "whole" >> beam.Map(_without_marks)  # parts of which nothing is marked now, but was before
+            by_part = (later, whole) | "all" >> beam.Flatten() | "by part" >> beam.GroupByKey()
+            _ = by_part | "mark" >> beam.Map(partial(mark_part, **about, parts=dict(enumerate(parts))))
 
+    @contextlib.contextmanager
     def _pipeline(self):
         options = importlib.import_module("apache_beam.options.pipeline_options").PipelineOptions(self.options)
-        return self.beam.Pipeline(options=options)
+        try:
+            pipeline = self.beam.Pipeline(options=options)
+        except ValueError as error:
+            raise UserError(f"--beam: {error}") from None
+        with pipeline:
+            yield pipeline
+        client = getattr(pipeline.result, "client", None)  # of Dask's runner, which leaves it open, and keeps results
+        if client is not None:  # that it would make once more when a worker is lost
+            client.close()
 
 
 def keys_of(
-    numbered: tuple[int, Any], notes: Path, cleaning: Cleaning, field: str
-) -> Iterator[tuple[tuple[str, int, int], Place]]:
-    """Yields the keys by which the kept paragraphs of a part are grouped, and their places.
+    numbered: tuple[int, Any], notes: Path, cleaning: Cleaning, verdict: int, passes: Mapping[str, int], field: str
+) -> Iterator[tuple[Group, Keys]]:
+    """Yields the keys of a part's paragraphs that are compared, by the group in which they are.
 
     Args:
         numbered: a `Part`, after its index; Beam checks annotations and cannot check that one.
         notes: folder of the survey's notes.
         cleaning: the settings.
+        verdict: that later ones get. Those that have it may be of an attempt that was interrupted.
+        passes: of each language, into how many groups its keys are split.
         field: of a note, "fingerprint" or "bands".
     """
     number, part = numbered
-    languages = list(survey.totals_of(part, notes))
     found = survey.read_notes(part, notes, cleaning)
-    for place in np.flatnonzero(np.isin(found["verdict"], (KEPT, NEAR_DUPLICATE))).tolist():
-        language = languages[found["language"][place]]
-        for band, key in enumerate(
-            np.atleast_1d(found[field][place]).view(np.int64).tolist()
-        ):  # Beam's integers are signed
-            yield (language, band, key), (number, place)
+    compared = (found["verdict"] == KEPT) | (found["verdict"] >= verdict)
+    for index, language in enumerate(survey.totals_of(part, notes)):
+        places = np.flatnonzero(compared & (found["language"] == index))
+        keys = found[field][places].reshape(len(places), -1)  # of each paragraph one, or one a band
+        for band in range(keys.shape[1]):
+            own = keys[:, band]
+            remainders = own % np.uint64(passes[language])
+            for remainder in np.unique(remainders).tolist():
+                chosen = remainders == remainder
+                yield (language, band, remainder), (number, places[chosen], own[chosen])
 
 
-def all_but_first(group: tuple[object, Iterable[Place]]) -> Iterator[Place]:
-    """Yields the places of a group but for the first in the text.
+def all_but_first(group: tuple[object, Iterable[Keys]]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields, by part, the places of a group's paragraphs but for the first in the text that has their key.
 
-    >>> list(all_but_first(("key", [(1, 0), (0, 7), (0, 3)])))
-    [(1, 0), (0, 7)]
+    >>> list(all_but_first(("group", [(1, np.array([0, 2]), np.array([5, 6])), (0, np.array([4]), np.array([5]))])))
+    [(1, array([0]))]
     """
-    _, places = group
-    first = min(places)
-    return (place for place in places if place != first)
+    pieces = {number: (places, keys) for number, places, keys in group[1]}
+    again = survey.all_but_first(np.concatenate([pieces[number][1] for number in sorted(pieces)]))
+    for number in sorted(pieces):
+        places, _ = pieces[number]
+        if again[: len(places)].any():
+            yield number, places[again[: len(places)]]
+        again = again[len(places) :]
 
 
-def _mark_part(group, parts, notes, cleaning, verdict):
+def _without_marks(numbered):
+    return numbered[0], np.zeros(0, np.int64)
+
+
+def mark_part(group, parts, notes, cleaning, verdict):
+    """Gives a part's verdict to the paragraphs of a group and to no other; writes nothing that is there already."""
     number, places = group
     found = survey.read_notes(parts[number], notes, cleaning, "r+")
-    found["verdict"][np.fromiter(places, np.int64)] = verdict
+    old = np.asarray(found["verdict"])
+    new = np.where(old == verdict, KEPT, old)
+    new[np.concatenate(list(places))] = verdict
+    changed = np.flatnonzero(new != old)
+    found["verdict"][changed] = new[changed]
     if isinstance(found, np.memmap):
         found.flush()
 

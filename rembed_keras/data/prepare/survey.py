@@ -123,11 +123,21 @@ def _mark(own, total, compared, verdict):
             for rows, keys, number in own
         ]
         keys = np.concatenate([keys[place] for (_, keys, _), place in zip(own, places, strict=True)])
-        again = np.ones(len(keys), bool)
-        again[np.unique(keys, return_index=True)[1]] = False
+        again = all_but_first(keys)
         for (rows, _, _), place in zip(own, places, strict=True):
             rows["verdict"][place[again[: len(place)]]] = verdict
             again = again[len(place) :]
+
+
+def all_but_first(keys: np.ndarray) -> np.ndarray:
+    """Where keys stand that stand before already.
+
+    >>> all_but_first(np.array([7, 3, 7, 7])).tolist()
+    [False, False, True, True]
+    """
+    again = np.ones(len(keys), bool)
+    again[np.unique(keys, return_index=True)[1]] = False
+    return again
 
 
 def totals_of(part: Part, folder: Path) -> dict[str, dict[str, int]]:
@@ -164,12 +174,6 @@ def read_notes(part: Part, folder: Path, cleaning: Cleaning, mode: Literal["r", 
     path = folder / f"{part.name}.notes"
     dtype = _note_type(cleaning)
     return np.memmap(path, dtype, mode) if path.stat().st_size else np.zeros(0, dtype)
-
-
-def reset(part: Part, folder: Path, cleaning: Cleaning) -> None:
-    """Clears the marks of a comparison, which may have been interrupted."""
-    notes = read_notes(part, folder, cleaning, "r+")
-    notes["verdict"][notes["verdict"] > FOREIGN] = KEPT
 
 
 def kept(part: Part, folder: Path, cleaning: Cleaning) -> Iterator[tuple[int, str, str]]:

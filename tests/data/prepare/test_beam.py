@@ -1,17 +1,25 @@
-"""Preparation on Beam's direct runner, in an environment of its own; see rembed_keras/data/prepare/beam.py."""
+"""Preparation on Beam, in an environment of its own, by its direct runner and on a cluster of Dask."""
 
+import contextlib
 import hashlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
+import time
+from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rembed_keras.data.prepare.beam import all_but_first
+from rembed_keras.data.prepare import survey
+from rembed_keras.data.prepare.beam import BeamWorkers, all_but_first, keys_of, mark_part
 from rembed_keras.data.prepare.cleaning import VERDICTS, Cleaning
 from rembed_keras.data.prepare.corpora import prepare
+from rembed_keras.data.prepare.jobs import Workers
+from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.errors import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -29,8 +37,9 @@ def digests(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
-@pytest.mark.slow
-def test_beam_makes_the_same_corpus_without_tensorflow(text_dir, corpus, tmp_path):
+@pytest.fixture
+def text(text_dir, tmp_path):
+    """A folder of text in which every verdict has its case."""
     if not has_beam():
         pytest.skip(f"{PYTHON} has no Apache Beam: `make beam` makes such an environment, or name one in BEAM_PYTHON")
     for library in ("rensa", "py3langid"):
@@ -41,36 +50,134 @@ def test_beam_makes_the_same_corpus_without_tensorflow(text_dir, corpus, tmp_pat
     ]
     texts += [text | {"text": f"{text['text']} etc."} for text in texts[:40]] + texts[5:25]
     (tmp_path / "text").mkdir()
-    whole = "".join(json.dumps(text) + "\n" for text in texts)
-    (tmp_path / "text" / "all.jsonl").write_text(whole, encoding="utf-8")
-    local = prepare(
-        tmp_path / "text",
-        tmp_path / "local",
-        tokenizer=corpus.tokenizer.path,
-        cleaning=Cleaning(**CLEANING, held_out=HELD_OUT),
-        shard_megabytes=0.01,
-    )
-    counts = [sum(each[verdict] for each in local.verdicts.values()) for verdict in VERDICTS]
-    assert all(counts), counts  # every verdict has its case
-    flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
-    flags += [f"--held-out={HELD_OUT}"]
-    command = [PYTHON, "-m", "rembed_keras", "prepare", tmp_path / "text", tmp_path / "beam"]
-    command += ["--beam=--runner=DirectRunner"]
-    command += ["--tokenizer", corpus.tokenizer.path, "--shard-megabytes", "0.01", *flags]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    (tmp_path / "text" / "all.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
+    return tmp_path / "text"
+
+
+@pytest.fixture
+def local(text, corpus, tmp_path):
+    """What is prepared of it without Beam."""
+    cleaning = Cleaning(**CLEANING, held_out=HELD_OUT)
+    tokenizer = corpus.tokenizer.path
+    found = prepare(text, tmp_path / "local", tokenizer=tokenizer, cleaning=cleaning, shard_megabytes=0.01)
+    counts = [sum(each[verdict] for each in found.verdicts.values()) for verdict in VERDICTS]
+    assert all(counts), counts
+    return found
+
+
+@pytest.fixture
+def beam(text, corpus, tmp_path):
+    """Starts the same preparation by Beam, into a folder, by its options."""
+
+    def start(name, options):
+        flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
+        command = [PYTHON, "-m", "rembed_keras", "prepare", text, tmp_path / name, f"--beam={options}"]
+        command += ["--tokenizer", corpus.tokenizer.path, "--shard-megabytes", "0.01", f"--held-out={HELD_OUT}", *flags]
+        return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    return start
+
+
+def environment():
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.slow
+def test_beam_makes_the_same_corpus_without_tensorflow(beam, local, text, tmp_path):
+    done = beam("beam", "--runner=DirectRunner")
+    _, said = done.communicate()
+    assert done.returncode == 0, said
     assert digests(tmp_path / "beam") == digests(local.path)
-    (tmp_path / "text" / "all.jsonl").write_text(whole + "{}\n", encoding="utf-8")
-    command[5] = tmp_path / "other"
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "is not a JSON document" in done.stderr.splitlines()[-1]
+    with open(text / "all.jsonl", "a", encoding="utf-8") as file:
+        file.write("{}\n")
+    for options, mistake in (("DirectRunner", "is not a JSON document"), ("NoRunner", "Unexpected pipeline runner")):
+        done = beam("other", f"--runner={options}")
+        _, said = done.communicate()
+        assert done.returncode == 2 and mistake in said.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beam", "local", "text"]
 
 
+@pytest.mark.slow
+def test_a_cluster_that_loses_a_worker_makes_the_same_corpus(beam, local, tmp_path):
+    scheduler = tmp_path / "cluster" / "scheduler.json"
+    scheduler.parent.mkdir()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment(), "cwd": scheduler.parent}
+    of_all = ["--scheduler-file", scheduler, "--no-dashboard"]
+    words = [["scheduler", "--host=127.0.0.1", "--port=0"], *[["worker", "--nthreads=1", "--memory-limit=1GB"]] * 3]
+    cluster = [
+        subprocess.Popen([PYTHON.parent / "dask", *each, *of_all], start_new_session=True, **quiet) for each in words
+    ]
+    try:
+        options = f"--dask_scheduler_file={scheduler} --dask_partition_size=1"
+        done = beam("beam", f"--runner=apache_beam.runners.dask.dask_runner.DaskRunner {options}")
+        while done.poll() is None and not list(tmp_path.glob(".beam.writing/**/*.notes")):
+            time.sleep(0.01)
+        assert done.poll() is None
+        os.killpg(cluster[1].pid, signal.SIGKILL)  # it and the process that would start it again
+        _, said = done.communicate()
+        assert done.returncode == 0, said
+    finally:
+        for process in cluster:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert digests(tmp_path / "beam") == digests(local.path)
+
+
 def test_the_first_of_the_duplicates_is_kept_in_any_order_of_work():
-    assert sorted(all_but_first((None, [(2, 0), (0, 9), (1, 1)]))) == [(1, 1), (2, 0)]
-    assert list(all_but_first((None, [(3, 3)]))) == []
+    pieces = [
+        (2, np.array([0, 3]), np.array([7, 7])),
+        (0, np.array([9]), np.array([7])),
+        (1, np.array([1]), np.array([5])),
+    ]
+    for order in (pieces, pieces[::-1], [*pieces, pieces[0]]):  # the last as of a worker whose work was done again
+        assert [(part, places.tolist()) for part, places in all_but_first((None, order))] == [(2, [0, 3])]
+    assert list(all_but_first((None, pieces[1:]))) == []
+
+
+class Cluster(BeamWorkers):
+    """Beam's stages without Beam, whose workers do everything twice, and the first stage's marks again in the end."""
+
+    def __init__(self):
+        self.marks = []
+
+    def _mark(self, parts, notes, cleaning, passes, field, verdict):
+        groups, by_part = defaultdict(list), {number: [np.zeros(0, int)] for number in range(len(parts))}
+        for numbered in [*enumerate(parts)] * 2:
+            for group, keys in keys_of(numbered, notes, cleaning, verdict, passes, field):
+                groups[group].append(keys)
+        for number, places in (found for group in groups.items() for found in all_but_first(group)):
+            by_part[number].append(places)
+        self.marks.append([(group, parts, notes, cleaning, verdict) for group in by_part.items()])
+        for stage in self.marks[::-1]:
+            for arguments in stage:
+                mark_part(*arguments)
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_marks_are_the_same_however_often_and_late_they_are_made(text_dir, tmp_path, monkeypatch, deduplicate):
+    pytest.importorskip("rensa", reason="needs the extra: pip install 'rembed-keras[clean]'")
+    lines = (text_dir / "de.txt").read_text(encoding="utf-8").splitlines()[:150]
+    (tmp_path / "text").mkdir()
+    text = "\n".join([*lines, *lines[:40], *(f"{line} etc." for line in lines[30:90]), ""])
+    for language in ("de", "fr"):  # each with the other's text: duplicates are those of a language
+        (tmp_path / f"text/{language}.txt").write_text(text, encoding="utf-8")
+    parts = find_source(tmp_path / "text", 5000).parts
+    cleaning = Cleaning(deduplicate=deduplicate, near_duplicates=0.7)
+    for part in parts:
+        survey.survey(part, tmp_path, cleaning, 10**6)
+    Workers(1, 0, quiet=True).compare(parts, ["de", "fr"], tmp_path, cleaning)
+    expected = [survey.read_notes(part, tmp_path, cleaning)["verdict"].copy() for part in parts]
+    counts = np.bincount(np.concatenate(expected), minlength=len(VERDICTS))
+    assert len(parts) > 4 and (counts[2] > 0) == deduplicate and counts[3] > 20
+    monkeypatch.setattr("rembed_keras.data.prepare.beam.COMPARED", 50)  # several groups of each language
+    random = np.random.default_rng(0)
+    for part in parts:  # as an attempt with other settings left them
+        notes = survey.read_notes(part, tmp_path, cleaning, "r+")
+        notes["verdict"] = random.choice([0, 2, 3] if deduplicate else [0, 3], len(notes))
+    Cluster().compare(parts, ["de", "fr"], tmp_path, cleaning)
+    for part, verdicts in zip(parts, expected, strict=True):
+        np.testing.assert_array_equal(survey.read_notes(part, tmp_path, cleaning)["verdict"], verdicts)
 
 
 def test_a_missing_beam_is_reported(text_dir, tmp_path):
