@@ -159,7 +159,7 @@ def compile_step(recipe, bindings, topology, as_json, allow_import) -> None:
 
         Console().print(outcome.compiled.table(outcome.predicted, outcome.forecast))
     if not outcome.compiled.fits:
-        would = f"the nearest that should by the ledger: {outcome.nearest}" if outcome.nearest else "nothing near does"
+        would = f"the nearest that should: {outcome.nearest}" if outcome.nearest else "nothing near does"
         raise UserError(f"the step does not fit {topology}; {would}")
 
 

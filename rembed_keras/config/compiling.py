@@ -25,7 +25,7 @@ class Outcome:
         compiled: a `training.compiling.compiled.Compiled`.
         predicted: tokens a second of the ledger's FLOPs at the chips' published rate.
         forecast: bytes of a chip that the step takes by the ledger's closed form.
-        nearest: where the step does not fit, the plan that should by the ledger; None if it fits or none does.
+        nearest: where the step does not fit, the nearest plan that should; None if it fits or none does.
     """
 
     compiled: Any
@@ -66,7 +66,7 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
     done = call(bound(recipe).compile_step, topology=topology, devices=devices, batch=batch)
     predicted = done.chips * done.chip.flops / ledger.training_flops["total"]
     sizes, plan = _plan(recipe, stage, ledger, done, rows=len(batch[1]))
-    nearest = None if done.fits else fitting.nearest(plan, sizes, done.room)
+    nearest = None if done.fits else fitting.nearest(plan, sizes, done.used_bytes, done.room)
     return Outcome(done, predicted, sizes.bytes_of(plan), nearest)
 
 

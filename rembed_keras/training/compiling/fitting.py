@@ -99,17 +99,27 @@ class Sizes:
         return BYTES * held + tokens * kept
 
 
-def nearest(plan: Plan, sizes: Sizes, room: float) -> Plan | None:
-    """The nearest plan that fits, by the closed form; None if none does on up to 64 times as many chips.
+def nearest(plan: Plan, sizes: Sizes, used: float, room: float) -> Plan | None:
+    """The nearest plan that should fit where one does not; None if none does on up to 64 times as many chips.
 
     Tried in this order: micro-batches, rematerialization, both, with tables spread too, with all else spread too; then
-    twice as many chips.
+    twice as many chips. Where the closed form was too low for the plan that does not fit, it counts as too low by the
+    same factor for others.
+
+    Args:
+        plan: that does not fit.
+        sizes: that it is counted with.
+        used: bytes of a chip that it takes by the compiler.
+        room: bytes that a chip has.
 
     >>> sizes = Sizes(10**9, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1e4, 10, 512)
-    >>> str(nearest(Plan(16, 64, "data_parallel"), sizes, 8e9))
+    >>> str(nearest(Plan(16, 64, "data_parallel"), sizes, 17e9, 8e9))
     'STRATEGY=model_parallel, 1 micro-batches, 16 chips'
+    >>> str(nearest(Plan(16, 64, "model_parallel"), sizes, 9e9, 8e9))
+    'STRATEGY=model_parallel, 4 micro-batches, 16 chips'
     """
-    return next((each for each in _plans(plan) if sizes.bytes_of(each) <= room), None)
+    factor = max(1.0, used / sizes.bytes_of(plan))
+    return next((each for each in _plans(plan) if each != plan and factor * sizes.bytes_of(each) <= room), None)
 
 
 def _plans(plan) -> Iterator[Plan]:
