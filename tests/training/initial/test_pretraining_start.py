@@ -1,6 +1,7 @@
 """Pre-training that starts from a trained encoder: weights, tokenizer, resuming, replicas, both backends."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -257,7 +258,7 @@ def test_two_replicas_start_as_one_device_does(backend, load, corpus, tmp_path):
     common = [f"{key}={value}" for key, value in {"INITIAL": "old", "TEXT_DIR": "text"}.items()]
     runs = [["cut.gin", *common, f"STRATEGY={each}", f"WORKDIR={each}"] for each in ("one_device", strategy)]
     shutil.copytree(load().knobs()["TEXT_DIR"]["value"], "text")
-    devices = {"CPU_DEVICES": "2", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    devices = {"CPU_DEVICES": "2", "XLA_FLAGS": os.environ["XLA_FLAGS"]}
     environment = {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"} | devices
     command = [sys.executable, "-m", "tests.training.recipe_runs", json.dumps(runs)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
