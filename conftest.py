@@ -12,8 +12,8 @@ import sys
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # whatever the user's ~/.keras says
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# two devices for JAX; and little optimization by XLA, since tests compile much and compute little: that is half of their
-# time on JAX, and two thirds with XLA's newer emitters, which a TensorFlow of before JAX 0.10 may not know
+# two devices for JAX; and little optimization by XLA, since tests compile much and compute little: compiling is half of
+# their time on JAX, and two thirds with newer emitters, which a TensorFlow of before JAX 0.10 may not know
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
