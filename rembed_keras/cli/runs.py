@@ -105,7 +105,7 @@ def _show(loaded, ledger, held, devices):
     """Prints what a recipe says, what its model costs, and what devices hold of it."""
     from rich.console import Console
 
-    from rembed_keras.analysis.cost.shards import held_table
+    from rembed_keras.analysis.cost.shards import held_table, uneven_tables
     from rembed_keras.analysis.reports.tables import Table
 
     console = Console()
@@ -115,6 +115,8 @@ def _show(loaded, ledger, held, devices):
         console.print(ledger.table())
     if held:
         console.print(held_table(held, devices).rich())
+        for line in uneven_tables(ledger, devices):
+            click.echo(line)
     click.echo(loaded.text())
 
 
@@ -158,6 +160,8 @@ def compile_step(recipe, bindings, topology, as_json, allow_import) -> None:
         from rich.console import Console
 
         Console().print(outcome.compiled.table(outcome.predicted, outcome.forecast))
+    for note in outcome.notes:
+        click.echo(f"note: {note}", err=True)
     if not outcome.compiled.fits:
         would = f"the nearest that should: {outcome.nearest}" if outcome.nearest else "nothing near does"
         raise UserError(f"the step does not fit {topology}; {would}")

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from rembed_keras.analysis.cost.shards import uneven_tables
 from rembed_keras.config.backend import import_framework, suppressed_stderr
 from rembed_keras.config.execution import bound, call, pretraining_of
 from rembed_keras.config.ledgers import ledger_of, pretraining
@@ -25,12 +26,14 @@ class Outcome:
         compiled: a `training.compiling.compiled.Compiled`.
         predicted: tokens a second of the ledger's FLOPs at the chips' published rate.
         forecast: bytes of a chip that the step takes by the ledger's closed form.
+        notes: what would be shared better otherwise.
         nearest: where the step does not fit, the nearest plan that should; None if it fits or none does.
     """
 
     compiled: Any
     predicted: float
     forecast: float
+    notes: list[str]
     nearest: Plan | None
 
 
@@ -67,7 +70,8 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
     predicted = done.chips * done.chip.flops / ledger.training_flops["total"]
     sizes, plan = _plan(recipe, stage, ledger, done, rows=len(batch[1]))
     nearest = None if done.fits else fitting.nearest(plan, sizes, done.used_bytes, done.room)
-    return Outcome(done, predicted, sizes.bytes_of(plan), nearest)
+    notes = uneven_tables(ledger, done.chips) if done.strategy in ("model_parallel", "fully_sharded") else []
+    return Outcome(done, predicted, sizes.bytes_of(plan), notes, nearest)
 
 
 def _check_recipe_is_whole(recipe, stage):

@@ -94,6 +94,28 @@ def held_table(held: Mapping[str, Held], devices: int) -> Table:
     return Table(f"Bytes of each of {devices} devices, by STRATEGY, on JAX", columns, rows, words=1)
 
 
+def table_rows(ledger: Ledger) -> list[int]:
+    """Rows of the tables of tokens, or of their bands, each number once."""
+    return sorted({shape[0] for entry in ledger.entries for shape in entry.shapes[: entry.tables]})
+
+
+def uneven_tables(ledger: Ledger, devices: int) -> list[str]:
+    """A line for each table of tokens whose rows `model_parallel` and `fully_sharded` cannot spread over all devices.
+
+    >>> sizes = {"vocabulary_size": 1002, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 32,
+    ...          "input_embedding_dim": 8}
+    >>> from rembed_keras import ledger
+    >>> uneven_tables(ledger(sizes), devices=8)
+    ['1,002 rows of a table of tokens are shared by 2 of 8 devices; 1,008 would be by all']
+    """
+    return [
+        f"{rows:,} rows of a table of tokens are shared by {math.gcd(rows, devices)} of {devices} devices; "
+        f"{-(-rows // devices) * devices:,} would be by all"
+        for rows in table_rows(ledger)
+        if rows % devices
+    ]
+
+
 def cut_of(shape: Shape, devices: int, is_table: bool = False) -> int | None:
     """Which dimension of a variable `fully_sharded` cuts: the first that most devices can share evenly.
 

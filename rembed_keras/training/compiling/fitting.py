@@ -5,10 +5,12 @@ Numbers of the ledger are exact for the first two; of the rest compilers keep mo
 `rembed compile` of what it names is the proof.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rembed_keras.analysis.cost.ledger import BYTES, Ledger
+from rembed_keras.analysis.cost.shards import table_rows
 from rembed_keras.modeling.cost import size_of
 
 
@@ -41,6 +43,7 @@ class Sizes:
 
     Attributes:
         tables: parameters of tables of tokens, which `model_parallel` spreads; `fully_sharded` all others too.
+        rows: a number that divides the rows of each table, which chips share as evenly as that allows.
         others: all other parameters.
         table_slots: numbers that the optimizer remembers of the tables.
         other_slots: those of all others.
@@ -51,6 +54,7 @@ class Sizes:
     """
 
     tables: int
+    rows: int
     others: int
     table_slots: int
     other_slots: int
@@ -76,6 +80,7 @@ class Sizes:
                 tables, slots = tables + spread, slots + own * spread // entry.parameters
         return cls(
             tables,
+            math.gcd(*table_rows(ledger)),
             ledger.total - tables,
             slots,
             sum(ledger.slots) - slots,
@@ -87,7 +92,7 @@ class Sizes:
 
     def bytes_of(self, plan: Plan) -> float:
         """Bytes of a chip that a plan takes."""
-        tables = plan.chips if plan.strategy in ("model_parallel", "fully_sharded") else 1
+        tables = math.gcd(self.rows, plan.chips) if plan.strategy in ("model_parallel", "fully_sharded") else 1
         others = plan.chips if plan.strategy == "fully_sharded" else 1
         held = (2 * self.others + self.other_slots) / others + (2 * self.tables + self.table_slots) / tables
         if plan.micro_batches > 1:  # sums of gradients beside the gradients of a part
@@ -112,7 +117,7 @@ def nearest(plan: Plan, sizes: Sizes, used: float, room: float) -> Plan | None:
         used: bytes of a chip that it takes by the compiler.
         room: bytes that a chip has.
 
-    >>> sizes = Sizes(10**9, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1e4, 10, 512)
+    >>> sizes = Sizes(10**9, 10**6, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1e4, 10, 512)
     >>> str(nearest(Plan(16, 64, "data_parallel"), sizes, 17e9, 8e9))
     'STRATEGY=model_parallel, 1 micro-batches, 16 chips'
     >>> str(nearest(Plan(16, 64, "model_parallel"), sizes, 9e9, 8e9))
