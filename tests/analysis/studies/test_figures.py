@@ -96,6 +96,19 @@ def test_the_figure_is_drawn(record, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"study.png", "other.png"}
 
 
+def test_a_loss_of_another_kind_is_named_and_not_drawn(record, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    seen = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: (seen.append(figure.axes[0]), path.touch()))
+    points = {"wide": [[1, 3.0], [2, 2.0]], "one": [[1, 27.0], [2, 18.0]]}
+    curves = [{"arm": arm, "seed": 0, "points": each} for arm, each in points.items()]
+    draw_study(tmp_path / "study.png", record | {"curves": curves[:1]})
+    draw_study(tmp_path / "study.png", record | {"curves": curves})
+    assert [axes.get_title(loc="left") for axes in seen] == ["", "not shown, a loss of another kind: one, from 18"]
+    assert [len(axes.lines) for axes in seen] == [1, 1]
+
+
 def test_a_long_title_stays_inside_the_figure(record, tmp_path, monkeypatch):
     from matplotlib.figure import Figure
     from matplotlib.text import Text

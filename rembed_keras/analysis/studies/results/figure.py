@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rembed_keras.analysis.layers import draw_layers, panels_by_arm
 from rembed_keras.analysis.pages.drawings import colours
+from rembed_keras.analysis.studies.results.curves import on_one_axis
 from rembed_keras.analysis.studies.verdicts import TOO_CLOSE
 
 TITLE = 80  # characters that a line of a title has room for
@@ -27,15 +28,17 @@ def draw_study(path: Path, record: Mapping) -> None:
     figure = Figure(figsize=(7, 4 + 1.3 * len(pairs)), layout="constrained")
     axes = figure.subplots(1 + len(pairs), 1, squeeze=False, height_ratios=[4, *[1] * len(pairs)])[:, 0]
     colour, named = colours([arm["name"] for arm in record["arms"]]), set()
-    for each in record["curves"]:
+    shown, note = on_one_axis(record["curves"])
+    for each in shown:
         if each["points"]:
             label = None if each["arm"] in named else each["arm"]
             axes[0].plot(*zip(*each["points"], strict=True), color=colour[each["arm"]], label=label)
             named.add(each["arm"])
     axes[0].set(xlabel="step", ylabel="loss")
+    axes[0].set_title(note, loc="left", fontsize="medium")
     axes[0].grid(alpha=0.3)
     if named:
-        axes[0].legend(frameon=False)
+        axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     for place, (hypothesis, verdict) in zip(axes[1:], pairs, strict=True):
         _draw_effect(place, hypothesis, verdict)
     writing = path.with_name(f".{path.stem}.writing.png")

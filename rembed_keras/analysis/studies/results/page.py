@@ -9,6 +9,7 @@ from rembed_keras.analysis.pages.drawings import breakdown, curves, dots, layers
 from rembed_keras.analysis.reports.significance import Comparison
 from rembed_keras.analysis.reports.tables import number
 from rembed_keras.analysis.studies.definition import Hypothesis
+from rembed_keras.analysis.studies.results.curves import on_one_axis
 from rembed_keras.analysis.studies.results.report import ABOUT, failures, scores_table, verdicts_table
 from rembed_keras.analysis.studies.verdicts import CONTRADICTED, SUPPORTED, by_language
 
@@ -69,8 +70,10 @@ def _verdicts(record):
 
 def _curves(record):
     names = [arm["name"] for arm in record["arms"]]
-    drawn = curves(record["curves"], names)
-    return f"<h2>Loss</h2>{key(names)}{drawn}" if drawn else ""
+    shown, note = on_one_axis(record["curves"])
+    drawn = curves(shown, names)
+    said = f"<p><small>{escape(note.capitalize())}</small></p>" if note else ""
+    return f"<h2>Loss</h2>{key(names)}{drawn}{said}" if drawn else ""
 
 
 def _layers(record):
