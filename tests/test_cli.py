@@ -80,7 +80,7 @@ def test_inspect_says_what_each_device_holds(project, command):
     assert "rows of a table" not in out
     _, out, _ = command("inspect", "recipe.gin", "--devices", "14", cwd=project)
     (line,) = [line for line in out.splitlines() if "rows of a table of tokens" in line]
-    assert line.endswith("are shared by 2 of 14 devices; 602 would be by all"), line
+    assert line.endswith("are shared by 2 of 14 devices; 910 would be by all"), line
 
 
 # arguments of `rembed`, and the message on stderr
