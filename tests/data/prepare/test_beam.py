@@ -73,7 +73,8 @@ def beam(text, corpus, tmp_path):
         flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
         command = [PYTHON, "-m", "rembed_keras", "prepare", text, tmp_path / name, f"--beam={options}"]
         command += ["--tokenizer", corpus.tokenizer.path, "--shard-megabytes", "0.01", f"--held-out={HELD_OUT}", *flags]
-        return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, env=environment(), start_new_session=True, **pipes)
 
     return start
 
@@ -107,17 +108,17 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_corpus(beam, local, tmp_pa
     cluster = [
         subprocess.Popen([PYTHON.parent / "dask", *each, *of_all], start_new_session=True, **quiet) for each in words
     ]
+    options = f"--dask_scheduler_file={scheduler} --dask_partition_size=1"
+    done = beam("beam", f"--runner=apache_beam.runners.dask.dask_runner.DaskRunner {options}")
     try:
-        options = f"--dask_scheduler_file={scheduler} --dask_partition_size=1"
-        done = beam("beam", f"--runner=apache_beam.runners.dask.dask_runner.DaskRunner {options}")
         while done.poll() is None and not list(tmp_path.glob(".beam.writing/**/*.notes")):
             time.sleep(0.01)
         assert done.poll() is None
         os.killpg(cluster[1].pid, signal.SIGKILL)  # it and the process that would start it again
-        _, said = done.communicate()
+        _, said = done.communicate(timeout=900)
         assert done.returncode == 0, said
     finally:
-        for process in cluster:
+        for process in (*cluster, done):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
