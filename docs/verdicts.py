@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
+from statistics import mean
 
 from rembed_keras.analysis.reports.tables import number
 from rembed_keras.analysis.studies.plan import seconds_by_arm
@@ -39,9 +40,24 @@ def _study(path: Path) -> Iterator[str]:
         f"{_hours(record, finished):.1f} hours one after the other, on {_where(finished)}."
     )
     layers = f", [what layers know]({name}/layers.png)" if (path.parent / "layers.png").exists() else ""
-    yield f"[Scores of all arms]({name}/study.md), [page]({name}/study.html){layers}.\n\n{COLUMNS}"
+    yield f"[Scores of all arms]({name}/study.md), [page]({name}/study.html){layers}.\n"
+    yield from _claims(record) if record["hypotheses"] else _first_measure(record)
+
+
+def _claims(record: Mapping) -> Iterator[str]:
+    """The verdict on each hypothesis."""
+    yield COLUMNS
     for hypothesis, verdict in zip(record["hypotheses"], record["verdicts"], strict=True):
         yield _row(hypothesis, verdict)
+
+
+def _first_measure(record: Mapping) -> Iterator[str]:
+    """Of a study that expects nothing, the mean of its first measure, by arm."""
+    measure = record["measures"][0]["name"]
+    yield f"| arm | {measure} |\n|---|--:|"
+    for arm in record["arms"]:
+        own = [row["value"] for row in record["scores"] if (row["arm"], row["measure"]) == (arm["name"], measure)]
+        yield f"| {arm['name']} | {number(mean(own)) if own else '-'} |"
 
 
 def _question(name: str) -> str:
