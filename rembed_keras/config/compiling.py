@@ -70,7 +70,7 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
     predicted = done.chips * done.chip.flops / ledger.training_flops["total"]
     sizes, plan = _plan(recipe, stage, ledger, done, rows=len(batch[1]))
     nearest = None if done.fits else fitting.nearest(plan, sizes, done.used_bytes, done.room)
-    notes = uneven_tables(ledger, done.chips) if done.strategy in ("model_parallel", "fully_sharded") else []
+    notes = uneven_tables(ledger, done.chips) if plan.spreads_tables else []
     return Outcome(done, predicted, sizes.bytes_of(plan), notes, nearest)
 
 

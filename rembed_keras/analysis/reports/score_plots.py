@@ -6,16 +6,8 @@ from pathlib import Path
 from rembed_keras.analysis.reports.comparison import NOT_SIGNIFICANT, DifferenceRow, ScoreRow
 from rembed_keras.analysis.reports.results import BASELINES
 
-COLOURS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#000000",
-    "#8c564b",
-)  # for the colour-blind
+# for the colour-blind
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c564b")
 MARKS = dict(zip(BASELINES, "|x+34_12", strict=True))
 ROW = 0.42  # inches
 

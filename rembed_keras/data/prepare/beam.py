@@ -151,12 +151,11 @@ def all_but_first(group: tuple[object, Iterable[Keys]]) -> Iterator[tuple[int, n
     [(1, array([0]))]
     """
     pieces = {number: (places, keys) for number, places, keys in group[1]}
-    again = survey.all_but_first(np.concatenate([pieces[number][1] for number in sorted(pieces)]))
-    for number in sorted(pieces):
-        places, _ = pieces[number]
-        if again[: len(places)].any():
-            yield number, places[again[: len(places)]]
-        again = again[len(places) :]
+    ordered = sorted(pieces)
+    again = survey.all_but_first([pieces[number][1] for number in ordered])
+    for number, is_later in zip(ordered, again, strict=True):
+        if is_later.any():
+            yield number, pieces[number][0][is_later]
 
 
 def _without_marks(numbered):

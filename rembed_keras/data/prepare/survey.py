@@ -122,22 +122,21 @@ def _mark(own, total, compared, verdict):
             )
             for rows, keys, number in own
         ]
-        keys = np.concatenate([keys[place] for (_, keys, _), place in zip(own, places, strict=True)])
-        again = all_but_first(keys)
-        for (rows, _, _), place in zip(own, places, strict=True):
-            rows["verdict"][place[again[: len(place)]]] = verdict
-            again = again[len(place) :]
+        again = all_but_first([keys[place] for (_, keys, _), place in zip(own, places, strict=True)])
+        for (rows, _, _), place, is_later in zip(own, places, again, strict=True):
+            rows["verdict"][place[is_later]] = verdict
 
 
-def all_but_first(keys: np.ndarray) -> np.ndarray:
-    """Where keys stand that stand before already.
+def all_but_first(pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Of each piece of a sequence of keys, where keys stand that stand before already, in it or in an earlier piece.
 
-    >>> all_but_first(np.array([7, 3, 7, 7])).tolist()
-    [False, False, True, True]
+    >>> [each.tolist() for each in all_but_first([np.array([7, 3, 7]), np.array([7, 2])])]
+    [[False, False, True], [True, False]]
     """
+    keys = np.concatenate(pieces)
     again = np.ones(len(keys), bool)
     again[np.unique(keys, return_index=True)[1]] = False
-    return again
+    return np.split(again, np.cumsum([len(piece) for piece in pieces])[:-1])
 
 
 def totals_of(part: Part, folder: Path) -> dict[str, dict[str, int]]:

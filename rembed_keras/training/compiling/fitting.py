@@ -32,6 +32,11 @@ class Plan:
     micro_batches: int = 1
     rematerialize: bool = False
 
+    @property
+    def spreads_tables(self) -> bool:
+        """Whether chips share the rows of tables of tokens."""
+        return self.strategy in ("model_parallel", "fully_sharded")
+
     def __str__(self) -> str:
         words = [f"STRATEGY={self.strategy}", f"{self.micro_batches} micro-batches"]
         return ", ".join([*words, *(["rematerialize"] if self.rematerialize else []), f"{self.chips} chips"])
@@ -92,7 +97,7 @@ class Sizes:
 
     def bytes_of(self, plan: Plan) -> float:
         """Bytes of a chip that a plan takes."""
-        tables = math.gcd(self.rows, plan.chips) if plan.strategy in ("model_parallel", "fully_sharded") else 1
+        tables = math.gcd(self.rows, plan.chips) if plan.spreads_tables else 1
         others = plan.chips if plan.strategy == "fully_sharded" else 1
         held = (2 * self.others + self.other_slots) / others + (2 * self.tables + self.table_slots) / tables
         if plan.micro_batches > 1:  # sums of gradients beside the gradients of a part
