@@ -80,8 +80,8 @@ class Sizes:
         """
         tables = slots = 0
         for entry, own in zip(ledger.entries, ledger.slots, strict=True):
-            if entry.name.endswith("embedding"):
-                spread = size_of(shape for shape in entry.shapes if len(shape) == 2)  # a bias is whole on each chip
+            if entry.tables:
+                spread = size_of(entry.shapes[: entry.tables])  # a bias, or a band's projection, is whole on each chip
                 tables, slots = tables + spread, slots + own * spread // entry.parameters
         return cls(
             tables,
