@@ -48,7 +48,7 @@ test: $(VENV)/.installed-test
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) -m 'not any_backend' $(PYTEST) tests/modeling tests/preprocessing tests/analysis/cost/test_ledger.py \
 	  tests/interop/huggingface/test_folders.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py \
-	  tests/training/compiling \
+	  tests/training/compiling tests/training/optimizers/test_masters.py \
 	  tests/training/loop/test_resuming.py rembed_keras/modeling
 
 docs: .venv-docs/.installed

@@ -46,11 +46,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("STEP", ["STEPS", "SEED"])
     '; did you mean STEPS?'
+    >>> did_you_mean("DTYPE", ["FINETUNE_DTYPE", "SEED"])
+    '; did you mean FINETUNE_DTYPE?'
     """
     names = list(known)
     if FORMER_NAMES.get(name) in names:
         return f"; did you mean {FORMER_NAMES[name]}?"
-    close = difflib.get_close_matches(name, names, n=1) or [each for each in names if each.lower() == name.lower()][:1]
+    close = difflib.get_close_matches(name, names, n=1) or [
+        each for each in names if each.lower() == name.lower() or each.endswith(f"_{name}")
+    ]
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -47,6 +47,12 @@ def _split(tensor, count):
     return ops.moveaxis(tensor, 1, 0)
 
 
+def _summed_in(variable):
+    """The dtype that gradients of parts are summed in: float32 where they have 16 bits."""
+    dtype = keras.backend.standardize_dtype(variable.dtype)
+    return "float32" if dtype in ("bfloat16", "float16") else dtype
+
+
 def _tensorflow_step(model, count, parts):
     import tensorflow as tf  # only here: modeling works where TensorFlow is not installed
 
@@ -64,12 +70,12 @@ def _tensorflow_step(model, count, parts):
 
     def add(index, sums):
         gradients = gradients_of(keras.tree.map_structure(lambda tensor: tensor[index], parts))
-        return index + 1, [total + part for total, part in zip(sums, gradients, strict=True)]
+        return index + 1, [total + tf.cast(part, total.dtype) for total, part in zip(sums, gradients, strict=True)]
 
     def sums_of_all():
         if count == 1:
             return gradients_of(keras.tree.map_structure(lambda tensor: tensor[0], parts))
-        sums = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        sums = [tf.zeros(variable.shape, _summed_in(variable)) for variable in variables]
         _, sums = tf.while_loop(
             lambda index, _: index < count, add, (0, sums), parallel_iterations=1, maximum_iterations=count
         )
@@ -97,7 +103,7 @@ def _jax_step(model, count, parts, state):
         sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)]
         return (sums, non_trainable, metrics), logs
 
-    zeros = [ops.zeros_like(variable) for variable in trainable]
+    zeros = [ops.zeros_like(variable, dtype=_summed_in(variable)) for variable in trainable]
     (sums, non_trainable, metrics), logs = jax.lax.scan(add, (zeros, non_trainable, metrics), parts, length=count)
     trainable, optimizer = model.optimizer.stateless_apply(optimizer, sums, trainable)
     last = {name: values[-1] for name, values in logs.items()}

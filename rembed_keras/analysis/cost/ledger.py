@@ -11,6 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rembed_keras.analysis.cost.phases import PhaseCost
+from rembed_keras.analysis.cost.precision import (
+    MIXED,
+    name_of,
+    remembered_of,
+    size_of_number,
+    size_of_slot,
+    stored_in,
+)
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling.blocks.stack import check_encoder
 from rembed_keras.modeling.cost import Config, Entry, Shape, adam_slots, size_of
@@ -18,9 +26,6 @@ from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.sizes import check_sizes
 
-BYTES = 4  # of a float32 number
-OTHERS = {"float64": 8, "bfloat16": 2, "float16": 2}  # bytes of other numbers
-MIXED = "mixed_"  # policies of Keras that keep float32 weights and compute in what follows
 MASK_RATE = 0.15
 MASKED_LM_ARGUMENTS = (
     "encoder",
@@ -44,7 +49,7 @@ class Ledger:
     Attributes:
         entries: the lines.
         sequence_length: S, at which FLOPs were counted.
-        slots: numbers that the optimizer remembers of each line's variables.
+        slots: numbers that the optimizer remembers of each line's variables, copies of weights in 16 bits among them.
         teachers: the lines of the teachers of loss terms, which are neither kept nor dropped.
         dtype: the encoder's dtype or policy of Keras.
         phases: of a pre-training whose batches or rows change their size.
@@ -59,8 +64,8 @@ class Ledger:
 
     @property
     def stored_in(self) -> str:
-        """The dtype of weights and slots, which mixed precision keeps in float32."""
-        return "float32" if self.dtype.startswith(MIXED) else self.dtype
+        """The dtype of weights, which mixed precision keeps in float32."""
+        return stored_in(self.dtype)
 
     @property
     def computed_in(self) -> str:
@@ -117,12 +122,12 @@ class Ledger:
     @property
     def bytes(self) -> dict[str, int]:
         """Bytes of the parameters as they are stored: "kept", "dropped" and "total"."""
-        return self._columns("parameters", OTHERS.get(self.stored_in, BYTES))
+        return self._columns("parameters", size_of_number(self.stored_in))
 
     @property
     def optimizer_bytes(self) -> dict[str, int]:
-        """Bytes of the optimizer's slots, stored as parameters are: "kept", "dropped" and "total"."""
-        pairs, size = [*zip(self.entries, self.slots, strict=True)], OTHERS.get(self.stored_in, BYTES)
+        """Bytes of the optimizer's slots: "kept", "dropped" and "total"."""
+        pairs, size = [*zip(self.entries, self.slots, strict=True)], size_of_slot(self.stored_in)
         kept = size * sum(slots for entry, slots in pairs if entry.is_kept)
         total = size * sum(self.slots)
         return {"kept": kept, "dropped": total - kept, "total": total}
@@ -130,7 +135,7 @@ class Ledger:
     @property
     def activation_bytes(self) -> dict[str, int]:
         """Bytes that a backward pass needs of the forward pass, per token of input as it is computed; see `parts`."""
-        return self._columns("activations", OTHERS.get(self.computed_in, BYTES))
+        return self._columns("activations", size_of_number(self.computed_in))
 
     @property
     def activations(self) -> int:
@@ -142,7 +147,7 @@ class Ledger:
         """What teachers cost, whose weights are frozen and never saved: parameters, a forward pass, and bytes."""
         parameters = sum(entry.parameters for entry in self.teachers)
         flops = sum(entry.flops for entry in self.teachers)
-        size = OTHERS.get(self.stored_in, BYTES)
+        size = size_of_number(self.stored_in)
         return {"parameters": parameters, "flops_per_token": flops, "bytes": size * parameters}
 
     def to_json(self) -> dict:
@@ -273,14 +278,9 @@ def ledger(
     ]
     counting = [term for term in terms if hasattr(term, "ledger_entries")]
     lines = [*lines, *(line for term in counting for line in term.ledger_entries(encoder, lines, length))]
-    return Ledger(tuple(lines), length, tuple(map(size_of, slots(lines))), tuple(read), _name_of(encoder.get("dtype")))
-
-
-def _name_of(dtype: Any) -> str:
-    """The name of a dtype or of a policy, as Keras serializes it too; float32 without one."""
-    if isinstance(dtype, dict):
-        return str(dtype.get("config", {}).get("name", "float32"))
-    return str(getattr(dtype, "name", dtype) or "float32")
+    dtype = name_of(encoder.get("dtype"))
+    remembered = remembered_of(lines, slots, stored_in(dtype))
+    return Ledger(tuple(lines), length, tuple(map(size_of, remembered)), tuple(read), dtype)
 
 
 def _check_masked_lm(config):

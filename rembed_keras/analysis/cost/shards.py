@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from rembed_keras.analysis.cost.ledger import BYTES, OTHERS, Ledger
+from rembed_keras.analysis.cost.ledger import Ledger
+from rembed_keras.analysis.cost.precision import remembered_of, size_of_number, size_of_slot
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.modeling.cost import Entry, Shape, adam_slots
 
@@ -60,11 +61,12 @@ def held_by_each(
     >>> {name: each.parameters for name, each in held_by_each(ledger(sizes), devices=8).items()}
     {'data_parallel': 52576, 'model_parallel': 24576, 'fully_sharded': 6976}
     """
-    size = OTHERS.get(ledger.stored_in, BYTES)
     entries = ledger.entries
-    remembered = slots(entries)
+    remembered = remembered_of(entries, slots, ledger.stored_in)
 
-    def of(strategy, shapes):
+    size_of_weight = size_of_number(ledger.stored_in)
+
+    def of(strategy, shapes, size=size_of_weight):
         """Bytes of shapes of each entry."""
         pairs = zip(entries, shapes, strict=True)
         return size * sum(_share(each, entry, devices, strategy) for entry, own in pairs for each in own)
@@ -73,7 +75,7 @@ def held_by_each(
         strategy: Held(
             of(strategy, [entry.shapes for entry in entries]),
             of(strategy, [entry.trained_shapes for entry in entries]),
-            of(strategy, remembered),
+            of(strategy, remembered, size_of_slot(ledger.stored_in)),
             ledger.activation_bytes["total"] * ledger.sequence_length,
         )
         for strategy in STRATEGIES

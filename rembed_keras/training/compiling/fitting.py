@@ -9,9 +9,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rembed_keras.analysis.cost.ledger import BYTES, Ledger
+from rembed_keras.analysis.cost.ledger import Ledger
+from rembed_keras.analysis.cost.precision import size_of_number
 from rembed_keras.analysis.cost.shards import table_rows
 from rembed_keras.modeling.cost import size_of
+
+WIDE = 4  # bytes of a number of a slot, and of a sum of gradients
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Sizes:
         states: bytes a token of what comes into each block, which is all that stays of it with `rematerialize`.
         layers: blocks.
         sequence_length: S.
+        bytes_of_a_weight: and of a gradient of a micro-batch; sums of gradients and slots have 4 bytes a number.
     """
 
     tables: int
@@ -67,6 +71,7 @@ class Sizes:
     states: float
     layers: int
     sequence_length: int
+    bytes_of_a_weight: int
 
     @classmethod
     def of(cls, ledger: Ledger, layers: int, hidden_dim: int, bytes_of_a_number: int) -> "Sizes":
@@ -93,20 +98,23 @@ class Sizes:
             hidden_dim * layers * bytes_of_a_number,
             layers,
             ledger.sequence_length,
+            size_of_number(ledger.stored_in),
         )
 
     def bytes_of(self, plan: Plan) -> float:
         """Bytes of a chip that a plan takes."""
         tables = math.gcd(self.rows, plan.chips) if plan.spreads_tables else 1
         others = plan.chips if plan.strategy == "fully_sharded" else 1
-        held = (2 * self.others + self.other_slots) / others + (2 * self.tables + self.table_slots) / tables
+        weights = self.others / others + self.tables / tables
+        slots = self.other_slots / others + self.table_slots / tables
+        held = 2 * self.bytes_of_a_weight * weights + WIDE * slots  # with gradients
         if plan.micro_batches > 1:  # sums of gradients beside the gradients of a part
-            held += self.others / others + self.tables / tables
+            held += WIDE * weights
         if others > 1:  # what of a block is gathered to be computed
-            held += self.others / self.layers
+            held += self.bytes_of_a_weight * self.others / self.layers
         tokens = plan.rows * self.sequence_length / plan.chips / plan.micro_batches
         kept = self.states + self.activations / self.layers if plan.rematerialize else self.activations
-        return BYTES * held + tokens * kept
+        return held + tokens * kept
 
 
 def nearest(plan: Plan, sizes: Sizes, used: float, room: float) -> Plan | None:

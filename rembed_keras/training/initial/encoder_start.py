@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.finetuned import STARTS
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
@@ -19,18 +20,26 @@ class EncoderStart:
         folder: the folder of the run.
         encoder: makes the run's `Encoder`; None to make what `pretrained` holds.
         pretrained: the `InitialWeights`, or the place that they are in; None for the run itself.
+        dtype: of the encoders; by default what `encoder` or `pretrained` says.
 
     Raises:
         UserError: if there is neither an encoder nor a place to take one from.
     """
 
-    def __init__(self, folder: Path, encoder: Callable | None = None, pretrained: str | InitialWeights | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        encoder: Callable | None = None,
+        pretrained: str | InitialWeights | None = None,
+        dtype: Dtype | None = None,
+    ):
         if encoder is None and pretrained is None:
             raise UserError("fine-tuning needs an encoder: bind `encoder`, or `pretrained` to the folder of a model")
         self._make = encoder
         self._is_announced = False
         given = initial_weights(pretrained)
-        self._dtype = given.dtype
+        self._dtype = dtype or given.dtype
+        self._is_other = dtype is not None
         self._run, self._changes, self._checkpoint = folder, given.changes, given.checkpoint
         self._is_own = given.place is None
         self._is_run = self._is_own and given.task is None
@@ -70,7 +79,10 @@ class EncoderStart:
 
     def fresh(self):
         """A new encoder with initial weights, of the shape that pre-training keeps."""
-        return self._make() if self._make is not None else self._held.fresh(self._dtype)
+        if self._make is None:
+            return self._held.fresh(self._dtype)
+        encoder = self._make()
+        return type(encoder).from_config(encoder.get_config() | {"dtype": self._dtype}) if self._is_other else encoder
 
     @cached_property
     def record(self) -> dict:

@@ -169,16 +169,16 @@ class _Saves:
         self.evaluation.begin(self.workdir, self.first_step)
         if self.found is None:
             return
-        found, optimizer = self.found, self.learner.optimizer
-        _check_dtype(found, keras.saving.serialize_keras_object(self.learner))
+        found = self.found
         _check_terms(found, self.learner)
         restoring.load_parts(self.learner, found)
-        source = found.path / "optimizer.safetensors"
-        checkpoints.assign_named(optimizer.named_variables(), found.arrays("optimizer"), source, "optimizer")
+        restoring.load_optimizer(self.learner, found)
         if self.is_chief:
             checkpoints.tidy(self.folder, found.step, *self.policy, self.evaluation.best_step)
-            how = "resuming from" if found.step < steps and not self.has_ended else "done,"
-            print(f"{run}: {how} {found.path}", flush=True)
+            if found.step < steps and not self.has_ended:
+                print(f"{run}: resuming from {found.path}{_other_dtype(found, self.learner)}", flush=True)
+            else:
+                print(f"{run}: done, {found.path}", flush=True)
 
     def resume(self):
         """Gives the learner what `fit` resets at its start."""
@@ -214,15 +214,12 @@ def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
         )
 
 
-def _check_dtype(found, model):
-    """Refuses to go on in another dtype, which may be Keras's default on this machine and in no recipe."""
-    there, here = (each["config"]["encoder"]["config"].get("dtype") for each in (found.state["model"], model))
-    if there != here:
-        names = [each["config"].get("name", "a map") if isinstance(each, dict) else each for each in (there, here)]
-        raise UserError(
-            f"{found.path} was trained with dtype {names[0]} and the encoder's is {names[1]} now: bind the encoder's "
-            "dtype, or set Keras's dtype policy back"
-        )
+def _other_dtype(found, learner):
+    """What to say where a run goes on in another dtype, which may be Keras's default here and in no recipe."""
+    models = found.state["model"], keras.saving.serialize_keras_object(learner)
+    there, here = (each["config"]["encoder"]["config"].get("dtype") for each in models)
+    names = [each["config"].get("name", "a map") if isinstance(each, dict) else each for each in (there, here)]
+    return "" if there == here else f", which was trained in {names[0]}, in {names[1]}"
 
 
 def _check_terms(found, learner):

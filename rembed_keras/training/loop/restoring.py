@@ -20,8 +20,10 @@ from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.training.initial.held import Held, folded
 from rembed_keras.training.initial.weights import Changes
 from rembed_keras.training.loop import checkpoints, starting
+from rembed_keras.training.optimizers.masters import MASTER
 
 WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
+SCALE = ("/dynamic_scale", "/step_counter")  # what names of variables end in that scale a loss in float16
 
 
 def load_parts(model, found: checkpoints.Checkpoint) -> None:
@@ -39,6 +41,33 @@ def load_parts(model, found: checkpoints.Checkpoint) -> None:
         if unknown:
             raise UserError(f"{source} has {unknown[0]}, which the model has not: it is of another model")
         checkpoints.assign_arrays(owned, arrays, source)
+
+
+def load_optimizer(learner, found: checkpoints.Checkpoint) -> None:
+    """Gives the optimizer of a model, which has its weights, what a checkpoint's remembers.
+
+    The checkpoint may be of another precision. float32 copies of weights in 16 bits are then the weights that it has;
+    and where it has such copies, and this model has float32 weights, those are the weights. A loss that was not scaled
+    is scaled as at the start of a run.
+
+    Raises:
+        UserError: if it is of another optimizer.
+    """
+    source, arrays = found.path / "optimizer.safetensors", found.arrays("optimizer")
+    named = learner.optimizer.named_variables()
+    copies = {f"{MASTER}{variable.path}": variable for variable in learner.trainable_variables}
+    widened = {name: each for name, each in copies.items() if name in arrays and name not in named}
+    checkpoints.assign_named(widened, arrays, source)
+    for part in parts_of(learner):
+        weights = found.arrays(part)
+        of_part = {path: named[name] for path in weights if (name := f"{MASTER}{path}") in named and name not in arrays}
+        checkpoints.assign_named(of_part, weights, found.path / f"{part}.safetensors")
+    others = {
+        name: variable
+        for name, variable in named.items()
+        if name in arrays or not (name in copies or name.endswith(SCALE))
+    }
+    checkpoints.assign_named(others, arrays, source, "optimizer")
 
 
 def restore(found: checkpoints.Checkpoint) -> keras.Model:

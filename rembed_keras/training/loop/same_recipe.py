@@ -1,5 +1,5 @@
 """A run's folder belongs to one recipe: `STRATEGY` and `WORKDIR` say where it is computed, sinks where it is watched,
-and all else what.
+and all else what. A run that is not finished may go on in another precision.
 
 That of a smoke run is emptied when the next one begins, and marked so that no other ever is.
 """
@@ -14,18 +14,22 @@ from rembed_keras.training.loop.workdir import Workdir, write_atomically
 WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir", "training.run.sinks", "training.pretrain.profile_steps"} | {
     f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
 }
+PRECISION = {"DTYPE", "FINETUNE_DTYPE"} | {
+    f"{owner}.dtype" for owner in ("modeling.Encoder", "training.InitialWeights", "training.finetune")
+}
 MARK = "SMOKE.txt"
 SAYS = "A smoke run made this folder: nothing in it means anything, and the next smoke run empties it.\n"
 SINKS = ".sinks."  # in the names of their parameters
 LEARNT = ("checkpoints", "finetuned", "finished.json")
 
 
-def refuse_another_recipe(folder: Path, config: str) -> None:
+def refuse_another_recipe(folder: Path, config: str, takes_other_precision: bool = False) -> None:
     """Checks that a run's folder is of a recipe, if anything was learnt in it.
 
     Args:
         folder: the run's; a mistake that was found before anything was learnt may be mended.
         config: the resolved recipe, a gin text.
+        takes_other_precision: whether `DTYPE` may differ.
 
     Raises:
         UserError: naming the first binding that differs.
@@ -34,7 +38,7 @@ def refuse_another_recipe(folder: Path, config: str) -> None:
     if not path.exists() or not any((folder / part).exists() for part in LEARNT):
         return
     there, here = (bindings_in(text) for text in (path.read_text(encoding="utf-8"), config))
-    for key in sorted(there.keys() | here.keys()):
+    for key in sorted((there.keys() | here.keys()) - (PRECISION if takes_other_precision else set())):
         if there.get(key) != here.get(key):
             raise UserError(
                 f"WORKDIR {folder} is of another recipe: {key} is {there.get(key, 'absent')} there and "

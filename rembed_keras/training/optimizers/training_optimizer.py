@@ -13,7 +13,6 @@ a step out of the clock, so that learning rate and data fall apart, and halves f
 Source: Devlin et al. 2019, appendix A.2; Chung et al. 2021, table 14; Micikevicius et al. 2018, section 3.2.
 """
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -25,8 +24,9 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts, shortened
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
+from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
+from rembed_keras.training.optimizers.norms import global_norm, scaled
 
-BLOCK = 2**22  # numbers of a gradient whose squares exist at a time
 UNDECAYED = ("bias", "gamma", "beta")
 SCALE = 2.0**15  # of a loss in float16, at first
 REPLACED = {
@@ -68,6 +68,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
     1.0
     """
 
+    _masters = Masters(())  # until variables are known
+
     def __init__(
         self,
         inner_optimizer: keras.optimizers.Optimizer,
@@ -102,6 +104,11 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
             setattr(inner_optimizer, method, partial(self._change, getattr(inner_optimizer, method), neutral))
         inner_optimizer.assign = partial(self._assign, inner_optimizer.assign)
 
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """Its own, the inner optimizer's, and masters of weights in 16 bits."""
+        return [*super().variables, *self._masters.own()]
+
     def _scalar(self, name, dtype="float32", initializer="zeros"):
         # Keras's own have no aggregation, and cannot be assigned on replicas
         return self.add_variable((), initializer, dtype, aggregation="only_first_replica", name=name)
@@ -118,7 +125,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         unknown = self.multipliers.keys() - {*paths}
         if unknown:
             raise UserError(f"there is a multiplier of {min(unknown)}, which is not trained")
-        self.inner_optimizer.build(variables)
+        self._masters = Masters(variables)
+        self.inner_optimizer.build(self._masters.changed)
         self._rates = [
             (self.multipliers.get(path, 1.0), self._decay_of(variable))
             for path, variable in zip(paths, variables, strict=True)
@@ -143,14 +151,16 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
             grads = [None if grad is None else ops.cast(grad, "float32") / before for grad in grads]
         present = iter(sum_over_replicas([grad for grad in grads if grad is not None]))
         grads = [None if grad is None else next(present) for grad in grads]
-        norm = ops.sqrt(sum(_sum_of_squares(grad) for grad in grads if grad is not None))
+        norm = global_norm(grads)
         self._note(norm)
         # Keras sums over replicas once more, and every replica holds the sum already
         scale = 1.0 / num_replicas()
         if self.clip_norm is not None:
             scale = scale * ops.minimum(1.0, self.clip_norm / (norm + 1e-6))
-        grads = [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
-        self.inner_optimizer.apply(grads, trainable_variables)
+        changed = self._masters.changed
+        if trainable_variables is not None:
+            changed = [changed[compat.variable_index(self, variable)] for variable in trainable_variables]
+        self.inner_optimizer.apply(scaled(grads, scale), changed)
 
     def _note(self, norm):
         """Keeps a step's norm, counts the step if it is not finite, and sets the scale of the next step's loss."""
@@ -172,13 +182,19 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
 
     def _update_step(self, gradient, variable, learning_rate):
         """The inner optimizer's update of a variable at the variable's own learning rate, its decay included."""
-        multiplier, decay = self._rates[compat.variable_index(self.inner_optimizer, variable)]
+        index = compat.variable_index(self.inner_optimizer, variable)
+        multiplier, decay = self._rates[index]
+        rounded = self._masters.rounded(index)
         rate = ops.cast(learning_rate, variable.dtype) * multiplier
         self._taken = self._is_taken()  # once for all that changes with the variable
         try:
+            if rounded is not None:
+                self.inner_optimizer.assign(variable, following(variable, rounded))
             if decay is not None:
                 self.inner_optimizer.assign_sub(variable, variable * ops.cast(decay, variable.dtype) * rate)
             self._update(gradient, variable, rate)
+            if rounded is not None:
+                self.inner_optimizer.assign(rounded, ops.cast(variable, rounded.dtype))
         finally:
             self._taken = None
 
@@ -215,6 +231,9 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         inner = self.inner_optimizer
         named: dict[str, keras.Variable] = {}
         for variable in self.variables:
+            if isinstance(variable, Master):
+                named[f"{MASTER}{variable.path}"] = variable
+                continue
             _, is_scoped, own = variable.path.rpartition("/")
             name = f"{type(inner).__name__.lower()}/{own if is_scoped else 'variable'}"
             again = sum(other == name or other.startswith(f"{name}#") for other in named)
@@ -276,24 +295,3 @@ def wrapped(
         if jax.default_backend() == "cpu":
             raise UserError("JAX has no attention in float16 on a CPU: let the encoder's dtype be mixed_bfloat16")
     return TrainingOptimizer(optimizer, clip_norm, skip_nonfinite, multipliers, scale)
-
-
-def _sum_of_squares(gradient):
-    """Sum of the squares of a gradient, in float32.
-
-    XLA on CPU writes the squares down before it sums them; of a large table that is as much memory again, so they are
-    taken a few rows at a time. On JAX a table may be spread over devices, and its rows stay where they are.
-    """
-    is_known = len(gradient.shape) > 0 and None not in tuple(gradient.shape)  # as that of every table is
-    rows = max(1, BLOCK // math.prod(gradient.shape[1:])) if is_known else 1
-    blocks = gradient.shape[0] // rows if is_known else 0
-    if blocks < 2 or keras.config.backend() != "tensorflow":
-        return ops.sum(ops.square(ops.cast(gradient, "float32")))
-    rest = [0] * (len(gradient.shape) - 1)
-
-    def add(block, total):
-        part = ops.slice(gradient, [block * rows, *rest], (rows, *gradient.shape[1:]))
-        return total + ops.sum(ops.square(ops.cast(part, "float32")))
-
-    total = ops.fori_loop(0, blocks, add, ops.zeros((), "float32"))
-    return total + ops.sum(ops.square(ops.cast(gradient[blocks * rows :], "float32")))

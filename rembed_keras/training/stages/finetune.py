@@ -21,6 +21,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.tasks.kinds.batches import batches, cut_batches
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import together
@@ -65,6 +66,7 @@ def finetune(
     strategy: Strategy = "one_device",
     jit_compile: bool = True,
     group_by_length: bool = False,
+    dtype: Dtype | None = None,
 ) -> None:
     """Fine-tunes one model for each start, learning rate and seed; each is resumed, or left alone if it is done.
 
@@ -94,6 +96,7 @@ def finetune(
         strategy: where the model lives; see `distribution.place`.
         jit_compile: whether to use XLA where it works.
         group_by_length: whether rows of similar length share batches, which are other batches; see `kinds.batches`.
+        dtype: of the models, a dtype or policy of Keras; that of the encoder that they start from by default.
 
     Raises:
         UserError: for a start that is unknown, no pre-trained encoder to start from, or another task of the same name,
@@ -103,12 +106,7 @@ def finetune(
     check_counts(counts | {"FINETUNE_EPOCHS": epochs, "log_every": log_every})
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
-    initial = EncoderStart(workdir.path, encoder, pretrained)
-    read = {
-        "sequence_length": sequence_length,
-        "tokenizer_sha256": initial.tokenizer.sha256,
-        LANGUAGES: initial.languages,
-    }
+    initial = EncoderStart(workdir.path, encoder, pretrained, dtype)
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
     if encoded.truncated and workdir.is_chief:
         share = encoded.truncated / len(task.splits.train)
@@ -170,7 +168,7 @@ def finetune(
                 write_atomically(folder / "failed.json", json.dumps({"reason": str(error)}))
                 print(f"{error}; it counts as failed", flush=True)
     if workdir.is_chief:
-        _record_task(workdir.finetuned / task.name, task, initial.tokenizer, read)
+        _record_task(workdir.finetuned / task.name, task, initial, sequence_length)
 
 
 def _announced(workdir, task, count, tokens):
@@ -277,10 +275,12 @@ def _build_metrics(learner, placement, data):
     learner.reset_metrics()
 
 
-def _record_task(folder, task, tokenizer, read):
+def _record_task(folder, task, initial, sequence_length):
     """Writes what answering files, and starting from the task's models, asks for beside these."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.copy_to(folder)
+    initial.tokenizer.copy_to(folder)
+    read = {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
+    read |= {LANGUAGES: initial.languages}
     write_atomically(folder / "task.json", json.dumps(task.description() | read, indent=1, ensure_ascii=False))
 
 

@@ -122,8 +122,9 @@ def _tokens(record, number, tasks):
 
 def _begin(folder, record):
     """Whether there is anything to do; if so, the record is written."""
-    refuse_another_recipe(folder.path, record.config)
-    if (folder.path / "finished.json").exists():
+    is_finished = (folder.path / "finished.json").exists()
+    refuse_another_recipe(folder.path, record.config, takes_other_precision=not is_finished)
+    if is_finished:
         print(f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again.")
         return False
     _write_record(folder, record)

@@ -9,6 +9,7 @@ from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedToken
 from rembed_keras.modeling.attention import Global, Local, Nystrom
 from rembed_keras.modeling.blocks import Bottleneck, PostNorm, PreNorm
 from rembed_keras.modeling.input_embeddings import Projected, Trigrams
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 
 SMALL = {
     "vocabulary_size": 97,
@@ -264,7 +265,7 @@ def test_activations_are_what_a_backward_pass_holds(changes):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed_bfloat16"])
 def test_bytes_are_those_of_the_variables_in_any_precision(dtype):
     model = MaskedLM(Encoder(**SMALL, dtype=dtype), 10)
-    optimizer = keras.optimizers.Adam()
+    optimizer = TrainingOptimizer(keras.optimizers.Adam())
     optimizer.build(model.trainable_variables)
 
     def size(variables):  # of an optimizer without its numbers of steps and rates

@@ -83,7 +83,7 @@ def test_eight_devices_hold_what_the_ledger_counts():
     done = subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=True, stdout=subprocess.PIPE)
     for name, found, counted in json.loads(done.stdout):
         assert found == counted, name
-    assert len(json.loads(done.stdout)) == 5
+    assert len(json.loads(done.stdout)) == 7
 
 
 def test_processes_that_cannot_be_connected_say_what_to_set(monkeypatch):
@@ -100,8 +100,9 @@ def main():
     Of models with sizes that all of them, four, two, or no devices share evenly: one with a table in bands, one whose
     output adds columns to the input's.
     """
-    banded, extended = {"input_cutoffs": [12]}, {"coupling": "extended"}
+    banded, extended, narrow = {"input_cutoffs": [12]}, {"coupling": "extended"}, {"dtype": "bfloat16"}
     cases = [
+        *((strategy, AdamW, (narrow, {})) for strategy in ("model_parallel", "fully_sharded")),
         *itertools.product(("model_parallel", "fully_sharded"), (AdamW, Muon), [(banded, {})]),
         ("model_parallel", AdamW, ({}, extended)),
     ]
@@ -110,7 +111,7 @@ def main():
         with place(strategy, batch_size=8).scope():
             encoder = Encoder(44, 2, 3, 12, 24, 10, max_sequence_length=16, **of_encoder)
             model = MaskedLM(encoder, 20, **of_head)
-            made = optimizer(1e-2)
+            made = TrainingOptimizer(optimizer(1e-2))
             made.build(model.trainable_variables)
         counted = held_by_each(ledger(model), 8, optimizer.ledger_slots)[strategy]
         seen = [held_bytes(model.weights), held_bytes(made.variables)]

@@ -11,6 +11,7 @@ from rembed_keras.tasks import Candidates, Classification, QuestionAnswering, Re
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
+from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
 from tests.forward import forward
 
@@ -87,6 +88,21 @@ def learnt(request, corpus, tmp_path_factory):
     task = TASKS[request.param]()
     learn(made, task)
     yield made, task, request.param
+    made.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])
+def test_a_task_is_learnt_and_answered_in_another_precision(corpus, tmp_path, dtype):
+    made = Workdir(tmp_path / "run")
+    (made.path / "corpus").symlink_to(corpus.path)
+    task = TASKS["classification"]()
+    learn(made, task, dtype=dtype, epochs=30)
+    (score,) = {each.value for each in read_scores(made.scores) if each.system == "scratch"}
+    assert score > 0.95
+    (state,) = made.finetuned.rglob("state.json")
+    model = restoring.restore(checkpoints.opened(state.parent))
+    assert model.encoder.dtype_policy.name == dtype
     made.close()
 
 

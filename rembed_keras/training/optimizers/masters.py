@@ -1,0 +1,87 @@
+"""Float32 copies of weights that a model keeps in 16 bits: the optimizer changes these, and rounds them for the model.
+
+A step changes a weight by a thousandth of it or less, and bfloat16 has three significant digits: added to the weight
+itself, most of what is learnt would be rounded away. Slots are those of the copies, in float32 too.
+Source: Micikevicius et al. 2018, section 3.1.
+"""
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from rembed_keras import compat
+
+# Half of the gap between two numbers: relative to the number, and at least. Compared so, and not by rounding: XLA may
+# leave out that a number is rounded and widened again.
+HALF_GAPS = {"bfloat16": (2.0**-8, 0.0), "float16": (2.0**-11, 2.0**-25)}
+MASTER = "master/"  # what names of masters in checkpoints begin with, before the path of a variable
+
+
+class Master(keras.Variable):
+    """The float32 copy of a variable, 0 until a step is taken; it has the variable's name, path, shape and layout.
+
+    Args:
+        variable: in 16 bits.
+    """
+
+    def __init__(self, variable: keras.Variable):
+        self._copied: keras.Variable | None = None
+        super().__init__(
+            "zeros",
+            shape=variable.shape,
+            dtype="float32",
+            trainable=False,
+            layout=compat.layout_of(variable),
+            name=variable.name,
+        )
+        self._copied = variable
+
+    @property
+    def path(self) -> str:
+        """The variable's, by which optimizers tell tables from matrices."""
+        return super().path if self._copied is None else self._copied.path
+
+
+class Masters:
+    """What an optimizer changes: of each variable its `Master`, or the variable itself if it has more than 16 bits.
+
+    Args:
+        variables: of a model.
+
+    >>> [type(each).__name__ for each in Masters([keras.Variable([1.0], dtype="bfloat16")]).changed]
+    ['Master']
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable]):
+        self.changed = [Master(each) if is_narrow(each) else each for each in variables]
+        self._rounded = {index: each for index, each in enumerate(variables) if isinstance(self.changed[index], Master)}
+
+    def own(self) -> list[keras.Variable]:
+        """The masters."""
+        return [self.changed[index] for index in self._rounded]
+
+    def rounded(self, index: int) -> keras.Variable | None:
+        """The variable that the one of a number is the master of; None if it is none."""
+        return self._rounded.get(index)
+
+
+def following(master: keras.Variable, variable):
+    """The value of a master: its variable's, where something other than the optimizer has changed that.
+
+    Args:
+        master: float32.
+        variable: of the same shape, in 16 bits.
+
+    Returns:
+        A float32 tensor; it differs from the variable by no more than rounding.
+    """
+    relative, smallest = HALF_GAPS[keras.backend.standardize_dtype(variable.dtype)]
+    copied, rounded = ops.convert_to_tensor(master), ops.cast(variable, "float32")
+    is_same = ops.abs(copied - rounded) <= relative * ops.abs(rounded) + smallest
+    return ops.where(is_same, copied, rounded)
+
+
+def is_narrow(tensor) -> bool:
+    """Whether a tensor or variable has 16 bits."""
+    return keras.backend.standardize_dtype(tensor.dtype) in HALF_GAPS

@@ -1,0 +1,97 @@
+"""A run that was stopped goes on in another precision, with the weights and slots that it has."""
+
+import shutil
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.modeling import MaskedLM
+from rembed_keras.training import AdamW
+from rembed_keras.training.loop import checkpoints, restoring
+from rembed_keras.training.optimizers.masters import MASTER
+from rembed_keras.training.optimizers.training_optimizer import wrapped
+from tests.training.pretraining import files_of, learn, make_encoder, rows
+
+NO_DROPOUT = 1e-9  # with any, Keras has no attention of JAX's, which is not to be had in float16 on a CPU
+ON_JAX = keras.config.backend() == "jax"
+DTYPES = ["float32", "mixed_bfloat16", "bfloat16", *([] if ON_JAX else ["mixed_float16"])]
+
+
+def run(folder, corpus, dtype, steps):
+    encoder = partial(make_encoder, dtype=dtype, dropout=NO_DROPOUT)
+    learn(folder, corpus, encoder, steps=steps, log_every=2, checkpoint_every=4)
+
+
+@pytest.fixture(scope="module")
+def stopped(corpus, tmp_path_factory):
+    """Folders of runs that were stopped after four steps, by dtype."""
+    folder = tmp_path_factory.mktemp("precisions")
+    for dtype in DTYPES:
+        run(folder / dtype, corpus, dtype, 4)
+    return folder
+
+
+def loaded(found, dtype):
+    model = MaskedLM(make_encoder(dtype=dtype), 8)
+    model.compile(wrapped(model, AdamW(1e-2)))
+    model.optimizer.build(model.trainable_variables)
+    restoring.load_parts(model, found)
+    restoring.load_optimizer(model, found)
+    return model
+
+
+def exact(model):
+    """The weights that are trained in the precision that they are trained in, by path."""
+    named = model.optimizer.named_variables()
+    return {each.path: value_of(named.get(f"{MASTER}{each.path}", each)) for each in model.trainable_variables}
+
+
+def value_of(variable):
+    return keras.ops.convert_to_numpy(keras.ops.cast(variable, "float32"))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("here", DTYPES)
+@pytest.mark.parametrize("there", DTYPES)
+def test_weights_and_slots_are_those_of_the_checkpoint(stopped, there, here):
+    found = checkpoints.latest(stopped / there / "checkpoints")
+    before, after = loaded(found, there), loaded(found, here)
+    theirs = exact(before)
+    for path, value in exact(after).items():
+        np.testing.assert_array_equal(value, theirs[path], err_msg=path)
+    for variable in after.trainable_variables:
+        rounded = keras.ops.cast(keras.ops.cast(theirs[variable.path], variable.dtype), "float32")
+        np.testing.assert_array_equal(value_of(variable), keras.ops.convert_to_numpy(rounded), err_msg=variable.path)
+    slots = before.optimizer.named_variables()
+    compared = 0
+    for name, variable in after.optimizer.named_variables().items():
+        if name in slots and not name.startswith(MASTER) and "dynamic" not in name and "counter" not in name:
+            np.testing.assert_array_equal(value_of(variable), value_of(slots[name]), err_msg=name)
+            compared += 1
+    assert compared > 2 * len(theirs) and value_of(after.optimizer.iterations) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_a_run_that_stopped_ends_in_the_same_bits(stopped, corpus, tmp_path, dtype):
+    shutil.copytree(stopped / dtype, tmp_path / "stopped")
+    for name in ("stopped", "whole"):
+        run(tmp_path / name, corpus, dtype, 8)
+    assert files_of(tmp_path / "whole", 8) == files_of(tmp_path / "stopped", 8)
+    assert rows(tmp_path / "whole") == rows(tmp_path / "stopped")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("there", "here"), [("float32", "mixed_bfloat16"), ("bfloat16", "float32")])
+def test_a_run_goes_on_and_says_so(corpus, tmp_path, capsys, there, here):
+    run(tmp_path / "changed", corpus, there, 4)
+    capsys.readouterr()
+    run(tmp_path / "changed", corpus, here, 12)
+    assert f"step-00000004, which was trained in {there}, in {here}" in capsys.readouterr().out
+    run(tmp_path / "whole", corpus, there, 12)
+    changed, whole = (rows(tmp_path / name, "pretrain") for name in ("changed", "whole"))
+    assert [row["step"] for row in changed] == [row["step"] for row in whole] == [2, 4, 6, 8, 10, 12]
+    for ours, theirs in zip(changed, whole, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=2e-3)
