@@ -7,6 +7,7 @@ from rembed_keras.config.making import sizes_of, within
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.saving.presets import folder_of
 
 INITIAL = "training.InitialWeights"
 NAMES = ("initial", "pretrained")  # of the parameter of a stage
@@ -81,7 +82,7 @@ def _named(recipe, stage):
 
 
 def _is_there(named):
-    return isinstance(named.get("place"), str) and Path(named["place"]).is_dir()
+    return isinstance(named.get("place"), str) and folder_of(named["place"]).is_dir()
 
 
 def _arguments(named, ours):

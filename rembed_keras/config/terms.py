@@ -15,6 +15,7 @@ from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.losses.weights import counts
+from rembed_keras.modeling.saving.presets import folder_of
 
 
 def terms_of(recipe: Recipe, stage: Reference) -> list[Any]:
@@ -53,7 +54,7 @@ def _of_terms(terms):
 
 def _places(teachers: Iterable[Any]) -> Iterator[Path]:
     """The places of teachers, each once."""
-    return (Path(place) for place in dict.fromkeys(each.place for each in teachers) if place is not None)
+    return (folder_of(place) for place in dict.fromkeys(each.place for each in teachers) if place is not None)
 
 
 def _of_model(recipe, stage):

@@ -35,6 +35,7 @@ from rembed_keras.modeling.blocks.stack import kept_arguments
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.configuration import OURS, check_names
 from rembed_keras.modeling.saving.filling import pieces_of
+from rembed_keras.modeling.saving.presets import folder_of
 from rembed_keras.preprocessing import MaskedLMPreprocessor, Tokenizer
 
 TOKENIZER = "tokenizer.model"  # its name in presets
@@ -69,7 +70,7 @@ def convert(
     """
     if source_kind not in READERS:
         raise UserError(f"{source_kind} cannot be read; readable formats are {', '.join(READERS)}")
-    path = Path(source)
+    path = folder_of(source)
     if source_kind != "tf1" and not path.is_dir():
         raise UserError(f"{source} is not a folder")
     model, notes = READERS[source_kind](path)
@@ -165,7 +166,7 @@ def read_model(source: str) -> tuple[keras.Model, Path | None]:
     Raises:
         UserError: if it is neither.
     """
-    path = Path(source)
+    path = folder_of(source)
     try:
         config = read_json(path / "config.json")
     except UserError:

@@ -20,6 +20,7 @@ from rembed_keras.interop.convert import read_preset, tokenizer_of, write_preset
 from rembed_keras.interop.vocabularies.protocol import Vocabulary, vocabulary_of
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.objectives.pretraining import encoder_of
+from rembed_keras.modeling.saving.presets import folder_of
 
 PER_PIECE = ("embeddings/token/embeddings", "output_embedding/bias")  # beside the tables of the output's own
 
@@ -54,7 +55,7 @@ def trim(
     Raises:
         UserError: for a preset or text that cannot be used; nothing is written then.
     """
-    model, tokenizer, vocabulary = _read(Path(source))
+    model, tokenizer, vocabulary = _read(folder_of(source))
     with written_whole(Path(target)) as folder:
         file = folder / tokenizer.file_name
         smaller, done = trimmed(model, tokenizer, vocabulary, text_dir, file, languages, min_count)
@@ -124,7 +125,7 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
         UserError: for a preset that cannot be used, a piece without text, or if no piece is new; nothing is written
             then.
     """
-    model, tokenizer, vocabulary = _read(Path(source))
+    model, tokenizer, vocabulary = _read(folder_of(source))
     with written_whole(Path(target)) as folder:
         file = folder / tokenizer.file_name
         former = vocabulary.write_extended(pieces, file)

@@ -29,6 +29,22 @@ def _about(folder):
     return {"description": said[0] if said else folder.name, "path": str(folder)}
 
 
+def folder_of(place: str | Path) -> Path:
+    """The folder that is meant by a place: a folder, or else that of the preset that comes with the package under it.
+
+    >>> folder_of("runs/quickstart").as_posix(), folder_of("rembed_small") == FOLDER / "rembed_small"
+    ('runs/quickstart', True)
+    """
+    path = Path(place)
+    return FOLDER / path if not path.is_dir() and str(path) in names() else path
+
+
+def name_of(folder: Path) -> str:
+    """What leads back to a folder: its absolute path, or the name of a preset, if it comes with the package."""
+    path = folder.resolve()
+    return path.name if path.parent == FOLDER.resolve() else str(path)
+
+
 def located(preset: str) -> str:
     """A name of a preset that comes with the package as its folder; a folder, or another's handle, as it is.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.finetuned import STARTS
@@ -88,7 +89,7 @@ class EncoderStart:
     def record(self) -> dict:
         """Where the weights are, "place", and how they are changed; a place within the run is relative to it."""
         path = self._place.path
-        place = path.relative_to(self._run).as_posix() if self._is_own else str(path.resolve())
+        place = path.relative_to(self._run).as_posix() if self._is_own else name_of(path)
         return {"place": place} | self._changes.record()
 
     def announce(self, stage: str) -> None:

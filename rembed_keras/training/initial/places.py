@@ -11,6 +11,7 @@ from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import encoder_arguments, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
+from rembed_keras.modeling.saving.presets import folder_of
 from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, trained_in
 from rembed_keras.training.initial.weights import WhichCheckpoint
 from rembed_keras.training.loop import checkpoints
@@ -99,13 +100,14 @@ def find(folder: Path, checkpoint: WhichCheckpoint = "newest", is_verified: bool
     """The encoder that a folder holds: a run, a fine-tuned task or one of its models, a checkpoint, or another's model.
 
     Args:
-        folder: the folder.
+        folder: the folder, or the name of a preset that comes with the package.
         checkpoint: which one of a run.
         is_verified: whether the files of the newest are read to compare their checksums.
 
     Raises:
         UserError: if it holds none.
     """
+    named, folder = folder, folder_of(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of a model{_suggestion(folder)}")
     if checkpoint == "best":
@@ -120,7 +122,7 @@ def find(folder: Path, checkpoint: WhichCheckpoint = "newest", is_verified: bool
     if checkpoints.by_step(folder) and (found := checkpoints.latest(folder)) is not None:
         return _of_checkpoint(found)
     if (folder / "config.json").is_file():
-        return Place(folder, str(folder))
+        return Place(folder, str(named))
     if trained_in(folder):
         return _of_checkpoint(chosen_model(folder))
     tasks = sorted(path.parent for path in folder.glob("finetuned/**/task.json"))

@@ -13,6 +13,7 @@ import keras
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
 from rembed_keras.training.loop import checkpoints, restoring, starting
@@ -64,7 +65,7 @@ class PretrainingStart:
         sha256 = starting.checksum(made.weights)
         learner = model(made)
         has_head = self._held.give_head(learner)
-        record = {"place": str(self._place.path.resolve())} | self._given.changes.record()
+        record = {"place": name_of(self._place.path)} | self._given.changes.record()
         record |= {"sha256": sha256, "head": has_head, places.LANGUAGES: self._place.languages}
         head = "its pre-training head too" if has_head else "the pre-training head is new"
         if self._workdir.is_chief:

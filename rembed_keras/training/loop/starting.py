@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.layers.adapters import added_variables, hosted_by
+from rembed_keras.modeling.saving.presets import folder_of as folder_of_name
 from rembed_keras.training.loop import checkpoints
 
 
@@ -62,7 +63,8 @@ def folder_of(start: object, path: Path) -> Path:
     place = start.get("place") if isinstance(start, dict) else None
     if not isinstance(place, str) or "\0" in place:
         raise UserError(f"checkpoint {path}: its start is {shortened(start)}, which names no starting weights")
-    found = next((each / place for each in path.resolve().parents if (each / place).is_dir()), None)
-    if found is None:
+    there = (each / place for each in path.resolve().parents if (each / place).is_dir())
+    found = next(there, folder_of_name(place))
+    if not found.is_dir():
         raise UserError(f"checkpoint {path} holds what fine-tuning trained; its starting weights, {place}, are gone")
     return found

@@ -142,6 +142,27 @@ def test_it_is_evaluated_and_answers_wherever_the_weights_are(kind, corpus, tmp_
     workdir.close()
 
 
+def test_the_preset_of_the_package_is_known_by_its_name_wherever_the_run_is(tmp_path, monkeypatch):
+    workdir = Workdir(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    how = {"encoder": None, "pretrained": "rembed_small"}
+    path = tune_on(workdir, [Lora(2)], dtype="bfloat16", **how)
+    assert checkpoints.opened(path).state["start"]["place"] == "rembed_small"
+    monkeypatch.chdir("/")
+    model = restoring.restore(checkpoints.opened(path))
+    assert model.encoder.dtype_policy.name == "bfloat16"
+    table = keras.ops.cast(Encoder.from_preset("rembed_small").token_embedding.embeddings, "bfloat16")
+    np.testing.assert_array_equal(
+        *(keras.ops.cast(each, "float32") for each in (model.encoder.token_embedding.embeddings, table))
+    )
+    evaluate(workdir, classify(), **(MODELS | {"starts": ("pretrained",)} | how))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rembed_small").mkdir()  # a folder of that name comes first
+    with pytest.raises(UserError, match="rembed_small is not a run"):
+        tune_on(workdir, [Lora(2)], classify("other"), **how)
+    workdir.close()
+
+
 def test_other_starting_weights_are_refused(workdir, corpus, tmp_path):
     path = tune_on(workdir, [Norms()])
     moved = tmp_path / "moved"
