@@ -19,7 +19,7 @@ MASTER = "master/"  # what names of masters in checkpoints begin with, before th
 
 
 class Master(keras.Variable):
-    """The float32 copy of a variable, 0 until a step is taken; it has the variable's name, path, shape and layout.
+    """The float32 copy of a variable, with its name, path, shape and layout.
 
     Args:
         variable: in 16 bits.
@@ -27,8 +27,10 @@ class Master(keras.Variable):
 
     def __init__(self, variable: keras.Variable):
         self._copied: keras.Variable | None = None
+        # on JAX a program that fills it could not hold arrays that other processes have a share in
+        is_eager = keras.config.backend() == "jax"
         super().__init__(
-            "zeros",
+            "zeros" if is_eager else lambda shape, dtype: ops.cast(variable, dtype),
             shape=variable.shape,
             dtype="float32",
             trainable=False,
@@ -36,6 +38,8 @@ class Master(keras.Variable):
             name=variable.name,
         )
         self._copied = variable
+        if is_eager and ops.is_tensor(variable.value):  # and is not compiled for devices that are not here
+            self.assign(ops.cast(variable, "float32"))
 
     @property
     def path(self) -> str:

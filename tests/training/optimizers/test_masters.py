@@ -16,7 +16,13 @@ from tests.modeling.test_micro_batches import make_batch
 
 NO_DROPOUT = 1e-9
 ON_JAX = keras.config.backend() == "jax"
-OPTIMIZERS = {"adamw": AdamW, "muon": Muon, "galore": lambda rate: GaLore(rate, rank=2), "lion": keras.optimizers.Lion}
+OPTIMIZERS = {
+    "adamw": AdamW,
+    "muon": Muon,
+    "galore": lambda rate: GaLore(rate, rank=2),
+    "schedule-free": keras.optimizers.ScheduleFreeAdamW,  # a slot of which begins as the weight
+    "lion": keras.optimizers.Lion,
+}
 
 
 def make_model(dtype, **options):
@@ -80,7 +86,28 @@ def test_a_skipped_step_leaves_weights_and_copies():
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon", "galore"])  # Lion's steps are signs of what may be near 0
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_copies_are_to_the_bit_what_float32_weights_become_by_the_same_gradients(name):
+    rng = np.random.default_rng(4)
+    shapes = {"kernel": (8, 6), "bias": (6,)}
+    starts = {key: rounded(rng.normal(0, 0.3, shape)) for key, shape in shapes.items()}
+    gradients = [[rounded(rng.normal(0, 1.0, shape)) for shape in shapes.values()] for _ in range(5)]
+    found = []
+    for dtype in ("bfloat16", "float32"):
+        variables = [keras.Variable(value, dtype=dtype, name=key) for key, value in starts.items()]
+        optimizer = TrainingOptimizer(OPTIMIZERS[name](1e-3), clip_norm=None)
+        optimizer.build(variables)
+        for each in gradients:
+            optimizer.apply([keras.ops.cast(gradient, dtype) for gradient in each], variables)
+        masters = [each for each in optimizer.variables if isinstance(each, Master)]
+        found.append(values(masters or variables))
+    for ours, theirs, start in zip(*found, starts.values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert not np.array_equal(ours, start)
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon", "galore"])  # others' first steps are signs of what may be near 0
 @pytest.mark.parametrize("options", [{}, {"micro_batches": 4}])
 def test_steps_are_those_of_float32_weights_that_are_rounded_to_be_computed_with(name, options):
     """The same weights, in bfloat16 and in float32, and the same products: losses agree, and so do copies."""
