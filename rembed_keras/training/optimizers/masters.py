@@ -27,6 +27,7 @@ class Master(keras.Variable):
 
     def __init__(self, variable: keras.Variable):
         self._copied: keras.Variable | None = None
+        layout = compat.layout_of(variable)
         # on JAX a program that fills it could not hold arrays that other processes have a share in
         is_eager = keras.config.backend() == "jax"
         super().__init__(
@@ -34,8 +35,8 @@ class Master(keras.Variable):
             shape=variable.shape,
             dtype="float32",
             trainable=False,
-            layout=compat.layout_of(variable),
             name=variable.name,
+            **({} if layout is None else {"layout": layout}),  # which Keras 3.10 does not take
         )
         self._copied = variable
         if is_eager and ops.is_tensor(variable.value):  # and is not compiled for devices that are not here
