@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from rembed_keras import compat
+from rembed_keras.modeling.sizes import NARROW
 
 
 def step_in_parts(model: keras.Model, count: int, *args):
@@ -50,7 +51,7 @@ def _split(tensor, count):
 def _summed_in(variable):
     """The dtype that gradients of parts are summed in: float32 where they have 16 bits."""
     dtype = keras.backend.standardize_dtype(variable.dtype)
-    return "float32" if dtype in ("bfloat16", "float16") else dtype
+    return "float32" if dtype in NARROW else dtype
 
 
 def _tensorflow_step(model, count, parts):

@@ -10,6 +10,7 @@ Activation: TypeAlias = Literal["gelu", "gelu_tanh", "relu"]
 Keep: TypeAlias = Literal["bottom", "top", "alternate", "symmetric"]
 LayerSharing: TypeAlias = Literal["none", "attention", "feed_forward", "all"]
 Dtype = Literal["float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64"]
+NARROW = ("bfloat16", "float16")  # of weights in these the optimizer keeps float32 copies, and slots of the copies
 KEEP = get_args(Keep)
 NONE_OF = (
     "head_dim",

@@ -4,12 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rembed_keras.modeling.cost import Entry, Shape
+from rembed_keras.modeling.sizes import NARROW
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # of a number
-NARROW = (
-    "bfloat16",
-    "float16",
-)  # `TrainingOptimizer` keeps float32 copies of such weights, and slots of the copies
 MIXED = "mixed_"  # policies of Keras that keep float32 weights and compute in what follows
 
 
