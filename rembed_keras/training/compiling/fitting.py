@@ -130,7 +130,7 @@ def nearest(plan: Plan, sizes: Sizes, used: float, room: float) -> Plan | None:
         used: bytes of a chip that it takes by the compiler.
         room: bytes that a chip has.
 
-    >>> sizes = Sizes(10**9, 10**6, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1e4, 10, 512)
+    >>> sizes = Sizes(10**9, 10**6, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1e4, 10, 512, 4)
     >>> str(nearest(Plan(16, 64, "data_parallel"), sizes, 17e9, 8e9))
     'STRATEGY=model_parallel, 1 micro-batches, 16 chips'
     >>> str(nearest(Plan(16, 64, "model_parallel"), sizes, 9e9, 8e9))
