@@ -102,6 +102,7 @@ def _weights_and_biases(folder):
 def _mlflow(folder):
     import mlflow
 
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # which the run set in a process of its own
     client = mlflow.MlflowClient(tracking_uri=(folder / "mlruns").as_uri())
     (run,) = client.search_runs([client.get_experiment_by_name("rembed-keras").experiment_id])
     return {
