@@ -82,9 +82,14 @@ class Driver:
             time.sleep(0.5)
             found = "".join(self._ask(f"{self._session}/execute/sync", {"script": TEXTS, "args": []}))
 
-    def screenshot(self):
-        """The page as the bytes of a PNG."""
-        return base64.b64decode(self._ask(f"{self._session}/screenshot"))
+    def screenshot(self, seconds=60):
+        """The page as the bytes of a PNG, when it has been the same for a while: curves are drawn after texts."""
+        end, same, image = time.monotonic() + seconds, 0, b""
+        while same < 3 and time.monotonic() < end:
+            time.sleep(0.5)
+            before, image = image, base64.b64decode(self._ask(f"{self._session}/screenshot"))
+            same = same + 1 if image == before else 0
+        return image
 
     def close(self):
         """Ends Chromium and its driver."""

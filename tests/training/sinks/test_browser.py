@@ -68,6 +68,8 @@ TABS = {
     "hparams": ("#hparams", ("STEPS", "final/topics/accuracy/pretrained")),
 }
 
+CURVES = {"timeseries": (slice(650, 850), slice(780, 1100)), "custom_scalars": (slice(160, 350), slice(380, 1100))}
+
 
 @pytest.fixture(scope="module")
 def browser(server, tmp_path_factory):
@@ -85,4 +87,9 @@ def test_chromium_shows_the_tags(server, browser, tab):
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     image = SCREENSHOTS / f"tensorboard_{tab}.png"
     image.write_bytes(browser.screenshot())
-    assert len(np.unique(imread(image).reshape(-1, 4), axis=0)) > 50  # colors
+    pixels = imread(image)[..., :3]
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50  # colors
+    if tab in CURVES:
+        rows, columns = CURVES[tab]
+        plot = pixels[rows, columns]
+        assert ((plot.max(axis=-1) - plot.min(axis=-1)) > 0.3).sum() > 200  # of lines, where all else is grey
