@@ -7,6 +7,7 @@ import tokenize
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rembed_keras.analysis.cost.precision import stored_in
 from rembed_keras.analysis.event_files.trials import Setting
 from rembed_keras.analysis.reports.tables import Table
 
@@ -84,7 +85,7 @@ def ledger_table(ledger: Mapping) -> Table:
     sums = {
         "forward FLOPs per token": "flops_per_token",
         "training FLOPs per token": "training_flops_per_token",
-        "bytes in float32": "bytes",
+        f"bytes in {stored_in(ledger.get('dtype', 'float32'))}": "bytes",
         "bytes of the optimizer's slots": "optimizer_bytes",
     }
     for title, key in sums.items():

@@ -39,8 +39,7 @@ class EncoderStart:
         self._make = encoder
         self._is_announced = False
         given = initial_weights(pretrained)
-        self._dtype = dtype or given.dtype
-        self._is_other = dtype is not None
+        self._dtype, self._own_dtype = dtype, given.dtype
         self._run, self._changes, self._checkpoint = folder, given.changes, given.checkpoint
         self._is_own = given.place is None
         self._is_run = self._is_own and given.task is None
@@ -81,9 +80,11 @@ class EncoderStart:
     def fresh(self):
         """A new encoder with initial weights, of the shape that pre-training keeps."""
         if self._make is None:
-            return self._held.fresh(self._dtype)
+            return self._held.fresh(self._dtype or self._own_dtype)
         encoder = self._make()
-        return type(encoder).from_config(encoder.get_config() | {"dtype": self._dtype}) if self._is_other else encoder
+        if self._dtype is None:
+            return encoder
+        return type(encoder).from_config(encoder.get_config() | {"dtype": self._dtype})
 
     @cached_property
     def record(self) -> dict:
