@@ -124,6 +124,7 @@ setup(
         "clean": CLEAN,
         "cluster": CLUSTER,
         "hub": HUB,
+        "onnx": ["tf2onnx>=1.17,<2", "onnx>=1.23,<2"],  # for Encoder.export(file, format="onnx"), on TensorFlow
         "plots": ["pydot>=4,<5"],  # for keras.utils.plot_model, which needs the program graphviz too
         "profile": ["tensorboard-plugin-profile>=2.24.2,<2.25"],
         "wandb": WANDB,

@@ -22,7 +22,7 @@ from rembed_keras.modeling.blocks.stack import (
     layers_of_cut,
 )
 from rembed_keras.modeling.choices import Choice
-from rembed_keras.modeling.layers.embeddings import document_positions
+from rembed_keras.modeling.documents import document_positions
 from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
@@ -264,15 +264,15 @@ class Encoder(ReadsTexts, keras_hub.models.Backbone):
 
         Args:
             filepath: as in Keras.
-            format: as in Keras: "tf_saved_model", or "onnx" where the package tf2onnx is installed.
+            format: as in Keras: "tf_saved_model", or "onnx", which needs the extra of that name.
             verbose: as in Keras.
             input_signature: as in Keras; B and S are open by default.
             options: of the format, as in Keras.
 
         Raises:
-            UserError: on JAX.
+            UserError: on JAX, and for ONNX without its extra.
         """
-        check_exportable()
+        check_exportable(format)
         model = named_outputs(self)
         model.export(filepath, format=format, verbose=verbose, input_signature=input_signature, **options)
 

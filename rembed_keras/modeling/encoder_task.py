@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 
 import keras
 import keras_hub
@@ -57,8 +58,12 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models
             load_weights: whether to load them, or to leave new ones.
             arguments: of the model, for example `num_classes`; those of the preset by default. `preprocessor` is one of
                 the preset's tokenizer, if it has one; None for none.
+
+        Raises:
+            UserError: if the preset is an encoder's, and an argument is missing that the new head needs.
         """
         named, preset = dict(arguments), located(preset)
+        _check_new_head(cls, preset, named)
         preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(cls.preprocessor_cls, preset)
         policy = keras.config.dtype_policy()
         model = super().from_preset(preset, load_weights, dtype=policy, preprocessor=None, **named)
@@ -96,6 +101,19 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models
     def reading(self) -> Encoder:
         """The encoder that training calls: of the same blocks, where an objective has it read another table."""
         return self.encoder
+
+
+def _check_new_head(task, preset, named):
+    if not Path(preset).is_dir() or (Path(preset) / "task.json").is_file():
+        return
+    needed = [each for each in inspect.signature(task).parameters.values() if each.default is each.empty]
+    wanted = {each.name for each in needed if each.kind is each.POSITIONAL_OR_KEYWORD} - {"encoder", *named}
+    missing = [f"{each.name}=" for each in needed if each.name in wanted]
+    if missing:
+        raise UserError(
+            f"{preset} is the preset of an encoder: {task.__name__}.from_preset puts a new, untrained head on it, "
+            f"which needs {' and '.join(missing)}"
+        )
 
 
 def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:

@@ -13,9 +13,10 @@ from rembed_keras.modeling.blocks.stack import (
     input_embedding_of,
     make_blocks,
 )
+from rembed_keras.modeling.documents import attention_mask
 from rembed_keras.modeling.layers.embeddings import InputEmbedding
 from rembed_keras.modeling.layers.scalar_mix import ScalarMix
-from rembed_keras.modeling.layers.sublayer import attention_mask, pick
+from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.layers.tables import initializer
 
 

@@ -67,3 +67,20 @@ def test_an_objective_is_put_on_an_encoders_preset(tmp_path):
     inputs = {"token_ids": rows, "segment_ids": 0 * rows, "padding_mask": 0 * rows + 1}
     ours, theirs = (forward(each, inputs)["sequence_output"] for each in (model.drop_heads(), encoder))
     np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("model", "given", "missing"),
+    [
+        (MaskedLM, {}, "output_embedding_dim="),
+        (Classifier, {"pooling": "mean"}, "num_classes="),
+    ],
+)
+def test_a_new_head_says_what_it_needs(model, given, missing, tmp_path):
+    preset = str(tmp_path / "preset")
+    make_encoder(num_layers=1).save_to_preset(preset)
+    with pytest.raises(UserError) as raised:
+        model.from_preset(preset, **given)
+    told = f"{model.__name__}.from_preset puts a new, untrained head on it, which needs {missing}"
+    assert str(raised.value) == f"{preset} is the preset of an encoder: {told}"

@@ -1,5 +1,9 @@
 """What Keras's users try first: summaries, exports, accuracy, and errors that are sentences."""
 
+import importlib.util
+import re
+from importlib.util import find_spec
+
 import keras
 import numpy as np
 import pytest
@@ -30,6 +34,14 @@ def test_a_summary_totals_what_the_ledger_does():
     assert total_of(classifier) == classifier.count_params()
 
 
+@pytest.mark.any_backend
+def test_a_summary_has_a_line_for_each_part():
+    names = {operation.name.rstrip("_0123456789") for operation in make_encoder().operations}
+    inputs = {"token_ids", "segment_ids", "padding_mask"}
+    parts = {"attention_mask", "block", "document_positions", "embeddings", "pooler", "projection"}
+    assert names == inputs | parts | {"get_item"}  # the first token, which the pooler reads
+
+
 def test_an_export_names_every_output(tmp_path):
     encoder = make_encoder()
     if keras.config.backend() != "tensorflow":
@@ -46,6 +58,14 @@ def test_an_export_names_every_output(tmp_path):
     for name in ("pooled_output", "sequence_output"):
         np.testing.assert_allclose(served[name], expected[name], atol=1e-5)
     np.testing.assert_allclose(served["hidden_states_1"], expected["hidden_states"][1], atol=1e-5)
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="there is no export on JAX")
+def test_an_export_to_onnx_asks_for_its_packages(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else find_spec(name))
+    with pytest.raises(UserError, match=re.escape("needs tf2onnx: pip install 'rembed_keras[onnx]'")):
+        make_encoder().export(str(tmp_path / "made.onnx"), format="onnx")
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.any_backend

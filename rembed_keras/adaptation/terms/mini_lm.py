@@ -117,7 +117,7 @@ class MiniLM(Term):
 
     def _heads(self, encoder, layer, states, documents):
         """Queries, keys and values [B, S, H, K] of a block, by what they are."""
-        from rembed_keras.modeling.layers.embeddings import document_positions
+        from rembed_keras.modeling.documents import document_positions
 
         layer = layer % encoder.num_layers
         sublayer = encoder.parts.blocks[layer].attention
@@ -167,7 +167,7 @@ def divergence(teacher, student, documents):
     """
     from keras import ops
 
-    from rembed_keras.modeling.layers.sublayer import attention_mask
+    from rembed_keras.modeling.documents import attention_mask
 
     mask = attention_mask(documents)[:, None]  # [B, 1, S, S]
     teacher, student = (ops.where(mask, scores, -1e30) for scores in (ops.stop_gradient(teacher), student))

@@ -10,31 +10,12 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.couplings.decoupled import Decoupled
+from rembed_keras.modeling.documents import document_positions
 from rembed_keras.modeling.heads.vocabulary_loss import score_tokens, vocabulary_losses
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.output_tables import OutputTables
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, make_table
-
-
-def document_positions(padding_mask):
-    """Position of each token within its own document, from the documents' numbers.
-
-    Args:
-        padding_mask: int or bool [B, S]; 0 for padding, documents of a packed row numbered 1, 2, 3, ... from the left.
-
-    Returns:
-        int [B, S]: a token's index in the row less the lengths of the documents before its own. With an ordinary
-        0/1 mask that is simply the index.
-
-    >>> np.asarray(document_positions(np.array([[1, 1, 2, 2, 2, 0]]))).tolist()
-    [[0, 1, 0, 1, 2, 5]]
-    """
-    padding_mask = ops.cast(padding_mask, "int32")
-    own, other = padding_mask[:, :, None], padding_mask[:, None, :]
-    before = ops.logical_and(other > 0, other < own)  # [B, S, S]
-    index = ops.cumsum(ops.ones_like(padding_mask, dtype="int32"), axis=1) - 1
-    return index - ops.sum(ops.cast(before, "int32"), axis=-1)
 
 
 def look_up_positions(table, padding_mask):

@@ -1,7 +1,6 @@
-"""What attention and feed-forward sublayers have in common, and who may attend to whom.
+"""What attention and feed-forward sublayers have in common: they add to the hidden states, and host what is added.
 
-Attention and dense layers are Keras's own, so that LoRA, quantization and mixed precision work on them. What is ours is
-the mask: rows are packed with several documents, and a token attends to its own document only.
+Attention and dense layers are Keras's own, so that LoRA, quantization and mixed precision work on them.
 """
 
 import math
@@ -17,24 +16,6 @@ from rembed_keras.errors import UserError
 
 Place: TypeAlias = Literal["after", "beside"]
 PLACES = get_args(Place)
-
-
-def attention_mask(padding_mask):
-    """Who may attend to whom in packed and padded rows.
-
-    Args:
-        padding_mask: int or bool [B, S]; 0 for padding, documents numbered 1, 2, 3, ...
-
-    Returns:
-        bool [B, S, S]: query i may look at key j when both are of one document. Padding is never looked at; a
-        padding query looks at every real key, as in BERT, so that no softmax is empty.
-
-    >>> np.asarray(attention_mask(np.array([[1, 2, 0]]))).astype(int).tolist()
-    [[[1, 0, 0], [0, 1, 0], [1, 1, 0]]]
-    """
-    padding_mask = ops.cast(padding_mask, "int32")
-    query, key = padding_mask[:, :, None], padding_mask[:, None, :]
-    return ops.logical_and(key > 0, ops.logical_or(ops.equal(query, key), ops.equal(query, 0)))
 
 
 def pick(values, at):

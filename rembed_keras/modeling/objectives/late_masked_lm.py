@@ -11,9 +11,10 @@ from keras import ops
 from rembed_keras.errors import Count, check_counts
 from rembed_keras.modeling.blocks.stack import block_of, has_position_table, make_blocks
 from rembed_keras.modeling.couplings.naming import COUPLINGS, Coupling
+from rembed_keras.modeling.documents import attention_mask, document_positions
 from rembed_keras.modeling.encoder import Encoder
-from rembed_keras.modeling.layers.embeddings import document_positions, look_up_positions
-from rembed_keras.modeling.layers.sublayer import attention_mask, pick
+from rembed_keras.modeling.layers.embeddings import look_up_positions
+from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
 from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction, chosen, make_head, with_mask_positions

@@ -1,5 +1,7 @@
 """An encoder for programs that know nothing of this package: a graph with plain names for all that it gives."""
 
+import importlib.util
+
 import keras
 
 from rembed_keras.errors import UserError
@@ -27,11 +29,16 @@ def named_outputs(encoder: keras.Model) -> keras.Model:
     return model
 
 
-def check_exportable() -> None:
+def check_exportable(file_format: str) -> None:
     """Checks that a graph can be written whose rows are of any length.
 
+    Args:
+        file_format: as Keras calls it.
+
     Raises:
-        UserError: on JAX, which looks at lengths while it traces.
+        UserError: on JAX, which looks at lengths while it traces, and for ONNX without the packages that write it.
     """
     if keras.config.backend() != "tensorflow":
         raise UserError(f"export needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
+    if file_format == "onnx" and not all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx")):
+        raise UserError("export to ONNX needs tf2onnx: pip install 'rembed_keras[onnx]'")

@@ -14,7 +14,7 @@ from rembed_keras.modeling.attention.dispatch import kernel_for, tracing_for
 from rembed_keras.modeling.attention.full import softmax_attention
 from rembed_keras.modeling.attention.local import attend_in_blocks
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
-from rembed_keras.modeling.layers.sublayer import attention_mask
+from rembed_keras.modeling.documents import attention_mask
 from rembed_keras.training.distributed import meshes
 
 on_jax = pytest.mark.skipif(keras.config.backend() != "jax", reason="kernels are JAX's")

@@ -10,8 +10,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
-from rembed_keras.modeling.layers.embeddings import document_positions
-from rembed_keras.modeling.layers.sublayer import attention_mask, pick
+from rembed_keras.modeling.documents import attention_mask, document_positions
+from rembed_keras.modeling.layers.sublayer import pick
 from tests.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 

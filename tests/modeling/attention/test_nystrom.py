@@ -9,7 +9,7 @@ from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.modeling.attention import Global, Nystrom
 from rembed_keras.modeling.attention.nystrom import pseudo_inverse
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
-from rembed_keras.modeling.layers.sublayer import attention_mask
+from rembed_keras.modeling.documents import attention_mask
 from tests.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 

@@ -4,7 +4,8 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import MaskedLM
-from rembed_keras.modeling.layers.embeddings import LookupTable, OutputEmbedding, document_positions
+from rembed_keras.modeling.documents import document_positions
+from rembed_keras.modeling.layers.embeddings import LookupTable, OutputEmbedding
 from tests.modeling.test_encoder import make_encoder, make_inputs
 
 

@@ -11,7 +11,7 @@ from rembed_keras.analysis.programs.chips import CHIPS, chip_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.attention.full import softmax_attention
 from rembed_keras.modeling.attention.kernels import splash_attention
-from rembed_keras.modeling.layers.sublayer import attention_mask
+from rembed_keras.modeling.documents import attention_mask
 from rembed_keras.training.compiling import topologies
 from rembed_keras.training.compiling.compiled import compiled, refusal
 from rembed_keras.training.compiling.lowering import Step
