@@ -36,6 +36,15 @@ def test_recipes_differ_by_what_they_bind(command, tmp_path):
     assert "\n  A: [@training.prepare, @training.pretrain," in out  # a long value is broken between words
 
 
+def test_parts_that_only_one_has_stand_among_the_others(command, tmp_path):
+    lines = done(command, tmp_path, "recipes/quickstart.gin", "recipes/overnight.gin").split("Parameters that differ")[
+        1
+    ]
+    first = [line.split("  ")[0].strip() for line in lines.splitlines()]
+    order = [first.index(name) for name in ("projection", "4 blocks", "2 blocks", "last norm", "pooler", "total")]
+    assert order == sorted(order) and first[order[-1] + 1 :] == [""]
+
+
 def test_runs_have_their_scores_side_by_side(command, tmp_path):
     recipe = config.load("recipes/options/embeddings/coupled.gin")
     for name, loss, value in (("one", 3.25, 0.5), ("two", 3.5, 0.25)):

@@ -62,8 +62,11 @@ def _indented(letter: str, value: str) -> str:
 
 
 def _unequal(one: Mapping[str, int], other: Mapping[str, int]) -> list[list[str]]:
-    """The rows of what two mappings have differently."""
-    names = dict.fromkeys([*one, *other])
+    """The rows of what two mappings have differently, in the order of both."""
+    names = [*one]
+    for before, name in zip([None, *other], other, strict=False):
+        if name not in one:
+            names.insert(0 if before is None else names.index(before) + 1, name)
     pairs = {name: (one.get(name), other.get(name)) for name in names}
     return [
         [name, *("-" if value is None else f"{value:,}" for value in pair)]
