@@ -46,7 +46,7 @@ def name_of(folder: Path) -> str:
 
 
 def located(preset: str) -> str:
-    """A name of a preset that comes with the package as its folder; a folder, or another's handle, as it is.
+    """What keras-hub is asked for: the folder that is meant by a preset's name, see `folder_of`, or a handle.
 
     Raises:
         UserError: for what is none of these.
@@ -57,8 +57,8 @@ def located(preset: str) -> str:
 hf://user/model; with the package comes rembed_small; did you mean rembed_small?
     """
     known = names()
-    if preset in known:
-        return str(FOLDER / preset)
+    if preset in known:  # not by that name, which keras-hub would look up before it looks for a folder
+        return str(folder_of(preset).absolute())
     if not isinstance(preset, str) or "://" in preset or Path(preset).is_dir():
         return preset
     ours = f"; with the package comes {', '.join(known)}" if known else ""

@@ -71,3 +71,13 @@ def test_what_nobody_registered_is_refused():
     config = {"class_name": "Gone", "registered_name": "strangers>Gone", "module": "strangers", "config": {}}
     with pytest.raises(UserError, match="which no model of ours is made of"):
         made(make_encoder().get_config() | {"class_name": "Encoder", "registered_name": None, "block": config}, Encoder)
+
+
+@pytest.mark.any_backend
+def test_a_folder_comes_before_a_preset_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Encoder.from_preset("rembed_small").num_layers == 6
+    encoder = make_encoder(num_layers=1)
+    encoder.save_to_preset("rembed_small")
+    assert Encoder.from_preset("rembed_small").arguments == encoder.arguments
+    assert MaskedLM.from_preset("rembed_small", output_embedding_dim=4).encoder.num_layers == 1
