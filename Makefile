@@ -6,6 +6,7 @@
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
 #   make test-sinks   the tests of Weights & Biases and MLflow, of runs that are killed and go on
 #   make test-tpu     the tests that compile for TPUs that are not here, with their compiler, on JAX
+#   make test-readme  the README's commands and the first notebook as a stranger types them, in a clone: 15 minutes
 #   make docs         the site of the documentation, in build/site; warnings are errors
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits
@@ -29,7 +30,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-.PHONY: help quickstart test test-oldest test-newest test-peers test-sinks test-tpu docs lint soak beam notebooks bench bench-gpu
+.PHONY: help quickstart test test-oldest test-newest test-peers test-sinks test-tpu test-readme docs lint soak beam notebooks bench bench-gpu
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -50,6 +51,9 @@ test: $(VENV)/.installed-test
 	  tests/interop/huggingface/test_folders.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py \
 	  tests/training/compiling tests/training/optimizers/test_masters.py \
 	  tests/training/loop/test_resuming.py rembed_keras/modeling
+
+test-readme: $(VENV)/.installed-test
+	FIRST_STEPS=1 $(BIN)/python -m pytest $(PYTEST) tests/test_first_steps.py
 
 docs: .venv-docs/.installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet

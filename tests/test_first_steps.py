@@ -1,0 +1,78 @@
+"""A stranger's first quarter of an hour: the README's commands and the first notebook, to the letter, in a fresh clone.
+
+`make test-readme` runs it. `make test`, which is one of the README's commands, is left to whoever runs these tests.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = "\n".join(re.findall(r"^```\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
+OURS = {"KERAS_BACKEND", "PYTHONPATH", "VIRTUAL_ENV"}  # what the reader's terminal has not
+
+pytestmark = pytest.mark.skipif("FIRST_STEPS" not in os.environ, reason="make test-readme runs it")
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory):
+    """Runs commands in one shell, in a clone of what is committed; gives what they print."""
+    clone = tmp_path_factory.mktemp("first") / "rembed_keras"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    own = str(Path(sys.executable).parent)
+    environment = {key: value for key, value in os.environ.items() if key not in OURS}
+    environment["PATH"] = os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if each != own)
+
+    def run(commands):
+        done = subprocess.run(
+            ["bash", "-e", "-o", "pipefail"],
+            input=commands,
+            cwd=clone,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-4000:]
+        return done.stdout
+
+    return run
+
+
+def test_the_readme_is_followed_to_the_letter(terminal):
+    commands = [line for line in COMMANDS.splitlines() if not line.startswith("make test")]
+    assert [line.split("#")[0].split()[:2] for line in commands][-1] == ["make", "quickstart"]
+    printed = terminal("\n".join(commands))
+    (total,) = re.findall(r"^\| \*\*parameters\*\*.*$", README, re.MULTILINE)
+    for number in re.findall(r"[\d,]+", total):
+        assert number in printed, printed[-4000:]
+    (row,) = re.findall(r"^\| `make quickstart`.*$", README, re.MULTILINE)
+    rows = json.loads(terminal("cat runs/quickstart/scores.json"))
+    scores = [each for each in rows if each["task"] == "topics" and each["system"] == "pretrained"]
+    english = [each["value"] for each in scores if each["language"] == "en"]
+    others = [each["value"] for each in scores if each["language"] != "en"]
+    for found, (mean, deviation) in zip((english, others), re.findall(r"([\d.]+) ±([\d.]+)", row), strict=True):
+        # machines round elsewhere
+        assert 100 * fmean(found) == pytest.approx(float(mean), abs=2 * float(deviation))
+
+
+def test_the_python_of_the_readme_prints_what_it_says(terminal):
+    terminal("source .venv/bin/activate\npython -m doctest README.md")
+
+
+def test_the_first_notebook_runs_at_full_size(terminal):
+    terminal(
+        "source .venv/bin/activate\n"
+        "python -m pip install --quiet nbclient ipykernel\n"
+        "jupyter execute --inplace notebooks/five_minutes.ipynb"
+    )
+    printed = terminal("git diff notebooks")
+    assert "accuracy" in printed
