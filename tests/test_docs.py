@@ -101,7 +101,7 @@ def test_the_page_of_what_studies_found_is_what_its_script_writes(script):
     [
         (
             "quickstart",
-            "1,061,568 kept, 2,089,536 dropped · FLOPs per token: 1.13M forward, 4.01M training · scored: 3.36",
+            "1,061,568 kept, 2,089,536 dropped · FLOPs per token: 1.13M forward, 6.10M training · scored: 3.48",
         ),
         ("paper/multilingual/coupled_768", " · the paper's scores: XNLI 70.7, average of six tasks 62.3\n"),
         ("options/embeddings/decoupled", "FLOPs per token: 869K forward, 3.56M training · not scored\n"),
