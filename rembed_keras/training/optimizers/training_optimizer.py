@@ -194,6 +194,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
                 self.inner_optimizer.assign_sub(variable, variable * ops.cast(decay, variable.dtype) * rate)
             self._update(gradient, variable, rate)
             if rounded is not None:
+                if rounded.constraint is not None:
+                    self.inner_optimizer.assign(variable, rounded.constraint(ops.convert_to_tensor(variable)))
                 self.inner_optimizer.assign(rounded, ops.cast(variable, rounded.dtype))
         finally:
             self._taken = None

@@ -59,6 +59,20 @@ def test_a_weight_moves_by_less_than_its_own_rounding(dtype):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_constraint_holds_after_every_step(dtype):
+    weight = keras.Variable(np.array([2.0**-12, 1.0]), dtype=dtype, name="kernel")
+    weight.constraint = keras.constraints.NonNeg()
+    optimizer = TrainingOptimizer(keras.optimizers.SGD(2.0**-9), clip_norm=None)
+    optimizer.build([weight])
+    for expected in ([0.0, 1 - 2.0**-9], [0.0, 1 - 2.0**-8]):
+        optimizer.apply([keras.ops.cast(np.ones(2), dtype)], [weight])
+        changed = [each for each in optimizer.variables if isinstance(each, Master)] or [weight]
+        np.testing.assert_array_equal(values(changed)[0], expected)
+        assert values([weight])[0].min() == 0
+
+
+@pytest.mark.any_backend
 def test_a_weight_that_something_else_changes_is_what_the_next_step_starts_from():
     weight = keras.Variable(np.array([1.0, 2.0, 0.0, -3.0]), dtype="bfloat16", name="kernel")
     optimizer = TrainingOptimizer(keras.optimizers.SGD(2.0**-12), clip_norm=None)
