@@ -7,14 +7,22 @@ from rembed_keras.modeling.cost import Entry, Shape
 from rembed_keras.modeling.sizes import NARROW
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # of a number
+MAP = "map_"  # with which Keras's name of a map of policies begins, before that of its default
 MIXED = "mixed_"  # policies of Keras that keep float32 weights and compute in what follows
 
 
 def name_of(dtype: Any) -> str:
-    """The name of a dtype or of a policy, as Keras serializes it too; float32 without one."""
+    """The name of a dtype or of a policy, as Keras serializes it too; a map's default; float32 without one.
+
+    >>> import keras
+    >>> policies = keras.dtype_policies.DTypePolicyMap("mixed_bfloat16")
+    >>> name_of(policies), name_of(keras.dtype_policies.serialize(policies)), name_of("bfloat16"), name_of(None)
+    ('mixed_bfloat16', 'mixed_bfloat16', 'bfloat16', 'float32')
+    """
     if isinstance(dtype, dict):
-        return str(dtype.get("config", {}).get("name", "float32"))
-    return str(getattr(dtype, "name", dtype) or "float32")
+        config = dtype.get("config", {})
+        return name_of(config.get("name", config.get("default_policy")))
+    return str(getattr(dtype, "name", dtype) or "float32").removeprefix(MAP)
 
 
 def stored_in(dtype: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from rembed_keras.analysis.cost.precision import name_of
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training.distributed.strategies import Placement
@@ -218,8 +219,7 @@ def _other_dtype(found, learner):
     """What to say where a run goes on in another dtype, which may be Keras's default here and in no recipe."""
     models = found.state["model"], keras.saving.serialize_keras_object(learner)
     there, here = (each["config"]["encoder"]["config"].get("dtype") for each in models)
-    names = [each["config"].get("name", "a map") if isinstance(each, dict) else each for each in (there, here)]
-    return "" if there == here else f", which was trained in {names[0]}, in {names[1]}"
+    return "" if there == here else f", which was trained in {name_of(there)}, in {name_of(here)}"
 
 
 def _check_terms(found, learner):
