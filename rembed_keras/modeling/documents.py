@@ -48,6 +48,9 @@ class AttentionMask(keras.Operation):
         query, key = padding_mask[:, :, None], padding_mask[:, None, :]
         return ops.logical_and(key > 0, ops.logical_or(ops.equal(query, key), ops.equal(query, 0)))  # [B, S, S]
 
+    def compute_output_spec(self, padding_mask):
+        return keras.KerasTensor((*padding_mask.shape, padding_mask.shape[-1]), "bool")
+
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class DocumentPositions(keras.Operation):
@@ -59,3 +62,6 @@ class DocumentPositions(keras.Operation):
         before = ops.logical_and(other > 0, other < own)  # [B, S, S]
         index = ops.cumsum(ops.ones_like(padding_mask, dtype="int32"), axis=1) - 1
         return index - ops.sum(ops.cast(before, "int32"), axis=-1)
+
+    def compute_output_spec(self, padding_mask):
+        return keras.KerasTensor(padding_mask.shape, "int32")
