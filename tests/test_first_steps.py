@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = "\n".join(re.findall(r"^```\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+COMMANDS = "".join(text for language, text in BLOCKS if not language)
 OURS = {"KERAS_BACKEND", "PYTHONPATH", "VIRTUAL_ENV"}  # what the reader's terminal has not
 
 pytestmark = pytest.mark.skipif("FIRST_STEPS" not in os.environ, reason="make test-readme runs it")
