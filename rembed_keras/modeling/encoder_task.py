@@ -62,11 +62,11 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models
         Raises:
             UserError: if the preset is an encoder's, and an argument is missing that the new head needs.
         """
-        named, preset = dict(arguments), located(preset)
-        _check_new_head(cls, preset, named)
-        preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(cls.preprocessor_cls, preset)
+        named, place = dict(arguments), located(preset)
+        _check_new_head(cls, preset, Path(place), named)
+        preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(cls.preprocessor_cls, place)
         policy = keras.config.dtype_policy()
-        model = super().from_preset(preset, load_weights, dtype=policy, preprocessor=None, **named)
+        model = super().from_preset(place, load_weights, dtype=policy, preprocessor=None, **named)
         if preprocessor is not None:
             model.use_preprocessor(preprocessor)
         return model
@@ -103,8 +103,8 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models
         return self.encoder
 
 
-def _check_new_head(task, preset, named):
-    if not Path(preset).is_dir() or (Path(preset) / "task.json").is_file():
+def _check_new_head(task, preset, folder, named):
+    if not folder.is_dir() or (folder / "task.json").is_file():
         return
     needed = [each for each in inspect.signature(task).parameters.values() if each.default is each.empty]
     wanted = {each.name for each in needed if each.kind is each.POSITIONAL_OR_KEYWORD} - {"encoder", *named}

@@ -78,9 +78,9 @@ def test_an_objective_is_put_on_an_encoders_preset(tmp_path):
     ],
 )
 def test_a_new_head_says_what_it_needs(model, given, missing, tmp_path):
-    preset = str(tmp_path / "preset")
-    make_encoder(num_layers=1).save_to_preset(preset)
-    with pytest.raises(UserError) as raised:
-        model.from_preset(preset, **given)
-    told = f"{model.__name__}.from_preset puts a new, untrained head on it, which needs {missing}"
-    assert str(raised.value) == f"{preset} is the preset of an encoder: {told}"
+    make_encoder(num_layers=1).save_to_preset(str(tmp_path / "preset"))
+    for preset in (str(tmp_path / "preset"), "rembed_small"):
+        with pytest.raises(UserError) as raised:
+            model.from_preset(preset, **given)
+        told = f"{model.__name__}.from_preset puts a new, untrained head on it, which needs {missing}"
+        assert str(raised.value) == f"{preset} is the preset of an encoder: {told}"
