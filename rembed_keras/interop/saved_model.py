@@ -58,12 +58,13 @@ def _served(encoder, tokenizer):
             mask = tf.ones_like(rows).to_tensor()
             token_ids = rows.to_tensor(default_value=tokenizer.pad_id)
             outputs = self.encoder({"token_ids": token_ids, "segment_ids": 0 * mask, "padding_mask": mask})
+            hidden, pooled = (tf.cast(outputs[name], tf.float32) for name in ("sequence_output", "pooled_output"))
             inner = tf.cast((mask > 0) & (token_ids != tokenizer.cls_id) & (token_ids != tokenizer.sep_id), tf.float32)
-            total = tf.reduce_sum(outputs["sequence_output"] * inner[:, :, None], axis=1)  # [B, S, D] -> [B, D]
+            total = tf.reduce_sum(hidden * inner[:, :, None], axis=1)  # [B, S, D] -> [B, D]
             return {
                 "token_ids": token_ids,
-                "sequence_output": outputs["sequence_output"],
-                "pooled_output": outputs["pooled_output"],
+                "sequence_output": hidden,
+                "pooled_output": pooled,
                 "sentence_vectors": tf.math.divide_no_nan(total, tf.reduce_sum(inner, axis=1, keepdims=True)),
             }
 

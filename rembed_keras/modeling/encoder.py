@@ -30,13 +30,14 @@ from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of,
 from rembed_keras.modeling.saving.exporting import check_exportable, named_outputs
 from rembed_keras.modeling.saving.presets import described as described_presets
 from rembed_keras.modeling.saving.presets import located
+from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Encoder(ReadsTexts, keras_hub.models.Backbone):
+class Encoder(ReadsTexts, Retraced, keras_hub.models.Backbone):
     """A BERT-like encoder whose input embedding has a width of its own.
 
     Args:

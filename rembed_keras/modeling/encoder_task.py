@@ -15,11 +15,12 @@ from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import settle_dtypes
 from rembed_keras.modeling.saving.presets import located
+from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
-class EncoderTask(TakesTexts, ReadsTexts, HasTerms, OnReplicas, keras_hub.models.Task):
+class EncoderTask(TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_hub.models.Task):
     """A model around an encoder, with presets: `save_to_preset` and `from_preset`.
 
     A subclass whose constructor has an `encoder` takes it as `backbone=` too, as keras-hub hands it over, and

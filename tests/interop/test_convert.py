@@ -149,6 +149,26 @@ def test_a_saved_model_takes_strings(corpus, tmp_path):
     np.testing.assert_allclose(outputs["sentence_vectors"][1], row.mean(axis=0), atol=1e-4)
 
 
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="a SavedModel is made on TensorFlow")
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16"])
+def test_a_saved_model_of_few_bits_gives_float32(corpus, tmp_path, dtype):
+    encoder = random_encoder(vocabulary_size=corpus.tokenizer.vocabulary_size, dtype=dtype)
+    write(encoder, str(tmp_path / "served"), "savedmodel", corpus.tokenizer.path)
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+    texts = ["Every text is a row.", "Kurz."]
+    outputs = {name: value.numpy() for name, value in served(texts=tf.constant(texts)).items()}
+    assert {str(value.dtype) for value in outputs.values()} == {"int32", "float32"}
+    inputs = {
+        key: rows[:, : outputs["token_ids"].shape[1]] for key, rows in encode(texts, corpus.tokenizer, 20).items()
+    }
+    expected = forward(encoder, inputs)
+    is_real = inputs["padding_mask"] > 0
+    states = np.asarray(expected["sequence_output"], "float32")
+    np.testing.assert_allclose(outputs["sequence_output"][is_real], states[is_real], rtol=2**-6, atol=2e-2)
+    for row, real, vector in zip(outputs["sequence_output"], is_real, outputs["sentence_vectors"], strict=True):
+        np.testing.assert_allclose(vector, row[1 : real.sum() - 1].mean(axis=0), atol=1e-5)
+
+
 def test_a_saved_model_needs_a_tokenizer(tmp_path):
     if keras.config.backend() == "tensorflow":
         with pytest.raises(UserError, match="name one with --tokenizer MODEL"):

@@ -91,6 +91,17 @@ def test_vectors_are_means_of_the_layer(preset, lines):
         Encoder(10, 1, 2, 8, 16, 4).encode("a")
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+def test_an_encoder_with_its_tokenizer_is_quantized(preset, lines, tmp_path):
+    encoder = Encoder.from_preset(preset)
+    before = encoder.encode(lines[:8])
+    encoder.quantize("int8")
+    after = encoder.encode(lines[:8])
+    assert 0 < np.abs(after - before).max() < 0.1 * np.abs(before).max()
+    encoder.save_to_preset(str(tmp_path / "quantized"))
+    np.testing.assert_array_equal(Encoder.from_preset(str(tmp_path / "quantized")).encode(lines[:8]), after)
+
+
 def test_long_lists_show_progress(preset, lines, capsys):
     encoder = Encoder.from_preset(preset)
     encoder.encode(lines[:8], batch_size=2)

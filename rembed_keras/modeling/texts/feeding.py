@@ -61,6 +61,12 @@ class HoldsPreprocessor:
             value.suit(getattr(model, "encoder", model).arguments)
         object.__setattr__(self, "_preprocessor", value)
 
+    def __setattr__(self, name, value):
+        if name == "preprocessor":  # of which Keras would make a layer before it is set
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
 
 class TakesTexts(HoldsPreprocessor):
     """Loops that take texts where there is a preprocessor; a mixin that stands before keras-hub's `Task`."""

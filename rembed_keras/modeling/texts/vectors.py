@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import HoldsPreprocessor
 
 TextPooling: TypeAlias = Literal["mean", "first"]
@@ -95,6 +96,10 @@ class ReadsTexts(HoldsPreprocessor):
         return float(cosines[0, 0]) if isinstance(a, str) and isinstance(b, str) else cosines
 
 
+class _Reader(Retraced, keras.Model):
+    """A model of an encoder's layers."""
+
+
 def _rounded(length):
     return max(SHORTEST, 1 << (length - 1).bit_length())
 
@@ -110,7 +115,7 @@ def _reader(encoder, pooling, layer):
     if (pooling, layer) not in readers:
         outputs = encoder.output
         states = outputs["sequence_output"] if layer is None else outputs["hidden_states"][layer]
-        readers[pooling, layer] = keras.Model(
+        readers[pooling, layer] = _Reader(
             encoder.input, _POOLED[pooling](states, encoder.input["padding_mask"]), name="vectors"
         )
     return readers[pooling, layer]

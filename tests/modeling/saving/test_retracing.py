@@ -1,0 +1,68 @@
+"""A model that was used, then changed, computes what it is now."""
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.modeling import Classifier
+from rembed_keras.modeling.layers.adapters import insert_adapters
+from tests.forward import forward
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
+
+pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
+INPUTS = make_inputs([[FIRST], [SECOND]], 8)
+LABELS = np.array([0, 2])
+
+
+def with_adapters(encoder):
+    insert_adapters(encoder, encoder.parts.blocks, 3)
+    _fill_added(encoder)
+
+
+def with_lora(encoder):
+    encoder.enable_lora(2)
+    _fill_added(encoder)
+
+
+def _fill_added(encoder):
+    """What is added begins as nothing; here it is something."""
+    rng = np.random.default_rng(0)
+    for weight in encoder.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape))
+
+
+CHANGES = {"int8": lambda encoder: encoder.quantize("int8"), "adapters": with_adapters, "lora": with_lora}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_encoder_is_what_a_model_on_it_predicts(change):
+    keras.utils.set_random_seed(1)
+    encoder = make_encoder()
+    model = Classifier(encoder, 3)
+    model.compile("adam")
+    before = model.predict(INPUTS, verbose=0), encoder.predict(INPUTS, verbose=0)["pooled_output"]
+    losses = [model.evaluate(INPUTS, LABELS, verbose=0)[0]]
+    CHANGES[change](encoder)
+    after = model.predict(INPUTS, verbose=0), encoder.predict(INPUTS, verbose=0)["pooled_output"]
+    losses.append(model.evaluate(INPUTS, LABELS, verbose=0)[0])
+    expected = forward(model, INPUTS), forward(encoder, INPUTS)["pooled_output"]
+    for old, new, whole in zip(before, after, expected, strict=True):
+        assert np.abs(new - old).max() > 1e-5
+        np.testing.assert_allclose(new, whole, atol=1e-5)
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.skipif(keras.config.backend() == "jax", reason="Keras leaves a model without weights that an error stops")
+def test_an_optimizer_of_other_weights_trains_nothing():
+    encoder = make_encoder()
+    model = Classifier(encoder, 3)
+    model.compile("adam")
+    model.fit(INPUTS, LABELS, verbose=0)
+    with_lora(encoder)
+    kept = [keras.ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    with pytest.raises((ValueError, KeyError)):
+        model.fit(INPUTS, LABELS, verbose=0)
+    for weight, value in zip(model.trainable_weights, kept, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), value)
+    model.compile("adam")
+    assert np.isfinite(model.fit(INPUTS, LABELS, verbose=0).history["loss"][0])
