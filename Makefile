@@ -6,7 +6,7 @@
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
 #   make test-sinks   the tests of Weights & Biases and MLflow, of runs that are killed and go on
 #   make test-tpu     the tests that compile for TPUs that are not here, with their compiler, on JAX
-#   make test-readme  the README's commands and the first notebook as a stranger types them, in a clone: 15 minutes
+#   make test-readme  the README's commands and the first notebook as a stranger types them, in a clone: half an hour
 #   make docs         the site of the documentation, in build/site; warnings are errors
 #   make lint         style and types
 #   make soak         ten minutes of training that is killed at random moments and must end in the same bits

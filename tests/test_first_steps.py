@@ -1,4 +1,4 @@
-"""A stranger's first quarter of an hour: the README's commands and the first notebook, to the letter, in a fresh clone.
+"""A stranger's first half hour: the README's commands and the first notebook, to the letter, in a fresh clone.
 
 `make test-readme` runs it. `make test`, which is one of the README's commands, is left to whoever runs these tests.
 """

@@ -60,7 +60,7 @@ def test_an_optimizer_of_other_weights_trains_nothing():
     model.fit(INPUTS, LABELS, verbose=0)
     with_lora(encoder)
     kept = [keras.ops.convert_to_numpy(weight) for weight in model.trainable_weights]
-    with pytest.raises((ValueError, KeyError)):
+    with pytest.raises((ValueError, KeyError, NotImplementedError)):  # the last in Keras 3.10, while it says the first
         model.fit(INPUTS, LABELS, verbose=0)
     for weight, value in zip(model.trainable_weights, kept, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), value)
