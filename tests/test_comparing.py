@@ -37,10 +37,9 @@ def test_recipes_differ_by_what_they_bind(command, tmp_path):
 
 
 def test_parts_that_only_one_has_stand_among_the_others(command, tmp_path):
-    lines = done(command, tmp_path, "recipes/quickstart.gin", "recipes/overnight.gin").split("Parameters that differ")[
-        1
-    ]
-    first = [line.split("  ")[0].strip() for line in lines.splitlines()]
+    out = done(command, tmp_path, "recipes/quickstart.gin", "recipes/overnight.gin")
+    lines = out.split("Parameters that differ")[1].splitlines()
+    first = [line.split("  ")[0].strip() for line in lines]
     order = [first.index(name) for name in ("projection", "4 blocks", "2 blocks", "last norm", "pooler", "total")]
     assert order == sorted(order) and first[order[-1] + 1 :] == [""]
 
