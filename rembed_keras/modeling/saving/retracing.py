@@ -1,6 +1,9 @@
 """Compiled steps of a model whose layers were changed since: they are made again."""
 
+import weakref
 from typing import Any
+
+from rembed_keras.errors import UserError
 
 
 class Retraced:
@@ -12,9 +15,15 @@ class Retraced:
     """
 
     _made_of: dict[str, tuple] | None = None
+    _trained: tuple[weakref.ref, list[int]] | None = None  # the optimizer, and the weights that it trains
 
     def make_train_function(self, force=False):
-        """Keras's."""
+        """Keras's.
+
+        Raises:
+            UserError: if the optimizer has trained other weights than are to be trained now.
+        """
+        self._check_optimizer()
         return super().make_train_function(force or self._is_changed_for("train"))  # type: ignore[misc] # the model's
 
     def make_test_function(self, force=False):
@@ -24,6 +33,18 @@ class Retraced:
     def make_predict_function(self, force=False):
         """Keras's."""
         return super().make_predict_function(force or self._is_changed_for("predict"))  # type: ignore[misc] # the model's
+
+    def _check_optimizer(self):
+        model: Any = self
+        if model.optimizer is None:
+            return
+        weights = [id(weight) for weight in model.trainable_variables]  # of living ones: the optimizer holds them
+        if self._trained is not None and self._trained[0]() is model.optimizer and self._trained[1] != weights:
+            raise UserError(
+                f"the optimizer has trained {len(self._trained[1])} weights, and the {len(weights)} that are to be "
+                "trained now are others, since layers were added, quantized, frozen or thawed: compile again"
+            )
+        object.__setattr__(self, "_trained", (weakref.ref(model.optimizer), weights))
 
     def _is_changed_for(self, step):
         model: Any = self
