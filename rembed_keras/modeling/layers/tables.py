@@ -82,6 +82,10 @@ class LookupTable(keras.layers.Embedding):
         options = {} if config is None else {"config": config}  # which Keras 3.10 has not
         super().quantize(mode, type_check=False, **options)
 
+    def quantized_call(self, *inputs, **options):
+        """As Keras's, whose rows have the scales' dtype instead of that which is computed in."""
+        return ops.cast(super().quantized_call(*inputs, **options), self.compute_dtype)
+
     def scoring(self, features):
         """What features [..., E] are multiplied with to score all words: a list of one pair (features, rows [V, E])."""
         if self.quantization_mode is not None:

@@ -72,14 +72,25 @@ def change_again(encoder, changes: dict) -> None:
     for hosted in changes.get("hosted", []) or _former(encoder, changes.get("adapters", [])):
         try:
             sublayer = {each.name: each for each in _pair(blocks[hosted["block"]])}[hosted["sublayer"]]
-            place, layer = hosted["place"], made(hosted["layer"], keras.layers.Layer)
-            if place in PLACES:
+            place = hosted["place"]
+            host = sublayer if place in PLACES else sublayer.projections[place]
+            layer = _made_for(host, hosted["layer"])
+            if host is sublayer:
                 sublayer.host(layer, place, (None, None, encoder.arguments["hidden_dim"]))
             else:
-                host_on(sublayer.projections[place], layer)
+                host_on(host, layer)
         except (TypeError, KeyError, IndexError, AttributeError):
             raise UserError(f"{shortened(hosted)} describes no layer that this encoder could host") from None
     quantize_again(encoder, changes.get("quantized", {}))
+
+
+def _made_for(host, described):
+    """A layer as it was, but for its dtype if that of what it is added to is another now: presets may be read so."""
+    layer = made(described, keras.layers.Layer)
+    if layer.compute_dtype == host.compute_dtype:
+        return layer
+    dtype = keras.dtype_policies.serialize(host.dtype_policy)
+    return made(described | {"config": described["config"] | {"dtype": dtype}}, keras.layers.Layer)
 
 
 def _former(encoder, adapters):

@@ -14,6 +14,7 @@ from rembed_keras.interop.convert import read_preset
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import (
     PROJECTIONS,
+    hosted_by,
     insert_adapters,
     insert_changes,
     insert_keras_lora,
@@ -172,6 +173,20 @@ def test_quantized_models_are_saved(name, tmp_path):
     np.testing.assert_array_equal(outputs(again), outputs(model))
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("is_quantized", [False, True], ids=["float", "int8"])
+@pytest.mark.parametrize(("written", "read"), [("mixed_bfloat16", "float32"), ("float32", "bfloat16")])
+def test_what_was_added_is_read_in_the_dtype_of_its_encoder(written, read, is_quantized, tmp_path):
+    encoder = with_all_kinds(dtype=written)
+    if is_quantized:
+        encoder.quantize("int8")
+    encoder.save_to_preset(str(tmp_path))
+    again = Encoder.from_preset(str(tmp_path), dtype=read)
+    assert {layer.compute_dtype for layer in hosted_by(again)} == {read}
+    assert changes_of(again).get("quantized") == changes_of(encoder).get("quantized")
+    assert np.abs(outputs(again) - outputs(encoder)).mean() < 0.03 * outputs(encoder).std()
+
+
 def test_lora_on_quantized_matrices_is_saved(tmp_path):
     model = tuned_and_quantized(Adapters(3), Lora(2, per_head=True))
     weights_are_equal(model, through_a_checkpoint(model, tmp_path))
@@ -224,6 +239,16 @@ def test_quantized_tables_score_with_the_rows_that_they_look_up(make):
     assert np.abs(scores() - exact).max() < 0.05 * exact.std()
     if isinstance(table, LookupTable):
         np.testing.assert_allclose(scores(), features @ np.asarray(table(np.arange(100))).T, atol=1e-4)
+
+
+@pytest.mark.parametrize("changes", [{}, {"input_cutoffs": (20,)}], ids=["plain", "banded"])
+def test_quantized_tables_compute_in_the_dtype_of_their_layer(changes):
+    encoder, wide = (make_encoder(dtype=dtype, **changes) for dtype in ("mixed_bfloat16", "float32"))
+    wide.set_weights(encoder.get_weights())
+    expected = outputs(quantized(wide))
+    table = quantized(encoder).parts.embeddings.token
+    assert keras.backend.standardize_dtype(table(INPUTS["token_ids"]).dtype) == "bfloat16"
+    assert np.abs(outputs(encoder) - expected).mean() < 0.03 * expected.std()  # numbers of 8 bits, rounded twice
 
 
 def test_an_encoders_tables_are_quantized():
