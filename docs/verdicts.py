@@ -1,9 +1,12 @@
 """Writes `results/README.md`: what the studies found, a row a claim, from the `study.json` of each.
 
+It writes the table of the README too, of all claims about the loss in the studies of where parameters go.
+
 python docs/verdicts.py
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -23,12 +26,36 @@ again from the stored scores. [Studies](../studies.md) says how a verdict is rea
 tasks are those of [benchmarks/corpus](../../benchmarks/corpus/README.md). Models are small and see 4M tokens of ten
 languages: a verdict holds at that size, and may not at the paper's.
 """
+README = HERE.parent / "README.md"
+OF_PARAMETERS = ("output_width", "coupling", "reinvest", "beyond")
+LOSS = ": loss"  # how the name of a claim about it ends
 COLUMNS = "| claim | effect | 95 % interval | adjusted p | verdict |\n|---|--:|--:|--:|---|"
 
 
 def page() -> str:
     """The page."""
     return "\n".join([HEADER, *("\n".join(_study(path)) + "\n" for path in sorted(RESULTS.glob("*/study.json")))])
+
+
+def readme(page: str) -> str:
+    """The README, in which the table of claims is the one that follows from the studies.
+
+    Args:
+        page: the README as it is, with such a table.
+    """
+    before, found, after = re.split(r"((?<=\n)\| less loss .*?\n)(?!\|)", page, maxsplit=1, flags=re.DOTALL)
+    head = found.splitlines(keepends=True)[:2]
+    return "".join([before, *head, *(f"{row}\n" for row in _findings()), after])
+
+
+def _findings() -> Iterator[str]:
+    for name in OF_PARAMETERS:
+        record = json.loads((RESULTS / name / "study.json").read_text(encoding="utf-8"))
+        for hypothesis, verdict in zip(record["hypotheses"], record["verdicts"], strict=True):
+            if hypothesis["name"].endswith(LOSS):
+                said = hypothesis["name"].removesuffix(LOSS)
+                interval = f"{verdict['low']:+.2f} to {verdict['high']:+.2f}"
+                yield f"| {said} | {verdict['difference']:+.2f} | {interval} | {verdict['verdict']} |"
 
 
 def _study(path: Path) -> Iterator[str]:
@@ -90,3 +117,4 @@ def _row(hypothesis: Mapping, verdict: Mapping) -> str:
 
 if __name__ == "__main__":
     (RESULTS / "README.md").write_text(page(), encoding="utf-8")
+    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")

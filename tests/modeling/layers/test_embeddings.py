@@ -5,7 +5,8 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.documents import document_positions
-from rembed_keras.modeling.layers.embeddings import LookupTable, OutputEmbedding
+from rembed_keras.modeling.layers.embeddings import OutputEmbedding
+from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
 from tests.modeling.test_encoder import make_encoder, make_inputs
 
 
@@ -91,3 +92,26 @@ def test_a_document_that_is_too_long_is_reported_in_a_compiled_step():
     np.testing.assert_allclose(packed[0, :8], packed[0, 8:], atol=1e-5)  # rows may be longer than documents
     with pytest.raises(Exception, match="a document is longer than max_sequence_length, 12: cut it"):
         model.predict(make_inputs([[(half[0] * 2, half[1] * 2)]], 16), verbose=0)
+
+
+@pytest.mark.parametrize("make", [LookupTable, lambda rows, width: BandedTable(rows, width, (10, 40))])
+def test_quantized_tables_score_with_the_rows_that_they_look_up(make):
+    table, rng = make(100, 32), np.random.default_rng(0)
+    table.build()
+    for weight in table.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    features = rng.normal(size=(3, 32)).astype("float32")
+
+    def scores():
+        parts = table.scoring(features)
+        return np.concatenate([np.asarray(part) @ np.asarray(rows).T for part, rows in parts], axis=-1)
+
+    exact = scores()
+    np.testing.assert_allclose(exact, features @ np.asarray(table(np.arange(100))).T, atol=1e-3)
+    layers = [layer for layer in table._flatten_layers() if len(layer._flatten_layers()) == 1]
+    for layer in layers:
+        layer.quantize("int8")
+    assert {layer.quantization_mode for layer in layers} == {"int8"}
+    assert np.abs(scores() - exact).max() < 0.05 * exact.std()
+    if isinstance(table, LookupTable):
+        np.testing.assert_allclose(scores(), features @ np.asarray(table(np.arange(100))).T, atol=1e-4)

@@ -20,7 +20,6 @@ from rembed_keras.modeling.layers.adapters import (
     insert_keras_lora,
     merge,
 )
-from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
 from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.training.loop import checkpoints, restoring
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -216,29 +215,6 @@ def test_dtypes_by_layer_are_saved(is_cut, tmp_path):
 def test_what_is_not_quantized_keeps_its_dtype(tmp_path):
     again = through_keras(quantized(make_encoder(dtype="mixed_bfloat16")), tmp_path)
     assert again.parts.blocks[0].attention.norm.compute_dtype == again.parts.blocks[0].compute_dtype == "bfloat16"
-
-
-@pytest.mark.parametrize("make", [LookupTable, lambda rows, width: BandedTable(rows, width, (10, 40))])
-def test_quantized_tables_score_with_the_rows_that_they_look_up(make):
-    table, rng = make(100, 32), np.random.default_rng(0)
-    table.build()
-    for weight in table.weights:
-        weight.assign(rng.normal(size=weight.shape))
-    features = rng.normal(size=(3, 32)).astype("float32")
-
-    def scores():
-        parts = table.scoring(features)
-        return np.concatenate([np.asarray(part) @ np.asarray(rows).T for part, rows in parts], axis=-1)
-
-    exact = scores()
-    np.testing.assert_allclose(exact, features @ np.asarray(table(np.arange(100))).T, atol=1e-3)
-    layers = [layer for layer in table._flatten_layers() if len(layer._flatten_layers()) == 1]
-    for layer in layers:
-        layer.quantize("int8")
-    assert {layer.quantization_mode for layer in layers} == {"int8"}
-    assert np.abs(scores() - exact).max() < 0.05 * exact.std()
-    if isinstance(table, LookupTable):
-        np.testing.assert_allclose(scores(), features @ np.asarray(table(np.arange(100))).T, atol=1e-4)
 
 
 @pytest.mark.parametrize("changes", [{}, {"input_cutoffs": (20,)}], ids=["plain", "banded"])
