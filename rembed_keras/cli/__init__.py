@@ -11,6 +11,7 @@ import click
 from rembed_keras import __version__
 from rembed_keras.cli import allocations, comparing, completion, corpora, merging, models, results, runs, studies
 from rembed_keras.cli.exits import reported_in_one_line
+from rembed_keras.config.backend import settle_environment
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,5 +35,6 @@ for command in (
 
 def main() -> None:
     """Runs the command line, and reports a user's mistake in one line with exit code 2."""
+    settle_environment()
     with reported_in_one_line():
         rembed.main(prog_name="rembed", standalone_mode=False)

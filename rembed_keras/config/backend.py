@@ -21,6 +21,12 @@ SETTINGS = {  # which the environment may overrule
 }
 
 
+def settle_environment() -> None:
+    """Sets what frameworks read of the environment when they are imported; JAX, for one, would set some itself."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
 def import_framework() -> None:
     """Imports Keras on its backend; what they print meanwhile is suppressed, unless the import fails.
 
@@ -30,8 +36,7 @@ def import_framework() -> None:
     backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
     if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
         raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+    settle_environment()
     with suppressed_stderr(), _without_garbage_collection():
         importlib.import_module("keras_hub")
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from rembed_keras.config.backend import SETTINGS
+
 PRODUCTS = """
 import gc
 import threading
@@ -32,3 +34,11 @@ def test_threads_share_no_products_of_onednn(overruled):
     if not made:
         pytest.skip("this build of TensorFlow has no oneDNN")
     assert (made, shared) == ((1, 1) if overruled else (2, 0))
+
+
+def test_a_command_settles_the_environment_before_jax_does():
+    code = "import os; from rembed_keras.cli import main; main(); import jax; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    command = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "3"  # JAX would say 1, with which TensorFlow reports that there is no GPU
