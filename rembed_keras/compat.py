@@ -37,19 +37,13 @@ def unbound_arguments(error: TypeError) -> tuple[str, str] | None:
 
     gin says it in the text of the error alone. Seen in gin-config 0.5.0: `gin.config._make_gin_wrapper`.
     """
-    found = re.search(
-        r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'",
-        str(error),
-        re.DOTALL,
-    )
+    said = r"No values supplied by Gin or caller for arguments: \[(?P<arguments>.*?)\].*?configurable '(?P<name>.*?)'"
+    found = re.search(said, str(error), re.DOTALL)
     return (found["name"], found["arguments"]) if found else None
 
 
 def layers_of(layer, recursive: bool = True, include_self: bool = True) -> Iterator:
-    """Yields what a layer is made of, each part once and before its own parts.
-
-    Seen in Keras 3.15: `Layer._flatten_layers`.
-    """
+    """Yields what a layer is made of, each once, before its own parts. Seen in Keras 3.15: `Layer._flatten_layers`."""
     return layer._flatten_layers(recursive=recursive, include_self=include_self)
 
 
@@ -257,11 +251,19 @@ def compiled_train_step(model):
     return step, model._get_jax_state(**dict.fromkeys(kinds, True))
 
 
-def jax_processes():
-    """What JAX knows of the processes that work together: `process_id`, `num_processes` and the `client` of a store.
+def end_of_loop(model, variables) -> set[int]:
+    """Gives a model back what a loop on JAX had when it failed; which variables then have no value, by `id`.
 
-    Seen in jax 0.10.2: `jax._src.distributed.global_state`; the store has no public name.
+    Seen in Keras 3.15: `JAXTrainer._jax_state`, which would be given back later too, and `Variable._value`.
     """
+    with contextlib.suppress(RuntimeError):  # deleted: a step had taken it, and gave nothing back
+        model.jax_state_sync()
+    model._jax_state = None
+    return {id(variable) for variable in variables if variable._value is None}
+
+
+def jax_processes():
+    """JAX's `process_id`, `num_processes` and `client` of a store. Seen in jax 0.10.2: `jax._src.distributed`."""
     from jax._src import distributed
 
     return distributed.global_state

@@ -28,6 +28,7 @@ from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
 from rembed_keras.modeling.saving.exporting import check_exportable, named_outputs
+from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.saving.presets import described as described_presets
 from rembed_keras.modeling.saving.presets import located
 from rembed_keras.modeling.saving.retracing import Retraced
@@ -93,7 +94,7 @@ class Encoder(ReadsTexts, Retraced, keras_hub.models.Backbone):
     ((1, 5, 32), 3)
     """
 
-    predict, predict_on_batch = checks_arrays(keras.Model.predict), checks_arrays(keras.Model.predict_on_batch)
+    predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
 
     def __init__(
         self,
@@ -188,6 +189,12 @@ class Encoder(ReadsTexts, Retraced, keras_hub.models.Backbone):
         last, states = self._transform(inputs, at=positions, training=training)
         self.note.take(inputs=inputs, hidden_states=states)
         return last
+
+    @checks_arrays
+    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
+        """Keras's, of ids that are looked at first."""
+        with weights_kept(self):
+            return super().predict(x, batch_size, verbose, steps, callbacks)
 
     def call(self, inputs, training=None, mask=None):
         outputs = super().call(inputs, training=training, mask=mask)

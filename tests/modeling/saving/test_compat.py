@@ -1,7 +1,8 @@
-"""A canary of `compat.saved_in_pieces`, as those of tests/test_compat.py."""
+"""Canaries of `compat` that JAX needs too, as those of tests/test_compat.py."""
 
 import keras
 import numpy as np
+import pytest
 
 from rembed_keras import compat
 
@@ -22,3 +23,18 @@ def test_weights_are_saved_in_pieces(tmp_path):
     other.load_weights(tmp_path / "pieces.weights.h5")
     for ours, theirs in zip(model.weights, other.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+@pytest.mark.skipif(keras.config.backend() != "jax", reason="of JAX's")
+def test_a_loop_takes_the_values_of_a_model():
+    """Keras holds what a loop computes in `_jax_state`, and what it took has no `_value`."""
+    seen, model = [], keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+
+    class Looks(keras.callbacks.Callback):
+        def on_predict_batch_end(self, batch, logs=None):
+            values = [variable._value for variable in model.variables]  # a callback's own `model` has them again
+            state = model._jax_state["trainable_variables"]
+            seen.append((values, len(state), compat.end_of_loop(model, model.variables)))
+
+    model.predict(np.ones((2, 3)), verbose=0, callbacks=[Looks()])
+    assert seen == [([None, None], 2, set())] and model._jax_state is None

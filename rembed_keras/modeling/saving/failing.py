@@ -1,0 +1,38 @@
+"""A model keeps its weights when one of Keras's loops over data fails, on JAX too."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from rembed_keras import compat
+
+
+@contextlib.contextmanager
+def weights_kept(model, is_trained: bool = False) -> Iterator[None]:
+    """While open, a loop that fails or is interrupted leaves a model its weights, those after its last step.
+
+    On JAX, Keras takes them out of the model while it loops, and only `fit` of later versions gives them back, once a
+    step is finished: a notebook whose cell is stopped, or a step that no memory is left for, would cost the training.
+
+    Args:
+        model: whose `fit`, `evaluate` or `predict` is called.
+        is_trained: whether it is `fit`, which makes the optimizer's slots if there are none.
+    """
+    if keras.config.backend() != "jax":
+        yield
+        return
+    optimizer: Any = getattr(model, "optimizer", None)  # which a model that was not compiled has not
+    if is_trained and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    owned = [*model.variables, *(() if optimizer is None else optimizer.variables)]
+    values = [variable.value for variable in owned]
+    try:
+        yield
+    except BaseException:
+        emptied = compat.end_of_loop(model, owned)
+        for variable, value in zip(owned, values, strict=True):
+            if id(variable) in emptied and not value.is_deleted():
+                variable.assign(value)
+        raise
