@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 
 from rembed_keras.errors import UserError
 
@@ -21,9 +22,13 @@ SETTINGS = {  # which the environment may overrule
 }
 
 
-def settle_environment() -> None:
-    """Sets what frameworks read of the environment when they are imported; JAX, for one, would set some itself."""
-    for name, value in SETTINGS.items():
+def settle_environment(settings: Mapping[str, str] = SETTINGS) -> None:
+    """Sets what frameworks read of the environment when they are imported; JAX, for one, would set some itself.
+
+    Args:
+        settings: values by name, which the environment may overrule.
+    """
+    for name, value in settings.items():
         os.environ.setdefault(name, value)
 
 

@@ -1,11 +1,10 @@
 """From a recipe to its train step, compiled for chips that are not here."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from rembed_keras.analysis.cost.shards import uneven_tables
-from rembed_keras.config.backend import import_framework, suppressed_stderr
+from rembed_keras.config.backend import import_framework, settle_environment, suppressed_stderr
 from rembed_keras.config.execution import bound, call, pretraining_of
 from rembed_keras.config.ledgers import ledger_of, pretraining
 from rembed_keras.config.making import imported, within
@@ -56,8 +55,7 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
     ledger = ledger_of(recipe)
     if ledger is None:
         raise UserError("the recipe pre-trains nothing: training.pretrain has no encoder or no model")
-    for name, value in topologies.SETTINGS.items():
-        os.environ.setdefault(name, value)
+    settle_environment(topologies.SETTINGS)
     import_framework()
     with suppressed_stderr():
         devices = topologies.devices_of(topology)

@@ -128,14 +128,13 @@ class TakesTexts(HoldsPreprocessor):
             **options,
         }
         validation_data = self._validation(validation_data)
-        if self.preprocessor is not None and is_dataset(x):
-            own.pop("validation_split")
-            own.setdefault("shuffle", False)  # a data set's order is its own, and Keras warns
-            with weights_kept(self, is_trained=True):
-                return keras_hub.models.Task.fit(self, x, y, batch_size, sample_weight, validation_data, **own)
-        x, y, sample_weight = self._arrays(x, y, sample_weight)
-        own |= {"validation_data": validation_data, "sample_weight": sample_weight}
         with weights_kept(self, is_trained=True):
+            if self.preprocessor is not None and is_dataset(x):
+                own.pop("validation_split")
+                own.setdefault("shuffle", False)  # a data set's order is its own, and Keras warns
+                return keras_hub.models.Task.fit(self, x, y, batch_size, sample_weight, validation_data, **own)
+            x, y, sample_weight = self._arrays(x, y, sample_weight)
+            own |= {"validation_data": validation_data, "sample_weight": sample_weight}
             return keras.Model.fit(self, x, y, batch_size, **own)
 
     def evaluate(self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **options):
@@ -144,22 +143,19 @@ class TakesTexts(HoldsPreprocessor):
         own = {"verbose": verbose, **options}
         if options.get("_use_cached_eval_dataset", False):
             return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **own)
-        if self.preprocessor is not None and is_dataset(x):
-            with weights_kept(self):
-                return keras_hub.models.Task.evaluate(self, x, y, batch_size, sample_weight, **own)
-        x, y, sample_weight = self._arrays(x, y, sample_weight)
         with weights_kept(self):
+            if self.preprocessor is not None and is_dataset(x):
+                return keras_hub.models.Task.evaluate(self, x, y, batch_size, sample_weight, **own)
+            x, y, sample_weight = self._arrays(x, y, sample_weight)
             return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **own)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Keras's, of texts too; see `fit`."""
         own = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
-        if self.preprocessor is not None and is_dataset(x):
-            with weights_kept(self):
-                return keras_hub.models.Task.predict(self, x, batch_size, **own)
-        x = self._arrays(x, None, None)[0]
         with weights_kept(self):
-            return keras.Model.predict(self, x, batch_size, **own)
+            if self.preprocessor is not None and is_dataset(x):
+                return keras_hub.models.Task.predict(self, x, batch_size, **own)
+            return keras.Model.predict(self, self._arrays(x, None, None)[0], batch_size, **own)
 
     def _settle(self):
         model: Any = self
