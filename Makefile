@@ -53,11 +53,11 @@ test: $(VENV)/.installed-test
 	  tests/training/loop/test_resuming.py rembed_keras/modeling
 
 test-readme: $(VENV)/.installed-test
-	FIRST_STEPS=1 $(BIN)/python -m pytest $(PYTEST) tests/test_first_steps.py
+	FIRST_STEPS=1 $(BIN)/python -m pytest $(PYTEST) tests/docs/test_first_steps.py
 
 docs: .venv-docs/.installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet
-	$(BIN)/python -m pytest $(PYTEST) tests/test_site.py
+	$(BIN)/python -m pytest $(PYTEST) tests/docs/test_site.py
 
 .venv-docs/.installed: setup.py | $(VENV)/.installed-test
 	@echo "Installing what makes the site into .venv-docs ..."

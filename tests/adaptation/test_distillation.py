@@ -10,8 +10,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.embeddings import with_width
 from rembed_keras.interop.reallocation.heads import keep_head
 from rembed_keras.modeling import Encoder, MaskedLM, Sum
-from tests.forward import EAGER, forward
 from tests.interop.models import random_model
+from tests.modeling.forward import EAGER, forward
 
 BERT = {"input_embedding_dim": 16, "always_project": False}
 QUICK = EAGER if keras.config.backend() == "tensorflow" else {}

@@ -8,8 +8,8 @@ from rembed_keras.adaptation.tuning import tune
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.modeling import Classifier
 from rembed_keras.modeling.layers.adapters import PROJECTIONS, merge
-from tests.forward import forward
 from tests.interop.huggingface.test_transformers import INPUTS, real, their_outputs, theirs
+from tests.modeling.forward import forward
 
 # where their BERT has the projections that we name
 PATHS = {

@@ -7,7 +7,7 @@ import pytest
 
 from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
-from tests.original import write_original
+from tests.interop.original import write_original
 
 WORDS = ["save", "open", "the", "a", "table", "file", "window", "of", "and", "with", "name", "new", "old", "all", "in"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rembed_keras.training.compiling import topologies
-from tests.test_recipes import ROOT
+from tests.recipes.test_recipes import ROOT
 
 ENCODER = "training.pretrain takes its encoder from initial weights, which are not read to compile: bind"
 TEACHER = "training.pretrain: a step that asks a teacher cannot be compiled: leave its loss term out"

@@ -8,7 +8,7 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.errors import UserError
-from tests.two_arms import STUDY
+from tests.analysis.studies.two_arms import STUDY
 
 ONE = 'one/studies.Arm.recipe = "recipes/quickstart.gin"'
 
@@ -180,7 +180,7 @@ def test_list_prints_a_command_a_run_and_links_the_shared_corpus(planned, tmp_pa
 
 
 def test_the_study_on_the_page_is_one(planned):
-    page = (Path(__file__).parents[2] / "docs/studies.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/studies.md").read_text(encoding="utf-8")
     block = re.search(r"^```gin\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
     assert [run.name for run in planned(text=block).runs][:2] == ["wide-seed0", "coupled-seed0"]
 

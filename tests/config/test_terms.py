@@ -6,7 +6,7 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.errors import UserError
-from tests.test_recipes import ROOT
+from tests.recipes.test_recipes import ROOT
 
 RECIPE = str(ROOT / "recipes/options/objectives/mini_lm.gin")
 LORA = str(ROOT / "recipes/finetune/methods/lora.gin")

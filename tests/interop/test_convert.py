@@ -15,8 +15,8 @@ from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import insert_adapters, insert_keras_lora, merge
 from rembed_keras.tasks.kinds.encoding import encode
-from tests.forward import forward
-from tests.original import write_original
+from tests.interop.original import write_original
+from tests.modeling.forward import forward
 
 tf = pytest.importorskip("tensorflow", reason="forms of TensorFlow's")
 

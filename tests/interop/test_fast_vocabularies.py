@@ -13,8 +13,8 @@ from rembed_keras.interop.vocabularies.protocol import vocabulary_of
 from rembed_keras.preprocessing import Tokenizer
 from rembed_keras.tasks.kinds.encoding import encode
 from tests.data.tokenizers.trained import KINDS, TEXT, UDHR, lines
-from tests.forward import forward
 from tests.interop.models import random_model
+from tests.modeling.forward import forward
 
 KEPT = {"de", "en", "ja", "tr"}
 ROBERTA = {"type": "RobertaProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2], "trim_offsets": True}

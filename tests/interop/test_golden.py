@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.interop.huggingface.read import read_huggingface
-from tests.forward import forward
+from tests.modeling.forward import forward
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

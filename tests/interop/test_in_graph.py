@@ -12,8 +12,8 @@ from rembed_keras.interop import write
 from rembed_keras.interop.in_graph import check_in_graph, in_graph
 from rembed_keras.tasks.kinds.encoding import encode
 from tests.data.tokenizers.trained import KINDS, UDHR, lines, word_piece, write_vocabulary
-from tests.forward import forward
 from tests.interop.models import random_model
+from tests.modeling.forward import forward
 
 pytestmark = pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="graphs are TensorFlow's")
 

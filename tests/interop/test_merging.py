@@ -9,9 +9,9 @@ import pytest
 from rembed_keras.cli.merging import HOWS
 from rembed_keras.interop import merging, read_model, write
 from rembed_keras.interop.merging import greedy, merge, slerp, ties
-from tests.forward import forward
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
+from tests.modeling.forward import forward
 
 
 def ties_by_hand(base, tensors, kept):

@@ -14,7 +14,7 @@ from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.spm import read_model, write_model
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.tasks.kinds.encoding import encode
-from tests.forward import forward
+from tests.modeling.forward import forward
 
 
 def random_model(rows, coupling="decoupled", **changes):

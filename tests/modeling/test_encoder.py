@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rembed_keras.modeling import Encoder, SpanExtractor
-from tests.forward import forward
 from tests.modeling import reference
+from tests.modeling.forward import forward
 
 SIZES = {
     "vocabulary_size": 50,

@@ -8,7 +8,7 @@ import pytest
 from rembed_keras import modeling
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, Regressor, SpanExtractor, Tagger
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import make_encoder
 
 HEAD = {"output_embedding_dim": 12}

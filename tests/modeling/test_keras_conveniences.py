@@ -11,7 +11,7 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, Regressor
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND]], 8)

@@ -12,7 +12,7 @@ import pytest
 
 from rembed_keras import Classifier, Encoder, MaskedLM, Tagger
 from rembed_keras.errors import UserError
-from tests.forward import forward
+from tests.modeling.forward import forward
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_masks_are_filled(preset):
 
 
 def test_the_first_block_of_the_page_runs(lines):
-    page = Path(__file__).parents[2] / "docs/python.md"
+    page = Path(__file__).parents[2] / "docs/guides/python.md"
     (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     names = {"texts": lines[:6], "labels": [0, 1, 2] * 2}
     exec(block, names)

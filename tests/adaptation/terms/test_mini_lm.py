@@ -11,7 +11,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.modeling.attention import Local
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
-from tests.forward import EAGER, forward
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 QUICK = EAGER if keras.config.backend() == "tensorflow" else {}

@@ -8,7 +8,7 @@ from rembed_keras.adaptation.terms import SupervisedContrast
 from rembed_keras.adaptation.terms.supervised_contrast import contrast
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, Regressor, Tagger
-from tests.forward import EAGER, forward
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 QUICK = EAGER if keras.config.backend() == "tensorflow" else {}

@@ -10,8 +10,8 @@ from rembed_keras.analysis.pages.intervals import Interval, intervals
 from rembed_keras.analysis.pages.run_page import run_page
 from rembed_keras.analysis.reports.results import Measure, read_run
 from rembed_keras.errors import UserError
+from tests.analysis.pages.browser import shown
 from tests.analysis.studies.test_page import Tags, shapes
-from tests.browser import shown
 from tests.training.sinks.test_tensorboard import LEDGER, RECIPE, TABLE, TUNED, pretraining, row
 
 RIGHT_ANSWERS = {"de": [1, 1, 0, 1], "fr": [1, 0, 0, 0]}

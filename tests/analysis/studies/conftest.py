@@ -4,7 +4,7 @@ import pytest
 
 from rembed_keras.analysis.studies import processes
 from rembed_keras.analysis.studies.processes import Job
-from tests.two_arms import RUN, STUDY
+from tests.analysis.studies.two_arms import RUN, STUDY
 
 
 @pytest.fixture

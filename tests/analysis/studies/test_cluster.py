@@ -11,7 +11,7 @@ import submitit  # noqa: F401 - sets up logging, which has absl close the stream
 from rembed_keras.analysis.studies.cluster import Cluster, Command, parse_options
 from rembed_keras.analysis.studies.processes import Job
 from rembed_keras.errors import UserError
-from tests.two_arms import record, started
+from tests.analysis.studies.two_arms import record, started
 
 SAVES = """\
 import pathlib, signal, sys, time

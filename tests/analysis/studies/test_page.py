@@ -12,7 +12,7 @@ from rembed_keras.analysis.pages.drawings import LEFT, RIGHT, WIDTH, breakdown, 
 from rembed_keras.analysis.studies.definition import Hypothesis
 from rembed_keras.analysis.studies.results.page import page
 from rembed_keras.analysis.studies.verdicts import by_language, derive
-from tests.browser import shown
+from tests.analysis.pages.browser import shown
 
 HYPOTHESES = [
     Hypothesis("wide <finds> more", "wide & deep", "one", "found", "higher", 0.02),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras.analysis.studies.record import read_record
-from tests.two_arms import STUDY, record, started
+from tests.analysis.studies.two_arms import STUDY, record, started
 
 H = {"name": "h", "arm": "a", "against": "b", "measure": "m", "expected": "higher", "smallest_effect": 1}
 MALFORMED = {

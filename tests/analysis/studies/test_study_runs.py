@@ -1,6 +1,6 @@
 """The runs of a study: what is run and what never again, what fails, what is saved. Runs are stood in for by a script.
 
-`tests/test_study_smoke.py` does the same with real runs.
+`tests/recipes/test_study_smoke.py` does the same with real runs.
 """
 
 import os
@@ -16,7 +16,7 @@ import pytest
 from rembed_keras.analysis.studies import processes
 from rembed_keras.analysis.studies.processes import Job, is_held
 from rembed_keras.interruption import Stopped
-from tests.two_arms import STUDY, record, started
+from tests.analysis.studies.two_arms import STUDY, record, started
 
 
 def test_each_run_is_run_once_and_what_is_added_alone_later(study):

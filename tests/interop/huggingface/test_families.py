@@ -10,9 +10,9 @@ from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.modeling.attention import Disentangled, Global, Local
 from rembed_keras.modeling.blocks import Bottleneck, PreNorm, PreNormBert
 from rembed_keras.modeling.input_embeddings import Projected, Trigrams
-from tests.forward import forward
 from tests.interop.huggingface.test_transformers import EVERYWHERE, IDS, MASK, SEGMENTS, real, theirs
 from tests.interop.models import random_model
+from tests.modeling.forward import forward
 
 ROBERTA = {"type_vocab_size": 2, "max_position_embeddings": 22, "pad_token_id": 1, "layer_norm_eps": 1e-5}
 DEBERTA = {

@@ -9,8 +9,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop import write
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.modeling import Encoder, MaskedLM
-from tests.forward import forward
 from tests.interop.models import random_model
+from tests.modeling.forward import forward
 
 SIZES = {
     "vocab_size": 60,

@@ -7,9 +7,9 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import Bottleneck, PreNorm
-from tests.forward import forward
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
+from tests.modeling.forward import forward
 
 NORMS_FIRST = {"block": PreNorm, "num_segments": 0}
 

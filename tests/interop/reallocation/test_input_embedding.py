@@ -9,9 +9,9 @@ from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
 from rembed_keras.interop.reallocation.low_rank import Tables, Usage, centred_basis, narrow, second_moment
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks import PreNorm
-from tests.forward import forward
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
+from tests.modeling.forward import forward
 
 FAMILIES = {
     "bert": {"input_embedding_dim": 16, "always_project": False},

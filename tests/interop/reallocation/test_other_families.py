@@ -7,7 +7,7 @@ from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.interop.reallocation.embeddings import with_width
 from rembed_keras.modeling.attention import Disentangled
 from rembed_keras.modeling.blocks import PreNormBert
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND]], 8)

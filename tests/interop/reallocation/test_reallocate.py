@@ -13,9 +13,9 @@ from rembed_keras.interop.reallocation.embeddings import tables_of
 from rembed_keras.interop.reallocation.usage import UNSEEN, usage_of
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training.initial.places import find
-from tests.forward import forward
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
+from tests.modeling.forward import forward
 
 BERT = {"input_embedding_dim": 16, "always_project": False}
 SLOTS = {"mask_positions": np.tile([[1, 3]], (4, 1)).astype("int32")}

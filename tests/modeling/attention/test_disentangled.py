@@ -9,8 +9,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import LateMaskedLM, MaskedLM
 from rembed_keras.modeling.attention import Disentangled, Global
 from rembed_keras.modeling.blocks import PreNorm
-from tests.forward import forward
 from tests.modeling import reference
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 KIND = Disentangled(buckets=4, longest=6)

@@ -12,7 +12,7 @@ from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.documents import attention_mask, document_positions
 from rembed_keras.modeling.layers.sublayer import pick
-from tests.forward import EAGER, forward
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 PATTERN = [Global(rotary_base=100.0), Local(4, rotary_base=10.0)]

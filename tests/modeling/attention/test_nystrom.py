@@ -10,7 +10,7 @@ from rembed_keras.modeling.attention import Global, Nystrom
 from rembed_keras.modeling.attention.nystrom import pseudo_inverse
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.documents import attention_mask
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 ROWS = np.array([[1] * 12, [1] * 9 + [0] * 3, [0] * 2 + [1] * 10, [1] * 2 + [0] * 10])

@@ -15,7 +15,7 @@ from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM, R
 from rembed_keras.modeling.attention import Disentangled
 from rembed_keras.modeling.blocks import Bottleneck, PreNorm
 from rembed_keras.modeling.input_embeddings import Trigrams
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 KINDS = {"block": Bottleneck(3), "input_embedding": Trigrams, "activation": "relu", "head_dim": 4}

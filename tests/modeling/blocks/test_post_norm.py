@@ -6,8 +6,8 @@ from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.adapters import sublayers
 from rembed_keras.modeling.layers.attention import RotaryAttention, SelfAttention
-from tests.forward import forward
 from tests.modeling import reference
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 
 

@@ -9,8 +9,8 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.attention.rotary import rotate
 from rembed_keras.modeling.blocks import PreNorm
-from tests.forward import forward
 from tests.modeling import reference
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 
 PRE_NORM = {"block": PreNorm, "num_segments": 0, "always_project": False, "layer_norm_epsilon": 1e-5}

@@ -6,8 +6,8 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.modeling import LateMaskedLM, MaskedLM
 from rembed_keras.modeling.blocks import PreNormBert
-from tests.forward import forward
 from tests.modeling import reference
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 
 BLOCK = {"block": PreNormBert, "always_project": False, "layer_norm_epsilon": 1e-5}

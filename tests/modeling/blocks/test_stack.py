@@ -9,7 +9,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.sizes import groups_of_layers, layers_to_keep
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST]], 7)

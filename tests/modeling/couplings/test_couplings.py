@@ -10,8 +10,8 @@ from own_parts.coupling import Detached
 from rembed_keras.analysis import ledger
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
-from tests.forward import EAGER, forward
 from tests.modeling import reference
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, make_encoder
 

@@ -5,7 +5,7 @@ import pytest
 
 from rembed_keras.adaptation import Adapters, Blocks, Lora, tune
 from rembed_keras.modeling import Classifier, Encoder, Regressor, SpanExtractor, Tagger
-from tests.forward import EAGER, forward
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)

@@ -12,7 +12,7 @@ from rembed_keras.modeling import LateMaskedLM, MaskedLM
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.heads.vocabulary_loss import vocabulary_losses
 from rembed_keras.training.distributed import meshes
-from tests.forward import EAGER
+from tests.modeling.forward import EAGER
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder
 

@@ -8,8 +8,8 @@ from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.attention import Disentangled
 from rembed_keras.modeling.blocks import PreNormBert
 from rembed_keras.modeling.input_embeddings import Projected, Summed
-from tests.forward import forward
 from tests.modeling import reference
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
-from tests.forward import EAGER, forward
 from tests.modeling import reference
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.objectives.test_objectives import QUICK, make_detection
 from tests.modeling.objectives.test_pretraining import expected_losses, make_batch, make_model
 from tests.modeling.test_encoder import make_encoder

@@ -8,8 +8,8 @@ from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedToken
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.objectives.replaced_tokens import Replace
-from tests.forward import EAGER, forward
 from tests.modeling import reference
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
 

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from rembed_keras.modeling import Encoder, MaskedLM
-from tests.forward import EAGER, forward
 from tests.modeling import reference
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 

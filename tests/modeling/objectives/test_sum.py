@@ -10,7 +10,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
 from rembed_keras.modeling.layers import draws
-from tests.forward import EAGER, forward
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.objectives.test_objectives import shake
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder

@@ -10,7 +10,7 @@ from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.blocks import PostNorm
 from rembed_keras.modeling.saving.configuration import check_names, made
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST]], 7)

@@ -7,7 +7,7 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier
 from rembed_keras.modeling.layers.adapters import insert_adapters
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms

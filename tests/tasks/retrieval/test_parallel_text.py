@@ -9,7 +9,7 @@ from rembed_keras.tasks import ParallelText
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.kinds.encoding import encode
 from rembed_keras.tasks.retrieval.parallel_text import embed, hits_at_1, precision_at_1, sentence_encoder
-from tests.forward import forward
+from tests.modeling.forward import forward
 
 
 def test_vectors_are_centered_per_language():

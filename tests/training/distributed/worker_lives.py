@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.forks import command, finish, start
+from tests.interruptions.forks import command, finish, start
 from tests.training.distributed.test_strategies import free_ports
 
 

@@ -17,7 +17,7 @@ from rembed_keras.training.initial import places
 from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.weights import Changes, InitialWeights, check_same
 from rembed_keras.training.loop import checkpoints, restoring
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST, SECOND]], 12)

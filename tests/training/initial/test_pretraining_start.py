@@ -22,7 +22,7 @@ from rembed_keras.training.initial.pretraining_start import PretrainingStart
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring, starting
 from rembed_keras.training.loop.workdir import MEASURED, Workdir
-from tests.forward import forward
+from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, make_inputs
 
 ROOT = Path(__file__).parents[3]

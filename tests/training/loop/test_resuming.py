@@ -1,4 +1,4 @@
-"""Training on JAX that goes on from a checkpoint; `tests/test_interrupted_runs.py` has TensorFlow's kills and stops."""
+"""Training on JAX that goes on from a checkpoint; `tests/interruptions` has TensorFlow's kills and stops."""
 
 import shutil
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from tests.browser import Driver
+from tests.analysis.pages.browser import Driver
 from tests.training.distributed.test_strategies import free_ports
 from tests.training.sinks.test_tensorboard import TUNED, pretraining, process, row
 

@@ -13,7 +13,7 @@ from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
-from tests.forward import forward
+from tests.modeling.forward import forward
 
 WORDS = ("save", "open", "table", "file")
 

@@ -14,9 +14,9 @@ from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.interop import Plan, read_model, reallocate, write
 from rembed_keras.training.initial.places import find
 from rembed_keras.training.loop.workdir import MEASURED
-from tests.forward import EAGER
 from tests.interop.models import random_model
-from tests.test_recipes import KNOBS
+from tests.modeling.forward import EAGER
+from tests.recipes.test_recipes import KNOBS
 
 ROOT = Path(__file__).parents[3]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "save", "open", "the", "table", "##s", "file", "."]

@@ -8,7 +8,7 @@ import pytest
 from rembed_keras import config
 from tests.tasks import official
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes/finetune").rglob("*.gin"))
 BUNDLED = ("finetune", "methods", "terms")  # folders of recipes on data that is no suite's
 pytestmark = [

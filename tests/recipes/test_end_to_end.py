@@ -16,8 +16,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
 
-ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs/runs.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/guides/runs.md"
 pytestmark = pytest.mark.slow
 
 RECIPE = """\

@@ -17,7 +17,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.convert import written_whole
 from rembed_keras.interruption import Interrupted
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PRETRAIN = """\
 from __gin__ import dynamic_registration
 from rembed_keras import data

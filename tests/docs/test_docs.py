@@ -11,8 +11,9 @@ import pytest
 
 from rembed_keras.analysis.studies.record import disagreements
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOT = Path(__file__).parents[2]
+DOCS = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/guides").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.md"))
 GIN = sorted(path for folder in ("gin", "recipes") for path in (ROOT / folder).rglob("*.gin"))
 
@@ -76,11 +77,11 @@ def script(monkeypatch):
 
 @pytest.mark.parametrize("name", ["allocation", "decoupling"])
 def test_figures_are_what_their_scripts_draw(name, script):
-    assert script(name).drawing() == (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8")
+    assert script(name).drawing() == (ROOT / f"docs/figures/{name}.svg").read_text(encoding="utf-8")
 
 
 def test_the_figure_that_moves_is_to_scale_and_stands_still_for_who_asks():
-    figure = (ROOT / "docs/decoupling.svg").read_text(encoding="utf-8")
+    figure = (ROOT / "docs/figures/decoupling.svg").read_text(encoding="utf-8")
     still, moving = re.fullmatch(
         r"(.*)@media \(prefers-reduced-motion: no-preference\) (\{.*?\n\}\n)(.*)", figure, re.DOTALL
     ).group(1, 2)

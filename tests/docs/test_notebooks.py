@@ -11,7 +11,7 @@ import pytest
 
 from tests.interop.models import random_model
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for path in (ROOT / "notebooks").glob("*.py") if path.name != "write.py")
 MINILM = os.environ.get("MINILM")  # folder of the real encoder, where somebody has fetched it
 SMALL = {

@@ -1,6 +1,6 @@
 """Draws `allocation.svg`: where RemBERT's parameters are, to scale, which of them are kept and which are dropped.
 
-    python docs/allocation.py
+    python docs/figures/allocation.py
 
 Numbers are those of `rembed inspect recipes/rembert.gin`. A unit of area is the same number of parameters everywhere:
 the tables are as high as the vocabulary and as wide as their embeddings, the blocks as large as their parameters.
@@ -12,7 +12,7 @@ from rembed_keras import config
 from rembed_keras.config.recipes.recipe import Recipe
 
 FIGURE = Path(__file__).with_suffix(".svg")
-RECIPE = Path(__file__).parent.parent / "recipes/rembert.gin"
+RECIPE = Path(__file__).parents[2] / "recipes/rembert.gin"
 
 HEIGHT = 220  # of all three parts, in pixels
 WIDTH_OF_OUTPUT = 136  # in pixels; the other widths follow from their parameters

@@ -1,6 +1,6 @@
 """Draws `decoupling.svg`: from one table for both ends to an encoder that is kept, a row a decision, to scale.
 
-    python docs/decoupling.py
+    python docs/figures/decoupling.py
 
 Sizes are the ledgers of the paper's multilingual recipes, scores those in their headers. Every row stands there from
 the beginning; where the reader's system does not ask for less motion, each also grows out of the one before it: a part
@@ -17,7 +17,7 @@ from allocation import DROPPED, INK, KEPT, QUIET, THEMES, box, figure, ledger_of
 from rembed_keras import config
 
 FIGURE = Path(__file__).with_suffix(".svg")
-RECIPES = Path(__file__).parent.parent / "recipes/paper/multilingual"
+RECIPES = Path(__file__).parents[2] / "recipes/paper/multilingual"
 DECISIONS = {  # title of a row, and its recipe
     "1. One table for both ends": "coupled_768",
     "2. Untie it: the output gets its own": "decoupled_768",

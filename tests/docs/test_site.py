@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import cli
-from tests.browser import chromium
+from tests.analysis.pages.browser import chromium
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build/site"
 FETCHED = re.compile(
     r"""<(?:script|img|iframe)[^>]* src="(https?:[^"]*)"|<link[^>]* href="(https?:[^"]*)"[^>]*rel="(?!canonical)"""

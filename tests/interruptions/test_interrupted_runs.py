@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from rembed_keras.training.loop.workdir import MEASURED
-from tests.forks import SEED, after, command, finish, start, stop
+from tests.interruptions.forks import SEED, after, command, finish, start, stop
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STEPS = 24
 RECIPE = f"""\
 from __gin__ import dynamic_registration

@@ -13,9 +13,9 @@ from statistics import fmean
 
 import pytest
 
-from tests.test_notebooks import SAID
+from tests.docs.test_notebooks import SAID
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 COMMANDS = "".join(text for language, text in BLOCKS if not language)

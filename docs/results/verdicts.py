@@ -1,8 +1,8 @@
-"""Writes `results/README.md`: what the studies found, a row a claim, from the `study.json` of each.
+"""Writes `README.md`: what the studies found, a row a claim, from the `study.json` of each.
 
 It writes the table of the README too, of all claims about the loss in the studies of where parameters go.
 
-python docs/verdicts.py
+python docs/results/verdicts.py
 """
 
 import json
@@ -15,18 +15,18 @@ from statistics import mean
 from rembed_keras.analysis.reports.tables import number
 from rembed_keras.analysis.studies.plan import seconds_by_arm
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
-RECIPES = HERE.parent / "recipes/studies"
+RESULTS = Path(__file__).parent
+ROOT = RESULTS.parent.parent
+RECIPES = ROOT / "recipes/studies"
 HEADER = """\
 # What the studies found
 
-Written by `python docs/verdicts.py` from the `study.json` of each study, whose verdicts `rembed study --verify` derives
-again from the stored scores. [Studies](../studies.md) says how a verdict is reached, and what it does not say; text and
-tasks are those of [benchmarks/corpus](../../benchmarks/corpus/README.md). Models are small and see 4M tokens of ten
-languages: a verdict holds at that size, and may not at the paper's.
+Written by `python docs/results/verdicts.py` from the `study.json` of each study, whose verdicts `rembed study --verify`
+derives again from the stored scores. [Studies](../guides/studies.md) says how a verdict is reached, and what it does
+not say; text and tasks are those of [benchmarks/corpus](../../benchmarks/corpus/README.md). Models are small and see 4M
+tokens of ten languages: a verdict holds at that size, and may not at the paper's.
 """
-README = HERE.parent / "README.md"
+README = ROOT / "README.md"
 OF_PARAMETERS = ("output_width", "coupling", "reinvest", "beyond")
 LOSS = ": loss"  # how the name of a claim about it ends
 COLUMNS = "| claim | effect | 95 % interval | adjusted p | verdict |\n|---|--:|--:|--:|---|"

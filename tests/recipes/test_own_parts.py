@@ -15,10 +15,10 @@ import pytest
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
-from tests.forks import command, finish, start, stop
+from tests.interruptions.forks import command, finish, start, stop
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "examples" / "own_parts"
 RECIPE = "own_parts/recipe.gin"
 STEPS = 21

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rembed_keras import config
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def done(command, tmp_path, *words):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.data import sample
-from tests.forks import SEED, finish, start, survive
+from tests.interruptions.forks import SEED, finish, start, survive
 
 pytestmark = pytest.mark.slow
 STEPS, EVERY, KILLS = 30, 4, 14
@@ -278,7 +278,7 @@ def report(tmp_path_factory):
     own = ["unshare", "--user", "--map-root-user", "--mount"]
     if shutil.which("unshare") and not subprocess.run([*own, "true"], check=False, capture_output=True).returncode:
         command = own + command
-    environment = os.environ | {"KERAS_BACKEND": "numpy", "PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = os.environ | {"KERAS_BACKEND": "numpy", "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"KILL_SEED {SEED}\n{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
     print(done.stdout)

@@ -1,8 +1,9 @@
 """Every block of code that is written for readers does what it says, and so do commands within sentences.
 
 Sessions (`pycon`) are doctests, see `testpaths` in pyproject.toml; `tests/preprocessing/test_models.py` runs the block
-of docs/python.md that needs a preset, and `tests/test_end_to_end.py` compares the folder of a run in docs/runs.md.
-Commands are parsed and their recipes loaded, which runs nothing; those that show what they print are run.
+of docs/guides/python.md that needs a preset, and `tests/recipes/test_end_to_end.py` compares the folder of a run in
+docs/guides/runs.md. Commands are parsed and their recipes loaded, which runs nothing; those that show what they print
+are run.
 """
 
 import os
@@ -15,7 +16,7 @@ from functools import cache
 import pytest
 
 from rembed_keras import cli, config
-from tests.test_docs import BENCHMARKS, GIN, PAGES, ROOT, name_of
+from tests.docs.test_docs import BENCHMARKS, GIN, PAGES, ROOT, name_of
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 EXTRAS = set(re.findall(r'^        "(\w+)": ', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE))
@@ -147,7 +148,7 @@ def test_every_block_is_of_a_kind_that_a_test_reads(page):
         if language == "pycon":
             assert page == ROOT / "README.md" or page.is_relative_to(ROOT / "docs")  # where doctests are looked for
         elif language == "python":
-            assert "__gin__" in block or (page == ROOT / "docs/python.md" and '"rembed_small"' in block)
+            assert "__gin__" in block or (page == ROOT / "docs/guides/python.md" and '"rembed_small"' in block)
         elif language == "":
             is_output, is_folder = block.startswith("$ rembed "), block.startswith("runs/quickstart/\n")
             read = is_output or is_folder or all(COMMAND.match(line) or line.startswith(OF_OTHERS) for line in lines)

@@ -10,7 +10,7 @@ import pytest
 from rembed_keras import config
 from tests.conftest import write_tiny_task
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EVERY_RECIPE = sorted((ROOT / "recipes").rglob("*.gin"))
 STUDIES = sorted((ROOT / "recipes/studies").glob("*.gin"))
 RECIPES = [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SHELLS = {  # how each starts without the user's files, and what its help of `rembed completion` says
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(rembed completion bash)"'),
     "zsh": (["zsh", "-f", "-i"], 'autoload -Uz compinit; compinit -u; eval "$(rembed completion zsh)"'),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STUDY = ["study", "recipes/studies/smoke.gin", "WORKDIR=smoke", "--jobs", "2"]
 WITHIN = 400  # seconds
 
