@@ -5,6 +5,7 @@ first; so both are made once, here. It stands at the root of the repository beca
 docstrings are tests too.
 """
 
+import functools
 import gc
 import importlib.util
 import os
@@ -41,6 +42,22 @@ def split_cpu() -> None:
     tf.config.set_logical_device_configuration(cpu, halves)
 
 
+def make_graphs_quickly() -> None:
+    """Leaves out of TensorFlow's work what few steps do not repay, a third of the time of a test that trains.
+
+    That is Grappler, as most of XLA's optimization above; the Python stack of each operation, which a graph copies
+    several times, and which is deep under pytest; and that all kernels are thrown away whenever a seed is set.
+    Processes that tests start do all of it.
+    """
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+    from tensorflow.python.framework import ops
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    ops._create_c_op = functools.partial(ops._create_c_op, extract_traceback=False)
+    context.pywrap_tfe.TFE_ContextClearCaches = lambda handle: None
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(items):
     """Marks the tests that need peers, and puts files with slow tests first, so that no worker is left with one."""
@@ -52,11 +69,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Splits the CPU before the first test, unless no test has anything to do with TensorFlow."""
+    """Prepares TensorFlow before the first test, unless no test has anything to do with it."""
     gc.freeze()
+    gc.get_freeze_count = lambda: 1  # or more: to count them takes a tenth of a second, and nobody asks how many
     asked = any("mirrored" in getattr(item, "fixturenames", ()) for item in session.items)
     if ON_TENSORFLOW and (asked or "tensorflow" in sys.modules):
         split_cpu()
+        make_graphs_quickly()
 
 
 @pytest.fixture(scope="session")

@@ -89,6 +89,17 @@ def finished(project):
     return project / "runs/whole", out
 
 
+@pytest.fixture
+def as_in_a_process():
+    """Optimizes graphs, see `conftest.py`: for runs in this process that end in the bits of runs in others."""
+    import tensorflow as tf
+
+    options = tf.config.optimizer.set_experimental_options
+    options({"disable_meta_optimizer": False})
+    yield
+    options({"disable_meta_optimizer": True})
+
+
 def log(workdir):
     """Rows of the log without timings."""
     rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
@@ -169,6 +180,7 @@ def test_another_recipe_is_kept_out_of_the_folder(finished, project, command):
     )
 
 
+@pytest.mark.usefixtures("as_in_a_process")
 def test_a_run_that_is_killed_while_it_fine_tunes_ends_in_the_same_bits(finished, project, command):
     """Kills during preparation are in data/prepare, those during pre-training in test_interrupted_runs.py."""
     whole, _ = finished
@@ -192,6 +204,7 @@ def test_a_run_that_is_killed_while_it_fine_tunes_ends_in_the_same_bits(finished
         assert one.read_bytes() == two.read_bytes(), one
 
 
+@pytest.mark.usefixtures("as_in_a_process")
 def test_the_operative_configuration_repeats_the_run(finished, project, command):
     whole, _ = finished
     code, _, err = command("run", "runs/whole/operative_config.gin", "WORKDIR=runs/again", cwd=project)
