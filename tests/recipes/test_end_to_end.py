@@ -182,7 +182,7 @@ def test_another_recipe_is_kept_out_of_the_folder(finished, project, command):
 
 @pytest.mark.usefixtures("as_in_a_process")
 def test_a_run_that_is_killed_while_it_fine_tunes_ends_in_the_same_bits(finished, project, command):
-    """Kills during preparation are in data/prepare, those during pre-training in test_interrupted_runs.py."""
+    """Kills during preparation are in data/prepare, those during pre-training in interruptions."""
     whole, _ = finished
     killed = project / "runs/killed"
     shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("finetuned", "scores.json", "finished.json"))
