@@ -42,6 +42,13 @@ def split_cpu() -> None:
     tf.config.set_logical_device_configuration(cpu, halves)
 
 
+def use_grappler(is_used: bool) -> None:
+    """Has TensorFlow optimize graphs before it first runs them, or not."""
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_used})
+
+
 def make_graphs_quickly() -> None:
     """Leaves out of TensorFlow's work what few steps do not repay, a third of the time of a test that trains.
 
@@ -49,11 +56,10 @@ def make_graphs_quickly() -> None:
     several times, and which is deep under pytest; and that all kernels are thrown away whenever a seed is set.
     Processes that tests start do all of it.
     """
-    import tensorflow as tf
     from tensorflow.python.eager import context
     from tensorflow.python.framework import ops
 
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    use_grappler(False)
     ops._create_c_op = functools.partial(ops._create_c_op, extract_traceback=False)
     context.pywrap_tfe.TFE_ContextClearCaches = lambda handle: None
 
@@ -86,6 +92,14 @@ def mirrored():
     from rembed_keras.training.distributed.replicated import mirrored as strategy
 
     return strategy()
+
+
+@pytest.fixture
+def as_in_a_process():
+    """Optimizes graphs, for runs in this process that end in the bits of runs in others."""
+    use_grappler(True)
+    yield
+    use_grappler(False)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -222,8 +222,9 @@ def build_sample(fetched: Path, out: Path) -> None:
     for name, rows in topics(help_pages, SAMPLE_LANGUAGES).items():
         write_labelled(out / "topics" / f"{name}.tsv.gz", rows)
     write_declarations(fetched, out)
+    of_help = licences.of_help()
     for part in ("text", "parallel/help", "topics"):
-        (out / part / "LICENSE").write_text(licences.of_help(), encoding="utf-8")
+        (out / part / "LICENSE").write_text(of_help, encoding="utf-8")
     (out / "parallel/udhr/LICENSE").write_text(licences.of_declarations(fetched), encoding="utf-8")
 
 

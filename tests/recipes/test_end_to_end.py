@@ -89,17 +89,6 @@ def finished(project):
     return project / "runs/whole", out
 
 
-@pytest.fixture
-def as_in_a_process():
-    """Optimizes graphs, see `conftest.py`: for runs in this process that end in the bits of runs in others."""
-    import tensorflow as tf
-
-    options = tf.config.optimizer.set_experimental_options
-    options({"disable_meta_optimizer": False})
-    yield
-    options({"disable_meta_optimizer": True})
-
-
 def log(workdir):
     """Rows of the log without timings."""
     rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
