@@ -2,8 +2,8 @@
 
 Left to itself, a compiler gathers a variable once a step and keeps it until its gradient is taken, so that at the
 end of the forward pass all of them are there, on every device; or it exchanges hidden states instead. Here a layer's
-variables are gathered when the layer is computed, forgotten, and gathered again for the backward pass; hidden states
-stay where their rows are, and gradients go where the parts are.
+variables are gathered when the layer is computed, forgotten, and gathered again for the backward pass, for which only
+products are kept; hidden states stay where their rows are, and gradients go where the parts are.
 Source: Rajbhandari et al. 2020 (ZeRO), stage 3.
 """
 
@@ -15,7 +15,7 @@ import keras
 from rembed_keras import compat
 from rembed_keras.modeling.replicas import row_groups
 
-PLACING = "sharding_constraint"  # JAX's primitive that says where a tensor lies
+PRODUCTS = ("dot_general", "pallas_call")  # JAX's primitives of matrix products, and of kernels that have some
 
 
 def in_parts(variables: list) -> list:
@@ -76,15 +76,23 @@ def _gathered(variable, value, dtype):
     """The value of a variable in parts, on every device, in the dtype that it is used in; its gradient is in parts."""
     import jax
 
-    own = compat.layout_of(variable).backend_layout
+    layout = compat.layout_of(variable)
+    own, steps = layout.backend_layout, layout.backend_steps
     whole = jax.sharding.NamedSharding(own.mesh, jax.sharding.PartitionSpec())
     place = jax.lax.with_sharding_constraint
 
     def gather(part):
         return place(place(part.astype(dtype), own), whole)
 
-    def scatter(_, gradient):  # summed first: a product that is asked for in parts may exchange hidden states for it
-        return (place(place(gradient, whole), own).astype(value.dtype),)
+    def scatter(_, gradient):
+        shape = gradient.shape
+        if layout.cut < 2:  # a matrix, as the product has it: compilers cut the sums of few others as they are made
+            gradient = gradient.reshape(shape[0], -1)
+        # Along a grid of chips, one side at a time. Elsewhere summed first: a product that is asked for in parts may
+        # exchange hidden states for it.
+        for step in steps if len(steps) > 1 else (whole, own):
+            gradient = place(gradient, step)
+        return (gradient.reshape(shape).astype(value.dtype),)
 
     with_gradient_in_parts = jax.custom_vjp(gather)
     with_gradient_in_parts.defvjp(lambda part: (gather(part), None), scatter)
@@ -113,5 +121,8 @@ def _by_rows(tensor):
 
 
 def _is_kept(primitive, *_, **__):
-    """Whether the backward pass keeps what a primitive results in: all but what merely lies elsewhere."""
-    return primitive.name != PLACING
+    """Whether the backward pass keeps what a primitive results in: products; the rest is computed from them again.
+
+    Kept whole, what is between products would take five times as much memory; gathered variables must not be kept.
+    """
+    return primitive.name in PRODUCTS

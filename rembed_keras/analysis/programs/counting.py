@@ -122,6 +122,8 @@ def group_of(attributes: str, chips: int) -> int:
     (2, 8)
     >>> group_of("replica_groups=mesh['a'=4,'b'=2] {'a'}, dimensions={0}", 8)
     4
+    >>> group_of("replica_groups=mesh['a'=4,'b'=4], device_ids=([2,2,2,2]T(0,2,1,3)) {'b'}", 16)
+    4
     """
     listed = re.search(r"replica_groups=\{\{([\d,]*)\}", attributes)
     if listed:
@@ -129,7 +131,7 @@ def group_of(attributes: str, chips: int) -> int:
     tiled = re.search(r"replica_groups=\[(\d+),(\d+)\]<=", attributes)
     if tiled:
         return int(tiled[2])
-    meshed = re.search(r"replica_groups=mesh\[(.*?)\] \{(.*?)\}", attributes)
+    meshed = re.search(r"replica_groups=mesh\[(.*?)\][^{]*\{(.*?)\}", attributes)  # between: an order of devices
     if meshed:
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", meshed[1]))
         return math.prod(int(sizes[axis]) for axis in re.findall(r"'(\w+)'", meshed[2]))

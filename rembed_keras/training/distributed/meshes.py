@@ -95,6 +95,7 @@ class TableParallel(keras.distribution.ModelParallel):
         mesh = keras.distribution.DeviceMesh(sizes, names, devices)
         layouts = keras.distribution.LayoutMap(mesh)
         super().__init__(layout_map=layouts, batch_dim_name=names[0], auto_shard_dataset=False)
+        self.sides = sides_of(mesh.backend_mesh.devices)
 
     @property
     def num_model_replicas(self):
@@ -103,7 +104,7 @@ class TableParallel(keras.distribution.ModelParallel):
 
     def get_data_layout(self, data_shape):
         """Rows over all devices."""
-        return CutLayout(self.device_mesh, self.device_mesh.axis_names, len(data_shape))
+        return CutLayout(self.device_mesh, [self.device_mesh.axis_names], len(data_shape))
 
     def get_variable_layout(self, variable):
         """Rows of tables over as many devices as can share them evenly; everything else whole on each."""
@@ -113,12 +114,15 @@ class TableParallel(keras.distribution.ModelParallel):
 
     def layout_over(self, shape, cut):
         """A dimension over as many devices as can share it evenly; with None the whole array on each."""
-        axes: list[str] = []
+        axes: list[list[str]] = [[] for _ in self.sides]
         parts = 1
-        for name, size in zip(self.device_mesh.axis_names, self.device_mesh.shape, strict=True):
-            if cut is not None and shape[cut] % (parts * size) == 0:
-                axes, parts = [*axes, name], parts * size
-        return CutLayout(self.device_mesh, axes, len(shape), cut or 0)
+        for side, along in zip(axes, self.sides, strict=True):
+            for axis in along:
+                size = self.device_mesh.shape[axis]
+                if cut is not None and shape[cut] % (parts * size) == 0:
+                    side.append(self.device_mesh.axis_names[axis])
+                    parts *= size
+        return CutLayout(self.device_mesh, [side for side in axes if side], len(shape), cut or 0)
 
 
 class FullyParallel(TableParallel):
@@ -150,22 +154,36 @@ class CutLayout(keras.distribution.TensorLayout):
 
     Args:
         mesh: the `keras.distribution.DeviceMesh`.
-        axes: names of axes of the mesh; with none every device has the whole array.
+        along: names of axes of the mesh, those of each side of a grid of chips by themselves; with none every device
+            has the whole array.
         rank: how many dimensions the array has.
         cut: which of them is cut; the first by default.
     """
 
-    def __init__(self, mesh, axes, rank, cut=0):
+    def __init__(self, mesh, along, rank, cut=0):
         super().__init__([None] * rank, mesh)
-        self.parts_over = tuple(axes)
+        self.along = [tuple(side) for side in along]
         self.cut = cut
+
+    @property
+    def parts_over(self):
+        """Names of all axes that the array is cut along."""
+        return sum(self.along, ())
 
     @property
     def backend_layout(self):
         """The same as JAX says it."""
+        return self._over(self.parts_over)
+
+    @property
+    def backend_steps(self):
+        """Layouts of JAX from the whole array to this one: cut along one side of the grid, along two, and so on."""
+        return [self._over(sum(self.along[: i + 1], ())) for i in range(len(self.along))]
+
+    def _over(self, axes):
         from jax.sharding import NamedSharding, PartitionSpec
 
-        spec = PartitionSpec(*[None] * self.cut, self.parts_over) if self.parts_over else PartitionSpec()
+        spec = PartitionSpec(*[None] * self.cut, axes) if axes else PartitionSpec()
         return NamedSharding(self.device_mesh.backend_mesh, spec)
 
 
@@ -190,6 +208,35 @@ def whole(value) -> np.ndarray:
     from jax.experimental import multihost_utils
 
     return multihost_utils.process_allgather(value, tiled=True)
+
+
+def sides_of(devices: np.ndarray) -> list[list[int]]:
+    """Axes of a mesh by the side of the grid of chips that they run along.
+
+    Chips send to their neighbours along a side, and XLA's compiler for TPUs has sums in parts along one side at a time.
+
+    Args:
+        devices: of JAX, in the shape of the mesh.
+
+    Returns:
+        All axes as one side where devices have no place in a grid, as CPUs and GPUs, or an axis runs across sides.
+
+    >>> from types import SimpleNamespace as Chip
+    >>> sides_of(np.array([Chip(coords=[x, y], core_on_chip=0) for x in (0, 1) for y in (0, 1)]).reshape(2, 2))
+    [[0], [1]]
+    >>> sides_of(np.array([Chip(), Chip()]))
+    [[0]]
+    """
+    if not all(hasattr(each, "coords") for each in devices.flat):
+        return [[*range(devices.ndim)]]
+    places = np.array([[*each.coords, each.core_on_chip] for each in devices.flat]).reshape(*devices.shape, -1)
+    sides: dict[int, list[int]] = {}
+    for axis in range(devices.ndim):
+        moves = np.diff(places, axis=axis).reshape(-1, places.shape[-1]).any(0)
+        if moves.sum() > 1:
+            return [[*range(devices.ndim)]]
+        sides.setdefault(int(moves.argmax()), []).append(axis)
+    return [*sides.values()]
 
 
 def _prime_factors(number):

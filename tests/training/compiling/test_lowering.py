@@ -85,8 +85,8 @@ def test_parameters_and_slots_of_a_device_are_those_of_the_ledger():
 def test_each_block_is_gathered_for_each_pass_and_no_hidden_state_is():
     """On a CPU: gradients are summed whole, and then cut. `make test-tpu` has the compiler that scatters them."""
     one, two = (_traffic_on_two(num_layers=count) for count in (1, 2))
-    kernels, biases = 4 * 16 * 16 + 2 * 16 * 24, 3 * 16  # of attention, [H, K], which no backward pass reads
-    assert two.results["all-gather"] - one.results["all-gather"] == 4 * (2 * kernels + biases)
+    kernels, biases = 4 * 16 * 16 + 2 * 16 * 24, 3 * 16  # of attention, [H, K]; added again to products that are kept
+    assert two.results["all-gather"] - one.results["all-gather"] == 4 * 2 * (kernels + biases)
     vectors = 4 * 16 + 24 + 2 * 16  # norms' and biases
     reduced = two.results["all-reduce"] - one.results["all-reduce"]
     assert reduced == pytest.approx(4 * (kernels + biases + vectors), abs=200)

@@ -97,6 +97,18 @@ def test_a_refusal_is_known_among_other_errors(said):
 
 
 @pytest.mark.slow
+def test_gradients_of_matrices_in_parts_are_summed_in_parts_on_a_grid_of_chips(chips, command, tmp_path):
+    knobs = [f"{name}={value}" for name, value in (TINY | {"STRATEGY": "fully_sharded", "BATCH_SIZE": 16}).items()]
+    code, out, err = command(
+        "compile", ROOT / "recipes" / "rembert.gin", *knobs, "--topology", "v5e:4x4", "--json", cwd=tmp_path
+    )
+    assert code == 0, err
+    found = json.loads(out)["collectives"]
+    feed_forward = 2 * 4 * 128 * 256  # bytes; whole along the first side of the grid, a quarter along the second
+    assert found["reduce-scatter"]["result_bytes"] > feed_forward
+
+
+@pytest.mark.slow
 def test_a_recipe_is_compiled_and_the_table_says_what_binds_it(chips, command, tmp_path):
     knobs = [f"{name}={value}" for name, value in TINY.items()]
     code, out, err = command(

@@ -20,6 +20,7 @@ from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.muon import Muon
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.modeling.test_encoder import make_encoder
+from tests.modeling.test_micro_batches import make_batch
 
 pytestmark = pytest.mark.skipif(keras.config.backend() != "jax", reason="meshes are JAX's")
 TABLES = ("embeddings/token/embeddings", "output_embedding/decoupled/table/embeddings")
@@ -81,9 +82,12 @@ def test_what_is_spread_is_saved_and_loaded_whole(strategy):
 def test_eight_devices_hold_what_the_ledger_counts():
     environment = os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("count=2", "count=8")}
     done = subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=True, stdout=subprocess.PIPE)
-    for name, found, counted in json.loads(done.stdout):
+    held, trained = json.loads(done.stdout)
+    for name, found, counted in held:
         assert found == counted, name
-    assert len(json.loads(done.stdout)) == 7
+    assert len(held) == 7
+    by_sides, at_once = trained  # gradients summed along one side of a grid at a time, and along all
+    assert by_sides == pytest.approx(at_once, rel=1e-5) and by_sides[0] != pytest.approx(by_sides[1], rel=1e-3)
 
 
 def test_processes_that_cannot_be_connected_say_what_to_set(monkeypatch):
@@ -117,7 +121,18 @@ def main():
         seen = [held_bytes(model.weights), held_bytes(made.variables)]
         name = f"{strategy}, {optimizer.__name__}, {of_encoder | of_head}"
         found.append((name, seen, [counted.parameters, counted.slots]))
-    print(json.dumps(found))
+    print(json.dumps([found, [trained_on([[0, 2], [1]]), trained_on([[0, 1, 2]])]]))
+
+
+def trained_on(sides):
+    """Losses of two steps of one model whose matrices are cut along the sides of a grid that is said to be there."""
+    keras.utils.set_random_seed(0)
+    meshes.sides_of = lambda devices: sides
+    with place("fully_sharded", batch_size=8).scope():
+        model = MaskedLM(Encoder(60, 2, 2, 16, 24, 8, max_sequence_length=16, dropout=0.0), 20)
+        model.compile(optimizer=TrainingOptimizer(AdamW(1e-2)))
+        batch = make_batch(8)
+        return [float(model.train_on_batch(*batch, return_dict=True)["loss"]) for _ in range(2)]
 
 
 if __name__ == "__main__":
