@@ -31,6 +31,10 @@ class Part(Protocol):
         """A unique name, which files are named by."""
 
     @property
+    def language(self) -> str | None:
+        """The language of all its text; None if documents may name others."""
+
+    @property
     def size(self) -> int:
         """Bytes on disk, or an estimate: for progress and scheduling; results do not depend on it."""
 
@@ -77,6 +81,11 @@ class FilePart:
     pieces: tuple[Piece, ...]
     reader: Callable[[Piece], Iterator[tuple[str, str]]]
     languages: frozenset[str] | None = None  # that are read; all if None
+
+    @property
+    def language(self) -> str | None:
+        """The language of all its text; None if documents may name others."""
+        return self.pieces[0].language if self.reader is read_text else None
 
     @property
     def size(self) -> int:
@@ -214,13 +223,16 @@ def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
 
 def _document(line, language):
     """Language and text of a JSON document."""
-    document = json.loads(line)
+    try:
+        document = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(document, dict) or not isinstance(document.get("text"), str):
         raise ValueError('it must be an object with a string "text"')
     own = next((document[key] for key in LANGUAGE_KEYS if document.get(key) is not None), language)
-    if not isinstance(own, str) or not own.strip():
+    if not isinstance(own, str) or not own.strip() or own != _whole(own):
         raise ValueError(f"its language is {own!r}, which is not a name")
-    return own, document["text"]
+    return own.strip(), document["text"]
 
 
 def paragraphs(text: str) -> Iterator[str]:
@@ -231,5 +243,9 @@ def paragraphs(text: str) -> Iterator[str]:
     >>> list(paragraphs("One.\n\n Two\ud800. \n"))
     ['One.', 'Two\ufffd.']
     """
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return (line for line in map(str.strip, whole.split("\n")) if line)
+    return (line for line in map(str.strip, _whole(text).split("\n")) if line)
+
+
+def _whole(text):
+    """A text with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

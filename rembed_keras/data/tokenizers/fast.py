@@ -1,14 +1,17 @@
 """Text to ids and back, by a `tokenizer.json` of Hugging Face's, or the `vocab.txt` of a WordPiece model as BERT's.
 
-The `tokenizers` library does the work, so ids are those of transformers. Such a file is data: no code of it runs, and
-no other file is read by its name. A `vocab.txt` says nothing of case, accents and Chinese characters: that is read from
-`tokenizer_config.json` beside it, with BERT's defaults.
+The `tokenizers` library does the work, so ids are those of transformers, but for special pieces that a text spells:
+here they are text. Such a file is data: no code of it runs, and no other file is read by its name. A `vocab.txt` says
+nothing of case, accents and Chinese characters: that is read from `tokenizer_config.json` beside it, with BERT's
+defaults.
 """
 
 import hashlib
 import itertools
 import json
 import re
+import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +20,13 @@ import numpy as np
 import tokenizers
 
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.text import read_exact_lines
 from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES, begins_word
 from rembed_keras.errors import UserError
 
 UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT keeps free
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # pieces of models that encode characters without a piece as bytes
+BROKEN = "\ufffd"  # how bytes are decoded that are no character by themselves
 
 
 class FastTokenizer:
@@ -50,6 +56,7 @@ class FastTokenizer:
             raise UserError(f"tokenizer {self.path} is not one that the tokenizers library reads") from None
         self._model.no_truncation()
         self._model.no_padding()
+        self._model.encode_special_tokens = True  # as text: else a text could begin a document within itself
         self._text = self._model.to_str()
         self.parts = json.loads(self._text)
         self.sha256 = hashlib.sha256(self._text.encode()).hexdigest()
@@ -88,15 +95,20 @@ class FastTokenizer:
     def starts_word(self) -> np.ndarray:
         """Whether a piece begins a word, bool [V].
 
-        Words begin after spaces and at punctuation; in scripts without spaces every piece counts as a word.
+        Words begin after spaces and at punctuation; in scripts without spaces every piece counts as a word. A piece
+        that begins with a part of a character begins none.
         """
         return np.array([self._starts_word(piece) for piece in self._pieces])
 
     def _starts_word(self, piece):
         if self._within:
             return not piece.startswith(self._within) or begins_word(piece.removeprefix(self._within))
+        if self._is_byte(piece):
+            return False
         if self._has_bytes:
             piece = tokenizers.decoders.ByteLevel().decode([piece])
+            if piece.startswith(BROKEN):
+                return False
         return begins_word(piece.replace(" ", SPACE))
 
     @cached_property
@@ -110,6 +122,10 @@ class FastTokenizer:
         """Whether pieces are bytes, in other characters."""
         return "ByteLevel" in json.dumps(self.parts["pre_tokenizer"])
 
+    def _is_byte(self, piece):
+        """Whether a piece is a byte by its number."""
+        return bool(self.parts["model"].get("byte_fallback")) and BYTE.fullmatch(piece) is not None
+
     @cached_property
     def num_bytes(self) -> np.ndarray:
         """UTF-8 bytes of normalized text that a piece stands for, a space before a word among them, int64 [V].
@@ -121,6 +137,8 @@ class FastTokenizer:
         return np.where(self.is_special | (np.arange(len(sizes)) == self.unk_id), 0, sizes)
 
     def _num_bytes(self, piece):
+        if self._is_byte(piece):
+            return 1
         if self._has_bytes:
             return len(piece)
         if self._within:
@@ -136,13 +154,22 @@ class FastTokenizer:
         return bool(begins) and not self.is_special[token_id] and len(letters) >= 3 and letters.isalpha()
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, without special pieces."""
-        return self._model.encode(text, add_special_tokens=False).ids
+        """Ids of a text, without special pieces; one that the text spells is text."""
+        return self._as_text(self._model.encode(text, add_special_tokens=False).ids)
+
+    def _as_text(self, ids):
+        """Ids of a text in which [UNK] stands for special pieces, which some models know as words."""
+        return ids if self._special_ids.isdisjoint(ids) else [self.unk_id if i in self._special_ids else i for i in ids]
+
+    @cached_property
+    def _special_ids(self):
+        return frozenset(np.flatnonzero(self.is_special).tolist())
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray, np.ndarray]:
         """Ids of a text, without special pieces, and the span of each piece in the text.
 
-        Leading and trailing whitespace is not part of a piece's span.
+        Leading and trailing whitespace is not part of a piece's span. Combining marks that normalization drops, or
+        joins to the letter before, are part of the span of that letter's pieces.
 
         Args:
             text: a text before any normalization.
@@ -156,11 +183,15 @@ class FastTokenizer:
             start + len(piece) - len(piece.lstrip()) for (start, _), piece in zip(found.offsets, inside, strict=True)
         ]
         ends = [start + len(piece.strip()) for start, piece in zip(starts, inside, strict=True)]
-        return found.ids, np.array(starts, np.int32), np.array(ends, np.int32)
+        begins = sorted({start for start, end in found.offsets if start < end})
+        ends = [
+            _after_marks(text, end, begins) if start < end else end for start, end in zip(starts, ends, strict=True)
+        ]
+        return self._as_text(found.ids), np.array(starts, np.int32), np.array(ends, np.int32)
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Ids of many texts, without special pieces."""
-        return [found.ids for found in self._model.encode_batch_fast(texts, add_special_tokens=False)]
+        return [self._as_text(found.ids) for found in self._model.encode_batch_fast(texts, add_special_tokens=False)]
 
     def encode_documents(self, texts: list[str], threads: int = 1) -> np.ndarray:
         """`[CLS] ... [SEP]` of each text, one after another, int32 [T]; the library chooses its own threads."""
@@ -184,12 +215,21 @@ class FastTokenizer:
         return path
 
 
+def _after_marks(text, end, begins):
+    """The end of the combining marks that begin at `end` and that no piece begins with; `begins` are sorted."""
+    place = bisect_left(begins, end)
+    limit = begins[place] if place < len(begins) else len(text)
+    while end < limit and unicodedata.category(text[end]).startswith("M"):
+        end += 1
+    return end
+
+
 def _whole(path):
     return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
 
 
 def _word_piece(path):
-    pieces = path.read_text(encoding="utf-8").splitlines()
+    pieces = read_exact_lines(path)
     beside = path.with_name("tokenizer_config.json")
     config = read_json(beside) if beside.exists() else {}
     made = tokenizers.BertWordPieceTokenizer(

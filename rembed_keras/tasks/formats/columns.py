@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.tasks.formats.conll import read_words
 from rembed_keras.tasks.formats.lines import field, read_named
-from rembed_keras.tasks.formats.readers import read_squad, read_words
+from rembed_keras.tasks.formats.readers import read_squad
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
 

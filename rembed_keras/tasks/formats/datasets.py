@@ -2,11 +2,15 @@
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
 
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 
 Part = tuple[str, str]  # the name of a data set, and its split
+UNLABELED = ("-1", -1.0)  # what test examples have where nobody knows their label
 
 
 def labelled_dataset(
@@ -18,6 +22,7 @@ def labelled_dataset(
     label: str = "label",
     id: str | None = None,  # noqa: A002
     data_dir: str | None = None,
+    numeric: bool = False,
 ) -> Splits:
     """Texts, or pairs of texts, with labels, of data sets that tensorflow-datasets knows.
 
@@ -27,26 +32,31 @@ def labelled_dataset(
     Args:
         train: the training split.
         dev: development splits, for model selection, by language.
-        test: test splits, by language; a label of -1 means unlabeled.
+        test: test splits, by language; a label of -1, which no training example has, means unlabeled.
         text: the feature with the text.
         pair: that with the second text, if there is one.
-        label: that with the label, a name or a number.
+        label: that with the label: a name, a fraction, or a whole number, which is a name unless `numeric`.
         id: that with the example's id; its index from 0 by default.
         data_dir: where data sets are kept; the library's folder by default.
+        numeric: whether labels are numbers to be predicted (regression), and not names of classes.
 
     Raises:
         UserError: if the library is not installed, it knows no such data set, split or feature, or a data set cannot
             be prepared.
     """
     columns = {"text": text, "pair": pair, "label": label, "id": id}
-    parts = {
-        name: {language: _read(part, columns, data_dir) for language, part in (each or {}).items()}
-        for name, each in (("dev", dev), ("test", test))
-    }
-    return Splits(_read(train, columns, data_dir), **parts)
+    examples = _read(train, columns, data_dir, numeric)
+    unlabeled = {*UNLABELED} - {example.label for example in examples}
+    parts = [
+        {language: _read(part, columns, data_dir, numeric) for language, part in (each or {}).items()}
+        for each in (dev, test)
+    ]
+    for language, found in parts[1].items():
+        parts[1][language] = [replace(each, label=None) if each.label in unlabeled else each for each in found]
+    return Splits(examples, *parts)
 
 
-def _read(part, columns, data_dir):
+def _read(part, columns, data_dir, numeric):
     try:
         library = importlib.import_module("tensorflow_datasets")
     except ImportError:
@@ -62,18 +72,24 @@ def _read(part, columns, data_dir):
     missing = next((column for column in columns.values() if column is not None and column not in features), None)
     if missing is not None:
         raise UserError(f"data set {name} has no feature {missing}; it has {', '.join(features)}")
-    examples = [_example(number, row, columns, features) for number, row in enumerate(rows)]
+    examples = [_example(number, row, columns, features, numeric) for number, row in enumerate(rows)]
     if not examples:
         raise UserError(f"data set {name} has no examples in split {split}")
     return examples
 
 
-def _example(number, row, columns, features):
+def _example(number, row, columns, features, numeric):
     values = {role: row[column] for role, column in columns.items() if column is not None}
     texts = {role: value.decode("utf-8") for role, value in values.items() if isinstance(value, bytes)}
-    label = texts.get("label", values["label"])
-    if hasattr(features[columns["label"]], "int2str"):
-        label = None if label < 0 else features[columns["label"]].int2str(int(label))
-    elif not isinstance(label, str):
-        label = float(label)
+    label = _label(texts.get("label", values["label"]), features[columns["label"]], numeric)
     return Labelled(texts.get("id", str(values.get("id", number))), texts["text"], texts.get("pair"), label)
+
+
+def _label(value, feature, numeric):
+    if isinstance(value, str):
+        return value
+    if numeric or np.issubdtype(np.asarray(value).dtype, np.floating):
+        return float(value)
+    if hasattr(feature, "int2str"):
+        return None if value < 0 else feature.int2str(int(value))
+    return str(value).lower()

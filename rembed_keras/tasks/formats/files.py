@@ -13,8 +13,9 @@ from typing import TypeVar
 from rembed_keras.data.text import read_lines
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.formats.columns import TextFormat, WordFormat
+from rembed_keras.tasks.formats.conll import read_conll
 from rembed_keras.tasks.formats.lines import is_json_lines
-from rembed_keras.tasks.formats.readers import read_conll, read_jsonl, read_squad, read_table
+from rembed_keras.tasks.formats.readers import read_jsonl, read_squad, read_table
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 
 # a file by language, or a path with {language} in it
@@ -47,7 +48,7 @@ def labelled_files(
         text: name of the column with the first text.
         pair: that of the second text; None if there is none.
         label: that of the label.
-        id: that of the examples' ids; by default they are numbered from 0.
+        id: that of the examples' ids, of which none comes twice; by default they are numbered from 0.
         delimiter: between the cells of a table, where the file name's ending does not say it.
         numeric: whether labels are numbers to be predicted (regression), and not names of classes.
         train_size: how many training examples to use, the first ones of the file; all by default.

@@ -1,10 +1,9 @@
-"""Labelled text in the usual formats: tables, JSON lines, CoNLL and SQuAD.
+"""Labelled text in the usual formats: tables, JSON lines and SQuAD; for sentences of words see `formats.conll`.
 
 Files are read whole, as lists of examples; for lines and rows see `rembed_keras.tasks.formats.lines`.
 """
 
 import math
-import re
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,9 +14,7 @@ from rembed_keras.data.json_files import parse_json
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.tasks.formats.lines import field, identifier, read_header, read_objects, read_rows
-from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
-
-INDEX = re.compile(r"[0-9]+([-.][0-9]+)?")  # of a word, a multi-word token or an empty node in CoNLL-U
+from rembed_keras.tasks.kinds.examples import Labelled, Question
 
 
 @dataclass(frozen=True)
@@ -32,11 +29,15 @@ class _Columns:
     labels: Collection[str] | None
     unlabeled: bool
 
-    def example(self, row: Mapping[str, Any], position: int, place: str) -> Labelled:
-        name = str(position) if self.id is None else identifier(row, self.id, place)
+    def add(self, row: Mapping[str, Any], examples: dict[str, Labelled], place: str) -> None:
+        name = str(len(examples)) if self.id is None else identifier(row, self.id, place)
+        if name in examples:
+            raise UserError(
+                f"{place}: an earlier example has the {self.id} {name!r} too: name a column of ids, or none"
+            )
         text = field(row, self.text, str, place)
         pair = None if self.pair is None else field(row, self.pair, str, place)
-        return Labelled(name, text, pair, self._label(row, place))
+        examples[name] = Labelled(name, text, pair, self._label(row, place))
 
     def _label(self, row, place):
         if self.label is None:
@@ -97,13 +98,14 @@ def read_table(
             count them in a warning.
 
     Raises:
-        UserError: for a missing column, another number of cells, no example, or a label that is not allowed.
+        UserError: for a missing column, another number of cells, an id that comes twice, no example, or a label that is
+            not allowed.
     """
     columns = _Columns(text, pair, label, id, numeric, labels, unlabeled)
     rows = read_rows(path, delimiter)
     needed = {name for name in (text, pair, id, None if unlabeled else label) if name is not None}
     header = read_header(path, rows, needed, [label] if label else [])
-    examples: list[Labelled] = []
+    examples: dict[str, Labelled] = {}
     broken: list[int] = []
     for number, cells in rows:
         row = dict(zip(header, cells, strict=False))
@@ -112,12 +114,12 @@ def read_table(
             continue
         if len(cells) != len(header):
             raise UserError(f"{path}, line {number} has {len(cells)} cells, and the first line {len(header)}")
-        examples.append(columns.example(row, len(examples), f"{path}, line {number}"))
+        columns.add(row, examples, f"{path}, line {number}")
     if not examples:
         raise UserError(f"{path} has no examples")
     if broken:
         warnings.warn(f"{path}: skipped {len(broken)} broken rows, the first in line {broken[0]}", stacklevel=2)
-    return examples
+    return [*examples.values()]
 
 
 def read_jsonl(
@@ -135,119 +137,16 @@ def read_jsonl(
     A label that is `true`, `false` or an integer becomes its name, unless `numeric`; `null` is a missing label.
 
     Raises:
-        UserError: for a line that is not a JSON object, a missing value, a text that is not a string, no example, or a
-            label that is not allowed.
+        UserError: for a line that is not a JSON object, a missing value, a text that is not a string, an id that comes
+            twice, no example, or a label that is not allowed.
     """
     columns = _Columns(text, pair, label, id, numeric, labels, unlabeled)
-    examples = [columns.example(row, i, f"{path}, line {n}") for i, (n, row) in enumerate(read_objects(path))]
+    examples: dict[str, Labelled] = {}
+    for number, row in read_objects(path):
+        columns.add(row, examples, f"{path}, line {number}")
     if not examples:
         raise UserError(f"{path} has no examples")
-    return examples
-
-
-def read_conll(
-    path: str | Path,
-    word_column: int | None = None,
-    tag_column: int | None = None,
-    separator: str | None = None,
-    unlabeled: bool = False,
-) -> list[Tagged]:
-    """Sentences of a file with one word per line and a blank line after every sentence.
-
-    Lines of -DOCSTART- are skipped, and so are comments: lines before a sentence's first word that begin with # and
-    have another number of columns than words have, so that # can be a word. A file of ten columns whose first has
-    indices is CoNLL-U: multi-word tokens (1-2) and empty nodes (1.1) are skipped, their words are not.
-
-    Args:
-        path: the file.
-        word_column: index of the word's column, negative from the end; by default 0, in CoNLL-U 1. In a file of one
-            column it is that one.
-        tag_column: index of the tag's column; by default -1, in CoNLL-U 3, the universal part of speech.
-        separator: between columns; by default tabs if the first word's line has one, else spaces.
-        unlabeled: whether tags may be missing: tags are None then if the column is missing or empty throughout.
-
-    Returns:
-        Sentences, numbered from 0; none is empty.
-
-    Raises:
-        UserError: for a line with another number of columns, a missing column, an empty word or tag, or no sentence.
-    """
-    sentences, width, is_conllu = _read_sentences(path, separator)
-    tag_column = tag_column if tag_column is not None else 3 if is_conllu else -1
-    is_there = width > 1 and -width <= tag_column < width
-    has_tags = not unlabeled or (is_there and any(cells[tag_column] for rows in sentences for _, cells in rows))
-    word_column = _word_column(word_column, width, is_conllu)
-    examples = []
-    for number, rows in enumerate(sentences):
-        words = tuple(_column(cells, word_column, place, "word") for place, cells in rows)
-        tags = tuple(_column(cells, tag_column, place, "tag") for place, cells in rows) if has_tags else None
-        examples.append(Tagged(str(number), words, tags))
-    return examples
-
-
-def read_words(path: str | Path, word_column: int | None = None, separator: str | None = None) -> list[Tagged]:
-    """Sentences of a file as `read_conll` reads it, with or without a column of tags, which is ignored.
-
-    Args:
-        path: the file.
-        word_column: as in `read_conll`.
-        separator: as in `read_conll`.
-
-    Returns:
-        Sentences without tags, numbered from 0; none is empty.
-
-    Raises:
-        UserError: for a line with another number of columns, a missing column, an empty word, or no sentence.
-    """
-    sentences, width, is_conllu = _read_sentences(path, separator)
-    word_column = _word_column(word_column, width, is_conllu)
-    return [
-        Tagged(str(number), tuple(_column(cells, word_column, place, "word") for place, cells in rows))
-        for number, rows in enumerate(sentences)
-    ]
-
-
-def _word_column(given, width, is_conllu):
-    """Index of the word's column; in a file of one column it is that one."""
-    if width == 1:
-        return 0
-    return given if given is not None else int(is_conllu)
-
-
-def _read_sentences(path, separator):
-    """Sentences as rows of (place, cells), the number of columns, and whether the file is CoNLL-U."""
-    lines = list(enumerate(read_exact_lines(path), start=1))
-    first = next((line for _, line in lines if line.strip(" \t") and not line.startswith(("#", "-DOCSTART-"))), None)
-    if first is None:
-        raise UserError(f"{path} has no words")
-    separator = separator or ("\t" if "\t" in first else " ")
-    width = len(_cells(first, separator))
-    is_conllu = width == 10 and INDEX.fullmatch(_cells(first, separator)[0]) is not None
-    sentences: list[list[tuple[str, list[str]]]] = [[]]
-    for number, line in lines:
-        cells = _cells(line, separator)
-        if not line.strip(" \t"):
-            sentences.append([])
-        elif cells[0] == "-DOCSTART-" or (not sentences[-1] and line.startswith("#") and len(cells) != width):
-            continue
-        elif len(cells) != width:
-            raise UserError(f"{path}, line {number} has {len(cells)} columns, and the first word's line {width}")
-        elif not is_conllu or cells[0].isdecimal():
-            sentences[-1].append((f"{path}, line {number}", cells))
-    return [rows for rows in sentences if rows], width, is_conllu
-
-
-def _cells(line, separator):
-    """Columns of a line; several spaces separate like one."""
-    return re.split(" +", line.strip(" ")) if separator == " " else line.split(separator)
-
-
-def _column(cells, column, place, kind):
-    if not -len(cells) <= column < len(cells) or (kind == "tag" and len(cells) == 1):
-        raise UserError(f"{place} has no column {column} with a {kind}")
-    if not cells[column]:
-        raise UserError(f"{place} has an empty {kind}")
-    return cells[column]
+    return [*examples.values()]
 
 
 def read_squad(path: str | Path, unlabeled: bool = False, prefix: str = "") -> list[Question]:

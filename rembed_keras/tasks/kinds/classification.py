@@ -6,6 +6,7 @@ that is true or false, and the most probable candidate of a question is its answ
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from numbers import Real
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -43,6 +44,7 @@ class Classification(Task):
         UserError: for fewer than two labels, one that is not in the training data, or one that is unknown.
     """
 
+    takes = "texts whose labels are names"
     format = TextFormat
 
     def __init__(
@@ -63,6 +65,9 @@ class Classification(Task):
             raise UserError(f"task {name}: the training data has one class; there must be two or more")
         self.check_labels(trained, self.labels, lambda example: () if example.label is None else (example.label,))
         self._ids = {label: number for number, label in enumerate(self.labels)}
+
+    def fits(self, example):
+        return isinstance(example, Labelled) and isinstance(example.label, str | None)
 
     def gold(self, example):
         return example.label
@@ -112,6 +117,7 @@ class Regression(Task):
     """
 
     training_metrics = ()
+    takes = "texts whose labels are numbers, read with numeric=True"
     format = TextFormat
 
     def __init__(
@@ -126,6 +132,10 @@ class Regression(Task):
         super().__init__(name, splits, metrics or both, train_language, part)
         labels = [example.label for example in self.splits.train]
         self._width = (max(labels) - min(labels) if labels else 0.0) or 1.0  # of the labels' range
+
+    def fits(self, example):
+        is_text = isinstance(example, Labelled) and not isinstance(example.label, bool)
+        return is_text and isinstance(example.label, Real | None)
 
     def gold(self, example):
         return example.label
@@ -167,6 +177,8 @@ class Candidates(Classification):
     Raises:
         UserError: for an unknown scoring.
     """
+
+    takes = 'texts whose labels are "true" or "false"'
 
     def __init__(
         self,

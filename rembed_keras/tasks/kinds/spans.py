@@ -223,6 +223,7 @@ class QuestionAnswering(Task):
         UserError: for an unknown normalization.
     """
 
+    takes = "questions about passages"
     format = QuestionFormat
 
     def __init__(
@@ -244,6 +245,9 @@ class QuestionAnswering(Task):
     def metric_names(self):
         return ["exact_match", "f1"]
 
+    def fits(self, example):
+        return isinstance(example, Question)
+
     def gold(self, example):
         return example.answers or None
 
@@ -251,8 +255,12 @@ class QuestionAnswering(Task):
         return SpanExtractor(encoder)
 
     def encode(self, examples, tokenizer, sequence_length, num_segments=2):
-        stride, longest = min(self.stride, sequence_length // 2), min(64, sequence_length // 3)
-        return encode_questions(examples, tokenizer, sequence_length, stride, longest, num_segments)
+        lengths = self.preprocessing(sequence_length)
+        return encode_questions(examples, tokenizer, sequence_length, **lengths, num_segments=num_segments)
+
+    def preprocessing(self, sequence_length):
+        longest = min(64, sequence_length // 3)
+        return {"stride": min(self.stride, sequence_length // 2), "max_question_length": longest}
 
     def answers(self, examples, encoded, outputs):
         return decode_answers(outputs, encoded, examples, self.max_answer_length)

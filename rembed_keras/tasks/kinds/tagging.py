@@ -161,6 +161,7 @@ class Tagging(Task):
         UserError: for fewer than two tags, or one that is not in the training data.
     """
 
+    takes = "words with tags"
     format = WordFormat
 
     def __init__(
@@ -182,6 +183,9 @@ class Tagging(Task):
             self.metrics = {"f1": span_f1} | self.metrics
         if splits is not None and {span_f1, pos_f1} & set(self.metrics.values()):
             seqeval_metrics()  # before anything is trained
+
+    def fits(self, example):
+        return isinstance(example, Tagged)
 
     def gold(self, example):
         return example.tags

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 from rembed_keras.tasks.kinds.encoding import Encoded
 from rembed_keras.tasks.kinds.examples import Splits
 
@@ -33,10 +33,12 @@ class Task:
         validation: development examples of the training language, for model selection.
 
     Raises:
-        UserError: for an unknown part or one without examples, or unlabeled training examples.
+        UserError: for an unknown part or one without examples, examples of another kind, or unlabeled training
+            examples.
     """
 
     training_metrics: Sequence[str] = ("accuracy",)  # Keras metrics that are logged during fine-tuning
+    takes: str = "examples of its own kind"  # what `fits` is true of, for an error message
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Task:
         self.train_language, self.part = train_language, part
         if splits is None:
             return
+        self._check_kind(splits)
         self.scored: dict[str, list] = {
             language: self._labeled(examples) for language, examples in getattr(splits, part).items()
         }
@@ -69,6 +72,20 @@ class Task:
             raise UserError(f"task {name} has no labeled {part} examples of {where}{other}")
         if not splits.train or any(self.gold(example) is None for example in splits.train):
             raise UserError(f"task {name} has no training examples, or some are unlabeled")
+
+    def _check_kind(self, splits):
+        """Raises `UserError` for an example of another kind."""
+        parts = {"train": splits.train}
+        parts |= {f"dev of {language}": examples for language, examples in splits.dev.items()}
+        parts |= {f"test of {language}": examples for language, examples in splits.test.items()}
+        for place, examples in parts.items():
+            strange = next((example for example in examples if not self.fits(example)), None)
+            if strange is not None:
+                raise UserError(f"task {self.name} takes {self.takes}; {place} has {shortened(strange)}")
+
+    def fits(self, example: Any) -> bool:
+        """Whether an example is of the kind that the task takes, its label too if it has one."""
+        return True
 
     def _labeled(self, examples):
         """The labeled examples."""
@@ -113,6 +130,10 @@ class Task:
     ) -> Encoded:
         """Examples as arrays, with targets if all are labeled."""
         raise NotImplementedError
+
+    def preprocessing(self, sequence_length: int) -> dict[str, Any]:
+        """Arguments with which a preprocessor, of the model's kind, encodes as `encode` does, besides that length."""
+        return {}
 
     def answers(self, examples: Sequence[Any], encoded: Encoded, outputs) -> list:
         """The prediction for each example, decoded from a model's outputs for `encoded`."""

@@ -5,6 +5,7 @@ language, which is the same as moving the queries by the mean difference of the 
 by Euclidean distance is the prediction. Source: Chung et al. 2021, appendix A.9.
 """
 
+import warnings
 from pathlib import Path
 
 import keras
@@ -22,14 +23,15 @@ class ParallelText:
     Args:
         folder: folder of `<language>.txt` or `.txt.gz` of equal length; an empty line is a missing translation.
         pivot: the language that the others are paired with.
-        most_lines: how many lines to keep, the first; all by default.
+        most_lines: how many lines to keep, the first; all by default. A language that shares none of them with the
+            pivot is left out, with a warning.
 
     Attributes:
         name: the folder's name.
         lines: sentences by language.
 
     Raises:
-        UserError: for files of different length, or no file of the pivot.
+        UserError: for files of different length, no file of the pivot, or a language that shares no line with it.
     """
 
     def __init__(self, folder: str | Path, pivot: str = "en", most_lines: Count | None = None):
@@ -42,9 +44,15 @@ class ParallelText:
         for language, lines in self.lines.items():
             if len(lines) != size:
                 raise UserError(f"{files[language]} has {len(lines)} lines and {files[pivot]} {size}: they must agree")
+            if not len(self.pairs(language)):
+                raise UserError(f"{files[language]} has no line that {files[pivot]} has too: remove it")
         if most_lines is not None:
             check_counts({"most_lines": most_lines})
             self.lines = {language: lines[:most_lines] for language, lines in self.lines.items()}
+            for language in [each for each in self.languages if not len(self.pairs(each))]:
+                what = f"{files[language]} has no line among the first {most_lines} that {files[pivot]} has too"
+                warnings.warn(f"{what}: it is left out", stacklevel=2)
+                del self.lines[language]
 
     @property
     def languages(self) -> list[str]:

@@ -86,7 +86,7 @@ def write_superglue(
         The file, such as `BoolQ.jsonl`.
 
     Raises:
-        UserError: for an unknown task or part.
+        UserError: for an unknown task or part, or an id that is none of SuperGLUE's.
         ValueError: for another number of answers than of examples, an answer that is no label of the task, or a
             question of COPA or ReCoRD without exactly one "true".
     """
@@ -97,7 +97,16 @@ def write_superglue(
 
 
 def _label_rows(examples, answers):
-    return [{"idx": int(example.id), "label": answer} for example, answer in zip(examples, answers, strict=True)]
+    numbers = [_numbers(example.id, 1)[0] for example in examples]
+    return [{"idx": number, "label": answer} for number, answer in zip(numbers, answers, strict=True)]
+
+
+def _numbers(name, count):
+    """The numbers that an id of SuperGLUE is made of."""
+    parts = name.split("-")
+    if len(parts) != count or not all(map(str.isdecimal, parts)):
+        raise UserError(f"the id {name!r} is none of SuperGLUE's, which are numbers: read its own files")
+    return [*map(int, parts)]
 
 
 def _capitalized(examples, answers):
@@ -105,18 +114,19 @@ def _capitalized(examples, answers):
 
 
 def _copa_rows(examples, answers):
-    numbers = {group: example.id.rpartition("-")[2] for group, example in _chosen(examples, answers).items()}
-    return [{"idx": int(group), "label": int(number)} for group, number in numbers.items()]
+    numbers = [_numbers(example.id, 2) for example in _chosen(examples, answers).values()]
+    return [{"idx": group, "label": number} for group, number in numbers]
 
 
 def _record_rows(examples, answers):
-    return [{"idx": int(group), "label": example.answer} for group, example in _chosen(examples, answers).items()]
+    chosen = [*_chosen(examples, answers).values()]
+    return [{"idx": _numbers(example.id, 2)[0], "label": example.answer} for example in chosen]
 
 
 def _multirc_rows(examples, answers):
     passages: dict[int, dict[int, list]] = {}
     for example, answer in zip(examples, answers, strict=True):
-        passage, question, number = map(int, example.id.split("-"))
+        passage, question, number = _numbers(example.id, 3)
         questions = passages.setdefault(passage, {})
         questions.setdefault(question, []).append({"idx": number, "label": int(answer == "true")})
     return [

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
 
 
@@ -127,6 +128,18 @@ def test_unigram_entropy_is_that_of_the_labels(corpus):
     shares = counts[counts > 0] / counts.sum()
     drawn = -(shares * np.log(shares)).sum()
     assert mixture.unigram_entropy == pytest.approx(drawn, abs=0.03)
+
+
+def test_a_language_without_labels_has_no_share_in_the_unigram_entropy(corpus, tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/en.txt").write_text("open the file and save the table\n" * 30, encoding="utf-8")
+    (tmp_path / "text/zz.txt").write_text("\u200b\n" * 30, encoding="utf-8")  # of which normalization leaves nothing
+    both = prepare(tmp_path / "text", tmp_path / "both", tokenizer=corpus.tokenizer.path)
+    alone = prepare(tmp_path / "text", tmp_path / "alone", tokenizer=corpus.tokenizer.path, languages=["en"])
+    entropies = [Mixture(each, 2, 16).unigram_entropy for each in (both, alone)]
+    assert entropies[0] == pytest.approx(entropies[1]) and entropies[0] > 1
+    nothing = prepare(tmp_path / "text", tmp_path / "nothing", tokenizer=corpus.tokenizer.path, languages=["zz"])
+    assert str(Mixture(nothing, 2, 16).unigram_entropy) == "0.0"
 
 
 SCHEDULE = {0: 1.0, 7: 0.3, 30: 0.0}

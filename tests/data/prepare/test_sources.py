@@ -28,7 +28,7 @@ def json_lines(*documents):
 
 def test_json_lines_name_their_language_or_stand_in_its_folder(tmp_path):
     (tmp_path / "de").mkdir()
-    (tmp_path / "de" / "0001.jsonl").write_text(json_lines({"text": "eins\n\n zwei "}, {"text": "two", "lang": "en"}))
+    (tmp_path / "de" / "0001.jsonl").write_text(json_lines({"text": "eins\n\n zwei "}, {"text": "two", "lang": " en "}))
     (tmp_path / "de" / "0002.jsonl.gz").write_bytes(gzip.compress(json_lines({"text": "drei"}).encode()))
     (tmp_path / "fr.web.jsonl").write_text(json_lines({"text": "un", "language": None}, {"text": "", "id": 3}))
     assert read(tmp_path) == [("de", "eins"), ("de", "zwei"), ("en", "two"), ("de", "drei"), ("fr", "un")]
@@ -120,6 +120,11 @@ MISTAKES = {
         r'line 1 is not a JSON document: it must be an object with a string "text"',
     ),
     "a language": ({"de.jsonl": '{"text": "a", "lang": 5}'}, "its language is 5, which is not a name"),
+    "a nested document": ({"de.jsonl": "[" * 100_000}, "line 1 is not a JSON document: it is nested too deeply"),
+    "half a language": (
+        {"de.jsonl": '{"text": "a", "lang": "\\ud800x"}'},
+        r"its language is '\\ud800x', which is not a name",
+    ),
     "two forms": ({"de.jsonl": '{"text": "a"}', "en.txt": "b"}, "keep text of one format in a folder"),
     "empty": ({"de.jsonl": ""}, "has no text"),
 }

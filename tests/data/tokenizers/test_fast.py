@@ -1,6 +1,7 @@
 """Tokenizers of Hugging Face's library: ids, offsets, special pieces, beginnings of words, and what is refused."""
 
 import json
+import unicodedata
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
-from tests.data.tokenizers.trained import KINDS, TEXT, UDHR, write_vocabulary
+from tests.data.tokenizers.trained import KINDS, SPECIAL, TEXT, UDHR, write_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,10 @@ def test_ids_and_offsets_are_the_librarys_in_all_languages(kind, folder):
         found = theirs.encode(text, add_special_tokens=False)
         again, starts, ends = ours.encode_with_offsets(text)
         assert ids == found.ids == again == ours.encode(text)
-        pieces = [text[start:end] for start, end in zip(starts, ends, strict=True)]
-        assert pieces == [text[start:end].strip() for start, end in found.offsets]
+        for start, end, offset in zip(starts, ends, found.offsets, strict=True):
+            piece = text[slice(*offset)].strip()
+            assert text[start:end].startswith(piece)  # which combining marks may follow
+            assert all(unicodedata.category(mark).startswith("M") for mark in text[start + len(piece) : end])
     assert [*ours.encode_stream(TEXT[:5])] == ours.encode_batch(TEXT[:5])
 
 
@@ -77,6 +80,77 @@ def test_a_vocabulary_reads_as_its_configuration_says(folder, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"strip_accents": False}))
     kept = open_tokenizer(tmp_path / "vocab.txt")
     assert kept.encode("é") != plain.encode("é") == plain.encode("e")
+
+
+def test_a_row_of_a_vocabulary_may_be_a_line_separator(tmp_path):
+    """As in that of bert-base-chinese: only a line feed ends a row."""
+    pieces = [*SPECIAL, "\u2028", "a", "\u0085", "open", "##s"]
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join([*pieces, ""]).encode())
+    ours = open_tokenizer(tmp_path / "vocab.txt")
+    assert [ours.piece(i) for i in range(ours.vocabulary_size)] == pieces
+    assert ours.encode("opens a") == [8, 9, 6]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_pieces_that_a_text_spells_are_text(kind, folder):
+    ours = open_tokenizer(folder / kind)
+    text = "all [CLS] human [SEP] beings [MASK] [PAD]"
+    special = {ours.pad_id, ours.cls_id, ours.sep_id, ours.mask_id}
+    for ids in (ours.encode(text), ours.encode_batch([text])[0], ours.encode_with_offsets(text)[0]):
+        assert not special & {*ids}
+    rows = ours.encode_documents([text, text])
+    assert np.flatnonzero(rows == ours.cls_id).tolist() == [0, len(rows) // 2]
+
+
+def byte_fallback():
+    """BPE over characters, and over bytes where there is no such piece, as Gemma's."""
+    vocabulary = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b"]
+    made = tokenizers.Tokenizer(
+        tokenizers.models.BPE(
+            {piece: i for i, piece in enumerate(vocabulary)}, [], unk_token="[UNK]", byte_fallback=True
+        )
+    )
+    made.normalizer = tokenizers.normalizers.Replace(" ", "\u2581")
+    made.add_special_tokens(SPECIAL)
+    return made
+
+
+def byte_level():
+    """Pieces of one byte, and one of a space with the first byte of a letter."""
+    pieces = [*SPECIAL, *sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()), "\u0120\u00c3"]
+    merges = [("\u0120", "\u00c3")]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.add_special_tokens(SPECIAL)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "begins"),
+    [
+        (byte_fallback, {"b": [0], " a": [1, 0], "\u00e9": [0, 0], " \u00e9": [1, 0, 0], "!": [0], "\u4eba": [0] * 3}),
+        (byte_level, {"b": [0], " a": [1, 0], "\u00e9": [0, 0], " \u00e9": [1, 0], "!": [1], "\u4eba": [0] * 3}),
+    ],
+)
+def test_a_byte_is_a_byte_and_begins_no_word_by_itself(make, begins, tmp_path):
+    make().save(str(tmp_path / "tokenizer.json"))
+    ours = open_tokenizer(tmp_path / "tokenizer.json")
+    for text, expected in begins.items():
+        ids = ours.encode(text)
+        assert ours.starts_word[ids].tolist() == expected
+        assert ours.num_bytes[ids].sum() == len(text.encode())
+
+
+@pytest.mark.parametrize("kind", ["word_piece", "unigram"])
+def test_a_span_ends_after_the_marks_of_its_last_letter(kind, folder):
+    """Normalization drops or composes them, and the library's offsets then end before them."""
+    ours = open_tokenizer(folder / kind)
+    for text in ("all cafe\u0301 e\u0301e\u0300\u0323", "e\u0301", "a \u0301"):
+        ids, starts, ends = ours.encode_with_offsets(text)
+        found = "".join(text[start:end] for start, end in dict.fromkeys(zip(starts, ends, strict=True)))
+        assert found == text.replace(" ", "") or text == "a \u0301"
+        assert np.all(starts <= ends) and np.all(np.diff(starts) >= 0) and len(ids) == len(starts)
 
 
 FAULTS = {

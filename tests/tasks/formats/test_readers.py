@@ -3,7 +3,8 @@ import json
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.formats.readers import read_conll, read_jsonl, read_squad, read_table
+from rembed_keras.tasks.formats.conll import read_conll
+from rembed_keras.tasks.formats.readers import read_jsonl, read_squad, read_table
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 
 
@@ -51,6 +52,19 @@ BAD_TABLES = {
 def test_bad_tables_are_named(message, write):
     with pytest.raises(UserError, match=message):
         read_table(write("t.tsv", BAD_TABLES[message]))
+
+
+def test_ids_that_come_twice_are_refused(write):
+    """Predictions of two runs are compared by them."""
+    table = write("t.tsv", "doc\ttext\tlabel\n1\ta\tb\n2\tc\td\n\n1\te\tf\n")
+    lines = write("l.jsonl", '{"doc": 1, "text": "a"}\n\n{"doc": "1", "text": "c"}\n')
+    with pytest.raises(
+        UserError, match=r"t\.tsv, line 5: an earlier example has the doc '1' too: name a column of ids"
+    ):
+        read_table(table, id="doc")
+    with pytest.raises(UserError, match=r"l\.jsonl, line 3: an earlier example has the doc '1' too"):
+        read_jsonl(lines, id="doc", label=None)
+    assert [example.id for example in read_table(table)] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("value", ["x", "nan", "inf", "1,5"])

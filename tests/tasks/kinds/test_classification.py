@@ -3,9 +3,9 @@ import pytest
 
 from rembed_keras.data import sample
 from rembed_keras.errors import UserError
-from rembed_keras.tasks import Candidates, Classification, Regression, labelled_folder
+from rembed_keras.tasks import Candidates, Classification, QuestionAnswering, Regression, Tagging, labelled_folder
 from rembed_keras.tasks.kinds.encoding import encode
-from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
 
 def text(number, label, group=None, answer=None):
@@ -53,6 +53,34 @@ def test_candidates_are_scored_alone_or_by_question(scoring, said, scores):
     assert task.score(QUESTIONS, answers, "en") == pytest.approx(scores)
     assert set(scores) == set(task.metric_names)
     assert task.baselines()["first"](QUESTIONS) == ["true", "false", "true", "false"]
+
+
+TAGGED = [Tagged(str(i), ("open", "it"), ("A", "B")) for i in range(4)]
+NAMED, NUMBERED = ([text(i, label) for i, label in enumerate(labels)] for labels in ("abab", (0.0, 1.0, 2.0, 3.0)))
+ASKED = [Question(str(i), "what", "open it", ("it",), (5,)) for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (Classification, TAGGED, "takes texts whose labels are names; train has Tagged"),
+        (Classification, NUMBERED, "takes texts whose labels are names; train has Labelled.*label=0.0"),
+        (Candidates, ASKED, 'takes texts whose labels are "true" or "false"; train has Question'),
+        (Regression, NAMED, "takes texts whose labels are numbers, read with numeric=True; train has .*label='a'"),
+        (Regression, [text(0, True), text(1, False)], "takes texts whose labels are numbers"),
+        (Tagging, NAMED, "takes words with tags; train has Labelled"),
+        (QuestionAnswering, TAGGED, "takes questions about passages; train has Tagged"),
+    ],
+)
+def test_examples_of_another_kind_are_refused_in_one_line(kind, given, said):
+    fitting = {Classification: NAMED, Regression: NUMBERED, Tagging: TAGGED, QuestionAnswering: ASKED}
+    with pytest.raises(UserError, match=f"task t {said}") as caught:
+        kind("t", Splits(given, {}, {"en": given}))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+    if kind in fitting:
+        with pytest.raises(UserError, match="test of en has"):
+            kind("t", Splits(fitting[kind], {}, {"en": [*fitting[kind], given[0]]}))
+        assert kind("t", Splits(fitting[kind], {}, {"en": fitting[kind]})).scored["en"] == fitting[kind]
 
 
 def test_a_number_is_scored_by_its_distance():

@@ -60,6 +60,19 @@ def test_files_that_cannot_be_paired_are_named(tmp_path):
         ParallelText(tmp_path)
 
 
+def test_a_language_without_a_pair_is_refused_and_one_whose_pairs_come_later_left_out(tmp_path):
+    for language, lines in {"en": "one\ntwo\n\n", "de": "eins\n\ndrei\n", "fr": "\ndeux\n\n"}.items():
+        (tmp_path / f"{language}.txt").write_text(lines)
+    with pytest.warns(UserWarning, match=r"fr\.txt has no line among the first 1 that .*en\.txt has too"):
+        text = ParallelText(tmp_path, most_lines=1)
+    assert text.languages == ["de"] and text.lines == {"de": ["eins"], "en": ["one"]}
+    assert ParallelText(tmp_path).languages == ["de", "fr"]
+    (tmp_path / "nn.txt").write_text("\n\ntri\n")
+    for most in (None, 1):
+        with pytest.raises(UserError, match=r"nn\.txt has no line that .*en\.txt has too: remove it"):
+            ParallelText(tmp_path, most_lines=most)
+
+
 @pytest.mark.parametrize(("folder", "languages"), [(sample.help_folder(), 23), (sample.declarations_folder(), 54)])
 def test_the_embedded_text_is_parallel(folder, languages):
     text = ParallelText(folder)

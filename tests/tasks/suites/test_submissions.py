@@ -120,6 +120,23 @@ def test_invalid_predictions_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("task", "examples"),
+    [
+        ("boolq", [Labelled("a", "t")]),
+        ("wsc", [Labelled("1.5", "t")]),
+        ("copa", candidates("q-0")),
+        ("record", candidates("q-0")),
+        ("multirc", candidates("5-x-0")),
+        ("multirc", candidates("5-0")),
+    ],
+)
+def test_ids_that_are_not_those_of_superglue_are_named(task, examples, tmp_path):
+    with pytest.raises(UserError, match=r"the id '[^']+' is none of SuperGLUE's, which are numbers"):
+        write_superglue(tmp_path, task, examples, ["true"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("module", "files", "others"),
     [(glue, GLUE_FILES, {"diagnostic"}), (superglue, SUPERGLUE_FILES, {"ax_b", "ax_g"})],
 )
