@@ -1,7 +1,7 @@
 from .convert import convert as convert
 from .convert import encoder_arguments as encoder_arguments
 from .convert import read_model as read_model
-from .convert import tokenizer_of as tokenizer_of
+from .convert import read_with_notes as read_with_notes
 from .convert import write as write
 from .convert import written_whole as written_whole
 from .huggingface.hub import check_name as check_name
@@ -14,5 +14,7 @@ from .reallocation.reallocate import Plan as Plan
 from .reallocation.reallocate import Reallocated as Reallocated
 from .reallocation.reallocate import reallocate as reallocate
 from .served_task import write_served_task as write_served_task
+from .vocabularies.files import opened_tokenizer as opened_tokenizer
+from .vocabularies.files import tokenizer_of as tokenizer_of
 from .vocabulary import extend as extend
 from .vocabulary import trim as trim

@@ -5,42 +5,32 @@ written atomically.
 """
 
 import contextlib
-import math
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import keras
 from safetensors import SafetensorError
 
-from rembed_keras import compat
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.tokenizers.opening import open_tokenizer, tokenizer_files
-from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
-from rembed_keras.interop.huggingface.tokenizer import write_tokenizer
-from rembed_keras.interop.huggingface.write import write_huggingface
+from rembed_keras.interop.huggingface.write import check_family, write_huggingface
+from rembed_keras.interop.presets import read_preset, write_preset
 from rembed_keras.interop.saved_model import write_saved_model
-from rembed_keras.interop.spm import from_fairseq
 from rembed_keras.interop.tf_checkpoint import read_tf1
+from rembed_keras.interop.vocabularies.files import copy_tokenizer, place_tokenizer, tokenizer_of
 from rembed_keras.interruption import stop_if_asked
-from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.blocks.stack import kept_arguments
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
-from rembed_keras.modeling.saving.configuration import OURS, check_names
-from rembed_keras.modeling.saving.filling import pieces_of
 from rembed_keras.modeling.saving.presets import folder_of
-from rembed_keras.preprocessing import MaskedLMPreprocessor, Tokenizer
 
-TOKENIZER = "tokenizer.model"  # its name in presets
-THEIR_TOKENIZERS = ("sentencepiece.model", "spiece.model", "tokenizer.model", "tokenizer.json", "vocab.txt")
-FAIRSEQ_TOKENIZER = "sentencepiece.bpe.model"
+NO_TOKENIZER = "no tokenizer is stored: the folder has none that is read here; name its file with --tokenizer"
 
 
 def convert(
@@ -73,12 +63,41 @@ def convert(
     path = folder_of(source)
     if source_kind != "tf1" and not path.is_dir():
         raise UserError(f"{source} is not a folder")
+    check_target(target, target_kind, family)
     model, notes = READERS[source_kind](path)
-    return notes + write(model, target, target_kind, Path(tokenizer) if tokenizer else tokenizer_of(path), family)
+    file = Path(tokenizer) if tokenizer else tokenizer_of(path)
+    if file is None and source_kind == "huggingface":
+        notes.append(NO_TOKENIZER)
+    return notes + write(model, target, target_kind, file, family)
+
+
+def check_target(target: str | Path, target_kind: str, family: str | None = None) -> None:
+    """Checks, before anything is read, what is to be written where.
+
+    Args:
+        target: the folder.
+        target_kind: "huggingface", "preset" or "savedmodel".
+        family: the name of one of Hugging Face's; None for none.
+
+    Raises:
+        UserError: for an unknown format or family, a family of another format, or a target that exists.
+    """
+    if target_kind not in WRITERS:
+        raise UserError(f"{target_kind} cannot be written; writable formats are {', '.join(WRITERS)}")
+    if family is not None:
+        if target_kind != "huggingface":
+            raise UserError(f"a family is one of Hugging Face's models, and the target is a {target_kind}")
+        check_family(family)
+    check_absent(Path(target))
 
 
 def write(
-    model: keras.Model, target: str, target_kind: str, tokenizer: Path | None, family: str | None = None
+    model: keras.Model,
+    target: str,
+    target_kind: str,
+    tokenizer: Path | None,
+    family: str | None = None,
+    preprocessor: Any = None,
 ) -> list[str]:
     """Writes a model in a format.
 
@@ -88,6 +107,7 @@ def write(
         target_kind: "huggingface", "preset" or "savedmodel".
         tokenizer: a tokenizer's file to store with it; None for none.
         family: see `write_huggingface`.
+        preprocessor: one whose settings a preset keeps; the model's own by default.
 
     Returns:
         Notes on the result, a line each.
@@ -95,13 +115,12 @@ def write(
     Raises:
         UserError: if the target cannot represent the model or exists; nothing is written then.
     """
-    if target_kind not in WRITERS:
-        raise UserError(f"{target_kind} cannot be written; writable formats are {', '.join(WRITERS)}")
+    check_target(target, target_kind, family)
     writer = WRITERS[target_kind]
     if family is not None:
-        if target_kind != "huggingface":
-            raise UserError(f"a family is one of Hugging Face's models, and the target is a {target_kind}")
         writer = partial(write_huggingface, family=family)
+    if target_kind == "preset":
+        writer = partial(write_preset, former=preprocessor or model.preprocessor)
     model, notes = (model, []) if target_kind == "preset" else plain_masked_lm(model)
     rows = encoder_of(model).get_config()["vocabulary_size"]
     with written_whole(Path(target)) as folder:
@@ -110,7 +129,7 @@ def write(
             raise UserError(f"the tokenizer has {vocabulary.vocabulary_size} pieces and the model only {rows} rows")
         notes += writer(model, folder, vocabulary)
         if vocabulary is not None:
-            notes += _place_tokenizer(vocabulary, folder, target_kind)
+            notes += place_tokenizer(vocabulary, folder, target_kind)
     return notes
 
 
@@ -166,13 +185,23 @@ def read_model(source: str) -> tuple[keras.Model, Path | None]:
     Raises:
         UserError: if it is neither.
     """
+    return read_with_notes(source)[:2]
+
+
+def read_with_notes(source: str) -> tuple[keras.Model, Path | None, list[str]]:
+    """As `read_model`, and notes on what of the source is left out, a line each.
+
+    Raises:
+        UserError: if it is neither.
+    """
     path = folder_of(source)
     try:
         config = read_json(path / "config.json")
     except UserError:
         raise UserError(f"{source} is not a run, a keras-hub preset or a Hugging Face model") from None
-    model, _ = READERS["preset" if "registered_name" in config else "huggingface"](path)
-    return model, tokenizer_of(path)
+    kind = "preset" if "registered_name" in config else "huggingface"
+    (model, notes), tokenizer = READERS[kind](path), tokenizer_of(path)
+    return model, tokenizer, [*notes, NO_TOKENIZER] if tokenizer is None and kind == "huggingface" else notes
 
 
 def encoder_arguments(folder: Path) -> dict:
@@ -188,89 +217,9 @@ def encoder_arguments(folder: Path) -> dict:
     return kept_arguments(config["config"], task.get("config", {}))
 
 
-def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
-    """Reads a keras-hub preset of an `Encoder` or a `MaskedLM`.
-
-    Raises:
-        UserError: if it is not one.
-    """
-    try:
-        config = read_json(folder / "config.json")
-        name = config["registered_name"]
-        if name != "rembed_keras>Encoder":
-            raise UserError(f"it is a preset of {shortened(name)}, not of an Encoder")
-        check_names(config)
-        task = folder / "task.json"
-        objective = _objective(task) if task.exists() else None
-        path = str(folder.resolve())  # keras-hub would download models by some relative names
-        if objective == "rembed_keras>MaskedLM":
-            return MaskedLM.from_preset(path, preprocessor=None), []
-        notes = [f"the heads of {objective} are dropped"] if objective else []
-        return Encoder.from_preset(path, preprocessor=None), notes
-    except Exception as error:  # noqa: BLE001 - readers of weights raise many kinds
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{folder} is not a keras-hub preset: {reason}") from None
-
-
-def _objective(task):
-    config = read_json(task)
-    if str(config.get("registered_name")).startswith(OURS):
-        check_names(config)
-    return config["registered_name"]
-
-
-def write_preset(model: keras.Model, folder: Path, tokenizer: AnyTokenizer | None) -> list[str]:
-    """Writes a keras-hub preset, with the tokenizer, and for a model that pre-trains its preprocessor."""
-    _reserve(folder, sum(4 * math.prod(weight.shape) + 4096 for weight in model.weights))
-    layer = Tokenizer(tokenizer.path) if tokenizer else None
-    is_pretraining = isinstance(model, PretrainingModel)
-    with contextlib.ExitStack() as saving:
-        saving.enter_context(compat.saved_in_pieces(pieces_of))
-        if layer and is_pretraining:
-            saving.enter_context(model.preprocessed_by(MaskedLMPreprocessor(layer)))
-        model.save_to_preset(str(folder))
-    if layer and not is_pretraining:
-        layer.save_to_preset(str(folder))
-    return []
-
-
-def _reserve(folder, size):
-    """Checks that `size` bytes can be written: HDF5 does not survive a full disk, and floods stderr."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, size)
-
-
 READERS: dict[str, Callable] = {"huggingface": read_huggingface, "tf1": read_tf1, "preset": read_preset}
 WRITERS: dict[str, Callable] = {
     "huggingface": write_huggingface,
     "preset": write_preset,
     "savedmodel": write_saved_model,
 }
-
-
-def tokenizer_of(source: Path) -> Path | None:
-    """The tokenizer's file in a folder; None if there is no usable one."""
-    return next(iter(tokenizer_files(source, (FAIRSEQ_TOKENIZER, *THEIR_TOKENIZERS))), None)
-
-
-def copy_tokenizer(path: Path, folder: Path) -> AnyTokenizer:
-    """Copies a tokenizer's file into a folder; one of fairseq's, as XLM-R's is, is renumbered.
-
-    Raises:
-        UserError: if it is no tokenizer.
-    """
-    if path.name != FAIRSEQ_TOKENIZER:
-        return open_tokenizer(open_tokenizer(path).copy_to(folder))
-    from_fairseq(path, folder / TOKENIZER)
-    return SentencePiece(folder / TOKENIZER)
-
-
-def _place_tokenizer(vocabulary, folder, target_kind):
-    """Renames the tokenizer's file to the target's convention; returns notes."""
-    notes = []
-    if target_kind == "huggingface":
-        notes = write_tokenizer(vocabulary, folder)
-    elif target_kind == "savedmodel":
-        (folder / "assets").mkdir(exist_ok=True)
-        os.rename(vocabulary.path, folder / "assets" / vocabulary.file_name)
-    return notes

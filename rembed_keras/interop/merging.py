@@ -11,12 +11,13 @@ import numpy as np
 
 from rembed_keras.errors import Share, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.layers.adapters import hosted_by
+from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.saving.changes import changes_of
 
 How: TypeAlias = Literal["average", "slerp", "ties", "greedy"]
 HOWS = get_args(How)
 PARALLEL = 1e-6  # radians within which two tensors are mixed linearly
+OF_TRAINING = ("dropout", "freeze_input_embedding", "rematerialize")  # which change no tensor's shape or meaning
 Tensors = list[np.ndarray]
 
 
@@ -144,7 +145,8 @@ def merge(
     >>> bool(np.allclose(found[0], (found[1] + found[2]) / 2))
     True
     """
-    _check(encoders, how, base, share, density, score)
+    check_how(how, len(encoders), base is not None, score is not None, share, density)
+    notes = _differences([*encoders, *([] if base is None else [base])])
     models = [[np.asarray(weight) for weight in encoder.weights] for encoder in encoders]
     made = type(encoders[0]).from_config(encoders[0].get_config())
     if how == "greedy" and score is not None:
@@ -155,7 +157,7 @@ def merge(
 
         tensors, taken, best = greedy(models, score_of)
         names = ", ".join(str(i + 1) for i in taken)
-        notes = [f"{len(taken)} of {len(models)} models are in it, number {names}; its score is {best:.4f}"]
+        notes.append(f"{len(taken)} of {len(models)} models are in it, number {names}; its score is {best:.4f}")
     else:
         columns = [[model[i] for model in models] for i in range(len(models[0]))]
         before = [np.asarray(weight) for weight in base.weights] if base is not None else []
@@ -164,7 +166,7 @@ def merge(
             "slerp": lambda i, column: slerp(column[0], column[1], share),
             "ties": lambda i, column: ties(before[i], column, density),
         }[how]
-        tensors, notes = [each(i, column) for i, column in enumerate(columns)], []
+        tensors = [each(i, column) for i, column in enumerate(columns)]
     _fill(made, tensors)
     return made, notes
 
@@ -174,23 +176,48 @@ def _fill(encoder, tensors):
         weight.assign(np.asarray(value).astype(weight.dtype))
 
 
-def _check(encoders, how, base, share, density, score):
+def check_how(how: str, count: int, has_base: bool, has_score: bool, share: float, density: float) -> None:
+    """Checks how models are to be merged, which needs none of them.
+
+    Args:
+        how: as of `merge`.
+        count: of models.
+        has_base: whether there is a base.
+        has_score: whether there is a score.
+        share: as of `merge`.
+        density: as of `merge`.
+
+    Raises:
+        UserError: for an unknown way, too few models or too many, or what a way needs and is not given.
+    """
     if how not in HOWS:
         raise UserError(f"--how is {shortened(how)}; it can be one of {', '.join(HOWS)}")
-    if len(encoders) < 2 or (how == "slerp" and len(encoders) > 2):
-        raise UserError(f"{how} merges {'two' if how == 'slerp' else 'two or more'} models; {len(encoders)} are given")
+    if count < 2 or (how == "slerp" and count > 2):
+        raise UserError(f"{how} merges {'two' if how == 'slerp' else 'two or more'} models; {count} are given")
     check_counts({"share": share, "density": density}, "Share")
-    if (how == "ties") != (base is not None):
+    if (how == "ties") != has_base:
         raise UserError("a base, the model that all were trained from, is needed by ties and by nothing else")
-    if (how == "greedy") != (score is not None):
+    if (how == "greedy") != has_score:
         raise UserError("development data are needed by greedy and by nothing else")
-    first = encoders[0].arguments
-    for number, encoder in enumerate([*encoders, *([] if base is None else [base])], start=1):
-        if hosted_by(encoder) or changes_of(encoder):
-            raise UserError(f"model {number} has adapters or quantized layers: merge models without them")
+
+
+def _differences(encoders):
+    """Notes on what encoders of one shape differ in.
+
+    Raises:
+        UserError: for encoders of different shapes, or with layers that were added or quantized.
+    """
+    first, notes = encoders[0].arguments, {}
+    for number, encoder in enumerate(encoders, start=1):
+        if added_variables(encoder) or changes_of(encoder):
+            raise UserError(f"model {number} has LoRA, adapters or quantized layers: merge models without them")
         for key, value in encoder.arguments.items():
-            if value != first[key]:
+            if value == first[key]:
+                continue
+            if key not in OF_TRAINING:
                 raise UserError(
                     f"{key} is {shortened(value)} in model {number} and {shortened(first[key])} in the first: merged "
                     "models have one shape"
                 )
+            notes[key] = f"{key} is {shortened(first[key])}, as in the first model; others have other values"
+    return [*notes.values()]

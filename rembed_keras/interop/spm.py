@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from rembed_keras.errors import UserError
+from rembed_keras.data.json_files import read_json
+from rembed_keras.errors import UserError, shortened
 
 FAIRSEQ_PIECES = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq's special pieces, before those of the model
 
@@ -64,6 +65,31 @@ def from_fairseq(path: Path, target: Path) -> None:
     ]
     mask = kinds(piece="<mask>", score=0.0, type=kinds.USER_DEFINED)
     write_model(model, [*first, *model.pieces[3:], mask], target)
+
+
+def from_deberta(path: Path, target: Path) -> None:
+    """Rewrites a model as DeBERTa's versions 2 and 3 number its pieces: its own, then [MASK].
+
+    Args:
+        path: the model, `spm.model`, which has [PAD], [CLS], [SEP] and [UNK]; `added_tokens.json` may be beside it.
+        target: where to write it.
+
+    Raises:
+        UserError: if it is not such a model.
+    """
+    model = read_model(path)
+    if "[MASK]" in [piece.piece for piece in model.pieces]:
+        write_model(model, [*model.pieces], target)
+        return
+    beside = path.with_name("added_tokens.json")
+    added = read_json(beside) if beside.exists() else {}
+    last = len(model.pieces)
+    if added not in ({}, {"[MASK]": last}):
+        raise UserError(
+            f"{beside} has {shortened(added)}; after the {last} pieces of {path.name} [MASK] alone can come"
+        )
+    kinds = message_class().SentencePiece
+    write_model(model, [*model.pieces, kinds(piece="[MASK]", score=0.0, type=kinds.USER_DEFINED)], target)
 
 
 def write_model(model: Any, pieces: list, path: Path) -> None:

@@ -16,7 +16,10 @@ from rembed_keras.data.text import read_paragraphs, text_files
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.interop.convert import read_preset, tokenizer_of, write_preset, written_whole
+from rembed_keras.interop.convert import check_absent, written_whole
+from rembed_keras.interop.presets import read_preset, write_preset
+from rembed_keras.interop.reallocation.heads import head_arguments
+from rembed_keras.interop.vocabularies.files import tokenizer_of
 from rembed_keras.interop.vocabularies.protocol import Vocabulary, vocabulary_of
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.objectives.pretraining import encoder_of
@@ -55,11 +58,12 @@ def trim(
     Raises:
         UserError: for a preset or text that cannot be used; nothing is written then.
     """
+    check_absent(Path(target))
     model, tokenizer, vocabulary = _read(folder_of(source))
     with written_whole(Path(target)) as folder:
         file = folder / tokenizer.file_name
         smaller, done = trimmed(model, tokenizer, vocabulary, text_dir, file, languages, min_count)
-        write_preset(smaller, folder, open_tokenizer(file))
+        write_preset(smaller, folder, open_tokenizer(file), model.preprocessor)
     return done
 
 
@@ -125,6 +129,7 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
         UserError: for a preset that cannot be used, a piece without text, or if no piece is new; nothing is written
             then.
     """
+    check_absent(Path(target))
     model, tokenizer, vocabulary = _read(folder_of(source))
     with written_whole(Path(target)) as folder:
         file = folder / tokenizer.file_name
@@ -136,7 +141,7 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
             return np.concatenate([rows, [rows[ids].mean(axis=0) for ids in former]]).astype(rows.dtype)
 
         grown = _with_rows(model, tokenizer.vocabulary_size + len(former), grow)
-        write_preset(grown, folder, open_tokenizer(file))
+        write_preset(grown, folder, open_tokenizer(file), model.preprocessor)
     return len(former)
 
 
@@ -190,8 +195,7 @@ def _with_rows(model, vocabulary_size, change) -> keras.Model:
     own: set[str] = set()
     copy = Encoder.from_config(encoder.get_config() | {"vocabulary_size": vocabulary_size})
     if isinstance(model, MaskedLM):
-        arguments = {key: value for key, value in model.get_config().items() if key not in ("encoder", "name")}
-        copy = MaskedLM(copy, **arguments)
+        copy = MaskedLM(copy, **head_arguments(model))
         own = {table.embeddings.path for table in model.head.output_embedding.coupling.own.values()}
     for old, new in zip(model.weights, copy.weights, strict=True):
         per_piece = old.path.endswith(PER_PIECE) or old.path in own

@@ -129,6 +129,10 @@ def test_what_cannot_be_added_costs_one_line(tmp_path):
         vocabulary.write_extended(["one", "two words"], tmp_path / "out.json")
     with pytest.raises(UserError, match=r"line 1 of the pieces, .* is empty after normalization"):
         vocabulary.write_extended([" \t"], tmp_path / "out.json")
+    KINDS["unigram"]().save(str(tmp_path / "unigram.json"))
+    vocabulary = vocabulary_of(open_tokenizer(tmp_path / "unigram.json"))
+    with pytest.raises(UserError, match="line 2 of the pieces, '\u2581two\u2581words', is not one word"):
+        vocabulary.write_extended(["\u2581Zwetschgenmus", "\u2581two\u2581words"], tmp_path / "out.json")
     assert not (tmp_path / "out.json").exists()
     levels = {"type": "WordLevel", "unk_token": "[UNK]", "vocab": {f"[{w}]": i for i, w in enumerate(WORDS)}}
     (tmp_path / "levels.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": levels}))

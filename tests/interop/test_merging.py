@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.cli.merging import HOWS
+from rembed_keras.errors import UserError
 from rembed_keras.interop import merging, read_model, write
 from rembed_keras.interop.merging import greedy, merge, slerp, ties
 from tests.interop.models import random_model
@@ -70,6 +71,20 @@ def test_an_average_of_encoders_is_that_of_their_weights(tmp_path):
     assert notes == ["2 of 3 models are in it, number 1, 3; its score is -0.0000"]
     for ours, theirs in zip(*(forward(each, rows_of_text())["hidden_states"] for each in (same, one)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_what_models_were_trained_with_may_differ():
+    one, other = (random_model(each).encoder for each in ({"dropout": 0.1}, {"dropout": 0.0, "rematerialize": True}))
+    made, notes = merge([one, other, one])
+    assert (made.arguments["dropout"], made.arguments["rematerialize"]) == (0.1, False)
+    assert len(notes) == 2 and notes[0].startswith("dropout is 0.1, as in the first model")
+
+
+def test_what_was_added_is_refused():
+    one, other = (random_model().encoder for _ in range(2))
+    other.enable_lora(2)
+    with pytest.raises(UserError, match="model 2 has LoRA, adapters or quantized layers"):
+        merge([one, other])
 
 
 MISTAKES = {

@@ -13,8 +13,10 @@ from keras_hub.src.utils import preset_utils
 import rembed_keras
 from rembed_keras import compat
 from rembed_keras.analysis import ledger
+from rembed_keras.analysis.model_card import model_card
 from rembed_keras.errors import UserError
 from rembed_keras.interop.packing import halve
+from rembed_keras.interop.packing import pack as write_packed
 from rembed_keras.modeling.saving import presets
 from rembed_keras.tasks.scores import Score, dump_scores
 from rembed_keras.training import model_of_run
@@ -41,9 +43,8 @@ def finished(pretrained, tmp_path_factory):
     systems = {"pretrained": 0.75, "untrained": 0.25, "chance": 0.125}
     rows = [Score("retrieval/help", "de", "P@1 into en", value, None, 8, system) for system, value in systems.items()]
     (folder / "scores.json").write_text(dump_scores(rows))
-    (folder / "metrics.jsonl").write_text(
-        json.dumps({"stage": "pretrain", "run": "pretrain", "step": 7, "tokens": 4321, "loss": 6.5}) + "\n"
-    )
+    row = {"stage": "pretrain", "run": "pretrain", "step": 7, "tokens": 4321, "loss": 6.5, "unigram_entropy": 7.1}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     (folder / "ledger.json").write_text(json.dumps(ledger(model).to_json()))
     (folder / "environment.json").write_text(json.dumps({"python": "3.11.7", "versions": {"keras": "3.15.1"}}))
     (folder / "config.gin").write_text("STEPS = 7\n")
@@ -126,6 +127,19 @@ def test_the_card_says_what_the_run_kept(built_in, finished):
     assert (built_in / "recipe.gin").read_text() == "STEPS = 7\n"
 
 
+def test_the_loss_on_a_card_is_the_last_and_in_nats_if_it_is_one(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    arguments = {"num_layers": 1, "hidden_dim": 8, "vocabulary_size": 900, "input_embedding_dim": 4}
+    row = {"stage": "pretrain", "run": "pretrain", "step": 8, "tokens": 5000}
+    rows = [{"loss": 6.4, "unigram_entropy": 7.1}, {"loss": None}, {"loss": 9.25, "generator_loss": 5.0}]
+    rows.append({"loss": 6.3, "unigram_entropy": 7.1, "term_losses": 1.0})
+    for each, said in zip(rows, ("6.40 nats.", "6.40 nats.", "9.25.", "6.30."), strict=True):
+        with open(tmp_path / "run/metrics.jsonl", "a") as file:
+            file.write(json.dumps(row | each) + "\n")
+        card = model_card(tmp_path / "run", "tiny", arguments | {"max_sequence_length": 64})
+        assert f"8 steps, 5,000 tokens, to a training loss of {said} `recipe.gin`" in card
+
+
 @pytest.mark.parametrize("gone", ["finished.json", "scores.json", "metrics.jsonl", "config.gin"])
 def test_a_run_that_is_not_whole_is_not_packed(finished, command, tmp_path, gone):
     shutil.copytree(finished, tmp_path / "run")
@@ -133,6 +147,13 @@ def test_a_run_that_is_not_whole_is_not_packed(finished, command, tmp_path, gone
     code, _, stderr = command("pack", "run", "packed", cwd=tmp_path)
     assert code == 2 and len(stderr.strip().splitlines()) == 1
     assert not (tmp_path / "packed").exists()
+
+
+def test_an_encoder_of_any_size_is_packed_in_one_file(pretrained, corpus, tmp_path, monkeypatch):
+    sizes = preset_utils.KerasPresetSaver
+    monkeypatch.setattr(sizes, "_get_variables_size_in_bytes", lambda *_: 11 * 1024**3)
+    write_packed(model_of_run(pretrained)[0], tmp_path / "packed", corpus.tokenizer.path, {})
+    assert [path.name for path in (tmp_path / "packed").glob("*weights*")] == ["model.weights.h5"]
 
 
 def test_what_half_precision_cannot_hold_is_refused(tmp_path):

@@ -13,8 +13,8 @@ from rembed_keras.data import sample
 from rembed_keras.data.text import read_paragraphs
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, train_tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop.pieces import new_pieces
 from rembed_keras.interop.spm import message_class, read_model, write_model
+from rembed_keras.interop.vocabularies.pieces import new_pieces
 
 TEXTS = [
     line
@@ -132,6 +132,11 @@ def test_pieces_are_written_as_text_is_normalized(model, tmp_path):
 def test_a_line_without_text_is_named(line, model):
     with pytest.raises(UserError, match=r"line 3 of the pieces, '.*', is empty after normalization"):
         new_pieces(model, [f"{SPACE}fine", "", line])
+
+
+def test_a_line_that_no_file_can_hold_is_named(model):
+    with pytest.raises(UserError, match=r"line 2 of the pieces, .*, has U\+0000"):
+        new_pieces(model, [f"{SPACE}fine", "a\0b"])
 
 
 def test_spaces_are_pieces_where_they_are_kept(text_dir, tmp_path):

@@ -13,10 +13,11 @@ from pathlib import Path
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.data.tokenizers.sentence_piece import SPECIAL_PIECES
+from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES
 from rembed_keras.interop.spm import read_model
 
 MODEL = "sentencepiece.model"
+NORMAL = 1  # type of a piece that is text
 USER_DEFINED = 4  # type of a piece that is matched before all others
 UNIGRAM = 1  # type of a model
 
@@ -43,6 +44,9 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
     if not is_unigram:
         return ["the tokenizer is not a unigram model, so no tokenizer.json is written"]
     (folder / "tokenizer.json").write_text(json.dumps(_fast(model, tokenizer), ensure_ascii=False), encoding="utf-8")
+    spec = model.normalizer_spec
+    if spec.add_dummy_prefix and not spec.remove_extra_whitespaces:  # Metaspace puts none before one that is there
+        return ["to tokenizer.json a text that begins with a space has one space less than to the SentencePiece model"]
     return []
 
 
@@ -63,7 +67,8 @@ def _fast(model, tokenizer):
     special = sorted(getattr(tokenizer, f"{role}_id") for role in SPECIAL_PIECES)
     own = [i for i, piece in enumerate(model.pieces) if piece.type == USER_DEFINED and i not in special]
     begin = "always" if model.normalizer_spec.add_dummy_prefix else "never"
-    spaces = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": begin, "split": True}
+    has_longer = any(SPACE in piece.piece[1:] for piece in model.pieces if piece.type == NORMAL)  # than a word
+    spaces = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": begin, "split": not has_longer}
     return {
         "version": "1.0",
         "added_tokens": [

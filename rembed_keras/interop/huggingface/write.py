@@ -82,11 +82,20 @@ def family_of(ours: dict, name: str | None = None) -> Family:
                 f"no Hugging Face model has the graph of an encoder with {those}; {family.kind} comes closest"
             )
         return family
-    if name not in FAMILIES:
-        raise UserError(f"family is {name!r}; it can be one of {', '.join(FAMILIES)}{did_you_mean(name, FAMILIES)}")
+    check_family(name)
     if obstacle := FAMILIES[name].obstacles(ours):
         raise UserError(f"{name} does not have the graph of an encoder with {' and '.join(obstacle)}")
     return FAMILIES[name]
+
+
+def check_family(name: str) -> None:
+    """Refuses what is no family.
+
+    Raises:
+        UserError: naming those that there are.
+    """
+    if name not in FAMILIES:
+        raise UserError(f"family is {name!r}; it can be one of {', '.join(FAMILIES)}{did_you_mean(name, FAMILIES)}")
 
 
 def _prepare_head(model, family, weights, config):

@@ -7,6 +7,7 @@ so the scale and bias of the norm below move up to the new block's last norm. Wh
 by rounding alone, if epsilon is as small as BERT's 1e-12.
 """
 
+import keras
 import numpy as np
 
 from rembed_keras.errors import UserError, check_counts
@@ -14,6 +15,7 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks.stack import attention_of, block_of, cut_arguments, layers_of_cut, make_blocks
 from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.parts import Parts
+from rembed_keras.modeling.saving.changes import names_in_blocks
 from rembed_keras.modeling.saving.filling import blank, fill
 
 
@@ -70,7 +72,7 @@ def stacked(depth: int, num_layers: int) -> list[int]:
 
 def _restacked(encoder, layers, config):
     """An encoder whose blocks begin as the given ones of another."""
-    dtype = encoder.dtype_policy
+    dtype = _dtypes(encoder, layers)
     with blank():
         parts = Parts(**(vars(encoder.parts) | {"blocks": make_blocks(config, dtype)}))
         made = type(encoder)(parts=parts, name=encoder.name, trainable=encoder.trainable, dtype=dtype, **config)
@@ -80,6 +82,20 @@ def _restacked(encoder, layers, config):
             if _in_block(weight) in theirs:  # the first of blocks with norms first has one norm less than a copy of it
                 fill(weight, theirs[_in_block(weight)].value)
     return made
+
+
+def _dtypes(encoder, layers):
+    """The dtype policy of an encoder whose blocks begin as the given ones of another: a map names blocks by place."""
+    policy = encoder.dtype_policy
+    if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        return policy
+    blocks = [encoder.parts.blocks[layer] for layer in layers]
+    renamed = {
+        f"block_{i}{name.removeprefix('block_0')}": policy[layer.path]
+        for i, block in enumerate(blocks)
+        for layer, name in names_in_blocks([block]).items()
+    }
+    return keras.dtype_policies.DTypePolicyMap(policy.default_policy, dict(policy) | renamed)
 
 
 def _in_block(weight):

@@ -24,7 +24,7 @@ def keep_head(model: MaskedLM, encoder: Encoder) -> tuple[MaskedLM, list[str]]:
     Returns:
         The masked LM, and notes.
     """
-    arguments = _arguments(model)
+    arguments = head_arguments(model)
     shares = COUPLINGS.kind(arguments["coupling"]).reads_input
     is_apart = shares and encoder.token_embedding is not model.encoder.token_embedding
     with blank():
@@ -74,7 +74,7 @@ def output_rows(model: keras.Model) -> Rows:
     """
     if not isinstance(model, MaskedLM):
         return Values(model.token_embedding.embeddings)
-    if _arguments(model)["output_cutoffs"] or model.encoder.arguments["input_cutoffs"]:
+    if head_arguments(model)["output_cutoffs"] or model.encoder.arguments["input_cutoffs"]:
         raise UserError("a head with output_cutoffs has bands of several widths: no table of another width is close")
     coupling = model.head.output_embedding.coupling
     own = {name: Values(table.embeddings) for name, table in coupling.own.items()}
@@ -104,8 +104,10 @@ class Scored:
         return self[0 : self.shape[0]].astype(dtype or np.float32, copy=False)
 
 
-def _arguments(model):
-    return {key: value for key, value in model.get_config().items() if key not in ("encoder", "name")}
+def head_arguments(model: MaskedLM) -> dict:
+    """What a masked LM is made with besides its encoder and its name."""
+    beside = ("encoder", "name", "preprocessor", "quantized")
+    return {key: value for key, value in model.get_config().items() if key not in beside}
 
 
 def _own_table(model):

@@ -8,14 +8,15 @@ import keras
 
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import Count, UserError
-from rembed_keras.interop.convert import check_absent, copy_tokenizer, plain_masked_lm, write
+from rembed_keras.interop.convert import check_absent, plain_masked_lm, write
 from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
 from rembed_keras.interop.reallocation.heads import keep_head, new_head
 from rembed_keras.interop.reallocation.usage import usage_of
+from rembed_keras.interop.vocabularies.files import copy_tokenizer
 from rembed_keras.interop.vocabulary import changeable, trimmed
 from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.modeling.layers.adapters import hosted_by
+from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.modeling.sizes import Keep
@@ -40,6 +41,17 @@ class Plan:
     output_embedding_dim: Count | None = None
     vocabulary: str | None = None
     text: str | None = None
+
+    def check(self) -> None:
+        """Refuses what a plan says and nothing would read.
+
+        Raises:
+            UserError: naming what it needs.
+        """
+        if self.text is not None and self.input_embedding_dim is None:
+            raise UserError("the text weights pieces for a narrower input table: give input_embedding_dim too")
+        if self.keep != "bottom" and self.num_layers is None:
+            raise UserError(f"keep {self.keep!r} says which layers stay if there are fewer: give num_layers too")
 
 
 @dataclass(frozen=True)
@@ -76,10 +88,13 @@ def reallocate(
             written then.
     """
     check_absent(Path(target))
+    plan.check()
     source, notes = plain_masked_lm(model)
     before = encoder_of(source).arguments
-    if hosted_by(encoder_of(source)) or changes_of(encoder_of(source)):
-        raise UserError("this encoder has adapters or quantized layers: reallocate it before they are added")
+    if added_variables(encoder_of(source)) or changes_of(encoder_of(source)):
+        raise UserError("this encoder has LoRA, adapters or quantized layers: reallocate it before they are added")
+    if source.get_config().get("quantized"):
+        raise UserError("the head has quantized layers: reallocate the model before `quantize`, or its encoder alone")
     if tokenizer is None and (plan.text or plan.vocabulary):
         raise UserError("a text is read by a tokenizer, and this model has none beside it")
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +103,8 @@ def reallocate(
             source, vocabulary, said = _trimmed(source, vocabulary, plan.vocabulary, Path(folder) / "new")
             notes += said
         made, share, said = _changed(source, plan, vocabulary)
-        notes += said + write(made, target, target_kind, vocabulary.path if vocabulary else None)
+        file = vocabulary.path if vocabulary else None
+        notes += said + write(made, target, target_kind, file, preprocessor=model.preprocessor)
     return Reallocated(before, encoder_of(made).arguments, share, notes)
 
 

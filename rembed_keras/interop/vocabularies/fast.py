@@ -19,7 +19,7 @@ from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import SPACE
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.interop.pieces import PREFERENCE
+from rembed_keras.interop.vocabularies.pieces import PREFERENCE
 
 UNKNOWN_PENALTY = 10.0  # nats below the rarest piece, by which the library scores an unknown character
 
@@ -84,6 +84,16 @@ class FastVocabulary:
         normalizer = tokenizers.Tokenizer.from_str(json.dumps(self.parts)).normalizer
         return normalizer.normalize_str(line).strip() if normalizer else line
 
+    def check_word(self, text: str, piece: str, number: int) -> None:
+        """Refuses a piece, of a line of that number, whose text is cut before the model sees it, which never finds it.
+
+        Raises:
+            UserError: if it is.
+        """
+        before = tokenizers.Tokenizer.from_str(json.dumps(self.parts)).pre_tokenizer
+        if before is not None and len(before.pre_tokenize_str(text)) != 1:
+            raise UserError(f"line {number} of the pieces, {shortened(piece)}, is not one word: remove it")
+
     def add(self, parts: dict[str, Any], piece: str, token_id: int, number: int) -> list[int]:
         """Adds a piece, of a line of that number, to the parts of a tokenizer, and returns its former segmentation.
 
@@ -102,9 +112,7 @@ class WordPieceVocabulary(FastVocabulary):
 
     def add(self, parts, piece, token_id, number):
         """See `FastVocabulary`."""
-        before = tokenizers.Tokenizer.from_str(json.dumps(self.parts)).pre_tokenizer
-        if before is not None and len(before.pre_tokenize_str(piece)) != 1:
-            raise UserError(f"line {number} of the pieces, {shortened(piece)}, is not one word: remove it")
+        self.check_word(piece, piece, number)
         rules = {"single_word": True, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
         parts["added_tokens"].append({"id": token_id, "content": piece} | rules)
         return self.tokenizer.encode(piece)
@@ -138,6 +146,7 @@ class UnigramVocabulary(FastVocabulary):
         """See `FastVocabulary`; its score is slightly above that of its former segmentation, as in `pieces`."""
         if token_id != len(parts["model"]["vocab"]):
             raise UserError("its tokenizer has pieces beside those of its unigram model, so none can follow them")
+        self.check_word(piece.replace(SPACE, " ").strip(), piece, number)
         plain = tokenizers.Tokenizer.from_str(json.dumps(self.parts | {"normalizer": None, "pre_tokenizer": None}))
         former = plain.encode(piece, add_special_tokens=False)
         scores = [score for _, score in self.model["vocab"]]

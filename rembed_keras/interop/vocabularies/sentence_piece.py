@@ -7,8 +7,8 @@ import numpy as np
 
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop.pieces import new_pieces
 from rembed_keras.interop.spm import read_model, write_model
+from rembed_keras.interop.vocabularies.pieces import new_pieces
 
 NORMAL = 1  # SentencePiece's type of pieces that are text
 UNIGRAM = 1  # and of models

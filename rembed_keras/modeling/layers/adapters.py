@@ -150,9 +150,10 @@ def insert_keras_lora(blocks, rank: int, alpha: float | None, targets: Iterable[
 
 
 def merge(encoder) -> None:
-    """Folds the changes of projections into the encoder's own matrices, whose outputs stay as they are.
+    """Folds the changes of projections, and Keras's LoRA wherever it is, into the encoder's own matrices and tables.
 
-    The changes stay, and are cleared. Call this before weights are read by name, for example to export them.
+    Outputs stay as they are. The changes stay, and are cleared. Call this before weights are read by name, for example
+    to export them.
 
     A matrix with Keras's LoRA that is quantized is quantized again, to scales of its own; outputs move by as much as
     that rounds.
@@ -173,9 +174,9 @@ def merge(encoder) -> None:
     >>> bool(np.allclose(changed, layer.weights[0].numpy())), bool(np.any(right.numpy()))
     (True, False)
     """
+    for layer in _with_keras_lora(encoder):
+        _merge_keras_lora(layer)
     for _, layer in _projections(encoder.parts.blocks):
-        if layer.lora_enabled:
-            _merge_keras_lora(layer)
         changes = changes_on(layer)
         if changes and layer.quantization_mode is not None:
             raise UserError(f"{layer.path} is quantized: merge what fine-tuning learned before `quantize`")
@@ -202,31 +203,41 @@ def _outputs(layer):
     return math.prod(own_kernel(layer).shape[inner_axes(layer) :])
 
 
+def _with_keras_lora(encoder):
+    return [layer for layer in compat.layers_of(encoder) if getattr(layer, "lora_enabled", False)]
+
+
+def _keras_lora(layer):
+    """The two factors of Keras's LoRA on a dense layer or a table."""
+    return [weight for weight in layer.weights if weight.name.startswith("lora_")]
+
+
 def _merge_keras_lora(layer):
+    left, right = _keras_lora(layer)
     if layer.quantization_mode is not None:
         merged: dict = {}
         layer.save_own_variables(merged)  # in which Keras folds it in, in floating point
-        first = ops.copy(layer.lora_kernel_a)
+        first = ops.copy(left)
         layer.load_own_variables(merged)
-        layer.lora_kernel_a.assign(first)  # of two matrices of zeros neither would learn again
+        left.assign(first)  # of two matrices of zeros neither would learn again
         return
-    own = own_kernel(layer)
-    change = (layer.lora_alpha / layer.lora_rank) * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
-    own.assign_add(ops.cast(change, own.dtype))
-    layer.lora_kernel_b.assign(ops.zeros(layer.lora_kernel_b.shape))
+    own = next(weight for weight in layer.weights if weight.name in ("kernel", "embeddings"))
+    own.assign_add(ops.cast((layer.lora_alpha / layer.lora_rank) * ops.matmul(left, right), own.dtype))
+    right.assign(ops.zeros(right.shape))
 
 
 def added_variables(encoder) -> list:
     """The variables of the layers that were added to an encoder, and of Keras's LoRA."""
-    lora = [layer for _, layer in _projections(encoder.parts.blocks) if layer.lora_enabled]
     return [
         *(variable for layer in hosted_by(encoder) for variable in layer.weights),
-        *(variable for layer in lora for variable in (layer.lora_kernel_a, layer.lora_kernel_b)),
+        *(variable for layer in _with_keras_lora(encoder) for variable in _keras_lora(layer)),
     ]
 
 
 def plain_weights(model) -> dict:
     """The `Values` of a model by their paths, for those who know no layers that were added, nor quantized matrices.
+
+    Blocks are numbered from 0 in them, even if these were cut from other ones.
 
     Args:
         model: an `Encoder`, or a model that has one.
@@ -243,11 +254,18 @@ def plain_weights(model) -> dict:
     lora = [weight for weight in model.weights if weight.name.startswith("lora_")]
     changes = [(layer, change) for _, layer in _projections(encoder.parts.blocks) for change in changes_on(layer)]
     if any(weight.name.endswith("_b") and bool(ops.any(weight != 0)) for weight in lora) or not all(
-        bool(ops.all(_folded(layer, change)[0] == own_kernel(layer))) for layer, change in changes
+        bool(ops.all(_folded(layer, change)[0] == ops.cast(own_kernel(layer), "float32"))) for layer, change in changes
     ):
         raise UserError("this encoder has LoRA or the like that other forms have no place for: fold it in with `merge`")
     left_out = {id(weight) for weight in (*lora, *(weight for _, change in changes for weight in change.weights))}
-    return {weight.path: Values(weight) for weight in model.weights if id(weight) not in left_out}
+    places = {
+        id(weight): f"block_{i}/{weight.path.partition('/')[2]}"
+        for i, block in reversed([*enumerate(encoder.parts.blocks)])  # what several share goes by the first
+        for weight in block.weights
+    }
+    return {
+        places.get(id(weight), weight.path): Values(weight) for weight in model.weights if id(weight) not in left_out
+    }
 
 
 def hosted_by(encoder) -> list:

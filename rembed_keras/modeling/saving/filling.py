@@ -93,7 +93,7 @@ class Values:
     def __init__(self, variable):
         self._variable = variable
         self.shape: tuple[int, ...] = tuple(variable.shape)
-        self.dtype = np.asarray(keras.ops.zeros((), variable.dtype)).dtype
+        self.dtype = np.asarray(keras.ops.zeros((1,), variable.dtype)).dtype  # of a scalar of 16 bits NumPy makes none
 
     def __array__(self, dtype=None, copy=None):
         array = values_of(self._variable)

@@ -1,18 +1,26 @@
 """Hugging Face folders without Hugging Face: round trips, names, and malformed folders."""
 
+import gzip
 import json
 
 import numpy as np
 import pytest
+import tokenizers
 from safetensors.numpy import load_file, save_file
 
+from rembed_keras.data import sample
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.read import read_huggingface
+from rembed_keras.interop.vocabularies.protocol import vocabulary_of
 from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PreNorm
 from tests.interop.models import random_model
+from tests.interop.reallocation.inputs import rows_of_text
+from tests.modeling.forward import forward
 
 
 @pytest.mark.parametrize("form", ["huggingface", "preset"])
@@ -24,6 +32,59 @@ def test_a_round_trip_gives_the_same_bits(form, tmp_path):
     assert [weight.path for weight in again.weights] == [weight.path for weight in model.weights]
     for ours, back in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), back.numpy())
+
+
+def test_a_model_of_bfloat16_is_written_as_it_is(tmp_path):
+    model = random_model({"dtype": "bfloat16"})
+    write(model, str(tmp_path / "there"), "huggingface", None)
+    again, _ = read_huggingface(tmp_path / "there")
+    for ours, back in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours, "float32"), np.asarray(back))
+
+
+@pytest.mark.parametrize("keep", ["top", "alternate", "symmetric"])
+def test_blocks_that_stay_go_by_their_places_in_the_cut(keep, tmp_path):
+    model = random_model({"num_layers": 4}, {"output_embedding_dim": 20, "kept_layers": 2, "keep": keep})
+    write(model, str(tmp_path / "there"), "huggingface", None)
+    again, _ = read_huggingface(tmp_path / "there")
+    cut = model.drop_heads()
+    assert again.num_layers == cut.num_layers == 2
+    ours, theirs = (forward(each, rows_of_text())["sequence_output"] for each in (again, cut))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.any_backend
+def test_a_piece_of_several_words_is_found_in_what_is_written(corpus, tmp_path):
+    vocabulary = vocabulary_of(corpus.tokenizer)
+    vocabulary.write_extended(["\u2581the\u2581right", "\u2581Zuzu", "Saveit"], tmp_path / "more.model")
+    ours = open_tokenizer(tmp_path / "more.model")
+    write(
+        random_model({"vocabulary_size": 903}).encoder, str(tmp_path / "there"), "huggingface", tmp_path / "more.model"
+    )
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "there/tokenizer.json"))
+    texts = [
+        "Everyone has the right  to Zuzu.",
+        " the right",
+        "x Saveit \u20bf\u20bf the \u20bf right",
+        "",
+        "日本語 \u20bf",
+    ]
+    texts += corpus_texts(200)
+    assert 900 in ours.encode(texts[0]) and sum(900 in ours.encode(text) for text in texts) > 3
+    for text in texts:
+        assert list(ours.encode(text)) == theirs.encode(text, add_special_tokens=False).ids, text
+
+
+@pytest.mark.any_backend
+def test_what_a_tokenizer_json_says_otherwise_is_noted(tmp_path):
+    train_tokenizer(corpus_texts(200), tmp_path / "own.model", 500, normalization="identity")
+    model = random_model({"vocabulary_size": 500}).encoder
+    notes = write(model, str(tmp_path / "there"), "huggingface", tmp_path / "own.model")
+    assert [note for note in notes if "begins with a space" in note]
+
+
+def corpus_texts(count):
+    return gzip.decompress((sample.text_folder() / "en.txt.gz").read_bytes()).decode().splitlines()[:count]
 
 
 HEADS = {

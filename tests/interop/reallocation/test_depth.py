@@ -1,5 +1,6 @@
 """Deeper encoders begin as the ones that they are made of; shallower ones are cuts."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -57,6 +58,17 @@ def test_a_cut_is_that_of_the_encoder(keep):
     assert ours.arguments == theirs.arguments
     got, wanted = (forward(each, rows_of_text())["sequence_output"] for each in (ours, theirs))
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("depth", "keep", "wide"), [(2, "top", [1]), (2, "bottom", []), (5, "bottom", [3, 4])])
+def test_dtypes_of_layers_move_with_their_blocks(depth, keep, wide):
+    """Those of the last of three, which is wider than the others."""
+    names = ["block_2", "block_2/feed_forward", "block_2/feed_forward/up", "block_2/feed_forward/down"]
+    policy = {name: keras.dtype_policies.DTypePolicy("float32") for name in names}
+    encoder = random_model({"dtype": keras.dtype_policies.DTypePolicyMap("bfloat16", policy)}).encoder
+    made = with_depth(encoder, depth, keep)
+    found = [i for i, block in enumerate(made.parts.blocks) if block.feed_forward.up.kernel.dtype == "float32"]
+    assert found == wide
 
 
 @pytest.mark.parametrize(

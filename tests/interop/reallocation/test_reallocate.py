@@ -12,6 +12,7 @@ from rembed_keras.interop import Plan, read_model, reallocate, write
 from rembed_keras.interop.reallocation.embeddings import tables_of
 from rembed_keras.interop.reallocation.usage import UNSEEN, usage_of
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.layers.adapters import insert_adapters, insert_keras_lora
 from rembed_keras.training.initial.places import find
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
@@ -104,6 +105,56 @@ def test_the_command(pretrained, text_dir, tmp_path, command):
     assert model.get_config()["output_embedding_dim"] == 5
     total = int(lines[-2].split("->")[1].split("(")[0].strip().replace(",", ""))
     assert total == model.encoder.count_params()
+
+
+def test_a_model_of_bfloat16_is_narrowed(tmp_path):
+    model = random_model(BERT | {"dtype": "bfloat16"})
+    done = reallocate(model, str(tmp_path / "out"), Plan(input_embedding_dim=5, num_layers=2))
+    made, _ = read_model(str(tmp_path / "out"))
+    assert done.share < 1 and made.encoder.dtype_policy.name == "bfloat16"
+    wanted = np.asarray(model.encoder.parts.blocks[1].feed_forward.up.kernel, "float32")
+    np.testing.assert_array_equal(np.asarray(made.encoder.parts.blocks[1].feed_forward.up.kernel, "float32"), wanted)
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_a_preset_with_its_preprocessor_is_reallocated(by_text, pretrained, corpus, text_dir, tmp_path):
+    file = pretrained / "corpus" / corpus.tokenizer.file_name
+    write(random_model({"vocabulary_size": 900}), str(tmp_path / "preset"), "preset", file)
+    model = MaskedLM.from_preset(str(tmp_path / "preset"))
+    assert model.preprocessor is not None
+    plan = Plan(vocabulary=str(text_dir)) if by_text else Plan(input_embedding_dim=4)
+    reallocate(model, str(tmp_path / "out"), plan, file)
+    made = MaskedLM.from_preset(str(tmp_path / "out"))
+    assert made.preprocessor.tokenizer.vocabulary_size() == made.encoder.arguments["vocabulary_size"]
+
+
+def add_keras_lora(encoder):
+    insert_keras_lora(encoder.parts.blocks, 2, None, ("query",))
+
+
+ADDED = {
+    "Keras's LoRA": (lambda model: add_keras_lora(model.encoder), "has LoRA, adapters or quantized layers"),
+    "Keras's LoRA of a table": (
+        lambda model: model.encoder.enable_lora(2, ["token"]),
+        "has LoRA, adapters or quantized layers",
+    ),
+    "an adapter": (
+        lambda model: insert_adapters(model.encoder, model.encoder.parts.blocks, 2),
+        "has LoRA, adapters or quantized layers",
+    ),
+    "a quantized head": (lambda model: model.head.dense.quantize("int8"), "the head has quantized layers"),
+}
+
+
+@pytest.mark.parametrize("what", ADDED)
+@pytest.mark.parametrize("plan", [Plan(num_layers=2), Plan(input_embedding_dim=4)], ids=["depth", "width"])
+def test_what_was_added_is_not_lost_without_a_word(what, plan, tmp_path):
+    model = random_model()
+    add, message = ADDED[what]
+    add(model)
+    with pytest.raises(UserError, match=message):
+        reallocate(model, str(tmp_path / "out"), plan)
+    assert not list(tmp_path.iterdir())
 
 
 MISTAKES = {

@@ -30,7 +30,7 @@ class Roberta(Family):
 
 
 class XlmRoberta(Roberta):
-    """XLM-R, which is RoBERTa under another name; so are CamemBERT and others that say they are of this type."""
+    """XLM-R, which is RoBERTa under another name, and so are others that say they are of this type."""
 
     kind = "xlm-roberta"
     architecture = "XLMRoberta"

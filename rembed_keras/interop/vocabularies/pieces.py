@@ -43,7 +43,7 @@ def new_pieces(model: Any, lines: Sequence[str]) -> list[NewPiece]:
             no other form of it occurs. Empty lines are skipped.
 
     Raises:
-        UserError: for a line that normalization makes empty; its number counts from 1.
+        UserError: for a line that normalization makes empty, or with U+0000; its number counts from 1.
     """
     known = {piece.piece for piece in model.pieces}
     segmenter = _Segmenter(model)
@@ -51,6 +51,10 @@ def new_pieces(model: Any, lines: Sequence[str]) -> list[NewPiece]:
     for number, line in enumerate(lines, start=1):
         if not line or line in known:
             continue
+        if "\0" in line:
+            raise UserError(
+                f"line {number} of the pieces, {shortened(line)}, has U+0000, which ends a piece: remove it"
+            )
         piece = segmenter.normalized(line)
         if not piece.strip(SPACE) and piece != line:
             raise UserError(f"line {number} of the pieces, {shortened(line)}, is empty after normalization: remove it")

@@ -1,0 +1,78 @@
+"""The files of tokenizers beside models: which one a folder has, and how each format wants it."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.opening import open_tokenizer, tokenizer_files
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
+from rembed_keras.interop.huggingface.tokenizer import write_tokenizer
+from rembed_keras.interop.spm import from_deberta, from_fairseq
+
+THEIRS = ("sentencepiece.model", "spiece.model", "tokenizer.model", "tokenizer.json", "vocab.txt")
+REWRITTEN = {"sentencepiece.bpe.model": from_fairseq, "spm.model": from_deberta}  # which number pieces in code
+FAIRSEQ, DEBERTA = REWRITTEN
+CHANGES_TEXT = ("do_lower_case", "split_by_punct")  # of DeBERTa's, in code too
+
+
+def tokenizer_of(source: Path) -> Path | None:
+    """The tokenizer's file in a folder; None if there is no usable one."""
+    found = next(iter(tokenizer_files(source, (FAIRSEQ, *THEIRS))), None)
+    return found or (source / DEBERTA if _is_plain(source) else None)
+
+
+def _is_plain(source):
+    """Whether DeBERTa's model in a folder is its tokenizer but for [MASK], which is the piece after its own."""
+    if not (source / DEBERTA).exists():
+        return False
+    config = source / "tokenizer_config.json"
+    said = read_json(config) if config.exists() else {}
+    return not any(said.get(each) for each in CHANGES_TEXT)
+
+
+def copy_tokenizer(path: Path, folder: Path) -> AnyTokenizer:
+    """Copies a tokenizer's file into a folder; one whose pieces are numbered in code, as XLM-R's, is rewritten.
+
+    Raises:
+        UserError: if it is no tokenizer.
+    """
+    if path.name not in REWRITTEN:
+        return open_tokenizer(open_tokenizer(path).copy_to(folder))
+    target = folder / SentencePiece.file_name
+    REWRITTEN[path.name](path, target)
+    return SentencePiece(target)
+
+
+def opened_tokenizer(path: Path) -> AnyTokenizer:
+    """The tokenizer that `copy_tokenizer` would write of a file, which stays as it is.
+
+    Raises:
+        UserError: if it is no tokenizer.
+    """
+    if path.name not in REWRITTEN:
+        return open_tokenizer(path)
+    with tempfile.TemporaryDirectory() as folder:
+        found = copy_tokenizer(path, Path(folder))
+    found.path = path  # for messages: all of it is read
+    return found
+
+
+def place_tokenizer(vocabulary: AnyTokenizer, folder: Path, target_kind: str) -> list[str]:
+    """Renames a tokenizer's file to the target's convention.
+
+    Args:
+        vocabulary: the tokenizer, whose file is in the folder.
+        folder: of the model that is written.
+        target_kind: "huggingface", "preset" or "savedmodel".
+
+    Returns:
+        Notes.
+    """
+    if target_kind == "huggingface":
+        return write_tokenizer(vocabulary, folder)
+    if target_kind == "savedmodel":
+        (folder / "assets").mkdir(exist_ok=True)
+        os.rename(vocabulary.path, folder / "assets" / vocabulary.file_name)
+    return []

@@ -1,0 +1,205 @@
+"""What is beside the weights of a model that is read: tokenizers, preprocessors, classes of one's own, and notes."""
+
+import json
+
+import keras
+import pytest
+import sentencepiece
+import tokenizers
+
+from rembed_keras import interop
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
+from rembed_keras.errors import UserError
+from rembed_keras.interop.spm import read_model as read_spm
+from rembed_keras.interop.spm import write_model
+from rembed_keras.modeling import Classifier, Encoder, MaskedLM
+from rembed_keras.preprocessing import MaskedLMPreprocessor, Tokenizer
+from rembed_keras.training.initial.places import find
+from rembed_keras.training.loop import checkpoints, restoring
+from tests.interop.models import random_model
+
+BERT = {"input_embedding_dim": 16, "always_project": False}
+OWN = '''
+import keras
+
+from rembed_keras.modeling.attention import Global
+
+
+@keras.saving.register_keras_serializable(package="{name}")
+class {title}(Global):
+    """Like `Global`."""
+'''
+
+
+@pytest.fixture
+def preset(corpus, tmp_path):
+    """A preset whose preprocessor has settings of its own."""
+    model = random_model({"vocabulary_size": 900})
+    model.preprocessor = MaskedLMPreprocessor(
+        Tokenizer(corpus.tokenizer.path), sequence_length=16, mask_rate=0.4, whole_word=True, seed=7
+    )
+    model.save_to_preset(str(tmp_path / "preset"))
+    return tmp_path / "preset"
+
+
+def converted(source, target, _):
+    interop.convert(str(source), str(target), "preset", "preset")
+
+
+def trimmed(source, target, text_dir):
+    interop.trim(str(source), str(target), str(text_dir), ["en"])
+
+
+def extended(source, target, _):
+    interop.extend(str(source), str(target), ["\u2581newest"])
+
+
+def reallocated(source, target, _):
+    model, file = interop.read_model(str(source))
+    interop.reallocate(model, str(target), interop.Plan(input_embedding_dim=4), file)
+
+
+@pytest.mark.parametrize("change", [converted, trimmed, extended, reallocated])
+def test_a_preprocessor_keeps_its_settings(change, preset, text_dir, tmp_path):
+    change(preset, tmp_path / "out", text_dir)
+    made = MaskedLM.from_preset(str(tmp_path / "out"))
+    assert [getattr(made.preprocessor, key) for key in ("sequence_length", "mask_rate", "whole_word", "seed")] == [
+        16,
+        0.4,
+        True,
+        7,
+    ]
+    assert made.preprocessor.tokenizer.vocabulary_size() == made.encoder.arguments["vocabulary_size"]
+
+
+def test_another_tokenizer_takes_the_place_of_that_which_was_there(preset, tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    tokenizers.BertWordPieceTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}).save(str(tmp_path / "t.json"))
+    interop.convert(str(preset), str(tmp_path / "out"), "preset", "preset", str(tmp_path / "t.json"))
+    assert [path.name for path in (tmp_path / "out/assets/tokenizer").iterdir()] == ["tokenizer.json"]
+    for kind in (MaskedLM, Encoder):
+        assert kind.from_preset(str(tmp_path / "out")).preprocessor.tokenizer.vocabulary_size() == len(pieces)
+
+
+def test_a_folder_without_a_tokenizer_is_noted(tmp_path, command):
+    interop.write(random_model().encoder, str(tmp_path / "there"), "huggingface", None)
+    notes = interop.convert(str(tmp_path / "there"), str(tmp_path / "preset"), "huggingface", "preset")
+    assert any("no tokenizer is stored" in note for note in notes)
+    code, out, err = command("reallocate", "there", "out", "--num-layers", "2", cwd=tmp_path)
+    assert code == 0 and "note: no tokenizer is stored" in out, err
+    assert not interop.convert(str(tmp_path / "preset"), str(tmp_path / "again"), "preset", "preset")
+
+
+@pytest.fixture
+def deberta(corpus, tmp_path):
+    """A folder as DeBERTa's are released: a SentencePiece model without [MASK], and no tokenizer.json."""
+    folder = tmp_path / "deberta"
+    interop.write(random_model({"vocabulary_size": 910}).encoder, str(folder), "huggingface", None)
+    model = read_spm(corpus.tokenizer.path)
+    write_model(model, [piece for piece in model.pieces if piece.piece != "[MASK]"], folder / "spm.model")
+    return folder
+
+
+@pytest.mark.parametrize("added", [None, {"[MASK]": 899}])
+def test_debertas_model_is_read_with_its_mask(added, deberta, tmp_path):
+    if added:
+        (deberta / "added_tokens.json").write_text(json.dumps(added))
+    assert not [
+        note for note in interop.convert(str(deberta), str(tmp_path / "out"), "huggingface", "preset") if "tok" in note
+    ]
+    ours = SentencePiece(tmp_path / "out/tokenizer.model")
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(deberta / "spm.model"))
+    assert (ours.mask_id, ours.vocabulary_size) == (899, 900)
+    text = "Everyone has the right to life."
+    assert ours.encode(text) == theirs.encode(text)
+    assert find(deberta).tokenizer.sha256 == ours.sha256 and find(deberta).tokenizer.path == deberta / "spm.model"
+
+
+def test_what_debertas_code_would_do_is_not_ignored(deberta, tmp_path):
+    (deberta / "added_tokens.json").write_text('{"[MASK]": 905}')
+    with pytest.raises(UserError, match=r"added_tokens\.json has .*905.*\[MASK\] alone can come"):
+        interop.convert(str(deberta), str(tmp_path / "out"), "huggingface", "preset")
+    (deberta / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert interop.tokenizer_of(deberta) is None
+
+
+def test_heads_that_are_left_out_are_noted(tmp_path, command):
+    Classifier(random_model().encoder, 3).save_to_preset(str(tmp_path / "task"))
+    said = "the heads of rembed_keras>Classifier are dropped"
+    code, out, err = command("reallocate", "task", "out", "--num-layers", "2", cwd=tmp_path)
+    assert code == 0 and f"note: {said}" in out, err
+    code, out, err = command("merge", "task", "task", "merged", cwd=tmp_path)
+    assert code == 0 and out.count(f"note: task: {said}") == 2, err
+
+
+def run_of(model, folder, recipe):
+    """A folder of a run that pre-trained a model."""
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
+    checkpoints.save(folder / "checkpoints", 1, parts, state)
+    (folder / "config.gin").write_text(recipe)
+
+
+@pytest.mark.parametrize("verb", ["convert", "reallocate", "merge"])
+def test_classes_of_ones_own_are_read_where_their_package_is_named(verb, tmp_path, command, monkeypatch):
+    name, title = f"strange_{verb}", f"Strange{verb.title()}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / name / "attention.py").write_text(OWN.format(name=name, title=title))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = getattr(__import__(f"{name}.attention", fromlist=["attention"]), title)
+    model = random_model({"attention": own()})
+    run_of(model, tmp_path / "run", f"from __gin__ import dynamic_registration\nfrom {name} import attention\n")
+    registry = keras.saving.get_custom_objects()
+    registry.pop(f"{name}>{title}")  # as in a process of its own, which has imported nothing
+    for module in (name, f"{name}.attention"):
+        monkeypatch.delitem(__import__("sys").modules, module)
+    words = {
+        "convert": ["run", "out", "--from", "run", "--to", "preset"],
+        "reallocate": ["run", "out", "--num-layers", "2"],
+        "merge": ["run", "run", "out"],
+    }[verb]
+    code, _, err = command(verb, *words, cwd=tmp_path)
+    assert code == 2 and f"--allow-import {name}" in err and not (tmp_path / "out").exists(), err
+    code, _, err = command(verb, *words, "--allow-import", name, cwd=tmp_path)
+    assert code == 0, err
+    assert Encoder.from_preset(str(tmp_path / "out")).arguments["attention"]
+
+
+MISTAKES = {
+    "a family": (
+        ["convert", "out", "--from", "huggingface", "--to", "huggingface", "--family", "robert"],
+        "did you mean",
+    ),
+    "a family of a preset": (
+        ["convert", "out", "--from", "huggingface", "--to", "preset", "--family", "bert"],
+        "the target is a preset",
+    ),
+    "a target": (["convert", ".", "--from", "huggingface", "--to", "preset"], "already exists"),
+    "a target of trim": (["trim", ".", "--text", "none"], "already exists"),
+    "a text": (["reallocate", "out", "--num-layers", "2", "--text", "none"], "give input_embedding_dim too"),
+    "layers that stay": (["reallocate", "out", "--output-embedding-dim", "4", "--keep", "top"], "give num_layers too"),
+    "one model": (["merge", "out"], "average merges two or more models; 1 are given"),
+    "no base": (["merge", "none", "out", "--how", "ties"], "is needed by ties"),
+    "no data": (["merge", "none", "out", "--how", "greedy"], "are needed by greedy"),
+    "a share of an average": (["merge", "none", "out", "--share", "0.9"], "--share is read with --how slerp alone"),
+    "a pivot": (["merge", "none", "out", "--pivot", "de"], "--pivot is read with --how greedy alone"),
+    "a tokenizer of a task": (
+        ["convert", "out", "--from", "run", "--to", "preset", "--task", "t", "--tokenizer", "t.model"],
+        "neither --family nor --tokenizer",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_mistakes_are_known_before_a_model_is_read(what, tmp_path, command):
+    (verb, *rest), message = MISTAKES[what]
+    code, _, err = command(verb, "no_such_model", *rest, cwd=tmp_path)
+    lines = [line for line in err.splitlines() if line.startswith("rembed: ")]
+    assert code == 2 and len(lines) == 1 and message in lines[0], err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tokenizer_is_known_by_its_file(corpus):
+    assert interop.opened_tokenizer(corpus.tokenizer.path).sha256 == open_tokenizer(corpus.tokenizer.path).sha256
