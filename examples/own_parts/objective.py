@@ -8,7 +8,6 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.objectives import PretrainingModel
-from rembed_keras.modeling.replicas import shares
 
 
 @keras.saving.register_keras_serializable(package="own_parts")
@@ -32,16 +31,13 @@ class LanguageIdentification(PretrainingModel):
     def nats_of(self, logs):
         return None  # it predicts no masked tokens
 
-    def shares_of(self, x, y, sample_weight):
-        return {"row_shares": shares(ops.ones_like(x["language_ids"], dtype="float32"))}
-
     def loss_of(self, x, y, y_pred, sample_weight):
-        return ops.sum(_losses(x, y_pred) * x["row_shares"])
+        return ops.sum(_losses(x, y_pred) * x["row_shares"])  # of the whole batch; rows that only fill it have none
 
     def update_metrics(self, x, y, y_pred, sample_weight):
         hits = ops.cast(ops.equal(ops.argmax(y_pred, axis=-1), x["language_ids"]), "float32")
         losses = _losses(x, y_pred)
-        rows = (each[:, None] for each in (losses, hits, ops.ones_like(losses)))  # [B] -> [B, 1]
+        rows = (each[:, None] for each in (losses, hits, x["row_weights"]))  # [B] -> [B, 1]
         self.track(*rows, x["language_ids"])
 
     @staticmethod

@@ -19,8 +19,7 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.objectives.masked_tokens import chosen, make_head, with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
-from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
-from rembed_keras.modeling.replicas import num_replicas
+from rembed_keras.modeling.objectives.running_means import MeanOfNumbers, numbers
 
 PARTS = ("hidden_states", "relations", "logits")  # of the loss, as logs call them
 
@@ -210,23 +209,23 @@ class Distillation(PretrainingModel):
 
     def loss_of(self, x, y, y_pred, sample_weight):
         """The weighted sum of the parts: means over rows, and of logits over predictions."""
-        part = ops.max(x["micro_batch_shares"]) / num_replicas()
         total = ops.zeros((), "float32")
         for name, losses in y_pred.items():
-            mean = ops.sum(losses * x["target_shares"]) if len(losses.shape) > 1 else part * ops.mean(losses)
-            total = total + self.part_weights[name] * mean
+            parts = x["target_shares" if len(losses.shape) > 1 else "row_shares"]
+            total = total + self.part_weights[name] * ops.sum(losses * parts)
         return total
 
     def update_metrics(self, x, y, y_pred, sample_weight):
         rows: Any = 0.0
         for name, losses in y_pred.items():
             is_by_row = len(losses.shape) == 1
-            weights = ops.ones_like(losses) if is_by_row else x["target_weights"]
+            weights = x["row_weights" if is_by_row else "target_weights"]
             self.part_means[name].update_state(losses, weights)
             own = losses if is_by_row else ops.sum(losses * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1)
             rows = rows + self.part_weights[name] * own
         if self.loss_by_group is not None:
-            self.loss_by_group.update_state(rows, x["language_ids"], ops.ones_like(rows))
+            losses, weights = numbers(rows, x["row_weights"])
+            self.loss_by_group.update_state(losses, x["language_ids"], weights)
 
     def loss_result(self):
         return sum(self.part_weights[name] * mean.result() for name, mean in self.part_means.items())

@@ -15,6 +15,7 @@ from typing import Any
 from rembed_keras.modeling.sizes import band_sizes
 
 Shape = tuple[int, ...]
+BACKWARD = 2  # products of a backward pass for each of the forward pass
 Config = Mapping[str, Any]  # arguments of an encoder or of a model, as `get_config` gives them
 
 

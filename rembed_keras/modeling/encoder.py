@@ -27,10 +27,11 @@ from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
-from rembed_keras.modeling.saving.exporting import check_exportable, named_outputs
+from rembed_keras.modeling.saving.configuration import made
+from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.saving.presets import described as described_presets
-from rembed_keras.modeling.saving.presets import located
+from rembed_keras.modeling.saving.presets import located, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
@@ -38,7 +39,7 @@ from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Encoder(ReadsTexts, Retraced, keras_hub.models.Backbone):
+class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, keras_hub.models.Backbone):
     """A BERT-like encoder whose input embedding has a width of its own.
 
     Args:
@@ -157,18 +158,14 @@ class Encoder(ReadsTexts, Retraced, keras_hub.models.Backbone):
         inputs = {
             key: keras.Input((None,), dtype="int32", name=key) for key in ("token_ids", "segment_ids", "padding_mask")
         }
-        super().__init__(
-            inputs=inputs,
-            outputs=self._connect(inputs),
-            dtype=dtype,
-            name=name,
-            trainable=trainable,
-        )
+        super().__init__(inputs=inputs, outputs=self._connect(inputs), dtype=dtype, name=name)
         self.token_embedding = self.parts.embeddings.token
         self.note = Note(set())
         settle_dtypes(self)
         if freeze_input_embedding:
             self.token_embedding.trainable = False
+        if not trainable:  # set at last, since Keras hands it to the layers that are there
+            self.trainable = False
 
     def _transform(self, inputs, at=None, training=None):
         token_ids, segment_ids, documents = (inputs[key] for key in ("token_ids", "segment_ids", "padding_mask"))
@@ -205,6 +202,8 @@ class Encoder(ReadsTexts, Retraced, keras_hub.models.Backbone):
     def from_preset(cls, preset: str, load_weights: bool = True, **arguments) -> "Encoder":
         """As keras-hub's, with the preset's tokenizer, if there is one, as a part of `preprocessor`.
 
+        Of a model whose pre-training keeps some blocks, these: its `drop_heads()`. keras-hub's own `Backbone` has all.
+
         Args:
             preset: a name in `Encoder.presets`, which come with the package; a folder that `save_to_preset` or
                 `rembed convert` wrote; or a handle of keras-hub's.
@@ -216,7 +215,9 @@ class Encoder(ReadsTexts, Retraced, keras_hub.models.Backbone):
         """
         named, preset = dict(arguments), located(preset)
         preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(PLAIN_TEXT, preset)
-        encoder = super().from_preset(preset, load_weights, **named)
+        encoder, task = super().from_preset(preset, load_weights, **named), task_in(preset).get("config", {})
+        if task.get("kept_layers") is not None and "num_layers" not in named:
+            encoder = encoder.with_layers(task["kept_layers"], task.get("keep", "bottom"))
         encoder.preprocessor = preprocessor
         return encoder
 
@@ -260,40 +261,19 @@ class Encoder(ReadsTexts, Retraced, keras_hub.models.Backbone):
         idle = {id(variable) for variable in self.parts.pooler.variables}
         return [variable for variable in variables if id(variable) not in idle]
 
-    def export(
-        self,
-        filepath: str,
-        format: str = "tf_saved_model",  # noqa: A002 - Keras's name
-        verbose: bool | None = None,
-        input_signature: list | None = None,
-        **options,
-    ) -> None:
-        """Keras's, of outputs that have a name each: `hidden_states_0` to `hidden_states_L` instead of a list.
-
-        Args:
-            filepath: as in Keras.
-            format: as in Keras: "tf_saved_model", or "onnx", which needs the extra of that name.
-            verbose: as in Keras.
-            input_signature: as in Keras; B and S are open by default.
-            options: of the format, as in Keras.
-
-        Raises:
-            UserError: on JAX, and for ONNX without its extra.
-        """
-        check_exportable(format)
-        model = named_outputs(self)
-        model.export(filepath, format=format, verbose=verbose, input_signature=input_signature, **options)
-
     def get_config(self):
         # not keras-hub's, in which what is not quantized is as wide as whoever reads it is used to
         dtype = keras.dtype_policies.serialize(self.dtype_policy)
         own = {"name": self.name, "trainable": self.trainable, "dtype": dtype}
-        return own | self._arguments | changes_of(self)
+        return own | self._arguments | changes_of(self) | self.config_of_preprocessor()
 
     @classmethod
     def from_config(cls, config):
-        encoder = super().from_config({key: value for key, value in config.items() if key not in KEYS})
+        others = (*KEYS, "preprocessor")
+        encoder = super().from_config({key: value for key, value in config.items() if key not in others})
         change_again(encoder, {key: config[key] for key in KEYS if key in config})
+        if config.get("preprocessor") is not None:
+            encoder.preprocessor = made(config["preprocessor"], keras.layers.Layer)
         return encoder
 
 

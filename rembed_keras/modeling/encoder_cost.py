@@ -14,7 +14,7 @@ from rembed_keras.modeling.blocks.stack import (
     owners,
     sublayer_shapes,
 )
-from rembed_keras.modeling.cost import Config, Entry, Shape, Work
+from rembed_keras.modeling.cost import BACKWARD, Config, Entry, Shape, Work
 
 
 def encoder_entries(
@@ -52,7 +52,7 @@ def encoder_entries(
     if cut:
         entry = _blocks_entry(f"{len(cut)} blocks, cut", shapes[1], works, cut, seen, saved)
         entries.append(replace(entry, is_kept=False))
-    return entries
+    return entries if config.get("trainable", True) else [_frozen(entry) for entry in entries]
 
 
 def embedding_entries(config: Config) -> list[Entry]:
@@ -103,6 +103,11 @@ def _shapes_of_blocks(config, kept, cut):
         numbers = kind_numbers(attention_of(config))
         own |= {("shared", numbers[layer]): shapes["shared", numbers[layer]] for layer in layers}
     return _joined(staying.values()), _joined(shape for key, shape in going.items() if key not in staying)
+
+
+def _frozen(entry):
+    """An entry of an encoder that is not trained: nothing of it is moved, and no gradient needs to reach it."""
+    return replace(entry, is_trained=False, frozen=BACKWARD * (entry.flops - entry.spared))
 
 
 def _joined(groups: Iterable[tuple[Shape, ...]]) -> tuple[Shape, ...]:

@@ -4,17 +4,19 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import keras_hub
 
 from rembed_keras import compat
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, with_article
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import settle_dtypes
-from rembed_keras.modeling.saving.presets import located
+from rembed_keras.modeling.saving.configuration import class_named
+from rembed_keras.modeling.saving.presets import located, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
@@ -57,19 +59,30 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_
             preset: a name in `Encoder.presets`, a folder that `save_to_preset` or `rembed convert` wrote, or a handle
                 of keras-hub's; an encoder's own will do for a task model, whose head is then new.
             load_weights: whether to load them, or to leave new ones.
-            arguments: of the model, for example `num_classes`; those of the preset by default. `preprocessor` is one of
-                the preset's tokenizer, if it has one; None for none.
+            arguments: of the model, for example `num_classes`; those of the preset by default. `dtype` is the
+                encoder's. `preprocessor` is one of the preset's tokenizer, if it has one; None for none.
 
         Raises:
-            UserError: if the preset is an encoder's, and an argument is missing that the new head needs.
+            UserError: if the preset is an encoder's, or of a model of another class, and an argument is missing that
+                the new head needs.
         """
         named, place = dict(arguments), located(preset)
-        _check_new_head(cls, preset, Path(place), named)
+        task = task_in(place)
+        kind = class_named(task) if task else None
+        is_whole = isinstance(kind, type) and issubclass(kind, cls)
         preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(cls.preprocessor_cls, place)
-        policy = keras.config.dtype_policy()
-        model = super().from_preset(place, load_weights, dtype=policy, preprocessor=None, **named)
+        given = named.pop("dtype", None)
+        dtype = keras.config.dtype_policy() if given is None else given
+        if Path(place).is_dir() and not is_whole:
+            _check_new_head(cls, preset, task, named)
+            make: Any = cls  # a subclass, whose constructor takes its encoder by this name
+            model = make(backbone=Encoder.from_preset(place, load_weights, dtype=dtype, preprocessor=None), **named)
+        else:
+            if is_whole and given is not None:
+                named["encoder"] = _of_dtype(task["config"]["encoder"], given)
+            model = super().from_preset(place, load_weights, dtype=dtype, preprocessor=None, **named)
         if preprocessor is not None:
-            model.use_preprocessor(preprocessor)
+            model.preprocessor = preprocessor
         return model
 
     def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
@@ -78,14 +91,14 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_
 
     def compile_from_config(self, config: dict) -> None:
         """As Keras's, which leaves models aside that have a `compile` of their own."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.compile(**keras.saving.deserialize_keras_object(self.note_terms(config)))
         self.optimizer.build(self.trainable_variables)
 
-    def use_preprocessor(self, preprocessor) -> None:
-        """Takes a preprocessor; the encoder, which has none yet, can encode texts by its tokenizer."""
-        self.preprocessor = preprocessor
-        if self.encoder.preprocessor is None:
-            self.encoder.preprocessor = preprocessor
+    def take_preprocessor(self, preprocessor: keras.layers.Layer | None) -> None:
+        """What setting `preprocessor` does: an encoder that has none takes it too."""
+        super().take_preprocessor(preprocessor)
+        if preprocessor is not None and self.encoder.preprocessor is None:
+            self.encoder.preprocessor = self.preprocessor  # which then encodes texts by its tokenizer
 
     @property
     def encoder(self) -> Encoder:
@@ -104,15 +117,20 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_
         return self.encoder
 
 
-def _check_new_head(task, preset, folder, named):
-    if not folder.is_dir() or (folder / "task.json").is_file():
-        return
+def _of_dtype(encoder, dtype):
+    """An encoder as a preset describes it, of another dtype."""
+    policy = keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
+    return encoder | {"config": encoder["config"] | {"dtype": policy}}
+
+
+def _check_new_head(task, preset, former, named):
     needed = [each for each in inspect.signature(task).parameters.values() if each.default is each.empty]
     wanted = {each.name for each in needed if each.kind is each.POSITIONAL_OR_KEYWORD} - {"encoder", *named}
     missing = [f"{each.name}=" for each in needed if each.name in wanted]
     if missing:
+        of = with_article(former.get("class_name", "encoder"))
         raise UserError(
-            f"{preset} is the preset of an encoder: {task.__name__}.from_preset puts a new, untrained head on it, "
+            f"{preset} is the preset of {of}: {task.__name__}.from_preset puts a new, untrained head on it, "
             f"which needs {' and '.join(missing)}"
         )
 
@@ -137,7 +155,7 @@ def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
         if not is_given and of_encoder is not None:
             preprocessor = self.preprocessor_cls(of_encoder.tokenizer)
         if preprocessor is not None:
-            self.use_preprocessor(preprocessor)
+            self.preprocessor = preprocessor
 
     takes_either.__signature__ = signature  # type: ignore[attr-defined]  # gin reads it
     return takes_either

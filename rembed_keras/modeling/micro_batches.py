@@ -6,12 +6,96 @@ already. Keras's own gradient accumulation divides by steps instead of predictio
 """
 
 import contextlib
+from typing import Any
 
 import keras
 from keras import ops
 
 from rembed_keras import compat
+from rembed_keras.modeling.replicas import shares
 from rembed_keras.modeling.sizes import NARROW
+
+
+class StepsInParts:
+    """Steps of a pre-training model, whose loss needs some numbers of the whole batch; a mixin before its class."""
+
+    def train_step(self, *args):
+        """Keras's, of a batch that has what the loss needs of all of it; JAX hands over its state first."""
+        model: Any = self
+        *state, batch = args
+        with optimizer_at(model.optimizer, *state):
+            args = (*state, self._completed(batch, self.step_numbers(training=True), model.micro_batches))
+            model.weigh_terms()
+        if model.micro_batches > 1 or model.compiles_gradients:
+            return model.reported(step_in_parts(model, model.micro_batches, *args))
+        return super().train_step(*args)  # type: ignore[misc] # the model's
+
+    def test_step(self, *args):
+        """As `train_step`."""
+        *state, batch = args
+        completed = self._completed(batch, self.step_numbers(training=False))
+        return super().test_step(*state, completed)  # type: ignore[misc] # the model's
+
+    def step_numbers(self, training: bool) -> dict:
+        """Numbers that the loss needs of a step.
+
+        Here what the optimizer multiplies the loss by, and the share that a micro-batch has in the batch.
+        """
+        model: Any = self
+        one = ops.ones(())
+        if not training:
+            return {"loss_scales": one, "micro_batch_shares": one}
+        return {"loss_scales": model.optimizer.scale_loss(one), "micro_batch_shares": one / model.micro_batches}
+
+    def _completed(self, batch, step_numbers, parts=1):
+        """A batch whose inputs hold the shares of its rows and predictions, and the step's numbers for each row."""
+        model: Any = self
+        tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in batch)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
+        if parts > 1 or model.has_replicas:  # which may have no row of a batch that is left over
+            x, y, sample_weight = filled(x, y, sample_weight, parts)
+        weights = row_weights(x["padding_mask"], y, sample_weight)
+        x = x | {"row_weights": weights, "row_shares": shares(weights)}
+        rows = {name: number * ops.ones(ops.shape(y)[:1]) for name, number in step_numbers.items()}  # [B] each
+        return x | model.shares_of(x, y, sample_weight) | rows, y, sample_weight
+
+    def _with_shares(self, x, y, sample_weight):
+        """The inputs of a step; of a batch that is in none, such as one that Keras builds metrics with, completed."""
+        return x if "loss_scales" in x else self._completed((x, y, sample_weight), self.step_numbers(training=False))[0]
+
+
+def row_weights(padding_mask, y, sample_weight):
+    """What rows weigh, float32 [B]: 0 if they are nothing but padding, which fills a batch up.
+
+    Args:
+        padding_mask: [B, S].
+        y: targets [B, P].
+        sample_weight: of rows, [B] or [B, 1]; or of predictions, [B, P], which says nothing about a row; or None.
+
+    >>> mask, targets = np.array([[1, 1], [1, 0], [0, 0]]), np.zeros((3, 2))
+    >>> ops.convert_to_numpy(row_weights(mask, targets, np.array([1.0, 0.5, 1.0]))).tolist()
+    [1.0, 0.5, 0.0]
+    """
+    weights = ops.cast(ops.any(ops.cast(padding_mask, "bool"), axis=1), "float32")
+    if sample_weight is None or tuple(sample_weight.shape[1:]) not in ((), (1,)) or tuple(y.shape[1:]) == (1,):
+        return weights
+    return weights * ops.cast(ops.reshape(sample_weight, (-1,)), "float32")
+
+
+def filled(x, y, sample_weight, parts: int):
+    """A batch that can be cut into some parts, of a row at least, by rows of padding and of weight 0 after its own."""
+    if sample_weight is None:
+        sample_weight = ops.ones(ops.shape(y), "float32")
+    rows = ops.shape(y)[0]
+    least = ops.maximum if not isinstance(rows, int) else max
+    more = least((rows + parts - 1) // parts, 1) * parts - rows
+    if isinstance(more, int) and not more:
+        return x, y, sample_weight
+
+    def fill(column):
+        return ops.concatenate([column, ops.zeros((more, *ops.shape(column)[1:]), column.dtype)])
+
+    return keras.tree.map_structure(fill, (x, y, sample_weight))
 
 
 def step_in_parts(model: keras.Model, count: int, *args):

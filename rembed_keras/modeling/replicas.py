@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from rembed_keras import compat
+from rembed_keras.modeling.losses.row_weights import of_each
 
 
 def num_replicas() -> int:
@@ -97,16 +98,19 @@ def weighted_mean(values, weights=None):
 
     Args:
         values: float tensor of any shape, this replica's part.
-        weights: of the same shape; 0 takes a value out. None counts every value.
+        weights: of the same shape, or of rows, [B] or [B, 1]; 0 takes a value out. None counts every value.
 
     Returns:
         A scalar: this replica's share of the mean, to which the shares of the others are added with the gradients. 0
         if no value counts.
 
+    Raises:
+        UserError: for weights of other shapes.
+
     >>> float(weighted_mean(np.array([1.0, 3.0, 5.0], "float32"), np.array([1.0, 1.0, 0.0], "float32")))
     2.0
     """
-    weights = ops.ones_like(values) if weights is None else ops.cast(weights, values.dtype)
+    weights = ops.ones_like(values) if weights is None else of_each(weights, values)
     return ops.divide_no_nan(ops.sum(values * weights), sum_over_replicas(ops.sum(weights)))
 
 
@@ -123,10 +127,10 @@ def gathered(rows):
     """Rows of all replicas, in their order, and which of them is this replica's first.
 
     Args:
-        rows: [B, ...], float, as many on every replica.
+        rows: [B, ...], float; of a replica that holds fewer than another, rows of zeros come after its own.
 
     Returns:
-        [R x B, ...] and an int. Gradients flow to the rows of every replica.
+        [R x B, ...], B being the most that any has, and an int. Gradients flow to the rows of every replica.
 
     >>> gathered(np.ones((2, 3)))[1]
     0
@@ -137,9 +141,14 @@ def gathered(rows):
     import tensorflow as tf
 
     index = tf.distribute.get_replica_context().replica_id_in_sync_group
-    here = ops.reshape(ops.one_hot(index, count, dtype=rows.dtype), (count, *[1] * len(rows.shape)))
+    place = ops.one_hot(index, count, dtype=rows.dtype)
+    most = ops.shape(rows)[0]
+    if not isinstance(most, int):  # of a batch that may be left over, which none shares evenly
+        own, most = most, ops.max(sum_over_replicas(ops.one_hot(index, count, dtype="int32") * most))
+        rows = ops.concatenate([rows, ops.zeros((most - own, *ops.shape(rows)[1:]), rows.dtype)])
+    here = ops.reshape(place, (count, *[1] * len(rows.shape)))
     spread = sum_over_replicas(here * rows[None])  # [B, ...] -> [R, B, ...]
-    return ops.reshape(spread, (-1, *rows.shape[1:])), index * ops.shape(rows)[0]
+    return ops.reshape(spread, (-1, *rows.shape[1:])), index * most
 
 
 def layers_loss(model: keras.Model):

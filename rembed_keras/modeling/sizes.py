@@ -198,4 +198,5 @@ def generator_config(encoder: dict, num_layers: int | None = None, scale: float 
         "scalar_mix": False,
         "freeze_input_embedding": False,
         "rematerialize": False,
+        "trainable": True,
     }

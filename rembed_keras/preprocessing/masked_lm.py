@@ -8,7 +8,7 @@ import numpy as np
 
 from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.errors import Count, Seed, Share, UserError, check_counts
-from rembed_keras.preprocessing.texts import INPUTS, TextPreprocessor, read_in_graph
+from rembed_keras.preprocessing.texts import INPUTS, TextPreprocessor, read_in_graph, weights_of_rows
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts
 
 X = (*INPUTS, "mask_positions")
@@ -33,7 +33,7 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
 
     Call arguments: texts. Returns `(x, y, sample_weight)`: a dict of `token_ids`, `segment_ids` and `padding_mask`
     int32 [B, S] and `mask_positions` int32 [B, P]; the masked tokens' ids int32 [B, P]; weights
-    float32 [B, P], 0 for empty slots.
+    float32 [B, P], 0 for empty slots and 1, or the text's `sample_weight`, for others.
 
     Raises:
         UserError: for a rate out of range, or labels, which it makes itself.
@@ -86,14 +86,18 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
             positions[i, :count] = masked["mask_positions"][0]
             ids[i, :count] = masked["mask_ids"][0]
             weights[i, :count] = masked["mask_weights"][0]
+        of_rows = weights_of_rows(sample_weight, len(rows))
+        if of_rows is not None:
+            weights *= of_rows[:, None]  # [B, P]
         return inputs | {"mask_positions": positions}, ids, weights
 
     def _in_graph(self, x, y, sample_weight):
-        def read(texts):
-            inputs, ids, weights = self.arrays(texts, None, None)
+        def read(texts, *of_rows):
+            inputs, ids, weights = self.arrays(texts, None, *(of_rows or [None]))
             return [*(inputs[name] for name in X), ids, weights]
 
         slots = self.num_predictions
         results = [("int32", self.sequence_length)] * len(INPUTS) + [("int32", slots)] * 2 + [("float32", slots)]
-        *found, ids, weights = read_in_graph(read, [x[0] if isinstance(x, tuple) else x], results)
+        parts = [x[0] if isinstance(x, tuple) else x, *([] if sample_weight is None else [sample_weight])]
+        *found, ids, weights = read_in_graph(read, parts, results)
         return dict(zip(X, found, strict=True)), ids, weights

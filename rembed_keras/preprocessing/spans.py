@@ -3,7 +3,7 @@
 import keras
 
 from rembed_keras.errors import Count, UserError
-from rembed_keras.preprocessing.texts import TextPreprocessor
+from rembed_keras.preprocessing.texts import TextPreprocessor, weights_of_rows
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts
 from rembed_keras.tasks.kinds.examples import Question
 from rembed_keras.tasks.kinds.spans import encode_questions
@@ -23,7 +23,7 @@ class SpanPreprocessor(TextPreprocessor):
 
     Call arguments: a pair `(questions, passages)` of texts; `y`, a pair `(answers, starts)`: the answers as they stand
     in the passages, and where they start, in characters. Returns the inputs int32 [N, S], and with `y` the positions
-    int32 [N, 2] of the first and last token of the answer.
+    int32 [N, 2] of the first and last token of the answer; `sample_weight` of a question is that of all its rows.
 
     Raises:
         UserError: for an answer that is not at its start in the passage, or lengths that leave no room for a passage.
@@ -36,6 +36,7 @@ class SpanPreprocessor(TextPreprocessor):
     """
 
     settings = (*TextPreprocessor.settings, "stride", "max_question_length")
+    takes_pairs = True
 
     def __init__(
         self,
@@ -60,4 +61,5 @@ class SpanPreprocessor(TextPreprocessor):
         ]
         lengths = (self.sequence_length, self.stride, min(self.max_question_length, self.sequence_length - 4))
         found = encode_questions(questions, self.tokenizer.model, *lengths, self.num_segments)
-        return found.inputs, found.targets, None
+        weights = weights_of_rows(sample_weight, len(questions))
+        return found.inputs, found.targets, None if weights is None else weights[found.rows]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from rembed_keras.preprocessing.texts import TextPreprocessor
+from rembed_keras.preprocessing.texts import TextPreprocessor, weights_of_rows
 from rembed_keras.tasks.kinds.examples import Tagged
 from rembed_keras.tasks.kinds.tagging import encode_tagged
 
@@ -20,7 +20,8 @@ class TaggerPreprocessor(TextPreprocessor):
         name: the layer's name.
 
     Call arguments: sentences, each a list of words; `y`, a list of the numbers of their tags. Returns the inputs int32
-    [N, S], and with `y` the tags int32 [N, S] and weights float32 [N, S], 1 at the first piece of each word.
+    [N, S], and with `y` the tags int32 [N, S] and weights float32 [N, S], at the first piece of each word 1, or the
+    sentence's `sample_weight`.
 
     Raises:
         UserError: for another number of tags than of words.
@@ -38,4 +39,9 @@ class TaggerPreprocessor(TextPreprocessor):
         sentences = [Tagged(str(i), tuple(words), each) for i, (words, each) in enumerate(pairs)]
         known = [] if y is None else [str(i) for i in range(1 + max((int(tag) for row in y for tag in row), default=0))]
         found = encode_tagged(sentences, self.tokenizer.model, self.sequence_length, known, self.num_segments)
-        return found.inputs, found.targets, None if y is None else found.weights
+        if y is None:
+            return found.inputs, None, None
+        of_sentences = weights_of_rows(sample_weight, len(sentences))
+        if of_sentences is None:
+            return found.inputs, found.targets, found.weights
+        return found.inputs, found.targets, found.weights * of_sentences[found.rows, None]  # [N, S]

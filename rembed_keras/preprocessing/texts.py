@@ -9,7 +9,7 @@ import keras_hub
 import numpy as np
 
 from rembed_keras.data.tokenizers.opening import FILE_NAMES
-from rembed_keras.errors import Count, UserError, check_counts
+from rembed_keras.errors import Count, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.presets import located
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
@@ -17,6 +17,10 @@ from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows
 from rembed_keras.tasks.kinds.examples import Labelled
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
+NAMES = (
+    "labels are names; give their numbers, from 0; a pair of texts is a tuple of two lists, and in a data set a tuple "
+    "in a tuple"
+)
 
 
 class TextPreprocessor(keras_hub.models.Preprocessor):
@@ -24,8 +28,8 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
 
     Args:
         tokenizer: the encoder's.
-        sequence_length: S; longer texts are truncated. A model that takes the preprocessor lowers it to its own.
-        num_segments: 1 for an encoder that has segment 0 only; a model sets it.
+        sequence_length: S; longer texts are truncated. A model that reads no such length takes a copy of its own.
+        num_segments: 1 for an encoder that has segment 0 only; a model's copy has the encoder's.
         name: the layer's name.
     """
 
@@ -33,6 +37,7 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
     tokenizer_cls = Tokenizer
     sequence_length: int = 512  # here, since keras-hub's classes have properties of these names
     settings: tuple[str, ...] = ("sequence_length", "num_segments")  # of the constructor, besides the tokenizer
+    takes_pairs = False  # whether a pair of texts may be what it is called with
 
     def __init__(
         self, tokenizer: Tokenizer, sequence_length: Count = 512, num_segments: Count = 2, name: str | None = None
@@ -45,28 +50,49 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
     def build(self, input_shape=None):
         """Nothing is built."""
 
-    def suit(self, arguments: dict[str, Any]) -> None:
-        """Takes an encoder's lengths and segments; called by a model that the preprocessor is given to."""
-        self.sequence_length = min(self.sequence_length, arguments["max_sequence_length"])
-        self.num_segments = max(1, min(2, arguments["num_segments"]))
+    def suited(self, arguments: dict[str, Any]) -> "TextPreprocessor":
+        """One of an encoder's length and segments, which a model takes that this is given to.
+
+        Args:
+            arguments: the encoder's.
+
+        Returns:
+            This one, if it suits the encoder; otherwise another with the same tokenizer.
+
+        Raises:
+            UserError: if the encoder has fewer rows than the tokenizer has pieces.
+        """
         size, rows = self.tokenizer.vocabulary_size() if self.tokenizer.is_open else 0, arguments["vocabulary_size"]
         if size > rows:
             raise UserError(f"the tokenizer has {size} pieces and the encoder only {rows} rows")
+        own = {"sequence_length": self.sequence_length, "num_segments": self.num_segments}
+        suits = {
+            "sequence_length": min(self.sequence_length, arguments["max_sequence_length"]),
+            "num_segments": max(1, min(2, arguments["num_segments"])),
+        }
+        return self if suits == own else self.from_config(self.get_config() | {"tokenizer": self.tokenizer} | suits)
 
     def tokenized(self, texts: list[str]) -> list[list[int]]:
         """Ids of each text, cut to what a row has room for."""
         return [ids[: self.sequence_length - 2] for ids in self.tokenizer.tokenize(as_texts(texts))]
 
     def padded(self, rows: list[list[int]], sequence_length: int) -> dict[str, np.ndarray]:
-        """The encoder's inputs int32 [B, S] of ids; [CLS] and [SEP] are put around rows that have none."""
-        model = self.tokenizer.model
-        bare = [row[1:-1] if row[:1] == [model.cls_id] else row for row in rows]
-        cut = [row[: sequence_length - 2] for row in bare]
-        return fill_rows(cut, [None] * len(cut), model, sequence_length, self.num_segments)
+        """The encoder's inputs int32 [B, S] of the ids of texts, around which [CLS] and [SEP] are put."""
+        cut = [row[: sequence_length - 2] for row in rows]
+        return fill_rows(cut, [None] * len(cut), self.tokenizer.model, sequence_length, self.num_segments)
 
     def arrays(self, x, y, sample_weight) -> tuple:
         """`(x, y, sample_weight)` as the model takes them, of texts in memory."""
         raise NotImplementedError
+
+    def __call__(self, *arguments, **named):
+        """Keras's; a pair is one of texts, or texts and their labels, for which keras-hub takes any, or none of old."""
+        if self.takes_pairs and len(arguments) == 1 and not {"y", "sample_weight"} & named.keys():
+            (x,) = arguments
+            if isinstance(x, tuple) and len(x) == 2:
+                is_pair = all(map(_are_texts, x))
+                arguments, named["y"] = ((x,), None) if is_pair else ((x[0],), x[1])
+        return super().__call__(*arguments, **named)
 
     def call(self, x, y=None, sample_weight=None):
         if is_symbolic((x, y, sample_weight)):
@@ -119,37 +145,90 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
     Args:
         tokenizer: a `Tokenizer`.
         sequence_length: S; longer texts are truncated at the end, pairs longest first.
-        num_segments: 1 for an encoder that has segment 0 only; a model sets it.
+        num_segments: 1 for an encoder that has segment 0 only; a model takes a copy of its own.
         name: the layer's name.
 
     Call arguments: texts, or a pair `(texts, texts)`; `y` and `sample_weight` are handed on. Returns a dict of
     `token_ids`, `segment_ids` and `padding_mask`, int32 [B, S], with `y` and `sample_weight` where they are given.
 
     Raises:
-        UserError: for labels that are names.
+        UserError: for labels that are names, or more than two texts in a row.
 
     >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
     >>> TextClassifierPreprocessor(tokenizer, sequence_length=16)(["the head", "kept"])["token_ids"].shape
     (2, 16)
     """
 
+    takes_pairs = True
+
     def arrays(self, x, y, sample_weight):
         if y is not None and np.asarray(y).dtype.kind in "USO":
-            raise UserError("labels are names; give their numbers, from 0")
-        parts = x if isinstance(x, tuple) else (x,)
+            raise UserError(NAMES)
+        parts = _one_or_two(x)
         texts = [as_texts([part] if isinstance(part, str | bytes) else part) for part in parts]
         examples = [Labelled(str(i), *row) for i, row in enumerate(zip(*texts, strict=True))]
         inputs = encode_pairs(examples, self.tokenizer.model, self.sequence_length, None, self.num_segments).inputs
-        return inputs, y if y is None or hasattr(y, "dtype") else np.asarray(y), sample_weight
+        labels = y if y is None or hasattr(y, "dtype") else np.asarray(y)
+        return inputs, labels, weights_of_rows(sample_weight, len(examples))
 
     def _in_graph(self, x, y, sample_weight):
         def read(*texts):
             inputs, _, _ = self.arrays(tuple(texts), None, None)
             return [inputs[name] for name in INPUTS]
 
-        parts = x if isinstance(x, tuple) else (x,)
+        if getattr(y, "dtype", None) is not None and _are_texts(y):
+            raise UserError(NAMES)
+        parts = _one_or_two(x)
         found = read_in_graph(read, parts, [("int32", self.sequence_length)] * len(INPUTS))
         return keras.utils.pack_x_y_sample_weight(dict(zip(INPUTS, found, strict=True)), y, sample_weight)
+
+
+def weights_of_rows(sample_weight: Any, count: int) -> np.ndarray | None:
+    """The weights that a user gives texts.
+
+    Args:
+        sample_weight: a list, an array or a column; None for none.
+        count: of the texts.
+
+    Returns:
+        float32 [N]; None for none.
+
+    Raises:
+        UserError: for anything but a number for each text.
+
+    >>> weights_of_rows([1, 0.5], 2).tolist()
+    [1.0, 0.5]
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.asarray(sample_weight, np.float32)
+    except (TypeError, ValueError):
+        raise UserError(f"sample_weight is {shortened(sample_weight)}; it must be a number for each text") from None
+    if weights.shape not in ((count,), (count, 1)):
+        raise UserError(f"sample_weight is of shape {weights.shape}; it must be a number for each of {count} texts")
+    return weights.reshape(count)
+
+
+def _one_or_two(x):
+    """The texts of each row: of one text, or of a pair."""
+    parts = x if isinstance(x, tuple) else (x,)
+    if len(parts) not in (1, 2):
+        raise UserError(f"there are {len(parts)} lists in a tuple; a row has one text, or two")
+    return parts
+
+
+def _are_texts(part):
+    """Whether it is a text, or a collection of such, in memory or in a graph."""
+    if isinstance(part, str | bytes):
+        return True
+    dtype = getattr(part, "dtype", None)
+    if dtype is not None and getattr(dtype, "kind", "O") != "O":
+        return dtype.kind in "US"
+    if getattr(dtype, "name", "") == "string":
+        return True
+    values = part.tolist() if hasattr(part, "tolist") else part
+    return isinstance(values, list) and bool(values) and isinstance(values[0], str | bytes)
 
 
 def read_in_graph(read: Callable, parts: Sequence[Any], results: Sequence[tuple[str, int]]) -> list[Any]:

@@ -17,6 +17,9 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.presets import located
 
+SPACE_BYTE = "\u0120"  # a space, as models of bytes write it
+BROKEN = "\ufffd"  # how bytes are decoded that are no character by themselves
+
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Tokenizer(keras_hub.tokenizers.Tokenizer):
@@ -126,9 +129,10 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         return self.tokenize(inputs)
 
     def tokenize_masked(self, text: str) -> list[int]:
-        """Ids of a text in which [MASK] stands for a masked token."""
+        """Ids of a text in which [MASK] stands for a masked token, with the space before it: pieces have theirs."""
         marks = [piece for piece in SPECIAL_PIECES["mask"] if piece in text]
         parts = text.split(marks[0]) if marks else [text]
+        parts = [*(part.rstrip() for part in parts[:-1]), parts[-1]]
         ids = list(self.model.encode(parts[0]))
         for part in parts[1:]:
             after = list(self.model.encode(part))
@@ -138,11 +142,12 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         return ids
 
     def _without_space(self, ids):
-        """Ids of a text that continues a word or ends a sentence, without the space that SentencePiece puts first."""
+        """Ids of a text that continues a word or ends a sentence, without the space that some tokenizers put first."""
         first = self.id_to_token(ids[0])
-        if not first.startswith(SPACE):
+        is_byte = first.startswith(SPACE_BYTE) and self.model.decode(ids[:1]).startswith(" ")
+        if not is_byte and not first.startswith(SPACE):
             return ids
-        rest = first.removeprefix(SPACE)
+        rest = first.removeprefix(SPACE_BYTE if is_byte else SPACE)
         known = self._ids.get(rest)
         return ids[1:] if not rest else ids if known is None else [known, *ids[1:]]
 
@@ -158,8 +163,10 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
 
     def shown(self, token_id: int) -> str:
         """A piece as text, without the space before a word; as its file writes it where it is part of a character."""
-        piece = self.id_to_token(token_id)
-        return piece.removeprefix(SPACE) or piece
+        piece, text = self.id_to_token(token_id), self.model.decode([token_id])
+        if not text.strip() or BROKEN in text or token_id == self.model.unk_id:
+            text = piece
+        return text.removeprefix(SPACE).removeprefix(" ") or piece
 
     @cached_property
     def _ids(self) -> dict[str, int]:

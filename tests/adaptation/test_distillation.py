@@ -135,6 +135,31 @@ def test_it_is_summed_with_masked_language_modeling():
     assert found["loss"] == pytest.approx(float(parts), rel=1e-5) and found["accuracy"] == found["masked_lm/accuracy"]
 
 
+@pytest.mark.parametrize("summed", [False, True])
+def test_rows_that_fill_a_batch_count_nothing(summed):
+    model, teacher = reallocated(5)
+    if summed:
+        makers = [lambda each: Distillation(each, taught_by(teacher)), lambda each: MaskedLM(each, 8)]
+        model = Sum(model.encoder, makers)
+    model.track_groups(["de", "en"])
+    model.compile(optimizer="sgd", **QUICK)
+    x, y, weights, _ = make_batch()
+    batch = (x | {"language_ids": np.array([0, 0, 1], "int32")}, y, weights)
+    filled = keras.tree.map_structure(lambda part: np.concatenate([part, np.zeros_like(part)]), batch)
+    own, found = (model.test_on_batch(*each, return_dict=True) for each in (batch, filled))
+    assert found == pytest.approx(own, rel=1e-5, abs=1e-6)
+
+
+def test_weights_of_rows_are_those_of_what_is_compared():
+    model, _ = reallocated(5)
+    model.compile(optimizer="sgd", **QUICK)
+    x, y, _, _ = make_batch()
+    first = {name: column[:1] for name, column in x.items()}
+    alone = model.test_on_batch(first, y[:1], return_dict=True)
+    found = model.test_on_batch(x, y, sample_weight=np.array([1.0, 0.0, 0.0]), return_dict=True)
+    assert found == pytest.approx(alone, rel=1e-4, abs=1e-6)
+
+
 MISTAKES = {
     "nothing to learn": ({"hidden_states": 0, "relations": 0}, "has nothing to learn"),
     "logits without a head": ({"logits": 1.0}, "logits of Distillation need output_embedding_dim"),

@@ -10,7 +10,14 @@ from rembed_keras.adaptation.methods import Adapters, Lora, RoAd
 from rembed_keras.adaptation.projections import LowRank, Rotations
 from rembed_keras.adaptation.tuning import tune, tuned
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.layers.adapters import PROJECTIONS, BottleneckAdapter, hosted_by, merge, plain_weights
+from rembed_keras.modeling.layers.adapters import (
+    PROJECTIONS,
+    BottleneckAdapter,
+    added_variables,
+    hosted_by,
+    merge,
+    plain_weights,
+)
 from tests.adaptation.test_tuning import PRE_NORM, learn, make_model, outputs, values
 
 FOLDED = {
@@ -52,6 +59,32 @@ def test_every_change_folds(name, changes):
         weight.assign(np.asarray(weights[weight.path]))
     np.testing.assert_allclose(outputs(again), learned, atol=1e-6)
     assert all(np.any(weight.numpy()) for weight in model.weights if weight.path.endswith(("left", "scale", "nel_a")))
+
+
+@pytest.mark.parametrize("methods", [[Lora(2)], [RoAd()], [Lora(2, per_head=True)]], ids=["lora", "road", "per head"])
+def test_what_is_folded_into_bfloat16_is_plain(methods):
+    model = make_model(dtype="bfloat16")
+    paths = values(model).keys()
+    tune(model, methods)
+    stir(model)
+    with pytest.raises(UserError, match="fold it in with `merge`"):
+        plain_weights(model)
+    merge(model.encoder)
+    assert plain_weights(model).keys() == paths
+
+
+@pytest.mark.parametrize("name", ["token", "pooler", "projection"])
+def test_keras_lora_is_folded_wherever_it_stands(name):
+    model = make_model()
+    model.encoder.enable_lora(2, [name])
+    stir(model)
+    learned = outputs(model)
+    with pytest.raises(UserError, match="fold it in with `merge`"):
+        plain_weights(model)
+    assert {weight.name[:4] for weight in added_variables(model.encoder)} == {"lora"}
+    merge(model.encoder)
+    np.testing.assert_allclose(outputs(model), learned, atol=1e-6)
+    plain_weights(model)
 
 
 def test_a_folded_quantized_matrix_is_refused():

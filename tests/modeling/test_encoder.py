@@ -5,7 +5,9 @@ import keras_hub
 import numpy as np
 import pytest
 
-from rembed_keras.modeling import Encoder, SpanExtractor
+from rembed_keras.analysis import ledger
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier, Encoder, MaskedLM, ReplacedTokenDetection, SpanExtractor
 from tests.modeling import reference
 from tests.modeling.forward import forward
 
@@ -141,6 +143,31 @@ def test_lora_trains_only_its_factors():
     trained = {variable.path for variable in encoder.trainable_variables}
     assert trained and all("query" in path or "value" in path for path in trained)
     assert any("lora" in path for path in trained)
+
+
+@pytest.mark.any_backend
+def test_a_frozen_encoder_stays_frozen_when_it_is_cut_and_when_it_comes_back(tmp_path):
+    encoder = make_encoder(trainable=False)
+    encoder.save_to_preset(str(tmp_path / "preset"))
+    cut, again = encoder.with_layers(1), Encoder.from_preset(str(tmp_path / "preset"))
+    for each in (encoder, cut, again, Encoder.from_config(encoder.get_config())):
+        model = Classifier(each, num_classes=3)
+        assert {variable.path for variable in model.trainable_variables} == {"head/kernel", "head/bias"}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [MaskedLM, ReplacedTokenDetection])
+@pytest.mark.parametrize("coupling", ["decoupled", "coupled"])
+def test_an_optimizer_remembers_nothing_of_a_frozen_encoder(make, coupling):
+    model = make(make_encoder(trainable=False), SIZES["input_embedding_dim"], coupling=coupling)
+    trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+    frozen = {id(variable) for variable in model.encoder.variables}
+    assert trained and frozen.isdisjoint(id(variable) for variable in model.trainable_variables)
+    counted = ledger(model)
+    assert counted.optimizer_bytes["total"] == 2 * 4 * trained
+    assert counted.training_flops["kept"] == sum(each.flops - each.spared for each in counted.entries if each.is_kept)
+    with pytest.raises(UserError, match="trains the encoder: leave trainable=False out"):
+        ReplacedTokenDetection(model.encoder, 12, sharing="gdes")
 
 
 def test_bfloat16_stays_near_float32():

@@ -2,15 +2,18 @@
 
 import inspect
 
+import keras
 import numpy as np
 import pytest
 
 from rembed_keras import modeling
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, MaskedLM, Regressor, SpanExtractor, Tagger
+from rembed_keras.modeling import Classifier, Encoder, MaskedLM, Regressor, SpanExtractor, Tagger
 from tests.modeling.forward import forward
 from tests.modeling.test_encoder import make_encoder
 
+IDS = np.array([[2, 7, 3]])
+ROWS = {"token_ids": IDS, "segment_ids": 0 * IDS, "padding_mask": 0 * IDS + 1}
 HEAD = {"output_embedding_dim": 12}
 MODELS = {
     "Classifier": {"num_classes": 3},
@@ -63,9 +66,7 @@ def test_an_objective_is_put_on_an_encoders_preset(tmp_path):
     encoder = make_encoder(num_layers=1)
     encoder.save_to_preset(str(tmp_path / "preset"))
     model = MaskedLM.from_preset(str(tmp_path / "preset"), output_embedding_dim=12)
-    rows = np.array([[2, 7, 3]])
-    inputs = {"token_ids": rows, "segment_ids": 0 * rows, "padding_mask": 0 * rows + 1}
-    ours, theirs = (forward(each, inputs)["sequence_output"] for each in (model.drop_heads(), encoder))
+    ours, theirs = (forward(each, ROWS)["sequence_output"] for each in (model.drop_heads(), encoder))
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -84,3 +85,33 @@ def test_a_new_head_says_what_it_needs(model, given, missing, tmp_path):
             model.from_preset(preset, **given)
         told = f"{model.__name__}.from_preset puts a new, untrained head on it, which needs {missing}"
         assert str(raised.value) == f"{preset} is the preset of an encoder: {told}"
+
+
+@pytest.mark.any_backend
+def test_another_head_is_put_on_a_models_preset_without_what_it_drops(tmp_path):
+    model = MaskedLM(make_encoder(), 12, kept_layers=1, keep="top")
+    model.save_to_preset(str(tmp_path / "preset"))
+    with pytest.raises(UserError, match=r"is the preset of a MaskedLM: .* which needs num_classes="):
+        Classifier.from_preset(str(tmp_path / "preset"))
+    expected = forward(model.drop_heads(), ROWS)["sequence_output"]
+    classifier = Classifier.from_preset(str(tmp_path / "preset"), num_classes=3)
+    for encoder in (classifier.encoder, Encoder.from_preset(str(tmp_path / "preset"))):
+        assert encoder.num_layers == 1
+        np.testing.assert_array_equal(forward(encoder, ROWS)["sequence_output"], expected)
+    assert MaskedLM.from_preset(str(tmp_path / "preset")).encoder.num_layers == 2
+    (tmp_path / "preset" / "task.json").write_text("[]")
+    with pytest.raises(UserError, match=r"task\.json describes no model"):
+        Encoder.from_preset(str(tmp_path / "preset"))
+
+
+@pytest.mark.any_backend
+def test_a_preset_is_opened_in_another_dtype(tmp_path):
+    model = Classifier(make_encoder(num_layers=1), 3)
+    model.save_to_preset(str(tmp_path / "preset"))
+    for kind, given in ((Classifier, {}), (Regressor, {}), (MaskedLM, HEAD)):
+        half = kind.from_preset(str(tmp_path / "preset"), dtype="mixed_bfloat16", **given)
+        assert half.encoder.dtype_policy.name == "mixed_bfloat16"
+        np.testing.assert_array_equal(*(keras.ops.convert_to_numpy(each.weights[0]) for each in (half, model)))
+        assert kind.from_preset(str(tmp_path / "preset"), **given).encoder.dtype_policy.name == "float32"
+    narrow = Classifier.from_preset(str(tmp_path / "preset"), dtype="bfloat16")
+    np.testing.assert_allclose(forward(narrow, ROWS), forward(model, ROWS), atol=0.1)

@@ -10,7 +10,7 @@ import pytest
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, MaskedLM, Regressor
+from rembed_keras.modeling import Classifier, MaskedLM, Regressor, SpanExtractor, Tagger
 from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
@@ -104,6 +104,49 @@ def test_ids_without_a_row_are_a_sentence(call, inputs, message):
     }
     with pytest.raises(UserError, match=message):
         calls[call]()
+
+
+MASKED = INPUTS | {"mask_positions": np.array([[1, 2], [1, 2]])}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("loop", ["fit", "evaluate", "train_on_batch", "test_on_batch"])
+@pytest.mark.parametrize(
+    ("make", "x", "y", "message"),
+    [
+        (lambda encoder: Classifier(encoder, 3), INPUTS, np.array([1, 3]), "no label 3: num_classes is 3"),
+        (lambda encoder: Classifier(encoder, 3), INPUTS, np.array([-1, 0]), "no label -1: num_classes is 3"),
+        (lambda encoder: Classifier(encoder, 3), INPUTS, np.array([0.9, 0]), "no label 0.9: num_classes is 3"),
+        (lambda encoder: Tagger(encoder, 2), INPUTS, np.full((2, 8), 5), "no label 5: num_tags is 2, .* from 0 to 1"),
+        (SpanExtractor, INPUTS, np.array([[1, 2], [3, 8]]), "no label 8: the length of a row is 8"),
+        (lambda encoder: MaskedLM(encoder, 8), MASKED, np.array([[1, 2], [3, 50]]), "no label 50: vocabulary_size"),
+    ],
+)
+def test_labels_without_an_output_are_a_sentence(make, x, y, message, loop):
+    model = make(make_encoder())
+    model.compile("sgd")
+    with pytest.raises(UserError, match=message):
+        getattr(model, loop)(x, y)
+
+
+@pytest.mark.any_backend
+def test_labels_that_count_nothing_may_be_anything():
+    model = Tagger(make_encoder(), 2)
+    tags, weights = np.full((2, 8), -100), np.zeros((2, 8), "float32")
+    model.check_labels(INPUTS, tags, weights)
+    model.check_labels(INPUTS, tags, weights[:, 0])
+    weights[1, 3] = 1
+    with pytest.raises(UserError, match="no label -100"):
+        model.check_labels(INPUTS, tags, weights)
+    model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100))
+    model.check_labels(INPUTS, tags, None)
+    assert Regressor(make_encoder()).known_labels(INPUTS) is None
+
+    class Own(Classifier):
+        def losses_of(self, y, y_pred):
+            return keras.ops.binary_crossentropy(y, y_pred, from_logits=True)
+
+    Own(make_encoder(), 3).check_labels(INPUTS, np.full((2, 3), 0.5), None)
 
 
 @pytest.mark.any_backend

@@ -61,3 +61,21 @@ def test_arguments_survive_saving_and_mistakes_are_named():
     assert MaskedLM.from_config(model.get_config()).micro_batches == 3
     with pytest.raises(UserError, match="micro_batches is 0; it must be a positive whole number"):
         MaskedLM(make_encoder(), 10, micro_batches=0)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_batch_that_parts_do_not_divide_takes_the_step_of_the_whole(rows):
+    whole, weights = steps(MaskedLM, 1, rows, False)
+    logs, moved = steps(MaskedLM, 4, rows, False)
+    for ours, theirs in zip(logs, whole, strict=True):
+        for name in theirs:
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, err_msg=name)
+    for ours, theirs in zip(moved, weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=5e-5)
+
+
+def test_rows_are_left_over_by_batches_of_data_in_memory():
+    model = MaskedLM(make_encoder(), 10, micro_batches=4)
+    model.compile("adam", jit_compile=keras.config.backend() == "jax")
+    x, y, _ = make_batch(13)
+    assert np.isfinite(model.fit(x, y, batch_size=8, verbose=0).history["loss"][0])  # without weights

@@ -10,7 +10,7 @@ import keras_hub
 import numpy as np
 import pytest
 
-from rembed_keras import Classifier, Encoder, MaskedLM, Tagger
+from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, ReplacedTokenDetection, Tagger
 from rembed_keras.errors import UserError
 from tests.modeling.forward import forward
 
@@ -102,6 +102,18 @@ def test_an_encoder_with_its_tokenizer_is_quantized(preset, lines, tmp_path):
     np.testing.assert_array_equal(Encoder.from_preset(str(tmp_path / "quantized")).encode(lines[:8]), after)
 
 
+@pytest.mark.any_backend
+def test_vectors_are_of_the_table_that_detection_reads(tokenizer, lines):
+    encoder = Encoder(400, 1, 2, 8, 16, 4, max_sequence_length=32)
+    model = ReplacedTokenDetection(encoder, 8, 1, sharing="gdes", preprocessor=MaskedLMPreprocessor(tokenizer))
+    before = model.encode(lines[:2])
+    difference = model.reader.parts.embeddings.difference.embeddings
+    difference.assign(np.random.default_rng(0).normal(size=difference.shape))
+    after = model.encode(lines[:2])
+    assert np.abs(after - before).max() > 0.01
+    np.testing.assert_allclose(after, model.drop_heads().encode(lines[:2]), atol=1e-6)
+
+
 def test_long_lists_show_progress(preset, lines, capsys):
     encoder = Encoder.from_preset(preset)
     encoder.encode(lines[:8], batch_size=2)
@@ -120,8 +132,11 @@ def test_masks_are_filled(preset):
     inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1, "mask_positions": place[None]}
     logits = forward(model, inputs)[0, 0].astype("float64")
     shares = np.exp(logits) / np.exp(logits).sum()
+    shares[tokenizer.model.unk_id] = 0
     best = np.argmax(np.where(tokenizer.model.is_special, 0, shares))
     assert fills[0].token == tokenizer.shown(best) and np.isclose(fills[0].probability, shares[best])
+    every = [fill.token for fill in model.fill_mask("Save the [MASK]", top=1000)]
+    assert len(every) == (~tokenizer.model.is_special).sum() - 1 and not {"[PAD]", "[CLS]", "[UNK]"} & {*every}
     two = model.fill_mask(["[MASK] the [MASK]", "a [MASK]"], top=2)
     assert [len(each) for each in two] == [2, 2] and len(two[0][0]) == 2
     with pytest.raises(UserError, match=r"no \[MASK\] in 'nothing'"):
@@ -149,6 +164,27 @@ def test_keras_hub_opens_presets(preset, model, lines, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(again.predict(lines[:4], verbose=0), expected, atol=1e-5)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("weights", [[1.0, 0.0], np.array([1.0, 0.0])])
+def test_a_text_of_weight_0_counts_nothing(weights, preset, model, lines):
+    def losses(model, x, y, first):
+        whole = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)["loss"]
+        return whole, model.evaluate(*first, verbose=0, return_dict=True)["loss"]
+
+    encoder = model.encoder
+    pairs = [losses(model, lines[:2], [0, 1], (lines[:1], [0]))]
+    tagger = Tagger(encoder, 2)
+    pairs.append(losses(tagger, [["save", "it"], ["open"]], [[0, 1], [1]], ([["save", "it"]], [[0, 1]])))
+    masked = MaskedLM.from_preset(preset)
+    pairs.append(losses(masked, lines[:2], None, (lines[:1],)))
+    for whole, first in pairs:
+        assert whole == pytest.approx(first, rel=1e-4)
+    history = model.fit(lines[:2], [0, 1], verbose=0, validation_data=(lines[:2], [0, 1], [1.0, 0.0])).history
+    assert "val_loss" in history
+    with pytest.raises(UserError, match="3 lists in a tuple"):
+        model.predict((lines[:1], lines[:1], lines[:1]))
 
 
 def test_other_models_of_the_encoder_take_its_tokenizer(preset):

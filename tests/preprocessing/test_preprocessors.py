@@ -56,6 +56,58 @@ def test_answers_are_spans_of_tokens(tokenizer):
         preprocessor(["one text"])
 
 
+def test_a_pair_of_texts_may_be_all_that_is_given(tokenizer):
+    pairs = (["save", "open"], ["the file", "a table"])
+    classifier, spans = TextClassifierPreprocessor(tokenizer, 24), SpanPreprocessor(tokenizer, 32)
+    for preprocessor in (classifier, spans):
+        for each in (pairs, tuple(map(np.array, pairs))):
+            for name, array in preprocessor(pairs, y=None).items():
+                np.testing.assert_array_equal(preprocessor(each)[name], array)
+    _, y = classifier((["save", "open"], [1, 0]))  # as an element of a data set
+    assert y.tolist() == [1, 0]
+    _, y = spans(((["save what?"], ["the file"]), (["file"], [4])))
+    assert y.shape == (1, 2)
+    with pytest.raises(UserError, match="there are 3 lists in a tuple"):
+        classifier((["a"], ["b"], ["c"]), y=None)
+
+
+def test_a_data_set_of_two_texts_is_no_pair(tokenizer):
+    tf = pytest.importorskip("tensorflow")
+    preprocessor = TextClassifierPreprocessor(tokenizer, 24)
+    texts = tf.data.Dataset.from_tensor_slices((["save"], ["the file"])).batch(1)
+    with pytest.raises(Exception, match="in a data set a tuple in a tuple"):  # of AutoGraph, around ours
+        texts.map(lambda a, b: preprocessor(a, y=b))
+    (found,) = texts.map(lambda a, b: preprocessor((a, b)))
+    np.testing.assert_array_equal(found["token_ids"], preprocessor((["save"], ["the file"]))["token_ids"])
+
+
+@pytest.mark.parametrize("weights", [[0.5, 2.0], np.array([[0.5], [2.0]])])
+def test_weights_of_texts_weigh_all_their_labels(weights, tokenizer):
+    _, _, found = TextClassifierPreprocessor(tokenizer, 16)(["save", "open"], y=[0, 1], sample_weight=weights)
+    np.testing.assert_array_equal(found, np.float32([0.5, 2.0]))
+    words, tags = [["save"] * 20, ["open"]], [[1] * 20, [1]]
+    tagger = TaggerPreprocessor(tokenizer, 16)
+    _, _, plain = tagger(words, y=tags)
+    _, _, found = tagger(words, y=tags, sample_weight=weights)
+    np.testing.assert_array_equal(found, plain * np.float32([0.5] * (len(plain) - 1) + [2.0])[:, None])
+    questions = (["what?", "what?"], ["open the file " * 20, "the file"]), (["file", "file"], [9, 4])
+    spans = SpanPreprocessor(tokenizer, 32)
+    _, y, found = spans(*questions, sample_weight=weights)
+    np.testing.assert_array_equal(found, np.float32([0.5] * (len(y) - 1) + [2.0]))
+    masked = MaskedLMPreprocessor(tokenizer, 32, mask_rate=0.3)
+    _, _, plain = masked(["save the file", "open"])
+    _, _, found = masked(["save the file", "open"], sample_weight=weights)
+    np.testing.assert_array_equal(found, plain * np.float32([[0.5], [2.0]]))
+    with pytest.raises(UserError, match=r"sample_weight is of shape \(2.*; it must be a number for each of 1 texts"):
+        masked(["save"], sample_weight=weights)
+
+
+def test_special_pieces_in_a_row_are_kept(tokenizer):
+    cls = tokenizer.model.cls_id
+    found = TextClassifierPreprocessor(tokenizer, 16).padded([[cls, 9, 8]], 8)["token_ids"][0]
+    assert found.tolist()[:5] == [cls, cls, 9, 8, tokenizer.model.sep_id]
+
+
 @pytest.mark.parametrize(
     "make", [TextClassifierPreprocessor, MaskedLMPreprocessor, TaggerPreprocessor, SpanPreprocessor]
 )

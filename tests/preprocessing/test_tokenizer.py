@@ -65,6 +65,53 @@ def test_masks_stand_in_a_text(tokenizer):
     assert tokenizer.tokenize_masked("no mask") == tokenizer.tokenize("no mask")
 
 
+def of_bytes(lines):
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    made.train_from_iterator(
+        lines, tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
+    )
+    return made
+
+
+def of_metaspaces(lines):
+    made = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    split = [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace()]
+    made.pre_tokenizer, made.decoder = tokenizers.pre_tokenizers.Sequence(split), tokenizers.decoders.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = tokenizers.trainers.UnigramTrainer(vocab_size=40, special_tokens=special, unk_token="<unk>")
+    made.train_from_iterator(lines, trainer)
+    return made
+
+
+@pytest.mark.parametrize("make", [of_bytes, of_metaspaces])
+def test_a_mask_stands_for_a_piece_and_its_space(make, tmp_path):
+    theirs = make(["open the café and save the café."] * 50)
+    theirs.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True, special=True)])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    ours = Tokenizer(tmp_path / "tokenizer.json")
+    text = "open the <mask> and save it"
+    assert ours.tokenize_masked(text) == theirs.encode(text, add_special_tokens=False).ids
+    with_stop = ours.tokenize_masked("save the <mask>.")
+    assert ours.detokenize(with_stop[-1:]) == "." and with_stop[-2] == ours.model.mask_id
+    shown = [ours.shown(i) for i in ours.tokenize("open the café")]
+    assert "".join(shown).replace("▁", "") == "openthecafé"  # of which one alone is a piece
+    assert ours.shown(ours.model.unk_id) == "<unk>"
+
+
+def test_a_part_of_a_character_is_shown_as_its_file_writes_it(tmp_path):
+    of_bytes(["open"]).save(str(tmp_path / "tokenizer.json"))
+    path = tmp_path / "tokenizer.json"
+    made = tokenizers.Tokenizer.from_file(str(path))
+    made.add_special_tokens(["<mask>"])
+    made.save(str(path))
+    ours = Tokenizer(path)
+    assert [ours.shown(i) for i in ours.tokenize("é")[-2:]] == ["Ã", "©"]
+
+
 def test_a_configuration_opens_no_file(tokenizer):
     made = Tokenizer.from_config({"path": str(tokenizer.model.path), "name": "mine"})
     with pytest.raises(UserError, match="no file yet"):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from rembed_keras.adaptation.methods.method import Method, blocks_of
+from rembed_keras.adaptation.methods.method import Method, blocks_of, check_blocks
 from rembed_keras.adaptation.projections import LowRank, Rotations, Variant
 from rembed_keras.errors import Count, Rate, check_counts
 from rembed_keras.modeling.layers.adapters import (
@@ -36,6 +36,9 @@ class Adapters(Method):
         self.width = width
         self.layers = None if layers is None else [*layers]
         self.place = place
+
+    def check(self, encoder):
+        check_blocks(self.layers or (), encoder["num_layers"])
 
     def apply(self, model):
         return insert_adapters(model.encoder, blocks_of(model.encoder, self.layers), self.width, self.place)
@@ -73,6 +76,9 @@ class Lora(Method):
         self.layers = None if layers is None else [*layers]
         self.per_head = per_head
 
+    def check(self, encoder):
+        check_blocks(self.layers or (), encoder["num_layers"])
+
     def apply(self, model):
         blocks = blocks_of(model.encoder, self.layers)
         if self.per_head:
@@ -108,6 +114,9 @@ class RoAd(Method):
         self.group_size = group_size
         self.targets = [*targets]
         self.layers = None if layers is None else [*layers]
+
+    def check(self, encoder):
+        check_blocks(self.layers or (), encoder["num_layers"])
 
     def apply(self, model):
         blocks = blocks_of(model.encoder, self.layers)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from rembed_keras.adaptation.fisher import diagonal_fisher
-from rembed_keras.adaptation.methods.method import Method, blocks_of, named
+from rembed_keras.adaptation.methods.method import Method, blocks_of, check_blocks, named
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.saving.changes import layers_by_name
 
@@ -53,6 +53,9 @@ class Biases(Method):
     def __init__(self, layers: Sequence[int] | None = None):
         self.layers = None if layers is None else [*layers]
 
+    def check(self, encoder):
+        check_blocks(self.layers or (), encoder["num_layers"])
+
     def apply(self, model):
         chosen = blocks_of(model.encoder, self.layers)
         if not any(weight.name == "bias" for block in model.encoder.parts.blocks for weight in block.weights):
@@ -75,6 +78,9 @@ class Blocks(Method):
         self.layers = [*layers]
         self.embeddings = embeddings
         self.top = top
+
+    def check(self, encoder):
+        check_blocks(self.layers, encoder["num_layers"])
 
     def apply(self, model):
         parts = model.encoder.parts
@@ -115,6 +121,10 @@ class FisherChosen(Method):
         self.batches = batches
         self.chosen = None if chosen is None else [*chosen]
 
+    def check(self, encoder):
+        if self.units == "blocks":
+            self._check_count(encoder["num_layers"])
+
     def settle(self, model, batches):
         units = self._units(model.encoder)
         variables = [*{id(each): each for weights in units.values() for each in weights}.values()]
@@ -141,6 +151,9 @@ class FisherChosen(Method):
         blocks = {f"block_{i}": block for i, block in enumerate(encoder.parts.blocks)}
         norms = {name: layer for name, layer in layers_by_name(encoder).items() if hasattr(layer, "gamma")}
         units = {name: layer.weights for name, layer in (blocks if self.units == "blocks" else norms).items()}
-        if self.count > len(units):
-            raise UserError(f"FisherChosen is to train {self.count} {self.units}; this encoder has {len(units)}")
+        self._check_count(len(units))
         return units
+
+    def _check_count(self, there):
+        if self.count > there:
+            raise UserError(f"FisherChosen is to train {self.count} {self.units}; this encoder has {there}")

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.cost import Config
 
 
 class Method:
@@ -20,6 +21,13 @@ class Method:
     """
 
     chooses = True
+
+    def check(self, encoder: Config) -> None:
+        """Checks, before anything is trained, that an encoder of some arguments has what the method changes.
+
+        Raises:
+            UserError: if it has not.
+        """
 
     def settle(self, model, batches: Iterable[Any]) -> "Method":
         """The method for this model and task, if data decides what it does; itself if not.
@@ -66,7 +74,16 @@ def blocks_of(encoder, layers) -> list:
     blocks = encoder.parts.blocks
     if layers is None:
         return [*blocks]
-    for layer in layers:
-        if isinstance(layer, bool) or not isinstance(layer, int) or not -len(blocks) <= layer < len(blocks):
-            raise UserError(f"there is no block {layer!r}: this encoder has {len(blocks)}, numbered from 0")
+    check_blocks(layers, len(blocks))
     return [blocks[layer] for layer in layers]
+
+
+def check_blocks(layers: Iterable[int], count: int) -> None:
+    """Checks numbers of blocks, -1 being the highest, of an encoder that has so many.
+
+    Raises:
+        UserError: for a block that is not there.
+    """
+    for layer in layers:
+        if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
+            raise UserError(f"there is no block {layer!r}: this encoder has {count}, numbered from 0")

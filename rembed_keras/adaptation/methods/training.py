@@ -26,6 +26,12 @@ class Reinitialize(Method):
         self.num_layers = num_layers
         self.pooler = pooler
 
+    def check(self, encoder):
+        if self.num_layers > encoder["num_layers"]:
+            raise UserError(
+                f"num_layers of Reinitialize is {self.num_layers}; this encoder has {encoder['num_layers']} layers"
+            )
+
     def apply(self, model):
         encoder = model.encoder
         layers = blocks_of(encoder, [-1 - i for i in range(self.num_layers)])

@@ -59,6 +59,13 @@ def block_of(config: Config):
     return chosen("block", config.get("block") or blocks.PostNorm, blocks, blocks.PostNorm, FORMER_BLOCKS)
 
 
+def pattern_of(config: Config) -> list:
+    """The kinds of attention that an encoder's arguments list, of one layer after the other."""
+    given = config.get("attention") or [attention.Global]
+    given = given if isinstance(given, list | tuple) else [given]
+    return [chosen("attention", each, attention, attention.Global, {}) for each in given]
+
+
 def attention_of(config: Config) -> list:
     """The kind of attention of each layer: what the arguments list, repeated over the layers.
 
@@ -66,9 +73,7 @@ def attention_of(config: Config) -> list:
         UserError: if layers that share their attention should have it of two kinds, or blocks and attention would both
             tell positions.
     """
-    given = config.get("attention") or [attention.Global]
-    given = given if isinstance(given, list | tuple) else [given]
-    pattern = [chosen("attention", each, attention, attention.Global, {}) for each in given]
+    pattern = pattern_of(config)
     kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
     block = block_of(config)
     for kind in pattern:
@@ -96,13 +101,12 @@ def input_embedding_of(config: Config):
 def described_kinds(config: Config) -> dict:
     """Block, attention and input embedding as a configuration says them; None for the usual of the last two.
 
-    The pattern of attention kinds is no longer than it must be.
+    The pattern of attention kinds is as it was given: a decoder with more layers than the encoder goes on with it.
     """
     told: dict = {"block": described(block_of(config)), "attention": None, "input_embedding": None}
-    given = config.get("attention")
-    if given is not None:
-        length = len(given) if isinstance(given, list | tuple) else 1
-        told["attention"] = [described(kind) for kind in attention_of(config)[:length]]
+    if config.get("attention") is not None:
+        attention_of(config)  # which may refuse it
+        told["attention"] = [described(kind) for kind in pattern_of(config)]
     if config.get("input_embedding") is not None:
         told["input_embedding"] = described(input_embedding_of(config))
     return told

@@ -19,7 +19,8 @@ class SharedEmbeddings(NotShared):
             raise UserError(f"input embedding {of} is as wide as its blocks: sharing {self.name!r} needs a scale of 1")
 
     def arguments(self, encoder, generator):
-        return {**generator, "freeze_input_embedding": encoder.get("freeze_input_embedding", False)}
+        is_frozen = encoder.get("freeze_input_embedding", False) or not encoder.get("trainable", True)
+        return {**generator, "freeze_input_embedding": is_frozen}
 
     def entries(self, encoder, generator, sequence_length):
         kept, entries = super().entries(encoder, generator, sequence_length)

@@ -23,6 +23,8 @@ class GradientDisentangled(NotShared):
             raise UserError(f"sharing {self.name!r} needs an input embedding without cutoffs")
         if encoder.get("freeze_input_embedding"):
             raise UserError(f"sharing {self.name!r} trains the input embedding: leave freeze_input_embedding out")
+        if not encoder.get("trainable", True):
+            raise UserError(f"sharing {self.name!r} trains the encoder: leave trainable=False out")
 
     def entries(self, encoder, generator, sequence_length):
         (table, *others), entries = super().entries(encoder, generator, sequence_length)

@@ -40,6 +40,7 @@ class Classifier(TaskModel):
     """
 
     preprocessor_cls = Preprocessing(PLAIN_TEXT)
+    takes_class_weight = True
 
     def __init__(
         self,
@@ -59,6 +60,9 @@ class Classifier(TaskModel):
     def reads(self) -> str:  # type: ignore[override]
         """Which of the encoder's outputs the head reads."""
         return READS[self.pooling]
+
+    def known_labels(self, x):
+        return self.num_classes, "num_classes"
 
     def pool(self, output, inputs):
         return POOLED[self.pooling](output, inputs["padding_mask"])

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from rembed_keras.errors import Share
+from rembed_keras.errors import Share, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, Preprocessing
@@ -18,7 +18,7 @@ class Regressor(TaskModel):
         dropout: rate before the head, while training.
         name: the model's name.
 
-    Inputs as the encoder's. Trained on numbers [B] with mean squared error.
+    Inputs as the encoder's. Trained on numbers [B], or [B, 1], with mean squared error.
     """
 
     preprocessor_cls = Preprocessing(PLAIN_TEXT)
@@ -37,4 +37,9 @@ class Regressor(TaskModel):
         return scores[:, 0]  # [B, 1] -> [B]
 
     def losses_of(self, y, y_pred):
+        shape = tuple(y.shape)
+        if len(shape) == 2 and shape[1] == 1:
+            y = y[:, 0]  # [B, 1] -> [B]; a column would be taken from every row's score
+        elif len(shape) != 1:
+            raise UserError(f"{self.name} learns a number of each row, and its labels are of shape {shape}")
         return ops.square(ops.cast(y, y_pred.dtype) - y_pred)

@@ -1,5 +1,7 @@
 """Extractive question answering: a span of the text."""
 
+from collections.abc import Mapping
+
 import keras
 from keras import ops
 
@@ -28,6 +30,10 @@ class SpanExtractor(TaskModel):
     def arrange(self, scores, inputs):
         padding = ops.cast(ops.logical_not(inputs["padding_mask"]), scores.dtype)[:, None, :]  # [B, 1, S]
         return ops.transpose(scores, (0, 2, 1)) - 1e9 * padding  # [B, S, 2] -> [B, 2, S]
+
+    def known_labels(self, x):
+        is_array = isinstance(x, Mapping) and hasattr(x.get("token_ids"), "shape")
+        return (x["token_ids"].shape[1], "the length of a row") if is_array else None
 
     def get_config(self):
         return {key: value for key, value in super().get_config().items() if key != "dropout"}

@@ -6,6 +6,7 @@ from keras import ops
 from rembed_keras.errors import Count, Share
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.losses.row_weights import of_each
 from rembed_keras.modeling.texts.feeding import Preprocessing
 
 
@@ -20,7 +21,8 @@ class Tagger(TaskModel):
         name: the model's name.
 
     Inputs as the encoder's. Trained on tags int [B, S] with cross-entropy; give `sample_weight` [B, S] to leave out
-    padding and all pieces of a word but its first. Metrics then see single tokens, [B x S].
+    padding and all pieces of a word but its first; that of rows, [B], is all their tokens'. Metrics then see single
+    tokens, [B x S].
     """
 
     preprocessor_cls = Preprocessing("TaggerPreprocessor")
@@ -36,10 +38,14 @@ class Tagger(TaskModel):
         super().__init__(encoder, num_tags, dropout, name)
         self.num_tags = num_tags
 
+    def known_labels(self, x):
+        return self.num_tags, "num_tags"
+
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Keras's, of single tokens: of rows it takes means first, where a token of a shorter batch counts more."""
-        if sample_weight is None or len(sample_weight.shape) != 2:
+        if sample_weight is None:
             return super().compute_metrics(x, y, y_pred, sample_weight)
+        sample_weight = of_each(sample_weight, y_pred[..., 0])
         y, sample_weight = (ops.reshape(each, (-1,)) for each in (y, sample_weight))  # [B, S] -> [B x S]
         y_pred = ops.reshape(y_pred, (-1, y_pred.shape[-1]))  # [B, S, num_tags] -> [B x S, num_tags]
         return super().compute_metrics(x, y, y_pred, sample_weight)

@@ -13,7 +13,8 @@ from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.replicas import layers_loss, num_replicas, weighted_mean
+from rembed_keras.modeling.losses.row_weights import checks_class_weight
+from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, quantize_again
 from rembed_keras.modeling.saving.configuration import made
 
@@ -33,6 +34,8 @@ class TaskModel(EncoderTask):
 
     reads = "pooled_output"
     own_metrics: tuple[str, ...] = ("accuracy",)  # that `compile` adds where a user names none
+    takes_class_weight = False  # whether labels are one class a row
+    fit, train_on_batch = map(checks_class_weight, (EncoderTask.fit, EncoderTask.train_on_batch))
 
     def __init__(self, encoder, units, dropout, name):
         check_counts({f"{name}: the number of outputs": units})
@@ -41,6 +44,7 @@ class TaskModel(EncoderTask):
         hidden = Dropout(dropout, name="dropout")(hidden)
         super().__init__(encoder, encoder.input, self.arrange(head(hidden), encoder.input), name)
         self.head = head
+        self.loss_mean = keras.metrics.Mean(name="loss") if self.has_replicas else None
         self.methods: list = []  # of fine-tuning, that `adapt` applied
         self.added: frozenset[int] = frozenset()  # ids of the layers that they added
         self.start: dict | None = None  # where weights are that its checkpoints leave out, see `training.loop.starting`
@@ -109,13 +113,26 @@ class TaskModel(EncoderTask):
         """The loss of every single prediction; cross-entropy of logits unless a subclass says otherwise."""
         return ops.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
 
+    def check_labels(self, x, y, sample_weight):
+        if type(self).losses_of is TaskModel.losses_of:  # another may learn of other labels
+            super().check_labels(x, y, sample_weight)
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""
         if self.loss is not None:
             loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         else:
             loss = weighted_mean(self.losses_of(y, y_pred), sample_weight) + layers_loss(self) / num_replicas()
-        return loss + self.terms_loss(x, y, y_pred, sample_weight) if training and self.terms else loss
+        loss = loss + self.terms_loss(x, y, y_pred, sample_weight) if training and self.terms else loss
+        if self.loss is None and self.loss_mean is not None:
+            rows = sum_over_replicas(ops.cast(ops.shape(y_pred)[0], "float32"))
+            self.loss_mean.update_state(loss * num_replicas(), rows / num_replicas())
+        return loss
+
+    def get_metrics_result(self):
+        # Keras's mean over batches takes a replica's share of the loss for a mean over the rows that it holds
+        own = {} if self.loss is not None or self.loss_mean is None else {"loss": self.loss_mean.result()}
+        return super().get_metrics_result() | own
 
     def symmetric_divergence(self, outputs, others):
         """How far two outputs of the same rows are apart: the mean of both Kullback-Leibler divergences, in nats.

@@ -82,6 +82,44 @@ def check_inputs(arguments: Mapping, x: object) -> None:
             check_rows(np.maximum(lengths - 1, 0), longest, BEYOND["position"])
 
 
+def check_labels(labels: object, count: int, name: str, weights: object = None) -> None:
+    """Refuses labels in memory that no output stands for: JAX has a loss of 0 for them, and learns nothing of them.
+
+    Args:
+        labels: an array, a list or a column of whole numbers; whatever else it is, nothing is checked.
+        count: how many there are, from 0.
+        name: what says so.
+        weights: of the labels or of rows of them; those of weight 0 may be anything.
+
+    Raises:
+        UserError: for a label that is not there.
+
+    >>> check_labels([0, 3], 3, "num_classes")
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: there is no label 3: num_classes is 3, and labels are numbers from 0 to 2
+    """
+    values, counted = (_in_memory(each) for each in (labels, weights))
+    if values is None or values.dtype.kind not in "iuf":
+        return
+    if counted is not None and counted.shape[:1] == values.shape[:1] and counted.ndim <= values.ndim:
+        shape = (*counted.shape, *(1 for _ in values.shape[counted.ndim :]))
+        values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]
+    outside = values[(values < 0) | (values >= count) | (values % 1 != 0)]
+    if outside.size:
+        told = f"{name} is {count}, and labels are numbers from 0 to {count - 1}"
+        raise UserError(f"there is no label {outside.flat[0]}: {told}")
+
+
+def _in_memory(values):
+    """An array of what is in this machine's memory; None for a tensor, or what is no regular array."""
+    if not isinstance(values, np.ndarray | list) and not hasattr(values, "to_numpy"):
+        return None
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return None
+
+
 def checks_arrays(loop: Callable) -> Callable:
     """One of Keras's loops over data, which first looks at the ids in NumPy arrays: the loop's program is compiled.
 

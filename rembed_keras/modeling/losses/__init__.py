@@ -1,1 +1,1 @@
-"""What models and objectives add losses with: terms beside their own, and weights by step."""
+"""What models and objectives add losses with: terms beside their own, and weights, by step and of rows."""

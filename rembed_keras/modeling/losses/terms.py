@@ -7,6 +7,7 @@ are, so that on JAX no program has them as constants, and are in no file that th
 """
 
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.modeling.losses.row_weights import fits, of_each
 from rembed_keras.modeling.losses.weights import by_step, counts, weight_at
 from rembed_keras.modeling.micro_batches import optimizer_at
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
-from rembed_keras.modeling.replicas import num_replicas, shares
+from rembed_keras.modeling.replicas import shares
 
 TAKEN = ("loss", "accuracy", "layer_losses", "term_losses", "grad_norm", "learning_rate", "step", "tokens")
 OFFSET = 40503  # between the seeds of a model's draws and those of its terms
@@ -33,7 +35,9 @@ class HasTerms:
     terms: Sequence[Any] = ()
 
     def use_terms(self, terms: Sequence[Any]) -> None:
-        """Adds terms to the loss of training; evaluation's stays as it is. Call it once, before `compile`.
+        """Makes terms a part of the loss of training, in place of those before; evaluation's stays as it is.
+
+        No file holds them: a model that is read from one, to be trained on, is given them again.
 
         Args:
             terms: see `adaptation.terms.Term`. One of weight 0 is left out, and costs nothing.
@@ -52,16 +56,37 @@ class HasTerms:
                 raise UserError(
                     f"a loss term is called {shortened(name)}: give each a name of its own, not one of logs"
                 )
-        self.terms = tuple(term for term in terms if counts(term))
-        self._schedules = {term.name: by_step(term.weight, term.name) for term in self.terms}
-        self._weights_now = Held()  # of terms whose weights change, in the present step
-        self.term_means = [MeanOfNumbers(name=term.name) for term in self.terms]
-        self.term_weights = [keras.metrics.Mean(name=f"{name}/weight") for name in self._changing]
-        for term in self.terms:
+        counted = tuple(term for term in terms if counts(term))
+        for term in counted:
             if hasattr(term, "check"):
                 term.check(model)
+        self.terms = counted
+        self._schedules = {term.name: by_step(term.weight, term.name) for term in self.terms}
+        self._weights_now = Held()  # of terms whose weights change, in the present step
+        for former in (getattr(self, "term_means", []), getattr(self, "term_weights", [])):
+            former.clear()  # or logs would have them on
+        self.term_means = [MeanOfNumbers(name=term.name) for term in self.terms]
+        self.term_weights = [keras.metrics.Mean(name=f"{name}/weight") for name in self._changing]
+        model.train_function = None  # which was compiled for other terms, if it was
         if self.terms:
+            model.compiles_gradients = False  # a term may ask other replicas, which XLA cannot
             model.reading.note.want()
+
+    def get_compile_config(self) -> dict:
+        """Keras's, and the names of the terms."""
+        config = super().get_compile_config()  # type: ignore[misc] # the model's
+        return config | {"terms": [term.name for term in self.terms]} if config and self.terms else config
+
+    def note_terms(self, config: dict) -> dict:
+        """What `compile` takes of a configuration, of terms that are not there a warning."""
+        model: Any = self
+        if names := config.get("terms"):
+            warnings.warn(
+                f"{model.name} was trained with the loss terms {', '.join(names)}, which are in no file: give them to "
+                "use_terms before you train on",
+                stacklevel=3,
+            )
+        return {key: value for key, value in config.items() if key != "terms"}
 
     @property
     def _changing(self):
@@ -167,12 +192,9 @@ def _seed_states(model):
 
 def _counts(losses, x, sample_weight):
     """What each loss of a term counts in its mean, and its share in the mean of the whole batch."""
-    if len(losses.shape) > 1 and isinstance(x, Mapping) and "target_shares" in x:
-        return x["target_weights"], x["target_shares"]
-    is_weighted = sample_weight is not None and len(sample_weight.shape) == len(losses.shape)
-    if is_weighted:
-        weights = ops.cast(sample_weight, "float32")
-        return weights, shares(weights)
-    weights = ops.ones_like(losses)
-    part = ops.max(x["micro_batch_shares"]) if isinstance(x, Mapping) and "micro_batch_shares" in x else 1.0
-    return weights, weights / ops.sum(weights) * part / num_replicas()  # each has as many rows
+    if isinstance(x, Mapping) and "row_shares" in x:  # of an objective
+        kind = "target" if len(losses.shape) > 1 else "row"
+        return x[f"{kind}_weights"], x[f"{kind}_shares"]
+    is_weighted = sample_weight is not None and fits(sample_weight, losses)
+    weights = of_each(sample_weight, losses) if is_weighted else ops.ones_like(losses)
+    return weights, shares(weights)

@@ -33,8 +33,8 @@ class MaskedLM(MaskedTokenPrediction):
         name: the model's name.
 
     Inputs as the encoder's and `mask_positions` int [B, P]; `predict` gives logits [B, P, V]. `fit` takes `y` int
-    [B, P], the masked tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction. The loss is the
-    model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
+    [B, P], the masked tokens' ids, and `sample_weight` [B, P], 0 for slots without a prediction, or [B], of rows. The
+    loss is the model's own: `compile(optimizer=...)` suffices. Logs have `loss` in nats and `accuracy`, per prediction.
 
     Raises:
         ValueError: for an unknown coupling, widths that a coupling cannot share, or a cut that cannot be made; see

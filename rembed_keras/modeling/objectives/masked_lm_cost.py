@@ -37,15 +37,18 @@ def head_entries(config: Config, encoder: Config, mask_rate: float) -> list[Entr
     tables = tuple(shape for each in own.values() for shape in table_shapes(vocabulary, each, bands))
     products = sum(2 * rows * wide for rows, wide in sizes)
     scores = round(mask_rate * (table_flops(vocabulary, width, bands) + products))
-    is_frozen = not own and bool(encoder.get("freeze_input_embedding"))
+    is_trained = encoder.get("trainable", True)
+    is_frozen = not own and bool(encoder.get("freeze_input_embedding") or not is_trained)
+    of_head = round(mask_rate * 2 * hidden * width)
     return [
         Entry(
             "head",
             ((hidden, width), (width,), (width,), (width,)),
-            round(mask_rate * 2 * hidden * width),
+            of_head,
             is_kept=False,
             in_paper=0,
             activations=round(mask_rate * (hidden + 3 * width)),  # of its dense layer and norm
+            frozen=0 if is_trained else of_head,  # the gradient of what it reads
         ),
         Entry(
             "output embedding" if own else "output bias; table shared",

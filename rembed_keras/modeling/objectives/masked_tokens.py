@@ -43,6 +43,9 @@ class MaskedTokenPrediction(FillsMasks, PretrainingModel):
         """Hidden states [B, P, D] that the head sees, of the predicted tokens alone."""
         raise NotImplementedError
 
+    def known_labels(self, x):
+        return self.encoder.arguments["vocabulary_size"], "vocabulary_size"
+
     def shares_of(self, x, y, sample_weight):
         return super().shares_of(x, y, sample_weight) | {"targets": y}
 

@@ -16,14 +16,15 @@ from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.encoder_task import EncoderTask
-from rembed_keras.modeling.micro_batches import optimizer_at, step_in_parts
+from rembed_keras.modeling.losses.row_weights import checks_class_weight, of_each
+from rembed_keras.modeling.micro_batches import StepsInParts
 from rembed_keras.modeling.objectives.running_means import MeanByGroup, MeanOfNumbers, numbers
 from rembed_keras.modeling.replicas import layers_loss, may_add_losses, num_replicas, shares
 from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, quantize_again
 from rembed_keras.modeling.texts.feeding import Preprocessing
 
 
-class PretrainingModel(EncoderTask):
+class PretrainingModel(StepsInParts, EncoderTask):
     """An encoder, whatever is dropped after pre-training, and their loss: what all objectives have in common.
 
     An objective is a subclass, ours or your own. It brings:
@@ -31,7 +32,8 @@ class PretrainingModel(EncoderTask):
     * `loss_of(x, y, y_pred, sample_weight)`: this replica's and micro-batch's share of the loss of the whole batch.
     * `shares_of(x, y, sample_weight)`: what each prediction counts in that loss, of the batch before it is cut.
     * `update_metrics(x, y, y_pred, sample_weight)`: its running means, which are logged by their names; and
-      `loss_result()`, what they make of the loss.
+      `loss_result()`, what they make of the loss. Rows that only fill a batch must count nothing: means over rows
+      take `x["row_weights"]` and, in the loss, `x["row_shares"]`, float32 [B], which are there for all objectives.
     * `ledger_entries(config, sequence_length, mask_rate)`, a static method: what it costs, see `modeling.cost`.
     * `nats_of(logs)`: the nats per masked token among its logs, which pre-training reports at its end.
     * `trained(variables)`: which variables the loss can move; all but the pooler's by default.
@@ -54,6 +56,8 @@ class PretrainingModel(EncoderTask):
     ledger_entries: Callable[[Config, int, float], list[Entry]]
     preprocessor_cls = Preprocessing("MaskedLMPreprocessor")
     takes_metrics = True  # that a user compiles, of logits
+    takes_class_weight = False
+    fit, train_on_batch = map(checks_class_weight, (EncoderTask.fit, EncoderTask.train_on_batch))
     heads_of: Sequence[str] = ()  # registered names of other objectives whose heads it can start from
 
     def __init__(
@@ -195,49 +199,14 @@ class PretrainingModel(EncoderTask):
     def call(self, inputs, training=None, mask=None):
         return super().call({key: inputs[key] for key in self.input}, training=training, mask=mask)
 
-    def train_step(self, *args):
-        """Keras's, of a batch that has what the loss needs of all of it; JAX hands over its state first."""
-        *state, batch = args
-        with optimizer_at(self.optimizer, *state):
-            args = (*state, self._completed(batch, self.step_numbers(training=True)))
-            self.weigh_terms()
-        if self.micro_batches > 1 or self.compiles_gradients:
-            return self.reported(step_in_parts(self, self.micro_batches, *args))
-        return super().train_step(*args)
-
-    def test_step(self, *args):
-        """As `train_step`."""
-        *state, batch = args
-        return super().test_step(*state, self._completed(batch, self.step_numbers(training=False)))
-
-    def step_numbers(self, training: bool) -> dict:
-        """Numbers that the loss needs of a step.
-
-        Here what the optimizer multiplies the loss by, and the share that a micro-batch has in the batch.
-        """
-        one = ops.ones(())
-        if not training:
-            return {"loss_scales": one, "micro_batch_shares": one}
-        return {"loss_scales": self.optimizer.scale_loss(one), "micro_batch_shares": one / self.micro_batches}
-
-    def _completed(self, batch, step_numbers):
-        """A batch whose inputs hold the shares of its predictions, and the step's numbers for each row."""
-        tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in batch)
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
-        rows = {name: number * ops.ones(ops.shape(y)[:1]) for name, number in step_numbers.items()}  # [B] each
-        return x | self.shares_of(x, y, sample_weight) | rows, y, sample_weight
-
-    def _with_shares(self, x, y, sample_weight):
-        """The inputs of a step; of a batch that is in none, such as one that Keras builds metrics with, completed."""
-        return x if "loss_scales" in x else self._completed((x, y, sample_weight), self.step_numbers(training=False))[0]
-
     def shares_of(self, x, y, sample_weight) -> dict:
         """Inputs that the loss needs of a whole batch before it is cut into micro-batches, each [B, ...].
 
         Here what predictions weigh and their shares in the loss of all replicas: "target_weights" and "target_shares",
-        float32 [B, P], of ids `y` [B, P].
+        float32 [B, P], of ids `y` [B, P]. The inputs have those of rows already.
         """
-        weights = ops.ones(ops.shape(y), "float32") if sample_weight is None else ops.cast(sample_weight, "float32")
+        weights = ops.ones(ops.shape(y), "float32")
+        weights = weights if sample_weight is None else of_each(sample_weight, weights)
         return {"target_weights": weights, "target_shares": shares(weights)}
 
     def loss_of(self, x, y, y_pred, sample_weight):
@@ -275,7 +244,11 @@ class PretrainingModel(EncoderTask):
         # Keras's own tracker of the loss averages over rows; ours, over predictions, takes its place
         added = 0.0 if self.layer_losses is None else self.layer_losses.result()
         terms = {"term_losses": self.terms_result()} if self.terms else {}
-        return super().get_metrics_result() | terms | {"loss": self.loss_result() + added + sum(terms.values())}
+        return self.own_logs() | terms | {"loss": self.loss_result() + added + sum(terms.values())}
+
+    def own_logs(self) -> dict:
+        """Logs of all metrics, by their names."""
+        return super().get_metrics_result()
 
     def loss_result(self):
         """The running mean of `loss_of`, over predictions."""

@@ -99,9 +99,10 @@ class ReplacedTokenDetection(PretrainingModel):
         kind = SHARING.kind(sharing)
         if generator_layers is not None:
             check_counts({"generator_layers": generator_layers})
-        config = generator_config(encoder.arguments, generator_layers, generator_scale)
-        kind.check(encoder.arguments, config)
-        config = kind.arguments(encoder.arguments, config)
+        given = encoder.arguments | {"trainable": encoder.trainable}
+        config = generator_config(given, generator_layers, generator_scale)
+        kind.check(given, config)
+        config = kind.arguments(given, config)
         parts = kind.parts(encoder, config)
         self.generator = Encoder(**config, parts=parts, dtype=encoder.dtype_policy, name="generator")
         self.reader = kind.reader(encoder, self.generator)
@@ -155,9 +156,13 @@ class ReplacedTokenDetection(PretrainingModel):
         """The generator's."""
         return logs["generator_loss"]
 
+    def known_labels(self, x):
+        return self.encoder.arguments["vocabulary_size"], "vocabulary_size"
+
     def shares_of(self, x, y, sample_weight):
         is_real = ops.cast(ops.cast(x["padding_mask"], "bool"), "float32")  # a document's number may be over 1
-        return super().shares_of(x, y, sample_weight) | {"token_weights": is_real, "token_shares": shares(is_real)}
+        weights = is_real * x["row_weights"][:, None]
+        return super().shares_of(x, y, sample_weight) | {"token_weights": weights, "token_shares": shares(weights)}
 
     def loss_of(self, x, y, y_pred, sample_weight):
         """The generator's cross-entropy and the weighted detection loss, over all replicas."""

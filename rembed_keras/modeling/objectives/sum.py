@@ -11,13 +11,13 @@ from keras import ops
 
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, shortened
 from rembed_keras.modeling.encoder import Encoder
-from rembed_keras.modeling.losses.weights import by_step, weight_at
+from rembed_keras.modeling.losses.weights import weight_at
 from rembed_keras.modeling.objectives.masked_tokens import with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
-from rembed_keras.modeling.objectives.sum_cost import sum_entries
+from rembed_keras.modeling.objectives.sum_cost import UNSHARED, check_objectives, check_weights, sum_entries
 from rembed_keras.modeling.saving.configuration import class_named
 
-OURS = ("encoder", "quantized")  # what the configuration of a sum says once for all of its objectives
+OURS = ("encoder", "preprocessor", "quantized")  # what the configuration of a sum says once for all of its objectives
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -35,7 +35,7 @@ class Sum(PretrainingModel):
 
     Inputs and targets as `MaskedLM`'s; outputs a dict of the objectives' outputs, by their names. Logs have `loss`, the
     weighted sum; `accuracy`, that of the first objective which has one; and of each objective `<name>/weight` and its
-    own logs, as `<name>/loss`.
+    own logs, as `<name>/loss` and, of a language, `<name>/loss/<language>`.
 
     Raises:
         UserError: for no objectives, two of one name, weights that are not one for each, or an objective that cannot
@@ -60,10 +60,8 @@ class Sum(PretrainingModel):
         micro_batches: Count = 1,
         name: str = "sum",
     ):
-        given = [1.0] * len(objectives) if weights is None else [*weights]
-        if not objectives or len(given) != len(objectives):
-            raise UserError(f"Sum has {len(objectives)} objectives and {len(given)} weights: it needs one for each")
-        self.schedules = [by_step(weight, "a weight of Sum") for weight in given]
+        self.schedules = check_weights(objectives, weights)
+        given = [1.0] * len(objectives) if weights is None else weights
         self.objectives = []
         for i, objective in enumerate(objectives):
             with keras.name_scope(f"objective_{i}"):  # files of checkpoints tell their variables apart by path
@@ -106,6 +104,9 @@ class Sum(PretrainingModel):
                 return nats
         return None
 
+    def known_labels(self, x):
+        return next((known for each in self.objectives if (known := each.known_labels(x)) is not None), None)
+
     def track_groups(self, groups) -> None:
         for each in self.objectives:
             each.track_groups(groups)
@@ -143,6 +144,12 @@ class Sum(PretrainingModel):
         hits = [own[key] for each in self.objectives if (key := f"{each.name}/accuracy") in own]
         return super().get_metrics_result() | own | ({"accuracy": hits[0]} if hits else {})
 
+    def own_logs(self):
+        """Keras's, without those of the objectives, which would stand under names of the sum's, such as `loss/de`."""
+        unused = (self.loss_mean, self.accuracy)
+        own = [metric for metric in super().metrics if not any(metric is each for each in unused)]
+        return {metric.name: log for metric in own if not isinstance(log := metric.result(), dict)}
+
     def loss_result(self):
         return sum(
             mean.result() * each.loss_result() for each, mean in zip(self.objectives, self.weight_means, strict=True)
@@ -158,7 +165,7 @@ def _class_of(config):
 
 def _made(objective, encoder):
     if isinstance(objective, Mapping):
-        return _class_of(objective)(encoder, **objective["config"])
+        return _class_of(objective)(encoder, **_own(objective["config"]))
     return objective(encoder)
 
 
@@ -167,14 +174,14 @@ def _check(objectives, encoder):
     for each in objectives:
         if not isinstance(each, PretrainingModel) or isinstance(each, Sum) or each.encoder is not encoder:
             raise UserError(f"Sum was given {type(each).__name__} as an objective, which is none of its encoder")
-        config = each.get_config()
         if each.folded_variables:
-            raise UserError(f"{each.name} does not train the encoder's own table, which others of a Sum read")
-        if config.get("kept_layers") is not None or config["micro_batches"] > 1:
-            raise UserError(f"{each.name} has kept_layers or micro_batches of its own: leave them out in a Sum")
-    names = [each.name for each in objectives]
-    if len({*names}) < len(names):
-        raise UserError(f"the objectives of Sum are called {', '.join(names)}: give each a name of its own")
+            raise UserError(UNSHARED.format(each.name))
+    check_objectives([each.name for each in objectives], [each.get_config() for each in objectives])
+
+
+def _own(config):
+    """What a configuration of an objective says of it alone."""
+    return {key: value for key, value in config.items() if key not in OURS}
 
 
 def _config_of(objective):
@@ -183,7 +190,7 @@ def _config_of(objective):
     return {
         "module": kind.__module__,
         "class_name": kind.__name__,
-        "config": {key: value for key, value in objective.get_config().items() if key not in OURS},
+        "config": _own(objective.get_config()),
         "registered_name": keras.saving.get_registered_name(kind),
     }
 

@@ -117,25 +117,28 @@ def config_with_encoder(model, added=()) -> dict:
         added: the ids of layers that the model adds itself when it is rebuilt.
     """
     encoder = keras.saving.serialize_keras_object(model.encoder)
-    plain = {key: value for key, value in encoder["config"].items() if key not in KEYS}
+    reads, of_encoder = model.preprocessor, model.encoder.preprocessor
+    is_shared = reads is not None and of_encoder is not None and of_encoder.tokenizer is reads.tokenizer
+    left_out = (*KEYS, "preprocessor") if is_shared else KEYS  # the model gives its own to an encoder that has none
+    plain = {key: value for key, value in encoder["config"].items() if key not in left_out}
     changes = changes_of(model.encoder, added)
     named = {name for names in changes.get("quantized", {}).values() for name in names}
     rest = {name: layer for name, layer in layers_by_name(model).items() if name not in named}
     quantized = _by_mode(rest)
     found = {"encoder": encoder | {"config": plain | changes}} | ({"quantized": quantized} if quantized else {})
-    if model.preprocessor is not None:
-        found["preprocessor"] = keras.saving.serialize_keras_object(model.preprocessor)
+    if reads is not None:
+        found["preprocessor"] = keras.saving.serialize_keras_object(reads)
     return found
 
 
 def parts_of(config: dict) -> dict:
-    """The encoder, and the preprocessor if there is one, that a configuration of a model describes, rebuilt.
+    """The encoder and the preprocessor, None for none, that a configuration of a model describes, rebuilt.
 
     Raises:
         UserError: for one that nothing of ours can be made of.
     """
     kinds = {"encoder": keras.Model, "preprocessor": keras.layers.Layer}
-    there = {key: config[key] for key in kinds if key in config}
+    there = {"preprocessor": None} | {key: config[key] for key in kinds if key in config}
     return {key: made(each, kinds[key]) if isinstance(each, dict) else each for key, each in there.items()}
 
 

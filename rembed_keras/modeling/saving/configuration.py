@@ -120,7 +120,10 @@ def _check_class(config):
     if registered in (None, name) and any(module == known and name in names for known, names in PLAIN.items()):
         return
     shown = f"{shortened(registered or name)} of {shortened(module)}"
-    raise UserError(f"a configuration names {shown}, which no model of ours is made of")
+    package = module.partition(".")[0] if isinstance(module, str) else ""
+    is_own = package.isidentifier() and package not in FRAMEWORKS
+    remedy = f"; if it is your own, import {package} first: commands take --allow-import {package}" if is_own else ""
+    raise UserError(f"a configuration names {shown}, which no model of ours is made of{remedy}")
 
 
 def _is_of_users_own(registered) -> bool:

@@ -7,6 +7,34 @@ import keras
 from rembed_keras.errors import UserError
 
 
+class ExportsNamedOutputs:
+    """An encoder that is exported with a name for each of its outputs; a mixin that stands before the model's class."""
+
+    def export(
+        self,
+        filepath: str,
+        format: str = "tf_saved_model",  # noqa: A002 - Keras's name
+        verbose: bool | None = None,
+        input_signature: list | None = None,
+        **options,
+    ) -> None:
+        """Keras's, of outputs that have a name each: `hidden_states_0` to `hidden_states_L` instead of a list.
+
+        Args:
+            filepath: as in Keras.
+            format: as in Keras: "tf_saved_model", or "onnx", which needs the extra of that name.
+            verbose: as in Keras.
+            input_signature: as in Keras; B and S are open by default.
+            options: of the format, as in Keras.
+
+        Raises:
+            UserError: on JAX, and for ONNX without its extra.
+        """
+        check_exportable(format)
+        model = named_outputs(self)
+        model.export(filepath, format=format, verbose=verbose, input_signature=input_signature, **options)
+
+
 def named_outputs(encoder: keras.Model) -> keras.Model:
     """A model of an encoder's layers whose outputs have a name each, as formats of other programs want them.
 

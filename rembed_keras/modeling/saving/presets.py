@@ -4,6 +4,7 @@ Each is a folder of package data, as `rembed pack` writes it. Modeling looks her
 `from_preset`, so that a misspelled one is answered at once, and not by a download that fails.
 """
 
+import json
 from pathlib import Path
 
 from rembed_keras.errors import UserError, did_you_mean, shortened
@@ -43,6 +44,22 @@ def name_of(folder: Path) -> str:
     """What leads back to a folder: its absolute path, or the name of a preset, if it comes with the package."""
     path = folder.resolve()
     return path.name if path.parent == FOLDER.resolve() else str(path)
+
+
+def task_in(preset: str) -> dict:
+    """What a preset's folder says of the model that an encoder is in; nothing where it has none, or is no folder.
+
+    Raises:
+        UserError: for a `task.json` that is none.
+    """
+    path = Path(preset) / "task.json"
+    if not path.is_file():
+        return {}
+    try:
+        task = json.loads(path.read_text(encoding="utf-8"))
+        return task | {"config": dict(task["config"])}
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"{path} describes no model") from None
 
 
 def located(preset: str) -> str:

@@ -6,19 +6,23 @@ shuffles and splits it as it does arrays. Data sets of tf.data and Grain are map
 """
 
 import contextlib
+import functools
 import importlib
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import keras
 import keras_hub
 
-from rembed_keras.modeling.layers.rows import check_inputs, checks_arrays
+from rembed_keras.modeling.layers.rows import check_inputs, check_labels, checks_arrays
 from rembed_keras.modeling.saving.failing import weights_kept
 
 ROOM = "rembed_keras.preprocessing"  # named, since modeling imports none of the rooms above it
 PLAIN_TEXT = "TextClassifierPreprocessor"  # for encoders: texts as they are, without labels
 LEARNING_RATE = 5e-5  # of keras-hub's tasks, where a user compiles nothing
+_IS_SAVED: ContextVar[bool] = ContextVar("is_saved", default=False)  # whole, in a file of Keras's
 
 
 class Preprocessing:
@@ -52,15 +56,45 @@ class HoldsPreprocessor:
 
     @property
     def preprocessor(self) -> Any:
-        """What makes inputs of texts, a `keras_hub.models.Preprocessor`; None for none."""
+        """What makes inputs of texts, a `keras_hub.models.Preprocessor`; None for none.
+
+        One that is longer than the encoder, or of other segments, is copied: another model may have it too.
+        """
         return self._preprocessor
 
     @preprocessor.setter
     def preprocessor(self, value):
-        if hasattr(value, "suit"):
+        self.take_preprocessor(value)
+
+    def take_preprocessor(self, preprocessor: keras.layers.Layer | None) -> None:
+        """What setting `preprocessor` does; a model that is made of others hands it on."""
+        suited: Any = getattr(preprocessor, "suited", None)
+        if suited is not None:
             model: Any = self
-            value.suit(getattr(model, "encoder", model).arguments)
-        object.__setattr__(self, "_preprocessor", value)
+            preprocessor = suited(getattr(model, "encoder", model).arguments)
+        object.__setattr__(self, "_preprocessor", preprocessor)
+
+    def save(self, filepath: str | Path, overwrite: bool = True, zipped: bool | None = None, **options) -> None:
+        """Keras's, with what reads texts: that of the encoder too, where it is another than the model's.
+
+        Args:
+            filepath: as in Keras.
+            overwrite: as in Keras.
+            zipped: as in Keras.
+            options: of formats, as in Keras.
+        """
+        self.take_preprocessor(self.preprocessor)  # again, for an encoder whose own was taken from it
+        token = _IS_SAVED.set(True)
+        try:
+            super().save(filepath, overwrite=overwrite, zipped=zipped, **options)  # type: ignore[misc] # the model's
+        finally:
+            _IS_SAVED.reset(token)
+
+    def config_of_preprocessor(self) -> dict:
+        """The "preprocessor" of a configuration that goes to a file with its tokenizer; nothing for any other."""
+        if self.preprocessor is None or not _IS_SAVED.get():
+            return {}
+        return {"preprocessor": keras.saving.serialize_keras_object(self.preprocessor)}
 
     def __setattr__(self, name, value):
         if name == "preprocessor":  # of which Keras would make a layer before it is set
@@ -69,21 +103,35 @@ class HoldsPreprocessor:
             super().__setattr__(name, value)
 
 
+def _checks_batch(loop):
+    """One of Keras's steps of a batch, which first looks at ids and labels in memory: the step is compiled."""
+    loop = checks_arrays(loop)
+
+    @functools.wraps(loop)
+    def checked(model, x=None, y=None, sample_weight=None, *arguments, **named):
+        model.check_labels(x, y, sample_weight)
+        return loop(model, x, y, sample_weight, *arguments, **named)
+
+    return checked
+
+
 class TakesTexts(HoldsPreprocessor):
     """Loops that take texts where there is a preprocessor; a mixin that stands before keras-hub's `Task`."""
 
-    train_on_batch, test_on_batch = map(checks_arrays, (keras.Model.train_on_batch, keras.Model.test_on_batch))
+    train_on_batch, test_on_batch = map(_checks_batch, (keras.Model.train_on_batch, keras.Model.test_on_batch))
     predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
 
     @contextlib.contextmanager
     def preprocessed_by(self, preprocessor) -> Iterator[None]:
         """While open, the model has another preprocessor, as to be saved with it."""
-        former = self.preprocessor
+        model: Any = self
+        former, of_encoder = self.preprocessor, model.encoder.preprocessor
         self.preprocessor = preprocessor
         try:
             yield
         finally:
             self.preprocessor = former
+            model.encoder.preprocessor = of_encoder
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         """A batch as the model takes it: preprocessed, unless it has `token_ids` already."""
@@ -181,7 +229,18 @@ class TakesTexts(HoldsPreprocessor):
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(self.preprocess_samples(x, y, sample_weight))
         model: Any = self
         check_inputs(model.encoder.arguments, x)
+        self.check_labels(x, y, sample_weight)
         return x, y, sample_weight
+
+    def check_labels(self, x, y, sample_weight) -> None:
+        """Raises a UserError for labels in memory that the model has no output for, if its loss is its own."""
+        known = None if getattr(self, "loss", None) is not None else self.known_labels(x)
+        if known is not None:
+            check_labels(y, *known, sample_weight)
+
+    def known_labels(self, x: Any) -> tuple[int, str] | None:
+        """How many labels there are for inputs, and what says so; None for a model that learns no labels."""
+        return None
 
 
 def is_dataset(x: object) -> bool:

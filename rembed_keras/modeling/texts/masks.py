@@ -28,12 +28,12 @@ class FillsMasks:
 
         Args:
             texts: a text with [MASK] in it once or more, or a list of such.
-            top: how many pieces for each.
+            top: how many pieces for each; all, if there are fewer.
 
         Returns:
             For a text with one [MASK] a list of `top` pairs `Fill(token, probability)`, best first; with several, a
             list of such lists, in the order of the text; for a list of texts, a list of what each gives. Special pieces
-            are left out.
+            and [UNK] are left out.
 
         Raises:
             UserError: without a preprocessor, for a text without [MASK], or one longer than the encoder reads.
@@ -46,27 +46,28 @@ class FillsMasks:
         given = [texts] if isinstance(texts, str) else list(texts)
         rows = [_row(text, tokenizer, model.encoder.arguments["max_sequence_length"]) for text in given]
         is_text = ~tokenizer.model.is_special
+        is_text[tokenizer.model.unk_id] = False
         answers = [self._fills(model, tokenizer, row, is_text, top) for row in rows]
         return answers[0] if isinstance(texts, str) else answers
 
     def _fills(self, model, tokenizer, row, is_text, top):
-        places = np.flatnonzero(np.array(row) == tokenizer.model.mask_id)
-        inputs = model.preprocessor.padded([row], len(row)) | {"mask_positions": places[None].astype(np.int32)}
+        inputs = model.preprocessor.padded([row], len(row) + 2)  # [CLS] and [SEP]
+        places = np.flatnonzero(inputs["token_ids"][0] == tokenizer.model.mask_id)
+        inputs |= {"mask_positions": places[None].astype(np.int32)}
         logits = np.asarray(model.predict_on_batch(inputs), np.float64)[0]  # [P, V]
         odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
         shares = odds / odds.sum(axis=-1, keepdims=True)
-        found = []
+        found, is_text = [], is_text[: shares.shape[1]]
         for share in shares:
-            best = np.argsort(np.where(is_text[: len(share)], share[: len(is_text)], -1.0))[::-1][:top]
+            best = np.argsort(np.where(is_text, share[: len(is_text)], -1.0))[::-1][: min(top, is_text.sum())]
             found.append([Fill(tokenizer.shown(int(i)), float(share[i])) for i in best])
         return found[0] if len(found) == 1 else found
 
 
 def _row(text, tokenizer, longest):
     ids = tokenizer.tokenize_masked(text)
-    row = [tokenizer.model.cls_id, *ids, tokenizer.model.sep_id]
     if tokenizer.model.mask_id not in ids:
         raise UserError(f"there is no [MASK] in {shortened(text)}")
-    if len(row) > longest:
-        raise UserError(f"{shortened(text)} has {len(row)} tokens; the encoder reads {longest}")
-    return row
+    if len(ids) + 2 > longest:
+        raise UserError(f"{shortened(text)} has {len(ids) + 2} tokens; the encoder reads {longest}")
+    return ids

@@ -53,6 +53,9 @@ class ReadsTexts(HoldsPreprocessor):
         preprocessor = self.preprocessor or getattr(encoder, "preprocessor", None)
         if preprocessor is None:
             raise UserError("there is no tokenizer: take a preset that has one, or set preprocessor")
+        fold = getattr(self, "fold", None)
+        if fold is not None:
+            fold()  # of what pre-training moved, where the encoder's own table is computed
         reader = _reader(encoder, pooling, layer)
         rows = preprocessor.tokenized([texts] if isinstance(texts, str) else list(texts))
         order = np.argsort([len(row) for row in rows], kind="stable")[::-1]  # what takes most memory first

@@ -7,6 +7,7 @@ import pytest
 from rembed_keras.analysis import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.attention import Disentangled
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.sizes import groups_of_layers, layers_to_keep
 from tests.modeling.forward import forward
@@ -134,6 +135,18 @@ def test_a_cut_that_cannot_be_made_is_refused_before_training(changes, keep, mes
             MaskedLM(encoder, 20, keep=keep)
     else:  # nothing is cut
         assert MaskedLM(encoder, 20, kept_layers=3, keep=keep).drop_heads().num_layers == 3
+
+
+@pytest.mark.any_backend
+def test_a_decoder_goes_on_with_a_pattern_of_attention_that_is_longer_than_the_encoder():
+    pattern = [Disentangled(4, 8), Disentangled(8, 16)]
+    encoder = make_encoder(num_layers=1, attention=pattern)
+    model = LateMaskedLM(encoder, 20, decoder_layers=2)
+    again = LateMaskedLM.from_config(json.loads(json.dumps(model.get_config())))
+    asked = {"encoder": encoder.get_config() | {"attention": pattern}, "output_embedding_dim": 20, "decoder_layers": 2}
+    counts = [made.count_params() for made in (model, again)]
+    assert counts == [ledger(asked, entries=LateMaskedLM.ledger_entries).total] * 2
+    assert again.encoder.get_config()["attention"] == encoder.get_config()["attention"]
 
 
 @pytest.mark.any_backend

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.adaptation import Adapters, Blocks, Lora, tune
+from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, Regressor, SpanExtractor, Tagger
 from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -153,3 +154,75 @@ def test_rematerialized_blocks_are_computed_again_in_fine_tuning(rematerialize):
         scores = tf.reduce_sum(model(INPUTS, training=True))
     tape.gradient(scores, model.trainable_variables)
     assert len(calls) == 1 + rematerialize
+
+
+def losses_by_weights(model, y, *given):
+    """What `test_on_batch` says of weights of several shapes."""
+    return [model.test_on_batch(INPUTS, y, sample_weight=each, return_dict=True) for each in given]
+
+
+def compiled(make):
+    keras.utils.set_random_seed(2)
+    model = make(make_encoder())
+    model.compile("sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    return model
+
+
+@pytest.mark.any_backend
+def test_labels_of_a_regressor_may_be_a_column_and_nothing_wider():
+    model = compiled(lambda encoder: Regressor(encoder, dropout=0.0))
+    y = np.array([0.5, -1.0, 2.0, 3.0], "float32")
+    flat, column = (model.test_on_batch(INPUTS, each, return_dict=True)["loss"] for each in (y, y[:, None]))
+    expected = np.mean((forward(model, INPUTS) - y) ** 2)
+    np.testing.assert_allclose([flat, column], expected, rtol=1e-5)
+    with pytest.raises(UserError, match=r"regressor learns a number of each row, and its labels are of shape \(4, 2\)"):
+        model.test_on_batch(INPUTS, np.stack([y, y], axis=1))
+
+
+WEIGHTS = np.array([1.0, 0.0, 2.0, 0.5], "float32")
+
+
+@pytest.mark.any_backend
+def test_weights_of_rows_may_be_a_column():
+    model = compiled(lambda encoder: Classifier(encoder, 3, dropout=0.0))
+    flat, column = losses_by_weights(model, np.array([0, 2, 1, 1]), WEIGHTS, WEIGHTS[:, None])
+    assert column == pytest.approx(flat, rel=1e-5)
+    with pytest.raises(UserError, match=r"weights of shape \(4, 3\) are none of losses of shape \(4,\)"):
+        model.test_on_batch(INPUTS, np.array([0, 2, 1, 1]), sample_weight=np.ones((4, 3)))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("make", "target"),
+    [
+        (lambda encoder: Tagger(encoder, 5, dropout=0.0), np.arange(16).reshape(4, 4) % 5),  # as many tokens as rows
+        (SpanExtractor, np.array([[1, 2], [1, 1], [0, 2], [3, 1]])),
+    ],
+)
+def test_weights_of_rows_are_those_of_all_their_predictions(make, target):
+    model = compiled(make)
+    inputs = {name: column[:, :4] for name, column in INPUTS.items()}
+    whole = np.repeat(WEIGHTS[:, None], target.shape[1], axis=1)
+    found = [
+        model.test_on_batch(inputs, target, sample_weight=each, return_dict=True)
+        for each in (whole, WEIGHTS, WEIGHTS[:, None])
+    ]
+    assert found[1] == pytest.approx(found[0], rel=1e-5) and found[2] == pytest.approx(found[0], rel=1e-5)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("make", "target"),
+    [
+        (lambda encoder: Tagger(encoder, 5), np.zeros((4, 8), int)),
+        (SpanExtractor, np.zeros((4, 2), int)),
+        (Regressor, np.zeros(4)),
+    ],
+)
+def test_weights_of_classes_are_for_classifiers(make, target):
+    model = compiled(make)
+    for loop in (model.fit, model.train_on_batch):
+        with pytest.raises(UserError, match="has no class for each row: give sample_weight in place of class_weight"):
+            loop(INPUTS, target, class_weight={0: 1.0, 1: 2.0})
+    classifier = compiled(lambda encoder: Classifier(encoder, 3))
+    classifier.train_on_batch(INPUTS, np.array([0, 2, 1, 1]), class_weight={0: 1.0, 1: 2.0, 2: 1.0})

@@ -9,7 +9,7 @@ from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM, RDrop, SupervisedContrast, Term
 from rembed_keras.adaptation.tuning import tuned
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, MaskedLM, ReplacedTokenDetection, Sum
+from rembed_keras.modeling import Classifier, MaskedLM, ReplacedTokenDetection, Sum, Tagger
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.losses.weights import by_step
 from tests.modeling.forward import EAGER
@@ -239,3 +239,39 @@ def test_what_is_no_weight_is_refused(weight):
 @pytest.mark.any_backend
 def test_weights_are_in_the_order_of_their_steps():
     assert by_step({"10": 1.0, 0: 0.5}, "x") == [(0, 0.5), (10, 1.0)]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [lambda encoder: Classifier(encoder, 3), masked], ids=["classifier", "masked_lm"])
+def test_terms_count_from_the_next_step_of_a_compiled_model(make):
+    model = make(make_encoder(num_layers=1))
+    x, y, weights = make_batch()
+    batch = (x, y, weights) if isinstance(model, MaskedLM) else ({key: x[key] for key in model.input}, np.array([0, 2]))
+    model.compile("sgd", jit_compile=keras.config.backend() == "jax")
+    assert "confidence" not in model.train_on_batch(*batch, return_dict=True)
+    model.use_terms([Confidence()])
+    logs = model.train_on_batch(*batch, return_dict=True)
+    assert logs["confidence"] != 0
+    model.use_terms([])
+    assert "confidence" not in model.train_on_batch(*batch, return_dict=True)
+
+
+@pytest.mark.any_backend
+def test_a_model_that_is_read_says_which_terms_it_was_trained_with(tmp_path):
+    model = Classifier(make_encoder(num_layers=1), 3)
+    steps_of(model, [Confidence()], (make_inputs([[FIRST], [SECOND]], 8), np.array([0, 2])))
+    model.save(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match="classifier was trained with the loss terms confidence, which are in no file"):
+        again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.compiled and not again.terms
+
+
+@pytest.mark.any_backend
+def test_weights_of_rows_weigh_a_terms_losses_of_predictions():
+    x, tags = make_inputs([[FIRST], [SECOND]], 8), np.zeros((2, 8), int)
+    seen = []
+    for weights in (np.array([1.0, 0.0]), np.repeat([[1.0], [0.0]], 8, axis=1)):
+        keras.utils.set_random_seed(1)
+        model = shake(Tagger(make_encoder(num_layers=1), 3, dropout=0.0))
+        seen.append(steps_of(model, [Confidence()], (x, tags, weights))[0])
+    assert seen[0] == pytest.approx(seen[1], rel=1e-5)

@@ -2,7 +2,10 @@ import keras
 import numpy as np
 import pytest
 
-from rembed_keras.modeling import Encoder, MaskedLM
+from own_parts.objective import LanguageIdentification
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.layers import draws
 from tests.modeling import reference
 from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -194,3 +197,31 @@ def test_refuses_widths_that_cannot_be_shared():
         MaskedLM(make_encoder(), 20, coupling="tied")
     with pytest.raises(ValueError, match="output_embedding_dim is 0"):
         MaskedLM(make_encoder(), 0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [MaskedLM, lambda e, width: ReplacedTokenDetection(e, width, generator_layers=1)])
+def test_weights_of_rows_are_those_of_all_their_predictions(make, monkeypatch):
+    """Of as many rows as predictions a row, where a row's weight could be taken for a prediction's."""
+    monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+    model = make(make_encoder(num_layers=1), 20)
+    model.compile(optimizer="sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    x, y, _ = make_batch()
+    x, y = ({name: column[..., :2] if name == "mask_positions" else column for name, column in x.items()}, y[:, :2])
+    first = {name: column[:1] for name, column in x.items()}
+    alone = model.test_on_batch(first, y[:1], return_dict=True)
+    for weights in (np.array([1.0, 0.0]), np.array([[1.0], [0.0]])):
+        found = model.test_on_batch(x, y, sample_weight=weights, return_dict=True)
+        assert found == pytest.approx(alone, rel=1e-4)
+    with pytest.raises(UserError, match="has no class for each row"):
+        model.fit(x, y, class_weight={0: 1.0}, verbose=0)
+
+
+@pytest.mark.any_backend
+def test_rows_that_fill_a_batch_count_nothing_for_an_objective_of_rows():
+    model = LanguageIdentification(make_encoder(num_layers=1), 3)
+    model.track_groups(["de", "en"])
+    model.compile(optimizer="sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    filled = keras.tree.map_structure(lambda part: np.concatenate([part, np.zeros_like(part)]), make_batch())
+    own, found = (model.test_on_batch(*each, return_dict=True) for each in (make_batch(), filled))
+    assert found == pytest.approx(own, rel=1e-5)

@@ -82,6 +82,17 @@ def test_weights_change_at_their_steps():
     assert model.test_on_batch(*make_batch(), return_dict=True)["replaced_token_detection/weight"] == 3
 
 
+@pytest.mark.any_backend
+def test_an_objectives_logs_stand_under_its_name_alone():
+    model = make_sum([1.0, {0: 0.1, 5: 0.0}])
+    model.track_groups(["de", "en"])
+    logs, _ = step_of(model, make_batch())
+    own = {"loss", "accuracy", "loss/de", "loss/en"}
+    each = {"masked_lm": own, "replaced_token_detection": own | {"generator_loss", "detection_loss"}}
+    expected = {f"{name}/{key}" for name in each for key in each[name] | {"weight"}}
+    assert logs.keys() == {"loss", "accuracy"} | expected
+
+
 @pytest.mark.usefixtures("likeliest")
 def test_micro_batches_take_the_step_of_the_whole():
     steps = []

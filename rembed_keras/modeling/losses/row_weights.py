@@ -1,0 +1,61 @@
+"""Weights as users give them, of rows or of single predictions, in the shape of the losses that they weigh."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from keras import ops
+
+from rembed_keras.errors import UserError
+
+
+def of_each(weights, losses):
+    """Weights in the shape of losses: a row's are those of all its predictions.
+
+    Args:
+        weights: [B] or [B, 1], of rows; or as the losses.
+        losses: [B, ...].
+
+    Returns:
+        The weights, in the dtype and shape of the losses.
+
+    Raises:
+        UserError: for weights of other shapes.
+
+    >>> ops.convert_to_numpy(of_each(ops.array([1.0, 0.5]), ops.zeros((2, 3)))).tolist()
+    [[1.0, 1.0, 1.0], [0.5, 0.5, 0.5]]
+    """
+    given, wanted = tuple(weights.shape), tuple(losses.shape)
+    if not fits(weights, losses):
+        raise UserError(f"weights of shape {given} are none of losses of shape {wanted}: give one a row, or one each")
+    shape = (*ops.shape(weights)[: len(wanted)], *(1 for _ in wanted[len(given) :]))
+    return ops.broadcast_to(ops.reshape(ops.cast(weights, losses.dtype), shape), ops.shape(losses))
+
+
+def fits(weights, losses) -> bool:
+    """Whether weights can be in the shape of losses, see `of_each`."""
+    given, wanted = tuple(weights.shape), tuple(losses.shape)
+    pairs = [*zip(given, wanted, strict=False)]
+    is_each = all(None in pair or pair[0] in ((pair[1], 1) if i else (pair[1],)) for i, pair in enumerate(pairs))
+    return is_each and all(size == 1 for size in given[len(wanted) :])
+
+
+def checks_class_weight(loop: Callable) -> Callable:
+    """One of Keras's loops over data, which first refuses weights of classes where labels are not one class a row.
+
+    Keras would weigh a row by the place of the greatest number among its labels.
+
+    Args:
+        loop: a method of a model that says whether it `takes_class_weight`.
+    """
+    signature = inspect.signature(loop)
+
+    @functools.wraps(loop)
+    def checked(model, *arguments, **named):
+        given: Any = signature.bind(model, *arguments, **named).arguments
+        if (given | given.get("options", {})).get("class_weight") is not None and not model.takes_class_weight:
+            raise UserError(f"{model.name} has no class for each row: give sample_weight in place of class_weight")
+        return loop(model, *arguments, **named)
+
+    return checked

@@ -1,0 +1,66 @@
+"""Models that take texts come back from Keras's files with all that they read texts by."""
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, TextClassifierPreprocessor, Tokenizer
+from rembed_keras.modeling import Sum
+
+pytestmark = pytest.mark.any_backend
+
+
+def make_encoder(longest=32, **changes):
+    return Encoder(400, 1, 2, 8, 16, 4, max_sequence_length=longest, **changes)
+
+
+def come_back(model, folder):
+    model.save(folder / "model.keras")
+    return keras.saving.load_model(folder / "model.keras")
+
+
+@pytest.mark.parametrize("encoders", ["none", "the model's", "taken away", "its own"])
+def test_a_preprocessor_that_was_set_comes_back(encoders, tokenizer, lines, tmp_path):
+    model = Classifier(make_encoder(), num_classes=2)
+    if encoders == "its own":
+        model.encoder.preprocessor = TextClassifierPreprocessor(Tokenizer.train(lines, 300))
+    model.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    if encoders == "taken away":
+        model.encoder.preprocessor = None
+    elif encoders == "the model's":
+        model.encoder.preprocessor = model.preprocessor
+    again = come_back(model, tmp_path)
+    assert again.preprocessor.sequence_length == 16
+    np.testing.assert_allclose(again.predict(lines[:3], verbose=0), model.predict(lines[:3], verbose=0), atol=1e-5)
+    np.testing.assert_allclose(again.encoder.encode(lines[:3]), model.encoder.encode(lines[:3]), atol=1e-5)
+
+
+def test_an_encoder_comes_back_with_its_tokenizer(tokenizer, lines, tmp_path):
+    encoder = make_encoder()
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    again = come_back(encoder, tmp_path)
+    assert again.preprocessor.sequence_length == 16
+    np.testing.assert_allclose(again.encode(lines[:3]), encoder.encode(lines[:3]), atol=1e-5)
+    assert "preprocessor" not in encoder.get_config()
+    model = come_back(Classifier(encoder, 2, preprocessor=None), tmp_path)
+    assert model.preprocessor is None
+    np.testing.assert_allclose(model.encoder.encode(lines[:3]), encoder.encode(lines[:3]), atol=1e-5)
+
+
+def test_a_sum_comes_back_with_its_tokenizer(tokenizer, lines, tmp_path):
+    encoder = make_encoder()
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    model = Sum(encoder, [lambda encoder: MaskedLM(encoder, 12)])
+    again = come_back(model, tmp_path)
+    np.testing.assert_allclose(again.encode(lines[:3]), model.encode(lines[:3]), atol=1e-5)
+
+
+def test_two_encoders_share_a_preprocessor_and_not_its_length(tokenizer, lines):
+    preprocessor = MaskedLMPreprocessor(tokenizer, sequence_length=32, mask_rate=0.3)
+    long, short = (MaskedLM(make_encoder(longest), 8, preprocessor=preprocessor) for longest in (32, 16))
+    single = Classifier(make_encoder(num_segments=1), 2, preprocessor=TextClassifierPreprocessor(tokenizer, 32))
+    assert (long.preprocessor.sequence_length, short.preprocessor.sequence_length) == (32, 16)
+    assert short.preprocessor.mask_rate == 0.3 and short.preprocessor.tokenizer is tokenizer
+    assert (preprocessor.sequence_length, preprocessor.num_segments) == (32, 2)
+    assert single.preprocessor.num_segments == single.encoder.preprocessor.num_segments == 1
+    assert long.preprocessor(lines[:2])[0]["token_ids"].shape == (2, 32)
