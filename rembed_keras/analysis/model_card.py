@@ -31,7 +31,8 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
     if not (folder / "finished.json").is_file():
         raise UserError(f"{folder} is not finished: run its recipe to the end")
     corpus = Corpus(folder / "corpus")
-    last = _last(folder / "metrics.jsonl")
+    log = _log(folder / "metrics.jsonl")
+    last = log[-1]
     about = (
         f"An encoder of {arguments['num_layers']} layers of width {arguments['hidden_dim']} with an input table of "
         f"{arguments['vocabulary_size']:,} × {arguments['input_embedding_dim']}, pre-trained in "
@@ -42,7 +43,7 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
         f'encoder = Encoder.from_preset("{name}")\nvectors = encoder.encode(["a text", "another"])\n```'
     )
     trained = (
-        f"{last['step']:,} steps, {last['tokens']:,} tokens, to a training loss of {last['loss']:.2f} nats. `{RECIPE}` "
+        f"{last['step']:,} steps, {last['tokens']:,} tokens, to a training loss of {_loss(log)}. `{RECIPE}` "
         "beside this card is the recipe with all that it includes:"
     )
     scored = report([folder])
@@ -113,11 +114,16 @@ def _limits(corpus, last, arguments, scores):
     return "\n".join(f"* {line}" for line in lines)
 
 
-def _last(path):
-    """The last row of pre-training in a log."""
-    found = [
-        row for row in read_whole_lines(path) if row.get("stage") == "pretrain" and "loss" in row and "tokens" in row
-    ]
-    if not found:
-        raise UserError(f"{path} has no row of pre-training: run the recipe again")
-    return found[-1]
+def _log(path):
+    """The rows of pre-training in a log."""
+    found = [row for row in read_whole_lines(path) if row.get("stage") == "pretrain" and "tokens" in row]
+    if not any(isinstance(row.get("loss"), float) for row in found):  # null after steps that were all skipped
+        raise UserError(f"{path} has no loss of pre-training: run the recipe again")
+    return found
+
+
+def _loss(log):
+    """The last loss, in nats if it is a cross-entropy alone: then the log has what a model without context loses."""
+    row = next(row for row in reversed(log) if isinstance(row.get("loss"), float))
+    is_alone = "unigram_entropy" in row and not row.keys() & {"term_losses", "layer_losses"}
+    return f"{row['loss']:.2f}{' nats' * is_alone}"

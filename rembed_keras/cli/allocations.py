@@ -1,12 +1,13 @@
 """The command that proposes how to allocate a parameter budget, of a new encoder or of one that is there."""
 
+import math
 import shlex
 import sys
 from pathlib import Path
 
 import click
 
-from rembed_keras.cli.options import WHOLE
+from rembed_keras.cli.options import WHOLE, check_file
 from rembed_keras.errors import UserError
 
 
@@ -29,6 +30,22 @@ class Amount(click.ParamType):
         return number
 
 
+class Positive(click.ParamType):
+    """A positive number."""
+
+    name = "number"
+
+    def convert(self, value, param, ctx):
+        """The number."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not 0 < number < math.inf:
+            self.fail(f"{value!r} is not a positive number", param, ctx)
+        return number
+
+
 class Span(click.ParamType):
     """Two numbers, LEAST..MOST."""
 
@@ -43,7 +60,7 @@ class Span(click.ParamType):
             span = float(least), float(most)
         except ValueError:
             span = (0.0, 0.0)
-        if not dots or not 0 < span[0] <= span[1]:
+        if not dots or not 0 < span[0] <= span[1] < math.inf:
             self.fail(f"{value!r} is not a range such as 25..60", param, ctx)
         return span
 
@@ -55,7 +72,7 @@ class Span(click.ParamType):
 @click.option("--total", type=Amount(), help="Maximum parameters in pre-training; 1.73 times --kept by default.")
 @click.option("--e-in", metavar="WIDTHS", help="Input embedding widths to choose from, for example 128,256.")
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Range of width over depth.")
-@click.option("--max-latency", type=float, metavar="MS", help="Maximum milliseconds for one text on this machine.")
+@click.option("--max-latency", type=Positive(), metavar="MS", help="Maximum milliseconds for one text on this machine.")
 @click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
 @click.option(
     "--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True, help="Block."
@@ -69,6 +86,7 @@ def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_l
     after pre-training, in the total. With --from the options of `rembed reallocate` are proposed; SOURCE is a run, a
     keras-hub preset or a Hugging Face folder.
     """
+    check_file(out, is_new=True)
     from rembed_keras.analysis.cost import solver
     from rembed_keras.modeling import blocks
 
@@ -90,8 +108,6 @@ def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_l
 
     Console().print(solver.table(found[:show]))
     if out:
-        if Path(out).exists():
-            raise UserError(f"{out} already exists: remove it or choose another file")
         command = "rembed " + shlex.join(sys.argv[1:])
         Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
         click.echo(f"{out}: the first proposal; see rembed inspect {out}")

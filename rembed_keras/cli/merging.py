@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rembed_keras.cli.options import OWN_CLASSES, import_own_classes
 from rembed_keras.errors import UserError
 
 if TYPE_CHECKING:
     from rembed_keras.interop.merging import How
 
 HOWS = ("average", "slerp", "ties", "greedy")  # those of `interop.merging`, which needs a framework
+READ_BY = {"share": "slerp", "density": "ties", "base": "ties", "development": "greedy", "pivot": "greedy"}
 
 
 @click.command()
@@ -26,6 +28,7 @@ HOWS = ("average", "slerp", "ties", "greedy")  # those of `interop.merging`, whi
     help="With greedy: <language>.txt parallel by line; the score is the mean precision@1 of bitext retrieval.",
 )
 @click.option("--pivot", default="en", show_default=True, help="With greedy: the language that others are paired with.")
+@OWN_CLASSES
 def merge(
     sources: tuple[str, ...],
     target: str,
@@ -35,6 +38,7 @@ def merge(
     density: float,
     development: str | None,
     pivot: str,
+    allow_import: tuple[str, ...],
 ) -> None:
     """Merge the encoders of models of one shape into one.
 
@@ -46,49 +50,71 @@ def merge(
     import_framework()
     from rembed_keras import interop
     from rembed_keras.interop.convert import check_absent
+    from rembed_keras.interop.merging import check_how
     from rembed_keras.interop.merging import merge as merged
 
     check_absent(Path(target))
-    read = [_read(source) for source in (*sources, *([base] if base else []))]
-    _check_tokenizers([*sources, *([base] if base else [])], [tokenizer for _, tokenizer in read])
-    encoders = [encoder for encoder, _ in read]
+    _check_options(how)
+    check_how(how, len(sources), base is not None, development is not None, share, density)
+    text = _text_of(development, pivot) if development else None
+    places = [*sources, *([base] if base else [])]
+    import_own_classes(allow_import, *places)
+    read = [_read(source) for source in places]
+    _check_tokenizers(places, [tokenizer for _, tokenizer, _ in read])
+    encoders = [encoder for encoder, _, _ in read]
     tokenizer = read[0][1]
-    score = _score(development, pivot, tokenizer) if development else None
+    score = _score(text, tokenizer) if text else None
     made, notes = merged(encoders[: len(sources)], how, encoders[len(sources)] if base else None, share, density, score)
-    for note in [*notes, *interop.write(made, target, "preset", tokenizer)]:
+    left_out = [f"{place}: {note}" for place, (_, _, said) in zip(places, read, strict=True) for note in said]
+    for note in [*left_out, *notes, *interop.write(made, target, "preset", tokenizer)]:
         click.echo(f"note: {note}")
     click.echo(f"{target}: {how} of {', '.join(sources)}")
 
 
+def _check_options(how):
+    """Refuses options that a way of merging would not read."""
+    context = click.get_current_context()
+    for name, needed in READ_BY.items():
+        if how != needed and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise UserError(f"--{name} is read with --how {needed} alone, and --how is {how}")
+
+
 def _read(source):
-    """The encoder of a source, and the file of its tokenizer if there is one."""
+    """The encoder of a source, the file of its tokenizer if there is one, and notes."""
     from rembed_keras import training
     from rembed_keras.modeling.objectives import PretrainingModel
 
-    model, tokenizer = training.model_of(source)
-    return model.drop_heads() if isinstance(model, PretrainingModel) else model, tokenizer
+    model, tokenizer, notes = training.model_with_notes(source)
+    return model.drop_heads() if isinstance(model, PretrainingModel) else model, tokenizer, notes
 
 
 def _check_tokenizers(sources, files):
-    from rembed_keras.data.tokenizers.opening import open_tokenizer
+    from rembed_keras.interop import opened_tokenizer
 
-    found = [file and open_tokenizer(file).sha256 for file in files]
+    found = [file and opened_tokenizer(file).sha256 for file in files]
     for source, each in zip(sources, found, strict=True):
         if each != found[0]:
             raise UserError(f"{source} and {sources[0]} have different tokenizers, so rows of their tables differ")
 
 
-def _score(development, pivot, tokenizer):
-    """Scores an encoder by bitext retrieval."""
-    from rembed_keras.data.tokenizers.opening import open_tokenizer
-    from rembed_keras.tasks.retrieval.parallel_text import ParallelText, precisions, sentence_encoder
+def _text_of(development, pivot):
+    """The development data, of which there must be two languages at least."""
+    from rembed_keras.tasks.retrieval.parallel_text import ParallelText
 
     text = ParallelText(development, pivot)
     if not text.languages:
         raise UserError(f"{development} has {pivot} alone: retrieval needs another language, parallel by line")
+    return text
+
+
+def _score(text, tokenizer):
+    """Scores an encoder by bitext retrieval."""
+    from rembed_keras.interop import opened_tokenizer
+    from rembed_keras.tasks.retrieval.parallel_text import precisions, sentence_encoder
+
     if tokenizer is None:
         raise UserError("the models have no tokenizer beside them, and texts cannot be read without it")
-    reader = open_tokenizer(tokenizer)
+    reader = opened_tokenizer(tokenizer)
 
     def score(encoder):
         length = min(64, encoder.arguments["max_sequence_length"])

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import click
 
-from rembed_keras.cli.options import SOURCE_FORMATS, TARGET_FORMATS, TARGET_KINDS, WHOLE
+from rembed_keras.cli.options import (
+    OWN_CLASSES,
+    SOURCE_FORMATS,
+    TARGET_FORMATS,
+    TARGET_KINDS,
+    WHOLE,
+    import_own_classes,
+)
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.sizes import KEEP, Keep
 
@@ -21,7 +28,8 @@ from rembed_keras.modeling.sizes import KEEP, Keep
 )
 @click.option("--push", "name", metavar="OWNER/NAME", help="Upload TARGET to this repository of a hub.")
 @click.option("--dry-run", is_flag=True, help="With --push: list what would be uploaded, and upload nothing.")
-def convert(source, target, source_kind, target_kind, tokenizer, task, family, name, dry_run) -> None:
+@OWN_CLASSES
+def convert(source, target, source_kind, target_kind, tokenizer, task, family, name, dry_run, allow_import) -> None:
     """Convert the model SOURCE to another format.
 
     SOURCE may be OWNER/NAME of a hub with --from huggingface or preset: it is downloaded into the hub's cache.
@@ -31,12 +39,15 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
 
     import_framework()
     from rembed_keras import interop, training
+    from rembed_keras.interop.convert import check_target
 
+    if task is not None and (source_kind != "run" or target_kind == "huggingface" or family or tokenizer):
+        raise UserError("--task needs --from run, and --to savedmodel or preset, and neither --family nor --tokenizer")
+    check_target(target, target_kind, family)
+    import_own_classes(allow_import, source)
     if source_kind in ("huggingface", "preset"):
         source = interop.fetched(source)
     if task is not None:
-        if family is not None or source_kind != "run" or target_kind not in ("savedmodel", "preset"):
-            raise UserError("--task needs --from run, and --to savedmodel or preset, and no --family")
         fine_tuned = training.Answerer(source, task)
         if target_kind == "preset":
             notes = fine_tuned.save_to_preset(target)
@@ -86,7 +97,8 @@ def _push(target, kind, name, is_dry):
 @click.argument("run")
 @click.argument("target")
 @click.option("--licence", metavar="FILE", help="Of the text; it goes along, and the card says its first paragraph.")
-def pack(run: str, target: str, licence: str | None) -> None:
+@OWN_CLASSES
+def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ...]) -> None:
     """Pack the encoder of a finished run as a preset to pass on.
 
     RUN is the run's folder, TARGET the new preset: no head, half precision, with the tokenizer, the recipe and a model
@@ -103,6 +115,7 @@ def pack(run: str, target: str, licence: str | None) -> None:
 
     check_absent(Path(target))
     terms = None if licence is None else _text_of(Path(licence))
+    import_own_classes(allow_import, run)
     model, tokenizer = training.model_of_run(run)
     if tokenizer is None:
         raise UserError(f"{run} has no corpus, and so no tokenizer to pack")
@@ -126,7 +139,10 @@ def _text_of(path):
 @click.option("--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text whose pieces to keep.")
 @click.option("--languages", metavar="CODES", help="Languages of the text to keep, for example de,en; all by default.")
 @click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must occur to be kept.")
-def trim(source: str, target: str, text_dir: str, languages: str | None, min_count: int) -> None:
+@OWN_CLASSES
+def trim(
+    source: str, target: str, text_dir: str, languages: str | None, min_count: int, allow_import: tuple[str, ...]
+) -> None:
     """Trim the vocabulary of a preset to what a text uses.
 
     SOURCE is a keras-hub preset with its tokenizer, TARGET the new preset.
@@ -136,6 +152,7 @@ def trim(source: str, target: str, text_dir: str, languages: str | None, min_cou
     import_framework()
     from rembed_keras import interop
 
+    import_own_classes(allow_import)
     done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
     for language, share in done.lost.items():
         click.echo(f"{language}: the pieces of {share:.2%} of its tokens are removed")
@@ -147,7 +164,8 @@ def trim(source: str, target: str, text_dir: str, languages: str | None, min_cou
 @click.argument("source")
 @click.argument("target")
 @click.option("--pieces", required=True, metavar="FILE", help="Pieces to add, one per line, UTF-8, U+2581 for a space.")
-def extend(source: str, target: str, pieces: str) -> None:
+@OWN_CLASSES
+def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...]) -> None:
     """Add pieces to the vocabulary of a preset.
 
     SOURCE is a keras-hub preset with its tokenizer, TARGET the new preset.
@@ -158,6 +176,7 @@ def extend(source: str, target: str, pieces: str) -> None:
     from rembed_keras import interop
     from rembed_keras.data.text import read_lines
 
+    import_own_classes(allow_import)
     added = interop.extend(source, target, list(read_lines(Path(pieces))))
     click.echo(f"{target}: {added:,} pieces added")
 
@@ -180,6 +199,7 @@ def extend(source: str, target: str, pieces: str) -> None:
     "--text", metavar="TEXT_DIR", help="Weight pieces by how often they occur here; in --vocabulary by default."
 )
 @click.option("--to", "target_kind", type=TARGET_KINDS, default="preset", show_default=True, help="Format of TARGET.")
+@OWN_CLASSES
 def reallocate(
     source: str,
     target: str,
@@ -190,6 +210,7 @@ def reallocate(
     vocabulary: str | None,
     text: str | None,
     target_kind: str,
+    allow_import: tuple[str, ...],
 ) -> None:
     """Reallocate the parameters of a trained model.
 
@@ -206,10 +227,12 @@ def reallocate(
     from rembed_keras.interop.convert import check_absent
 
     check_absent(Path(target))
-    model, tokenizer = training.model_of(source)
     plan = interop.Plan(input_embedding_dim, num_layers, keep, output_embedding_dim, vocabulary, text)
+    plan.check()
+    import_own_classes(allow_import, source)
+    model, tokenizer, notes = training.model_with_notes(source)
     done = interop.reallocate(model, target, plan, tokenizer, target_kind)
-    for note in done.notes:
+    for note in [*notes, *done.notes]:
         click.echo(f"note: {note}")
     if done.share is not None:
         widths = done.before["input_embedding_dim"], done.after["input_embedding_dim"]

@@ -1,7 +1,9 @@
 """Arguments and options that commands share."""
 
 import importlib.util
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,6 +12,7 @@ from rembed_keras.cli import completion
 from rembed_keras.errors import UserError
 
 RECIPE = click.argument("recipe", shell_complete=completion.recipes)
+IMPORT = re.compile(r"^(?:from (\S+) )?import (\S+)", re.MULTILINE)  # in a recipe
 KNOBS = click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...", shell_complete=completion.knobs)
 
 
@@ -25,13 +28,36 @@ def _found(context, parameter, packages):
     return packages
 
 
-ALLOW_IMPORT = click.option(
-    "--allow-import",
-    multiple=True,
-    metavar="PACKAGE",
-    callback=_found,
-    help="Another package that the recipe may import, from the working directory too; may be repeated.",
-)
+def _packages(about):
+    about += ", from the working directory too; may be repeated."
+    return click.option("--allow-import", multiple=True, metavar="PACKAGE", callback=_found, help=about)
+
+
+ALLOW_IMPORT = _packages("Another package that the recipe may import")
+OWN_CLASSES = _packages("A package with classes of your own that the model is made of")
+
+
+def import_own_classes(packages: Sequence[str], *sources: str) -> None:
+    """Imports packages of OWN_CLASSES, and of their modules those that the recipes of runs import: no file brings code.
+
+    Args:
+        packages: as the option gives them.
+        sources: folders of models, runs among them.
+
+    Raises:
+        UserError: for what cannot be imported.
+    """
+    modules = [*packages]
+    for recipe in (Path(source) / "config.gin" for source in sources if packages):
+        lines = IMPORT.findall(recipe.read_text(encoding="utf-8")) if recipe.is_file() else []
+        named = [".".join(part for part in parts if part) for parts in lines]
+        modules += [module for module in named if module.partition(".")[0] in packages]
+    for module in dict.fromkeys(modules):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UserError(f"--allow-import {module.partition('.')[0]}: {error}") from None
+
 
 SOURCE_FORMATS = click.Choice(["huggingface", "tf1", "preset", "savedmodel", "run"])
 TARGET_FORMATS = click.Choice(["huggingface", "preset", "savedmodel"])
@@ -55,3 +81,24 @@ class Whole(click.ParamType):
 
 
 WHOLE = Whole()
+
+
+def check_file(path: str | None, is_new: bool = False) -> None:
+    """Checks that a file can be written, before the work that it is for is done.
+
+    Args:
+        path: the file; None for none.
+        is_new: whether it must not exist.
+
+    Raises:
+        UserError: for a file that is there, or whose folder is not.
+    """
+    file = None if path is None else Path(path)
+    if file is None:
+        return
+    if is_new and file.exists():
+        raise UserError(f"{path} already exists: remove it or choose another file")
+    if file.is_dir():
+        raise UserError(f"{path} cannot be written: it is a folder")
+    if not file.parent.is_dir():
+        raise UserError(f"{path} cannot be written: there is no folder {file.parent}")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from rembed_keras.cli.options import OWN_CLASSES, check_file, import_own_classes
 from rembed_keras.errors import UserError
 
 
@@ -16,6 +17,7 @@ from rembed_keras.errors import UserError
 @click.option("--pair", metavar="NAME", help="The column of the second text; the recipe's by default.")
 @click.option("--probabilities", is_flag=True, help="Also the probability of every label.")
 @click.option("--out", metavar="FILE", help="Write the predictions there instead of printing them.")
+@OWN_CLASSES
 def predict(
     run_folder: str,
     file: str,
@@ -24,13 +26,16 @@ def predict(
     pair: str | None,
     probabilities: bool,
     out: str | None,
+    allow_import: tuple[str, ...],
 ) -> None:
     """Predict a FILE of examples with a model that RUN fine-tuned."""
+    check_file(out, is_new=True)
     from rembed_keras.config.backend import import_framework
 
     import_framework()
     from rembed_keras import training
 
+    import_own_classes(allow_import, run_folder)
     answerer = training.Answerer(run_folder, task)
     answered = (answerer.probabilities if probabilities else answerer.answers)(answerer.read(file, text, pair))
     lines = training.lines_of(answered)
@@ -75,6 +80,7 @@ def _write_page(runs, file, has_more):
 
     if len(runs) > 1 or has_more:
         raise UserError("--html shows one RUN alone: leave out other runs and options")
+    check_file(file)
     text = run_page(runs[0])
     try:
         write_atomically(Path(file), text)

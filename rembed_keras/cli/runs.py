@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import studies
-from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE
+from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE, check_file
 from rembed_keras.errors import UserError, shortened
 
 MEANINGLESS = "Nothing that it prints or writes means anything."
@@ -58,7 +58,7 @@ def _run_smoke(loaded, chosen):
     knobs = "; ".join(f"{each.key} = {shortened(each.value)}" for each in bound)
     click.echo(f"Smoke run: {MEANINGLESS} In it")
     click.echo(textwrap.fill(knobs, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
-    config.run(loaded, chosen)
+    config.run(loaded, chosen, is_smoke=True)
     click.echo(f"Smoke run: it went through. {MEANINGLESS}")
 
 
@@ -130,6 +130,7 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
     """Time a RECIPE's pre-training steps on this machine."""
     from rembed_keras import config
 
+    check_file(out)
     loaded = _load(recipe, bindings, allow_import)
     with tempfile.TemporaryDirectory() as folder:
         config.benchmark(loaded, folder, steps)

@@ -44,10 +44,13 @@ def study(
         _verify(Path(study), bindings)
         return
     from rembed_keras import config
+    from rembed_keras.analysis.studies.kept import check_all_stays
+    from rembed_keras.analysis.studies.record import read_record
 
     plan = config.plan_study(study, bindings, allow_import)
     if cluster_option and cluster is None:
         raise UserError("--cluster-option needs --cluster")
+    check_all_stays(plan, read_record(plan.results / "study.json"))
     if as_list:
         _list(plan)
         return
@@ -158,9 +161,9 @@ class _Driver:
         if corpus.is_prepared:
             click.echo(f"{job.name}: prepared in {seconds:.0f} s")
         elif code != 75:
-            click.echo(f"{job.name} failed: {job.last_line}", err=True)
+            click.echo(f"{job.name} failed: {job.failure(code)}", err=True)
             lost = [run.name for run in self.plan.runs if run.corpus == corpus.folder and not run.is_finished]
-            self.failures |= dict.fromkeys(lost, f"its corpus failed: {job.last_line}")
+            self.failures |= dict.fromkeys(lost, f"its corpus failed: {job.failure(code)}")
 
     def _ended(self, job, code, seconds):
         run = next(each for each in self.plan.runs if each.name == job.name)
@@ -168,7 +171,7 @@ class _Driver:
         if run.is_finished:
             click.echo(f"{run.name}: finished in {self.seconds[run.name]:.0f} s")
         else:
-            self.failures[run.name] = job.last_line or f"exit code {code}"
+            self.failures[run.name] = job.failure(code)
             click.echo(f"{run.name} {'failed' if code != 75 else 'stopped'}: {self.failures[run.name]}", err=True)
         self._publish()
 

@@ -1,6 +1,8 @@
 """From a checked recipe to a run: gin binds the recipe's text and calls its root, `training.run`."""
 
 import importlib
+import importlib.util
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,24 +12,26 @@ import gin
 
 from rembed_keras import compat
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.forecasts import tokens_by_task
+from rembed_keras.config.forecasts import choices, tokens_by_task
 from rembed_keras.config.initial import check_start
 from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, stages
+from rembed_keras.config.making import within
 from rembed_keras.config.recipes.parse import override
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
-from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers
 from rembed_keras.errors import UserError
 
 
-def run(recipe: Recipe, chosen: Sequence[int] | None = None) -> None:
+def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = False) -> None:
     """Runs a recipe's stages on its workdir.
 
     Args:
         recipe: what to run.
         chosen: which of its stages, by number, see `stages_named`; all by default. The folder is then not finished, and
             another command on it goes on.
+        is_smoke: whether the recipe was made small by `smoke`, in a folder that is marked for that.
 
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
@@ -35,9 +39,27 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None) -> None:
     ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
     check_teachers(recipe, stages(recipe))
     check_start(recipe, pretraining(recipe))
+    _check_folders(recipe)
+    _run(recipe, ledger, chosen, is_smoke)
+
+
+def _check_folders(recipe):
+    """Checks that the run does not write among the text that it reads, which would be other text the next time."""
+    workdir = recipe.arguments(RUN).get("workdir")
+    if workdir == "":
+        raise UserError("training.run.workdir is empty: name a folder")
+    for stage in stages(recipe):
+        text = recipe.arguments(stage).get("text_dir")
+        if isinstance(workdir, str) and isinstance(text, str) and Path(workdir).resolve() == Path(text).resolve():
+            raise UserError(f"WORKDIR {workdir} is the folder of the text: choose another")
+
+
+def _run(recipe, ledger, chosen=None, is_smoke=False):
     training = bound(recipe)
     _, _, name = ROOT.rpartition(".")
-    record = training.RunRecord(recipe.text(), gin.operative_config_str, ledger, tokens_by_task(recipe))
+    record = training.RunRecord(
+        recipe.text(), gin.operative_config_str, ledger, tokens_by_task(recipe), is_smoke, choices(recipe)
+    )
     with made_once(recipe):
         call(getattr(training, name), record=record, chosen=chosen)
 
@@ -93,11 +115,26 @@ def give_to_gin(recipe: Recipe) -> None:
     """
     for module in recipe.imports.values():
         _load(module)
+    for binding in (*recipe.macros.values(), *recipe.bindings.values()):
+        for target, _ in targets_of(binding):
+            _load_on_the_way(target)
     gin.clear_config(clear_constants=True)
     try:
         gin.parse_config(recipe.text())
     except (AttributeError, TypeError, ValueError) as error:  # names in packages of others
         raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
+
+
+def _load_on_the_way(target):
+    """Imports the modules on a dotted path that those before them do not: `import package` is enough in a recipe."""
+    outer, *names = target.split(".")[:-1]
+    for name in names:
+        inner = f"{outer}.{name}"
+        if outer not in sys.modules or (not hasattr(sys.modules[outer], name) and not importlib.util.find_spec(inner)):
+            return  # a class, or nothing: gin says so
+        if not hasattr(sys.modules[outer], name):
+            _load(inner)
+        outer = inner
 
 
 def _load(module):
@@ -135,10 +172,9 @@ def budget(recipe: Recipe):
     """
     stage = pretraining_of(recipe)
     ledger_of(recipe)
-    whole = recipe.arguments(RUN)
-    prepares = [each for each in stages(recipe) if each.target == PREPARE]
-    own = {name: repr(stage.get(name)) for name in ("mixture", "steps", "corpus")}
-    own |= {"workdir": repr(whole.get("workdir")), "prepare": repr(prepares[0] if prepares else None)}
+    own = {name: repr(stage.get(name)) for name in ("steps", "corpus")}
+    own |= {"workdir": repr(recipe.arguments(RUN).get("workdir")), "prepare": repr(_preparing(recipe))}
+    own["mixture"] = repr(within(pretraining(recipe), stage["mixture"]))
     for name, value in own.items():
         override(f"training.budget.{name}={value}", recipe)
     return call(bound(recipe).budget)
@@ -150,17 +186,29 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
     Raises:
         UserError: if the recipe pre-trains nothing, and as the stages do.
     """
-    stage = pretraining_of(recipe)
+    stage, outer, prepare = pretraining_of(recipe), pretraining(recipe), _preparing(recipe)
+    ledger = ledger_of(recipe)
+    check_teachers(recipe, [outer])
+    check_start(recipe, outer)
+    corpus, place = stage.get("corpus"), recipe.arguments(RUN).get("workdir")
+    if corpus is None and prepare is None and isinstance(place, str):
+        corpus = str(Path(place) / "corpus")
     own = {
         "run.workdir": repr(workdir),
-        "run.stages": "[@training.prepare, @training.benchmark]",
-        "benchmark.pretrain": "@training.pretrain",
-        "benchmark.mixture": repr(stage["mixture"]),
+        "run.stages": f"[{f'{prepare}, ' if prepare and corpus is None else ''}@training.benchmark]",
+        "benchmark.pretrain": repr(outer),
+        "benchmark.mixture": repr(within(outer, stage["mixture"])),
+        "benchmark.corpus": repr(corpus),
         "benchmark.steps": str(steps),
     }
     for name, value in own.items():
         override(f"training.{name}={value}", recipe)
-    run(recipe)
+    _run(recipe, ledger)
+
+
+def _preparing(recipe):
+    """The stage that prepares text; None if the recipe lists none."""
+    return next((each for each in stages(recipe) if each.target == PREPARE), None)
 
 
 def pretraining_of(recipe: Recipe) -> dict:

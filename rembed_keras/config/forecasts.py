@@ -1,14 +1,16 @@
-"""How much the fine-tunings of a recipe train on, so that a run can say how long all that is left will take."""
+"""What a recipe says of the tasks that its run reads at its beginning: how much their fine-tunings train on, so that a
+run can say how long all that is left will take, and which learning rates are chosen among.
+"""
 
 import math
 from collections.abc import Sequence
 
 from rembed_keras.config.ledgers import RUN, stages
+from rembed_keras.config.misfits import EVALUATE, FINETUNE
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.sharing import identity
 
-FINETUNE = "rembed_keras.training.finetune"
 NUM_STARTS = 2  # from the pre-trained encoder and from scratch, unless a recipe says otherwise
 
 
@@ -22,9 +24,25 @@ def tokens_by_task(recipe: Recipe) -> list[dict[int, float]]:
         Of each stage the tokens by the number of the task in `training.run.tasks`; nothing of a stage that fine-tunes
         none of these, or says otherwise than in numbers how.
     """
-    listed = recipe.arguments(RUN).get("tasks")
-    tasks = [identity(recipe, each) for each in listed] if isinstance(listed, list | tuple) else []
+    tasks = _tasks(recipe)
     return [_tokens(recipe, stage, tasks) for stage in stages(recipe)]
+
+
+def choices(recipe: Recipe) -> dict[int, Sequence[float]]:
+    """Learning rates that are chosen among by development data, by the number of the task in `training.run.tasks`."""
+    tasks = _tasks(recipe)
+    found: dict[int, Sequence[float]] = {}
+    for stage in stages(recipe):
+        arguments = recipe.arguments(stage)
+        task, rates = identity(recipe, arguments.get("task"), stage.scope), arguments.get("learning_rates")
+        if stage.target == EVALUATE and task in tasks and rates is not None and (_count(rates) or 0) > 1:
+            found[tasks.index(task)] = rates
+    return found
+
+
+def _tasks(recipe):
+    listed = recipe.arguments(RUN).get("tasks")
+    return [identity(recipe, each) for each in listed] if isinstance(listed, list | tuple) else []
 
 
 def _tokens(recipe: Recipe, stage: Reference, tasks: list) -> dict[int, float]:

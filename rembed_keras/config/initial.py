@@ -54,6 +54,28 @@ def initial_arguments(recipe: Recipe, stage: Reference) -> dict | None:
         raise UserError(f"{stage.selector}: {error}") from None
 
 
+def known_arguments(recipe: Recipe, stage: Reference) -> dict | None:
+    """As `initial_arguments`; None of a folder without an encoder too, which may be that of a run that is not so far.
+
+    Raises:
+        UserError: for changes that cannot be made.
+    """
+    named = _named(recipe, stage)
+    if named is None or not _is_there(named):
+        return None
+    initial = _initial(named)
+    from rembed_keras.training.initial.places import arguments_of
+
+    try:
+        theirs, _ = arguments_of(Path(initial.folder or named["place"]), initial.checkpoint)
+    except UserError:  # the stage says so when it begins
+        return None
+    try:
+        return initial.changes.arguments(theirs)
+    except UserError as error:
+        raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage,))}") from None
+
+
 def check_start(recipe: Recipe, stage: Reference) -> None:
     """Refuses pre-training that takes its encoder from initial weights which are nowhere, unless it goes on.
 
@@ -87,10 +109,15 @@ def _is_there(named):
 
 def _arguments(named, ours):
     """Arguments of the encoder that is there after changes, `ours`, and what it is called."""
-    import_framework()
-    from rembed_keras.training import InitialWeights
+    initial = _initial(named)
     from rembed_keras.training.initial.places import arguments_of
 
-    initial = InitialWeights(**named)
     theirs, name = arguments_of(Path(initial.folder or named["place"]), initial.checkpoint)
     return initial.changes.arguments(theirs), ours, name
+
+
+def _initial(named):
+    import_framework()
+    from rembed_keras.training import InitialWeights
+
+    return InitialWeights(**named)

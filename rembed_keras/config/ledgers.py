@@ -13,18 +13,18 @@ from rembed_keras.analysis.cost.shards import Held, held_by_each
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import RUN, check_initial, initial_arguments
 from rembed_keras.config.making import imported, kinds_of, made, sizes_of, within
+from rembed_keras.config.misfits import PREPARE, check_batches, check_evaluation, check_length, check_stages
 from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
-from rembed_keras.data.pipeline.schedules import check_schedules, shapes
+from rembed_keras.data.pipeline.schedules import shapes
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
-from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
+from rembed_keras.modeling.sizes import check_pieces
 
-PREPARE = "rembed_keras.training.prepare"
 PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", False)
 
 
@@ -34,13 +34,14 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     Raises:
         UserError: if a size of the model is not bound, or the recipe asks for what cannot be built.
     """
-    for each in stages(recipe):
-        _check_rows(recipe, each)
+    listed = [*stages(recipe)]
+    check_stages(recipe, listed)
+    for each in listed:
         check_initial(recipe, each)
         terms_of(recipe, each)
     pretrain = pretraining(recipe)
     stage = recipe.arguments(pretrain)
-    _check_evaluation(recipe, pretrain, stage)
+    check_evaluation(recipe, pretrain, [each for each in listed if each.target == PREPARE])
     if not isinstance(stage.get("model"), Reference):
         return None
     model = within(pretrain, stage["model"])
@@ -80,20 +81,20 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
     config = _objective(recipe, model)
     config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
+    batch, length, steps = data.get("batch_size"), data.get("sequence_length"), recipe.arguments(stage).get("steps")
+    check_batches(data, config, steps)
     rate = data.get("mask_rate", 0.15)
     rate = max(rate.values()) if isinstance(rate, dict) else rate
     others = [value for value in config.values() if callable(getattr(value, "read", None))]
     entries, teachers = _entries_of(model.target), teachers_of(terms, others)
-    batch, length, steps = data.get("batch_size"), data.get("sequence_length"), recipe.arguments(stage).get("steps")
 
     def at(length):
         return ledger(config, length, rate, entries, slots, terms, teachers)
 
     counted = at(max(length.values()) if isinstance(length, dict) and length else length)
     if isinstance(batch, dict) or isinstance(length, dict):
-        check_schedules(batch, length)
         counted = replace(counted, phases=phase_costs(shapes(batch, length), steps, at))
-    _check_length(data, sizes)
+    check_length(data, sizes)
     if mixture:
         check_packed_rows(sizes)
     return counted
@@ -117,47 +118,6 @@ def stages(recipe: Recipe) -> Iterator[Reference]:
 def pretraining(recipe: Recipe) -> Reference:
     """The stage that pre-trains, in the scope that it is listed with."""
     return next((stage for stage in stages(recipe) if stage.target == PRETRAIN.target), PRETRAIN)
-
-
-def _check_rows(recipe, stage):
-    """Checks that the encoder of a stage takes rows as long as the stage reads."""
-    arguments = recipe.arguments(stage)
-    if isinstance(arguments.get("encoder"), Reference):
-        encoder = within(stage, arguments["encoder"])
-        try:
-            _check_length(arguments, recipe.arguments(encoder))
-        except UserError as error:
-            raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage, encoder))}") from None
-
-
-def _check_evaluation(recipe, pretrain, stage):
-    """Checks that what is evaluated in pre-training reads rows that the encoder takes, and text that is held out."""
-    every = stage.get("eval_every")
-    for item in (stage.get("evaluators") or ()) if every is not None else ():
-        evaluator = recipe.resolve(item)
-        if not isinstance(evaluator, Reference):
-            continue
-        own = within(pretrain, evaluator)
-        if isinstance(stage.get("encoder"), Reference):
-            encoder = within(pretrain, stage["encoder"])
-            try:
-                _check_length(recipe.arguments(own), recipe.arguments(encoder))
-            except UserError as error:
-                raise UserError(f"{own.selector}: {error}{recipe.places(str(error), (own, encoder))}") from None
-        prepared = [recipe.arguments(each) for each in stages(recipe) if each.target == PREPARE]
-        holds_out = stage.get("corpus") is not None or not prepared or any(each.get("held_out") for each in prepared)
-        if not holds_out and getattr(imported(own.target), "needs_held_out", False):
-            raise UserError(
-                f"EVAL_EVERY is {every} and {own.selector} reads held-out text, of which HELD_OUT 0 leaves none: set "
-                "HELD_OUT to a share of the text, such as 0.01"
-            )
-
-
-def _check_length(data, sizes):
-    length, longest = data.get("sequence_length"), sizes.get("max_sequence_length")
-    length = max(length.values(), default=None) if isinstance(length, dict) else length
-    if isinstance(length, int) and isinstance(longest, int):
-        check_sequence_length(length, longest)
 
 
 def _entries_of(objective: str):
@@ -231,4 +191,6 @@ def _described(recipe, outer, value):
     part = within(outer, value)
     if is_teacher(part):
         return made(recipe, outer, value)
+    if part.target == outer.target:
+        raise UserError(f"{outer.selector} cannot be an objective of its own")
     return {"config": _objective(recipe, part), "ledger_entries": _entries_of(part.target)}

@@ -2,13 +2,13 @@
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours, names_a_class
-from rembed_keras.config.recipes.statements import Reference, owns_variables, references_in
+from rembed_keras.config.recipes.statements import Macro, Reference, owns_variables, references_in
 from rembed_keras.errors import UserError
 
 # arguments of encoders and objectives that are objects without variables, which say what they cost
@@ -18,6 +18,28 @@ KINDS = ("block", "attention", "input_embedding", "coupling", "sharing")
 def within(outer: Reference, inner: Reference) -> Reference:
     """A reference in the scope that it is called in: its own, or that of the reference which calls it."""
     return replace(inner, scope=inner.scope or outer.scope)
+
+
+def identity(recipe: Recipe, value: object, scope: str = "") -> Hashable:
+    """What a value amounts to where it is evaluated: equal for calls of the same thing with the same arguments.
+
+    Args:
+        recipe: whose bindings hold.
+        value: of a recipe.
+        scope: in which it is evaluated, unless it has its own.
+    """
+    if isinstance(value, Macro):
+        return identity(recipe, recipe.macros[value.name].value, value.name)
+    if isinstance(value, Reference) and value.is_call:
+        inner = value.scope or scope
+        bindings = recipe.bindings_of(inner, value.target)  # those of inner scopes come last
+        given = {binding.parameter: identity(recipe, binding.value, inner) for binding in bindings}
+        return value.target, tuple(sorted(given.items(), key=repr))
+    if isinstance(value, dict):
+        return dict, tuple((identity(recipe, key, scope), identity(recipe, each, scope)) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return type(value), tuple(identity(recipe, each, scope) for each in value)
+    return repr(value)
 
 
 def sizes_of(recipe: Recipe, encoder: Reference) -> dict:

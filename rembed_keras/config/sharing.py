@@ -14,6 +14,7 @@ import gin
 
 from rembed_keras import compat
 from rembed_keras.config.ledgers import RUN, stages
+from rembed_keras.config.making import identity
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Macro, Reference, items_of
 
@@ -38,28 +39,6 @@ def made_once(recipe: Recipe):
         return made[call_itself]
 
     return compat.gin_evaluates_by(evaluate)
-
-
-def identity(recipe: Recipe, value: object, scope: str = "") -> Hashable:
-    """What a value amounts to where it is evaluated: equal for calls of the same thing with the same arguments.
-
-    Args:
-        recipe: whose bindings hold.
-        value: of a recipe.
-        scope: in which it is evaluated, unless it has its own.
-    """
-    if isinstance(value, Macro):
-        return identity(recipe, recipe.macros[value.name].value, value.name)
-    if isinstance(value, Reference) and value.is_call:
-        inner = value.scope or scope
-        bindings = recipe.bindings_of(inner, value.target)  # those of inner scopes come last
-        given = {binding.parameter: identity(recipe, binding.value, inner) for binding in bindings}
-        return value.target, tuple(sorted(given.items(), key=repr))
-    if isinstance(value, dict):
-        return dict, tuple((identity(recipe, key, scope), identity(recipe, each, scope)) for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return type(value), tuple(identity(recipe, each, scope) for each in value)
-    return repr(value)
 
 
 def _note(recipe, caller, scope, shared):

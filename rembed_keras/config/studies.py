@@ -18,7 +18,7 @@ from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference, items_of
 from rembed_keras.config.sharing import identity
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.training.loop.same_recipe import refuse_another_recipe
+from rembed_keras.training.loop.same_recipe import refuse_another_recipe, says_where
 
 OF_A_RUN = ("SEED", "WORKDIR")  # knobs that the study sets
 
@@ -69,14 +69,16 @@ def _planned(study: Study, bindings: Mapping[str, list[str]], allow_import: Sequ
             recipe = _loaded(arm, own, allow_import)
             _refuse_changes(arm, recipe, place)
             corpus = None
-            if (checksum := _prepared_by(recipe)) is not None:
-                corpus = folder / "corpora" / checksum / "corpus"
+            if (prepared := _prepared_by(recipe)) is not None:
+                corpus = folder / "corpora" / prepared / "corpus"
                 command = ["budget", *words, f"SEED={seed}", f"WORKDIR={corpus.parent}", *trust]
                 shared = corpora.setdefault(corpus, PlannedCorpus(corpus, command, ()))
                 corpora[corpus] = replace(shared, arms=(*dict.fromkeys((*shared.arms, arm.name)),))
             runs.append(PlannedRun(arm.name, seed, place, ["run", *own, *trust], corpus))
         produced[arm.name] = dict(_stages(recipe))
-        arms.append(_planned_arm(arm, recipe, study, produced[arm.name]))
+        what = [text for text in own if _key(text) in OF_A_RUN or not says_where(_key(text))]
+        checksum = _checksum(recipe if what == own else _loaded(arm, what, allow_import))
+        arms.append(_planned_arm(arm, recipe, checksum, study, produced[arm.name]))
     _check_measures(study, produced)
     by_seed = sorted(runs, key=lambda run: study.seeds.index(run.seed))
     return _with_recorded(Plan(study, arms, by_seed, list(corpora.values())))
@@ -113,14 +115,17 @@ def _loaded(arm: Arm, words: Sequence[str], allow_import: Sequence[str]) -> Reci
         raise UserError(f"arm {arm.name}: {error}") from None
 
 
-def _planned_arm(arm, recipe, study, produced):
+def _checksum(recipe):
+    lines = [line for line in recipe.text(has_comments=False).splitlines() if line.partition(" = ")[0] not in OF_A_RUN]
+    return hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()
+
+
+def _planned_arm(arm, recipe, checksum, study, produced):
     try:
         ledger = ledger_of(recipe)
     except UserError as error:
         raise UserError(f"arm {arm.name}: {error}") from None
     kept, dropped = (ledger.kept, ledger.dropped) if ledger else (None, None)
-    lines = [line for line in recipe.text(has_comments=False).splitlines() if line.partition(" = ")[0] not in OF_A_RUN]
-    checksum = hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()
     return PlannedArm(arm.name, checksum, [m.name for m in study.measures if m.is_made_by(produced)], kept, dropped)
 
 

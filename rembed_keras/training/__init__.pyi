@@ -3,6 +3,7 @@ from .initial.weights import InitialWeights as InitialWeights
 from .loop.divergence import replay as replay
 from .loop.restoring import model_of as model_of
 from .loop.restoring import model_of_run as model_of_run
+from .loop.restoring import model_with_notes as model_with_notes
 from .optimizers.adamw import AdamW as AdamW
 from .optimizers.galore import GaLore as GaLore
 from .optimizers.muon import Muon as Muon

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rembed_keras import __version__, cli
@@ -16,6 +17,7 @@ from rembed_keras.cli.exits import reported_in_one_line
 from rembed_keras.errors import UserError
 from rembed_keras.interop.convert import written_whole
 from rembed_keras.interruption import Interrupted
+from rembed_keras.modeling import Encoder
 
 ROOT = Path(__file__).parents[2]
 PRETRAIN = """\
@@ -130,6 +132,15 @@ MISTAKES = {
         ["run", "recipe.gin", "--until", "finetune"],
         "the recipe has no stage 'finetune': its stages are prepare, pretrain",
     ),
+    "a knob without a value": (["run", "recipe.gin", "WORKDIR="], "WORKDIR has no value on the command line"),
+    "a run nowhere": (["run", "recipe.gin", "training.run.workdir="], "training.run.workdir is empty: name a folder"),
+    "a run among text": (["run", "recipe.gin", "WORKDIR=text"], "WORKDIR text is the folder of the text"),
+    "no time": (["solve", "--kept", "9M", "--vocabulary", "900", "--max-latency", "0"], "'0' is not a positive number"),
+    "nowhere to write": (
+        ["benchmark", "recipe.gin", "--out", "none/x.json"],
+        "none/x.json cannot be written: there is no folder none",
+    ),
+    "predictions in the way": (["predict", "text", "x.tsv", "--out", "recipe.gin"], "recipe.gin already exists"),
     "a task to another format": (
         ["convert", "text", "out", "--from", "run", "--to", "huggingface", "--task", "own"],
         "--task needs --from run, and --to savedmodel or preset",
@@ -234,6 +245,15 @@ def test_a_message_is_one_line_whatever_is_behind_it(monkeypatch, capsys):
     with pytest.raises(SystemExit) as exit_:
         cli.main()
     assert (exit_.value.code, capsys.readouterr().err) == (2, "rembed: text.txt is empty\n")
+
+
+def test_a_mistake_that_a_layer_finds_is_said_without_what_keras_puts_around_it(capsys):
+    encoder = Encoder(20, 1, 1, 8, 8, 4, max_sequence_length=4)
+    rows = np.ones((1, 5), "int32")
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        encoder({"token_ids": rows, "segment_ids": rows * 0, "padding_mask": rows})
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("rembed: a document is longer than max_sequence_length, 4: cut it, or")
 
 
 @pytest.mark.parametrize("becomes", [SystemError, OSError, UserError])

@@ -1,6 +1,7 @@
 """`rembed diff` and warnings of recipes: what is bound is compared, not how files are written."""
 
 import json
+import sys
 from pathlib import Path
 
 from rembed_keras import config
@@ -34,6 +35,22 @@ def test_recipes_differ_by_what_they_bind(command, tmp_path):
     assert not any("num_heads" in line or "STEPS" in line for line in out.splitlines())
     out = done(command, tmp_path, "recipes/quickstart.gin", "same.gin")
     assert "\n  A: [@training.prepare, @training.pretrain," in out  # a long value is broken between words
+
+
+def test_one_name_of_two_modules_is_a_difference(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("parts_one", "parts_two"):
+        (tmp_path / f"{name}.py").write_text(
+            "from rembed_keras.modeling.attention import Global\n\n\nclass Own(Global):\n    pass\n"
+        )
+        (tmp_path / f"{name}.gin").write_text(
+            'from __gin__ import dynamic_registration\ninclude "recipes/options/embeddings/coupled.gin"\n'
+            f"from rembed_keras import modeling\nimport {name} as parts\nmodeling.Encoder.attention = @parts.Own()\n"
+        )
+    trust = ("--allow-import", "parts_one", "--allow-import", "parts_two")
+    out = done(command, tmp_path, "parts_one.gin", "parts_two.gin", *trust)
+    (row,) = [line.split() for line in out.splitlines() if "attention" in line]
+    assert row == ["modeling.Encoder.attention", "@parts_one.Own()", "@parts_two.Own()"]
 
 
 def test_parts_that_only_one_has_stand_among_the_others(command, tmp_path):

@@ -10,6 +10,7 @@ import gin
 import pytest
 
 from rembed_keras import config
+from rembed_keras.config.execution import give_to_gin
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError
 
@@ -259,6 +260,16 @@ def test_gin_binds_what_we_read(load):
         theirs = gin.query_parameter(f"modeling.Encoder.{name}")
         assert ours == (theirs if name != "dropout" else 0.125)
     assert gin.query_parameter("wide/modeling.MaskedLM.output_embedding_dim") == 32
+    gin.clear_config(clear_constants=True)
+
+
+def test_a_full_path_is_enough_on_the_command_line(load, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "deep_parts/inner").mkdir(parents=True)
+    (tmp_path / "deep_parts/inner/parts.py").write_text("def own():\n    pass\n")
+    bindings = ["training.pretrain.model=@deep_parts.inner.parts.own", "training.pretrain.terms=[]"]
+    give_to_gin(load(bindings=bindings, allow_import=["deep_parts"]))
+    assert gin.query_parameter("training.pretrain.model").selector.endswith("deep_parts.inner.parts.own")
     gin.clear_config(clear_constants=True)
 
 

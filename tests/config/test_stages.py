@@ -1,5 +1,6 @@
 """Some of a recipe's stages: by name, and what their folder says of it."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,3 +49,15 @@ def test_a_run_knows_how_much_later_stages_train_on(tmp_path):
     run(stages, tmp_path / "some", record, tasks, chosen=[0, 2])
     assert seen == [("stage 1 of 3", 69), ("stage 2 of 3", 19), ("stage 3 of 3", 0),
                     ("stage 1 of 2", 19), ("stage 2 of 2", 0)]  # fmt: skip
+
+
+def test_the_ledger_keeps_what_tasks_cost_when_some_stages_are_run_again(tmp_path):
+    path = tmp_path / "own/ledger.json"
+
+    def write_tasks(folder):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"tasks": {"topics": {"stored": 7}}}))
+
+    record = RunRecord("# a recipe\n", lambda: "", SimpleNamespace(to_json=lambda: {"kept": 5}))
+    for chosen in ([0], [1]):
+        run([write_tasks, lambda folder: None], tmp_path / "own", record, sinks=[], chosen=chosen)
+    assert json.loads(path.read_text()) == {"kept": 5, "tasks": {"topics": {"stored": 7}}}

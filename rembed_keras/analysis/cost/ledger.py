@@ -21,7 +21,7 @@ from rembed_keras.analysis.cost.precision import (
 )
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling.blocks.stack import check_encoder
-from rembed_keras.modeling.cost import Config, Entry, Shape, adam_slots, size_of
+from rembed_keras.modeling.cost import BACKWARD, Config, Entry, Shape, adam_slots, size_of
 from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.sizes import check_sizes
@@ -39,7 +39,6 @@ MASKED_LM_ARGUMENTS = (
     "name",
     "quantized",
 )
-BACKWARD = 2  # products of a backward pass for each of the forward pass
 
 
 @dataclass(frozen=True)

@@ -77,12 +77,16 @@ def solve(
         A Pareto front: none has at least the depth, width and E_in of another and more of one of them.
 
     Raises:
-        UserError: if nothing fits; the message says what the nearest that does would need.
+        UserError: for a rate or a time that is not positive; and if nothing fits, with what the nearest that does
+            would need.
 
     >>> best = solve(576_000_000, 250_300, input_widths=[256])[0]
     >>> best.model["encoder"]["num_layers"], best.model["encoder"]["hidden_dim"]
     (32, 1152)
     """
+    for name, number in {"max_latency": max_latency, "flops_per_second": flops_per_second}.items():
+        if number is not None and not 0 < number < math.inf:
+            raise UserError(f"{name} is {number}; it must be a positive number")
     if total is None:
         total = round(REMBERT_RATIO * kept)
     shapes = [*itertools.product(input_widths, range(STEP, 128 * STEP, STEP))]

@@ -32,7 +32,7 @@ def lines_of(recipe: str) -> list[Line]:
     Line(name='STEPS', value='3', about='batches')
     """
     found = []
-    for line in recipe.splitlines():
+    for line in recipe.split("\n"):  # a comment may have what else ends lines of Unicode text
         name, is_bound, rest = line.partition(" = ")
         if is_bound and not name.startswith(("#", "from ", "import ")):
             value, about = _apart(rest)

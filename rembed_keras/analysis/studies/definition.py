@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 from rembed_keras.errors import Rate, Seed, Share, UserError, did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of an arm, which folders are named by
+Direction = Literal["higher", "lower"]
 
 
 class Value(NamedTuple):
@@ -82,7 +83,7 @@ class Hypothesis:
     arm: str
     against: str
     measure: str
-    expected: Literal["higher", "lower"]
+    expected: Direction
     smallest_effect: Rate
 
 

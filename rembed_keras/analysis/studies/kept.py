@@ -6,6 +6,7 @@ from typing import Any
 
 from rembed_keras.analysis.studies.definition import Measure
 from rembed_keras.analysis.studies.plan import Plan
+from rembed_keras.errors import UserError
 
 ROWS = {"runs": "seed", "scores": "seed", "run_scores": "run_seed", "curves": "seed", "layers": "seed"}  # its seed
 
@@ -44,6 +45,33 @@ def known_runs(record: Mapping, plan: Plan) -> dict[str, Any]:
         found[key] = [row | {"arm": names[row["arm"]]} for row in record.get(key, []) if row["arm"] in names]
     found["runs"] = [row | {"name": f"{row['arm']}-seed{row['seed']}"} for row in found["runs"]]
     return found
+
+
+def check_all_stays(plan: Plan, record: Mapping | None) -> None:
+    """Checks that a study writes again all that its `results` keep and that its runs' folders have no more.
+
+    Args:
+        plan: the study, before it writes `study.json`.
+        record: what that says so far; None if it is not there.
+
+    Raises:
+        UserError: for runs, or values of a measure, that the study does not name and that would be lost.
+    """
+    if record is None or plan.study.results is None:
+        return
+    place, remedy = plan.results / "study.json", "bind another studies.Study.results, and this one as known_results"
+    ours = plan.folder / "runs"
+    gone = {
+        (row["arm"], row["seed"]): row["name"]
+        for row in record["runs"]
+        if row["state"] == "finished" and not (ours / row["name"] / "finished.json").exists()
+    }
+    lost = [name for run, name in gone.items() if run not in {(each.arm, each.seed) for each in plan.runs}]
+    if lost:
+        raise UserError(f"{place} alone has run {lost[0]}, which the study does not name any more: {remedy}")
+    scored = dict.fromkeys(row["measure"] for row in record["scores"] if (row["arm"], row["seed"]) in gone)
+    for name in scored.keys() - {each.name for each in plan.study.measures}:
+        raise UserError(f"{place} alone has values of measure {name}, which the study does not name any more: {remedy}")
 
 
 def rows_of_gone_runs(plan: Plan) -> dict[str, Any]:

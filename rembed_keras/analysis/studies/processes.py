@@ -51,6 +51,13 @@ class Job:
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n") if self.log.exists() else []
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
+    def failure(self, code: int) -> str:
+        """Why it ended with an exit code: the last line of its log, or, where it had no time for one, the signal."""
+        if code >= 0:
+            return self.last_line or f"exit code {code}"
+        name = signal.Signals(-code).name if -code in [*signal.Signals] else f"signal {-code}"
+        return f"killed by {name}{', as when memory runs out' * (-code == signal.SIGKILL)}"
+
 
 class Running(Protocol):
     """A job that was started: what `subprocess.Popen` offers of it."""

@@ -11,20 +11,28 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rembed_keras import __version__
-from rembed_keras.analysis.studies.definition import Hypothesis
+from rembed_keras.analysis.studies.definition import Direction, Hypothesis
 from rembed_keras.analysis.studies.kept import definition_of, rows_of_gone_runs
 from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
 from rembed_keras.analysis.studies.verdicts import Verdict, derive, is_same
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 
 FORMAT = 1
 POINTS = 200  # of a curve, at most
 CURVE = "pretrain", "loss"  # whose rows, which number
+ROWS: Mapping[str, Mapping[str, Any]] = {  # what is read of the rows of a record
+    "arms": {"name": str, "checksum": str, "measures": list},
+    "measures": {"name": str},
+    "runs": {"name": str, "arm": str, "seed": int, "state": str, "seconds": int | float},
+    "scores": {"arm": str, "seed": int, "measure": str, "task": str, "language": str, "value": int | float, "n": int},
+    "hypotheses": {"name": str, "arm": str, "against": str, "measure": str, "expected": str},
+    "verdicts": {"hypothesis": str, "verdict": str},
+}
 
 
 def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str, str]) -> dict[str, Any]:
@@ -83,13 +91,23 @@ def read_record(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     record = read_json(path)
-    kinds = {"arms": list, "runs": list, "scores": list, "hypotheses": list, "verdicts": list, "alpha": float}
+    kinds = dict.fromkeys(ROWS, list) | {"alpha": float}
     if record.get("format") != FORMAT or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
         raise UserError(f"{path} is no study.json of this version of rembed_keras")
+    for key, fields in ROWS.items():
+        for row in record[key]:
+            lacks = [name for name, kind in fields.items() if not isinstance(row, dict) or not _is(row.get(name), kind)]
+            if lacks:
+                what = f"{lacks[0]} of a row of its {key} is missing or of the wrong kind"
+                raise UserError(f"{path} is malformed: {what}: restore it, or remove it")
     try:
         return record | {"run_scores": _rows(record.get("run_scores", []))}
     except (TypeError, KeyError, ValueError, AttributeError):
         raise UserError(f"{path} is malformed: its run_scores are not values by language") from None
+
+
+def _is(value, kind):
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def to_text(record: Mapping[str, Any]) -> str:
@@ -143,7 +161,7 @@ def disagreements(path: Path) -> list[str]:
     if record is None:
         raise UserError(f"{path} is not there")
     try:
-        hypotheses = [Hypothesis(**each) for each in record["hypotheses"]]
+        hypotheses = [_hypothesis(each) for each in record["hypotheses"]]
         stored = {each["hypothesis"]: Verdict(**each) for each in record["verdicts"]}
         derived = derive(hypotheses, record["scores"], record["alpha"])
     except (TypeError, KeyError, ValueError) as error:
@@ -155,6 +173,13 @@ def disagreements(path: Path) -> list[str]:
             stated = "absent" if there is None else _said(there)
             found.append(f"{each.hypothesis}: {stated} in {path.name}, {_said(each)} from its scores")
     return [*found, *(f"{name}: {path.name} has a verdict on it, and no hypothesis" for name in stored)]
+
+
+def _hypothesis(fields):
+    found = Hypothesis(**fields)
+    if found.expected not in get_args(Direction):
+        raise ValueError(f"hypothesis {found.name} expects {shortened(found.expected)}")
+    return found
 
 
 def _said(verdict):
@@ -184,7 +209,7 @@ def _measured(plan: Plan, run: PlannedRun) -> list[dict]:
         about = {"arm": run.arm, "seed": run.seed, "measure": measure.name, "task": task, "metric": metric}
         for language, (value, n) in measure.values(run.folder).items():
             if math.isfinite(value):
-                rows.append(about | {"language": language, "value": value, "n": n})
+                rows.append(about | {"language": language, "value": float(value), "n": int(n)})
     return rows
 
 

@@ -16,7 +16,7 @@ from rembed_keras.config.recipes.classes import (
     returned_by,
 )
 from rembed_keras.config.recipes.signatures import expanded, is_ours, names_a_class, signature
-from rembed_keras.config.recipes.statements import Binding, Macro, Reference
+from rembed_keras.config.recipes.statements import Binding, Macro, Reference, owns_variables
 from rembed_keras.errors import RANGES, UserError, did_you_mean, is_within, shortened, with_article
 
 PLAIN = {
@@ -44,11 +44,12 @@ def check_value(binding: Binding, given: Binding, resolve: Callable[[object], ob
         resolve: gives what a macro stands for.
 
     Raises:
-        UserError: for a value of another kind than the parameter's, or out of its range.
+        UserError: for a value of another kind than the parameter's, or out of its range, or a name that Keras refuses.
     """
     known = signature(binding.target) if binding.parameter else None
     if known is None or binding.parameter not in known.annotations:
         return
+    _check_name(binding, given, resolve)
     annotation = expanded(known.annotations[binding.parameter], known.module)
     if _fits(binding.value, annotation, resolve):
         return
@@ -58,6 +59,13 @@ def check_value(binding: Binding, given: Binding, resolve: Callable[[object], ob
     value = resolve(given.value)
     meant = did_you_mean(value, map(str, _choices_in(annotation))) if isinstance(value, str) else ""
     raise UserError(f"{given.place}: {given.key} is {shortened(value)}; it must be {' or '.join(kinds)}{meant}")
+
+
+def _check_name(binding, given, resolve):
+    """Checks the name of a model or a layer, which paths of weights are made of."""
+    name = resolve(given.value)
+    if binding.parameter == "name" and isinstance(name, str) and "/" in name and owns_variables(binding.target):
+        raise UserError(f"{given.place}: {given.key} is {shortened(name)}; a name of what has weights has no '/'")
 
 
 def _is_made(call, kind):

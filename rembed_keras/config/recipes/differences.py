@@ -1,6 +1,6 @@
 """What two recipes say differently, macros resolved and defaults filled in, whatever their files look like."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.signatures import signature
@@ -17,8 +17,8 @@ class Difference:
 
     Attributes:
         name: a knob where both have it there, else a parameter.
-        one: its value in the first recipe as gin writes it; "-" where nothing calls what has the parameter, or it has
-            no default.
+        one: its value in the first recipe as gin writes it, with dotted paths where both write the same and mean
+            other things; "-" where nothing calls what has the parameter, or it has no default.
         other: its value in the second.
     """
 
@@ -32,9 +32,10 @@ def differences(one: Recipe, other: Recipe) -> list[Difference]:
     sides = [_Said(one), _Said(other)]
     found = []
     for key in sorted({*one.bindings, *other.bindings} - {NOT_COMPARED}):
-        values = [side.value(key) for side in sides]
-        if values[0] != values[1]:
-            found.append(Difference(_name(key, one, other), *values))
+        whole = [side.value(key, in_full=True) for side in sides]
+        if whole[0] != whole[1]:
+            written = [side.value(key) for side in sides]
+            found.append(Difference(_name(key, one, other), *(written if written[0] != written[1] else whole)))
     return sorted(dict.fromkeys(found), key=lambda each: (not each.name.isupper(), each.name))
 
 
@@ -53,19 +54,23 @@ class _Said:
         self.recipe = recipe
         self.called = {target for target, _ in Uses(recipe.history, ROOT).called()}
 
-    def value(self, key: Key) -> str:
-        """A parameter's value as text."""
+    def value(self, key: Key, in_full: bool = False) -> str:
+        """A parameter's value as text; what it refers to as it is written, or in full by its dotted path."""
         scope, target, parameter = key
         binding = self.recipe.bindings.get(key)
         if binding is not None:
-            return repr(self._resolved(binding.value))
+            return self._text(binding.value, in_full)
         if target not in self.called:
             return ABSENT
         outer = [each for each in self.recipe.bindings_of(scope, target) if each.parameter == parameter]
         if outer:
-            return repr(self._resolved(outer[-1].value))
+            return self._text(outer[-1].value, in_full)
         known = signature(target)
         return repr(known.defaults[parameter]) if known and parameter in known.defaults else ABSENT
+
+    def _text(self, value, in_full):
+        value = self._resolved(value)
+        return repr(_in_full(value) if in_full else value)
 
     def _resolved(self, value):
         """A value without macros."""
@@ -77,3 +82,12 @@ class _Said:
         if isinstance(value, list | tuple):
             return type(value)(self._resolved(each) for each in value)
         return value
+
+
+def _in_full(value):
+    """A value whose references are written by what they stand for, whatever a file imports it as."""
+    if isinstance(value, Reference):
+        return replace(value, selector=value.target)
+    if isinstance(value, dict):
+        return {_in_full(key): _in_full(each) for key, each in value.items()}
+    return type(value)(map(_in_full, value)) if isinstance(value, list | tuple) else value

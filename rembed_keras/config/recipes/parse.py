@@ -174,6 +174,8 @@ def override(text: str, recipe: Recipe) -> None:
     if not binding.parameter:
         if binding.key not in recipe.macros:
             raise UserError(f"the recipe has no knob {binding.key}{did_you_mean(binding.key, recipe.macros)}")
+        if not value:  # as of a shell's variable that is not set
+            raise UserError(f"{key} has no value on the command line: an empty text is {key}='\"\"'")
         _check_type(binding, recipe.macros[binding.key].value)
     check_binding(binding, recipe.trusted)
     for _, selector in targets_of(binding):

@@ -6,6 +6,7 @@ knob. The bound is put where the value stands, in a knob if it is one, so that a
 command line gives is left alone.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,8 +25,14 @@ Limit = Callable[[Any], Any]
 
 
 def _at_most(number: int) -> Limit:
-    """None and strings stay."""
-    return lambda value: min(value, number) if isinstance(value, int | float) else value
+    """None and strings stay; of a schedule every value is bounded, and its steps stay."""
+
+    def limited(value):
+        if isinstance(value, dict):
+            return {step: limited(each) for step, each in value.items()}
+        return min(value, number) if isinstance(value, int | float) else value
+
+    return limited
 
 
 def _narrow(value):
@@ -61,6 +68,16 @@ def _groups(value):
     return [*value][:2] if isinstance(value, list | tuple) else min(value, 2)
 
 
+def _among(least: int, most: int) -> Limit:
+    """Numbers of what there still is, from `least` to `most`; the last one if there is none of them."""
+    return lambda value: [each for each in value if least <= each <= most] or [most] if value else value
+
+
+def _numbered(blocks: int) -> Mapping[str, Limit]:
+    """Of methods and terms that know the blocks of an encoder by their number; states are of one that is trained."""
+    return {"num_layers": _at_most(blocks), "layers": _among(-blocks, blocks - 1), "states": _among(0, 2)}
+
+
 LIMITS: Mapping[str, Limit] = {
     "steps": _at_most(20),
     "total_steps": _at_most(20),
@@ -68,7 +85,6 @@ LIMITS: Mapping[str, Limit] = {
     "epochs": _at_most(1),
     "seeds": _first,
     "learning_rates": _first,
-    "batch_size": _at_most(16),
     "sequence_length": _at_most(128),
     "checkpoint_every": _at_most(10),
     "keep_checkpoint_every": _at_most(10),
@@ -96,6 +112,8 @@ VOCABULARY: Mapping[str, Limit] = {  # where the run trains its tokenizer
     "input_cutoffs": _below,
     "output_cutoffs": _below,
 }
+ROWS = 16  # of a batch
+MODELS, METHODS = ("rembed_keras.modeling.", "rembed_keras.training."), "rembed_keras.adaptation."
 EXCERPTED = ("splits", "texts")  # parameters that are given all examples of a task at once
 
 
@@ -112,8 +130,11 @@ def smoke(recipe: Recipe) -> tuple[list[Binding], str | None]:
     """
     smaller = _Smaller(recipe)
     smaller.bound(is_ours, LIMITS)
+    smaller.bound(is_ours, {"batch_size": _at_most(smaller.rows())})
     for group in smaller.sizes():
-        smaller.bound(lambda target: target.startswith(("rembed_keras.modeling.", "rembed_keras.training.")), group)
+        smaller.bound(lambda target: target.startswith(MODELS), group)
+        if group is LAYERS:
+            smaller.bound(lambda target: target.startswith(METHODS), _numbered(1 if smaller.has("kept_layers") else 2))
     smaller.excerpt()
     smaller.move()
     recipe.check()
@@ -166,6 +187,20 @@ class _Smaller:
             if value != given.value:
                 self._bind(replace(given, value=value, place=PLACE))
 
+    def rows(self) -> int:
+        """The most rows of a batch: so many that micro-batches share them."""
+        parts = math.lcm(*(each for each in self._values("micro_batches") if isinstance(each, int) and each > 0))
+        return parts * max(1, ROWS // parts)
+
+    def has(self, name: str) -> bool:
+        """Whether a parameter is bound, to anything but None."""
+        return any(each is not None for each in self._values(name))
+
+    def _values(self, name: str) -> list[Any]:
+        """What a parameter of whatever is called is bound to."""
+        found = (self._binding(scope, target, each) for target, scope, each in self._uses(is_ours, (name,)))
+        return [self.recipe.given(each).value for each in found if each]
+
     def sizes(self) -> Iterator[Mapping[str, Limit]]:
         """Yields the limits of sizes of the model that is pre-trained, where nothing given forbids them."""
         stages = [Reference(scope, "", target, False) for target, scope in self.called]
@@ -173,11 +208,9 @@ class _Smaller:
         pretrain, prepare = named.get("pretrain", {}), named.get("prepare", {})
         if not isinstance(pretrain.get("encoder"), Reference) or pretrain.get("initial") is not None:
             return
-        widths = [self._binding(scope, target, name) for target, scope, name in self._uses(is_ours, ("hidden_dim",))]
-        is_wide = any(
-            isinstance(each.value, int) and each.value > 128 for each in map(self.recipe.given, filter(None, widths))
-        )
-        groups = [LAYERS, TABLES, INSIDE] + [WIDTHS] * is_wide
+        is_wide = any(isinstance(each, int) and each > 128 for each in self._values("hidden_dim"))
+        is_compared = self.has("teacher")  # which stays as wide as it is
+        groups = [LAYERS, TABLES, INSIDE] + [WIDTHS] * (is_wide and not is_compared)
         if prepare and all(each is None for each in (prepare.get("tokenizer"), pretrain.get("corpus"))):
             groups.append(VOCABULARY)
         yield from (group for group in groups if not self.is_given(group))

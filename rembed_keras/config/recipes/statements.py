@@ -35,11 +35,12 @@ OWN_NOTHING = (
 # what a recipe may name of others' packages: parts of models and of learning, and nothing that reads or writes files
 OTHERS = re.compile(
     r"keras\.activations\.(?!deserialize$|serialize$|get$)[a-z]\w*"
-    r"|keras\.callbacks\.(EarlyStopping|LambdaCallback|LearningRateScheduler|ReduceLROnPlateau|TerminateOnNaN)"
+    r"|keras\.callbacks\.(LambdaCallback|TerminateOnNaN)"
     r"|keras\.(constraints|initializers|losses|metrics|optimizers|optimizers\.schedules|regularizers)\.[A-Z]\w*"
     r"|keras\.layers\.(?!Lambda$|TFSMLayer$|TorchModuleWrapper$|JaxLayer$|FlaxLayer$)[A-Z]\w*"
     r"|keras_hub\.layers\.[A-Z]\w*"
 )
+BETWEEN_EPOCHS = re.compile(r"keras\.callbacks\.(EarlyStopping|LearningRateScheduler|ReduceLROnPlateau)")
 
 Value = TypeVar("Value")
 Key: TypeAlias = tuple[str, str, str]  # of what is bound: scope, target and parameter
@@ -127,19 +128,15 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
 
     Raises:
         UserError: if there is no such function or class in this package, it has no such parameter, what owns variables
-            is called instead of referred to, a name in another package is none that a recipe may use, or a value is
-            none that a recipe can say.
+            is called instead of referred to, a name in another package is none that a recipe may use or has a use for,
+            or a value is none that a recipe can say.
     """
     for value in _literals_in(binding.value):
         if isinstance(value, bytes | complex) or value is ... or (isinstance(value, str) and not _is_text(value)):
             raise UserError(f"{binding.place}: {binding.key} is {shortened(value)}, which is neither a number nor text")
     for target, selector in targets_of(binding):
         if not is_ours(target):
-            if target.split(".")[0] not in trusted and not OTHERS.fullmatch(target):
-                top = target.split(".")[0]
-                raise UserError(
-                    f"{binding.place}: a recipe may not name {target}; if you trust it, add --allow-import {top}"
-                )
+            _check_of_others(binding, target, trusted)
             continue
         known = signature(target)
         if known is None:
@@ -151,6 +148,18 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
     for reference in references_in(binding.value):
         if reference.is_call and owns_variables(reference.target):
             raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
+
+
+def _check_of_others(binding, target, trusted):
+    """Checks a name in another package."""
+    if BETWEEN_EPOCHS.fullmatch(target):
+        raise UserError(
+            f"{binding.place}: {target} acts between epochs, of which a training has one: set model.stop_training in "
+            "on_train_batch_end of a callback of your own, and give the optimizer a schedule of its learning rate"
+        )
+    top = target.split(".")[0]
+    if top not in trusted and not OTHERS.fullmatch(target):
+        raise UserError(f"{binding.place}: a recipe may not name {target}; if you trust it, add --allow-import {top}")
 
 
 def owns_variables(target: str) -> bool:

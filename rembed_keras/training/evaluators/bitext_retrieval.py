@@ -32,10 +32,16 @@ class BitextRetrieval:
         self.texts, self.sequence_length = texts, sequence_length
 
     def evaluate(self, model, data: "EvaluationData") -> dict[str, float]:
-        """Precision@1 by text, and by text and language."""
+        """Precision@1 by text, and by text and language.
+
+        Raises:
+            UserError: for texts without a language of the corpus, or more tokens than the encoder has positions for.
+        """
         from rembed_keras.tasks.retrieval.parallel_text import precisions, sentence_encoder
         from rembed_keras.training.evaluators.evaluator import Forward
+        from rembed_keras.training.initial.encoder_start import check_length
 
+        check_length(model.encoder, self.sequence_length)
         sentences = data.once(self, lambda: Forward(sentence_encoder(model.drop_heads())))
         model.fold()
         corpus, scalars = data.batches.corpus, {}

@@ -63,7 +63,8 @@ class EvaluationData:
         Args:
             model: the objective.
             rows: (x, y, sample_weight) of N rows, as `Mixture.held_out` gives them; they are taken in batches of the
-                training's size, of which the last is padded.
+                training's size, of which the last is padded by rows of zeros. They count nothing, but in the loss of
+                an activity regularizer, which is a mean over all rows.
         """
         size = self.batches.batch_size
         padding = -len(rows[1]) % size

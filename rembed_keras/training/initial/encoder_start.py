@@ -6,12 +6,28 @@ from pathlib import Path
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks.stack import has_position_table
+from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.saving.presets import name_of
-from rembed_keras.modeling.sizes import Dtype
+from rembed_keras.modeling.sizes import Dtype, check_sequence_length
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.finetuned import STARTS
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
-from rembed_keras.training.loop import restoring
+from rembed_keras.training.loop import restoring, starting
+
+
+def check_length(encoder: Encoder, sequence_length: int) -> None:
+    """Checks that an encoder has a position for each token of the longest text that is read.
+
+    Raises:
+        UserError: for an encoder with fewer rows in its position table.
+    """
+    _check_length(encoder.get_config(), sequence_length)
+
+
+def _check_length(arguments, sequence_length):
+    if has_position_table(arguments):
+        check_sequence_length(sequence_length, arguments["max_sequence_length"])
 
 
 class EncoderStart:
@@ -73,9 +89,17 @@ class EncoderStart:
         return self._beside.languages
 
     @cached_property
+    def _arguments(self):
+        return self.fresh().get_config()
+
+    @property
     def num_segments(self) -> int:
         """How many segments the encoder distinguishes."""
-        return self.fresh().get_config()["num_segments"]
+        return self._arguments["num_segments"]
+
+    def check_length(self, sequence_length: int) -> None:
+        """As the function `check_length`, of the encoder that `fresh` makes."""
+        _check_length(self._arguments, sequence_length)
 
     def fresh(self):
         """A new encoder with initial weights, of the shape that pre-training keeps."""
@@ -88,10 +112,14 @@ class EncoderStart:
 
     @cached_property
     def record(self) -> dict:
-        """Where the weights are, "place", and how they are changed; a place within the run is relative to it."""
+        """Where the weights are, "place", how they are changed, and the checksum of what is given to an encoder.
+
+        A place within the run is relative to it.
+        """
         path = self._place.path
         place = path.relative_to(self._run).as_posix() if self._is_own else name_of(path)
-        return {"place": place} | self._changes.record()
+        given = starting.checksum(value for _, value in self._held.rows)
+        return {"place": place, starting.GIVEN: given} | self._changes.record()
 
     def announce(self, stage: str) -> None:
         """Prints once where a stage starts, if the recipe names it, and what is changed."""

@@ -2,16 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.workdir import Workdir
 
 Start: TypeAlias = Literal["pretrained", "scratch"]
 STARTS: tuple[Start, ...] = get_args(Start)
+SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
 TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
 
 
@@ -34,6 +35,27 @@ def trained_in(folder: Path) -> list[Trained]:
     matches = ((TRAINED.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir())
     found = [Trained(each["start"], each["rate"], int(each["seed"]), path) for each, path in matches if each]
     return sorted(found, key=lambda each: (each.start, float(each.rate), each.seed))
+
+
+def refuse_another_task(folder: Path, settings: dict[str, Any]) -> None:
+    """Refuses models that were trained otherwise: they would be taken for those of a task, as if it had been done.
+
+    Args:
+        folder: of the task.
+        settings: what its models have in common.
+
+    Raises:
+        UserError: naming the first setting that differs.
+    """
+    there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
+    # version 0.1 says `ways`, and knows no terms, no other pooling and random batches alone
+    there = {"methods": there.get("ways"), "terms": [], "pooling": "first", "group_by_length": False} | there
+    for key, value in settings.items():
+        if there.get(key) != value:
+            raise UserError(
+                f"{folder} has models whose {key} is {shortened(there.get(key))}, not {shortened(value)}: "
+                "give each task a name of its own, or choose another WORKDIR"
+            )
 
 
 def has_failed(folder: Path) -> bool:

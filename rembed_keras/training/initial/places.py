@@ -9,7 +9,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
-from rembed_keras.interop import encoder_arguments, tokenizer_of
+from rembed_keras.interop import encoder_arguments, opened_tokenizer, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
 from rembed_keras.modeling.saving.presets import folder_of
 from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, trained_in
@@ -56,7 +56,7 @@ class Place:
         file = tokenizer_of(self.path)
         if file is None:
             raise UserError(f"{self.path} has no tokenizer, and texts cannot be read without it")
-        return open_tokenizer(file)
+        return opened_tokenizer(file)
 
     def check_tokenizer(self, tokenizer: AnyTokenizer, remedy: str = PREPARE_AGAIN) -> None:
         """Checks that the encoder reads ids as a corpus has them.

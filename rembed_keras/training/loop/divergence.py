@@ -103,6 +103,7 @@ def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], 
     owners = restoring.parts_of(learner)
     parts = {name: checkpoints.read_arrays(owned) for name, owned in owners.items()} | {"optimizer": optimizer}
     state = restoring.state_of(learner) | {
+        "teachers": len(learner.teachers),
         "seeds": [seed.tolist() for seed in seeds],
         "optimizer": keras.saving.serialize_keras_object(learner.optimizer),
     }
@@ -116,7 +117,10 @@ def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], 
     except (UserError, OSError) as error:
         return f"; it could not be kept: {error}"
     where = ", ".join(f"{key} {value}" for key, value in coordinates.items())
-    return f"; its batch is {where}; rembed_keras.training.replay({str(path)!r}) takes the step again"
+    said = f"; its batch is {where}"
+    if missing := _missing(state):
+        return f"{said}; {path} has it and what was before the step, but not {missing}"
+    return f"{said}; rembed_keras.training.replay({str(path)!r}) takes the step again"
 
 
 def replay(folder: str | Path) -> dict[str, float]:
@@ -129,12 +133,15 @@ def replay(folder: str | Path) -> dict[str, float]:
         "loss" of the batch and "gradient_norm" of the step.
 
     Raises:
-        UserError: if the folder is none of a step that diverged, or is damaged.
+        UserError: if the folder is none of a step that diverged, or is damaged; or if the step had loss terms or a
+            teacher, which are in no file.
     """
     folder = Path(folder)
     found = next((found for found in checkpoints.newest_first(folder.parent) if found.path == folder), None)
     if found is None or not (folder / "batch.npz").exists():
         raise UserError(f"{folder} is no whole folder of a step that diverged")
+    if missing := _missing(found.state):
+        raise UserError(f"{folder}: the loss of the step had {missing}, which its files have not")
     learner = restoring.restore(found)
     optimizer = made(found.state.get("optimizer"), TrainingOptimizer)
     learner.compile(optimizer=optimizer, jit_compile=False)
@@ -147,6 +154,12 @@ def replay(folder: str | Path) -> dict[str, float]:
         y, sample_weight = arrays["y"], arrays["w"]
     loss = learner.train_on_batch(x, y, sample_weight, return_dict=True)["loss"]
     return {"loss": float(loss), "gradient_norm": float(checkpoints.read(optimizer.gradient_norm))}
+
+
+def _missing(state):
+    """What the loss of a step was made of that is in no file, in words; empty if nothing is missing."""
+    terms = f"loss terms {', '.join(state['terms'])}" if state.get("terms") else ""
+    return " and ".join(filter(None, [terms, "a teacher" if state.get("teachers") else ""]))
 
 
 def seeds_of(learner) -> list:

@@ -41,7 +41,7 @@ def train(
     keep_checkpoints: int = 2,
     keep_checkpoint_every: int | None = None,
     coordinates: Callable | None = None,
-    callbacks: Sequence[Callable] = (),
+    callbacks: Sequence[Callable] | OwnCallbacks = (),
     evaluation: Evaluation | NoEvaluation = NOTHING,
     profile_steps: int = 0,
     trainings: Trainings | None = None,
@@ -69,7 +69,8 @@ def train(
         keep_checkpoint_every: checkpoints of these steps, and their multiples, stay too.
         coordinates: says of a step, from 1, and its batch how to have that batch again; None keeps nothing of a step
             that diverged.
-        callbacks: make the user's callbacks of this training; see `own_callbacks`.
+        callbacks: make the user's callbacks of this training, or are those of the one that it goes on with; see
+            `own_callbacks`.
         evaluation: what is evaluated on the way; nothing by default.
         profile_steps: how many steps are profiled; see `profiling`.
         trainings: of the stage, of which this is one; itself alone by default.
@@ -81,7 +82,7 @@ def train(
         DivergedError: for a non-finite gradient or loss.
         Interrupted: if it was asked to stop.
     """
-    own = OwnCallbacks(callbacks)
+    own = callbacks if isinstance(callbacks, OwnCallbacks) else OwnCallbacks(callbacks)
     saves = _Saves(learner, own, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every, evaluation)
     first_step = saves.first_step
     check_folder(placement, folder, first_step)
@@ -187,6 +188,7 @@ class _Saves:
             for variable, value in zip(restoring.running_of(self.learner), self.found.state["running"], strict=True):
                 variable.assign(value)
             self.own.resume(self.found.state.get("callbacks", []))
+        self.own.check()
 
     def save(self, step):
         """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes."""

@@ -4,16 +4,24 @@ Between two steps callbacks run in this order: the step clock, the look for dive
 the log, the checkpoint, the progress line. So a user's callback knows that the step was taken, what it sets is in the
 row and the checkpoint of that step, and where it sets `model.stop_training` that row and checkpoint are the last.
 
-A callback that should survive a kill has two methods: `get_state()`, which gives what JSON can say, is asked at every
-checkpoint; `set_state(state)` is handed the newest before the first step of a training that resumes.
+A callback that should survive a kill has two methods: `get_state()`, which gives what JSON can say, is asked before the
+first step and at every checkpoint; `set_state(state)` is handed the newest before the first step of a training that
+resumes. Where batches change size `fit` begins again, with the same callbacks.
 """
 
 import json
 from collections.abc import Callable, Sequence
 
 import keras
+import numpy as np
 
 from rembed_keras.errors import UserError, shortened
+
+BETWEEN_EPOCHS = (
+    keras.callbacks.EarlyStopping,
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
 
 
 class OwnCallbacks:
@@ -37,6 +45,17 @@ class OwnCallbacks:
         """
         return [{"class": type(each).__name__, "state": _state_of(each)} for each in self.callbacks]
 
+    def check(self) -> None:
+        """Refuses a state that no checkpoint could say; asked when training has begun and no step was taken.
+
+        Infinity, at which a best value begins, may be another value at the first checkpoint.
+
+        Raises:
+            UserError: for a state that JSON cannot say.
+        """
+        for each in self.callbacks:
+            _state_of(each, allow_nan=True)
+
     def resume(self, saved: list[dict]) -> None:
         """Hands each of them its state of a checkpoint.
 
@@ -57,13 +76,26 @@ def _made(maker):
     callback = maker()
     if not isinstance(callback, keras.callbacks.Callback):
         raise UserError(f"callbacks has {shortened(maker)}, which makes no keras.callbacks.Callback")
+    is_called = type(callback).on_train_batch_end is not keras.callbacks.Callback.on_train_batch_end
+    if isinstance(callback, BETWEEN_EPOCHS) and not is_called:
+        raise UserError(
+            f"{type(callback).__name__} acts between epochs, of which a training has one: set model.stop_training in "
+            "on_train_batch_end of a callback, and give the optimizer a schedule of its learning rate"
+        )
     return callback
 
 
-def _state_of(callback):
+def _state_of(callback, allow_nan=False):
+    """The state of a callback as JSON says it."""
     state = callback.get_state() if hasattr(callback, "get_state") else None
     try:
-        json.dumps(state, allow_nan=False)
+        return json.loads(json.dumps(state, allow_nan=allow_nan, default=_plain))
     except (TypeError, ValueError) as error:
         raise UserError(f"the state of {type(callback).__name__} is nothing that JSON can say: {error}") from None
-    return state
+
+
+def _plain(value):
+    """A scalar of NumPy's as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{shortened(value)} is a {type(value).__name__}")

@@ -11,7 +11,7 @@ from rembed_keras.adaptation.tuning import task_variables
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
-from rembed_keras.interop import read_model
+from rembed_keras.interop import read_model, read_with_notes
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.objectives import PretrainingModel
@@ -33,7 +33,7 @@ def load_parts(model, found: checkpoints.Checkpoint) -> None:
         UserError: if it is a checkpoint of another model, or of one that started from other weights.
     """
     start = found.state.get("start")
-    if start is not None and starting.checksum_of(start) != starting.checksum_of(getattr(model, "start", None)):
+    if start is not None and not starting.are_same(start, getattr(model, "start", None)):
         raise UserError(f"{found.path} was fine-tuned from other starting weights than those that this model has")
     for part, owned in parts_of(model, is_whole=start is None).items():
         arrays, source = found.arrays(part), found.path / f"{part}.safetensors"
@@ -216,8 +216,17 @@ def model_of(source: str | Path) -> tuple[keras.Model, Path | None]:
     Raises:
         UserError: if it is none of these.
     """
+    return model_with_notes(source)[:2]
+
+
+def model_with_notes(source: str | Path) -> tuple[keras.Model, Path | None, list[str]]:
+    """As `model_of`, and notes on what of the source is left out, a line each.
+
+    Raises:
+        UserError: if it is none of these.
+    """
     is_run = (Path(source) / "checkpoints").is_dir()
-    return model_of_run(source) if is_run else read_model(str(source))
+    return (*model_of_run(source), []) if is_run else read_with_notes(str(source))
 
 
 def parts_of(model, is_whole: bool | None = None) -> dict[str, list]:

@@ -1,9 +1,11 @@
 """A run's folder belongs to one recipe: `STRATEGY` and `WORKDIR` say where it is computed, sinks where it is watched,
 and all else what. A run that is not finished may go on in another precision.
 
-That of a smoke run is emptied when the next one begins, and marked so that no other ever is.
+That of a smoke run is emptied when the next one begins, and marked so that no other ever is, and that no other run
+works in it.
 """
 
+import re
 import shutil
 from pathlib import Path
 
@@ -21,6 +23,7 @@ MARK = "SMOKE.txt"
 SAYS = "A smoke run made this folder: nothing in it means anything, and the next smoke run empties it.\n"
 SINKS = ".sinks."  # in the names of their parameters
 LEARNT = ("checkpoints", "finetuned", "finished.json")
+IMPORT = re.compile(r"(?:from (?P<parent>\S+) )?import (?P<module>\S+)(?: as (?P<name>\S+))?")  # of a resolved recipe
 
 
 def refuse_another_recipe(folder: Path, config: str, takes_other_precision: bool = False) -> None:
@@ -32,17 +35,25 @@ def refuse_another_recipe(folder: Path, config: str, takes_other_precision: bool
         takes_other_precision: whether `DTYPE` may differ.
 
     Raises:
-        UserError: naming the first binding that differs.
+        UserError: naming the first binding that differs, or the first module that is imported under one name.
     """
     path = folder / "config.gin"
     if not path.exists() or not any((folder / part).exists() for part in LEARNT):
         return
-    there, here = (bindings_in(text) for text in (path.read_text(encoding="utf-8"), config))
+    texts = path.read_text(encoding="utf-8"), config
+    there, here = map(bindings_in, texts)
     for key in sorted((there.keys() | here.keys()) - (PRECISION if takes_other_precision else set())):
         if there.get(key) != here.get(key):
             raise UserError(
                 f"WORKDIR {folder} is of another recipe: {key} is {there.get(key, 'absent')} there and "
                 f"{here.get(key, 'absent')} here; choose another WORKDIR"
+            )
+    there, here = map(imports_in, texts)
+    for name in sorted(there.keys() & here.keys()):  # what one alone has, its bindings alone name
+        if there[name] != here[name]:
+            raise UserError(
+                f"WORKDIR {folder} is of another recipe: {name} is {there[name]} there and {here[name]} here; choose "
+                "another WORKDIR"
             )
 
 
@@ -53,9 +64,39 @@ def bindings_in(config: str) -> dict[str, str]:
     >>> bindings_in('SEED = 0  # of the weights\nWORKDIR = "runs/one"')
     {'SEED': '0'}
     """
-    return {
-        line.name: line.value for line in lines_of(config) if line.name not in WHERE and SINKS not in f".{line.name}"
+    return {line.name: line.value for line in lines_of(config) if not says_where(line.name)}
+
+
+def says_where(name: str) -> bool:
+    """Whether a binding says where a run is computed, or watched, and not what it computes."""
+    return name in WHERE or SINKS in f".{name.replace('/', '.')}"
+
+
+def imports_in(config: str) -> dict[str, str]:
+    r"""The modules of a resolved recipe, by the names that what `bindings_in` gives calls them by.
+
+    >>> text = "import mine as parts\nfrom rembed_keras import data\nfrom rembed_keras.training import sinks\n"
+    >>> imports_in(text + "one/data.Mixture.seed = 0\ntraining.run.sinks = [@sinks.TensorBoard()]\nX = @parts.Own()")
+    {'parts': 'mine', 'data': 'rembed_keras.data'}
+    """
+    statements = filter(None, map(IMPORT.fullmatch, config.split("\n")))
+    modules = {
+        found["name"] or found["module"]: f"{found['parent']}.{found['module']}" if found["parent"] else found["module"]
+        for found in statements
     }
+    said = "\n".join(text for binding in bindings_in(config).items() for text in binding)
+    named = set(re.findall(r"(?<![\w.])(\w+)\.", said))
+    return {name: module for name, module in modules.items() if name in named}
+
+
+def refuse_smoke(folder: Path) -> None:
+    """Checks that a run's folder is not that of a smoke run, which the next one empties.
+
+    Raises:
+        UserError: if it is.
+    """
+    if (folder / MARK).is_file():
+        raise UserError(f"WORKDIR {folder} is of a smoke run, see {MARK} in it: remove the folder, or name another")
 
 
 def begin_smoke(path: str) -> None:

@@ -2,23 +2,31 @@
 
 Many tasks share one encoder, and most of what a parameter-efficient method would write is that encoder again. Such a
 checkpoint holds what was trained or added, and says where the encoder started from and what its checksum is. The
-checksum is of the values, so that weights that were moved or converted are recognized.
+checksum is of the values, so that weights that were moved or converted are recognized. It is of those that the model
+has, in its dtype; a second one, of those that it was given, is the same for models of any dtype.
 """
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
+import keras
+import numpy as np
+
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.interop.tensors import Stored
 from rembed_keras.modeling.layers.adapters import added_variables, hosted_by
 from rembed_keras.modeling.saving.presets import folder_of as folder_of_name
 from rembed_keras.training.loop import checkpoints
 
+GIVEN = "given_sha256"  # of the values before they took the dtype of a model
 
-def checksum(weights) -> str:
-    """Checksum of the values of variables, in their order, in hexadecimal digits."""
+
+def checksum(values: Iterable[keras.Variable | Stored | np.ndarray]) -> str:
+    """Checksum of the values of variables or arrays, in their order, in hexadecimal digits."""
     digest = hashlib.sha256()
-    for weight in weights:
-        value = checkpoints.read(weight)
+    for each in values:
+        value = np.asarray(each) if isinstance(each, Stored | np.ndarray) else checkpoints.read(each)
         digest.update(f"{value.dtype} {value.shape}".encode())
         digest.update(value.tobytes())
     return digest.hexdigest()
@@ -48,6 +56,14 @@ def is_partial(model, owned) -> bool:
 def checksum_of(start: object) -> str | None:
     """The checksum in what a checkpoint or a model says of its start."""
     return start.get("sha256") if isinstance(start, dict) else None
+
+
+def are_same(one: object, other: object) -> bool:
+    """Whether what two checkpoints or models say of their starts is of the same weights, in any dtype."""
+    if checksum_of(one) == checksum_of(other):
+        return True
+    given = [start.get(GIVEN) if isinstance(start, dict) else None for start in (one, other)]
+    return given[0] is not None and given[0] == given[1]
 
 
 def folder_of(start: object, path: Path) -> Path:

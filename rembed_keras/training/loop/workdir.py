@@ -55,6 +55,7 @@ class Workdir:
         watch: its sinks, together.
         stage: which stage of the run is going on, as "stage 2 of 5"; "" if it has one alone.
         later_tokens: how many tokens later stages train on, as far as that is known.
+        is_rehearsal: whether a stage shall check its arguments and end; see `training.rehearsal`.
 
     Raises:
         UserError: if the folder cannot be made or written, or another process holds it.
@@ -72,6 +73,7 @@ class Workdir:
         self.is_chief = is_chief
         self.stage = ""
         self.later_tokens = 0.0
+        self.is_rehearsal = False
         self.metrics = MetricsLog(self.path / "metrics.jsonl", is_chief)
         sinks = [TensorBoard()] if sinks is None else sinks
         self.watch = Watch(sinks if is_chief else (), Watched(self.path, recipe, ledger, self.metrics.rows))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rembed_keras.modeling.cost import Entry, Shape
 
-UNFIT = ("bias", "gamma", "beta")
+UNFIT = ("bias", "gamma", "beta", "embeddings")
 
 
 def matrix_shape(variable) -> tuple[int, int] | None:
@@ -25,7 +25,7 @@ def matrix_shape(variable) -> tuple[int, int] | None:
     (8, 8)
     """
     shape = tuple(variable.shape)
-    if len(shape) not in (2, 3) or variable.name in UNFIT or "embedding" in variable.path.lower():
+    if len(shape) not in (2, 3) or variable.name in UNFIT:
         return None
     joined = [(shape[0], shape[1] * shape[-1]), (shape[0] * shape[1], shape[-1])] if len(shape) == 3 else [shape]
     return min(joined, key=lambda pair: max(pair) / min(pair))
@@ -44,10 +44,17 @@ def variables_of(entry: Entry) -> list[Described]:
 
     >>> [variable.name for variable in variables_of(Entry("projection", ((4, 8), (8,))))]
     ['kernel', 'bias']
+    >>> [variable.name for variable in variables_of(Entry("input embedding", ((9, 8), (30, 2), (2, 8)), tables=2))]
+    ['embeddings', 'embeddings', 'kernel']
     """
     shapes = entry.trained_shapes
+    tables = entry.shapes[: entry.tables] or (entry.shapes if "embedding" in entry.name else ())
+
+    def name(before, shape):
+        return "embeddings" if shape in tables else "bias" if before[1:] == shape else "kernel"
+
     return [
-        Described(shape, "bias" if before[1:] == shape else "kernel", f"{entry.name}/{index}")
+        Described(shape, name(before, shape), f"{entry.name}/{index}")
         for index, (before, shape) in enumerate(zip(((), *shapes), shapes, strict=False))
     ]
 

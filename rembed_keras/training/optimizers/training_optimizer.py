@@ -27,7 +27,7 @@ from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
 from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
 from rembed_keras.training.optimizers.norms import global_norm, scaled
 
-UNDECAYED = ("bias", "gamma", "beta")
+UNDECAYED = ("bias", "gamma", "beta", "scale")
 SCALE = 2.0**15  # of a loss in float16, at first
 REPLACED = {
     "clipnorm": "clip by the global norm with clip_norm",

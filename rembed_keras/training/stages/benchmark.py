@@ -30,25 +30,36 @@ BATCHES = 300  # that are read
 
 
 @together
-def benchmark(workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Count = 20) -> None:
+def benchmark(
+    workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Count = 20, corpus: str | None = None
+) -> None:
     """Times a recipe's pre-training, and writes `workdir/benchmark.json`.
 
     Args:
-        workdir: a folder with a prepared corpus; a fresh one, for it is trained in.
+        workdir: a fresh folder, for it is trained in; it has the prepared corpus, unless another has.
         pretrain: the stage to time.
         mixture: makes the `Mixture` of a `Corpus`; the stage's.
         steps: how many steps are timed, after one that compiles.
+        corpus: folder that `rembed prepare` wrote; the workdir's own by default.
 
     Raises:
         UserError: for fewer than 2 steps.
     """
     if steps < 2:
         raise UserError(f"--steps is {steps}; at least 2 are needed")
-    batches = mixture(Corpus(workdir.corpus))
+    batches = mixture(Corpus(corpus or workdir.corpus))
     tokens = batches.phases(1)[0].tokens_per_step
     reading = _reading_rate(batches) * tokens
     begun = time.perf_counter()
-    pretrain(workdir, steps=1 + steps, log_every=1, checkpoint_every=1 + steps, eval_every=None, keep_best=None)
+    pretrain(
+        workdir,
+        corpus=corpus,
+        steps=1 + steps,
+        log_every=1,
+        checkpoint_every=1 + steps,
+        eval_every=None,
+        keep_best=None,
+    )
     seconds = time.perf_counter() - begun
     if not workdir.is_chief:
         return

@@ -53,13 +53,15 @@ def evaluate(
         jit_compile: whether to use XLA where it works.
 
     Raises:
-        UserError: for a model that was not fine-tuned, or several learning rates and no data to choose by.
+        UserError: for a model that was not fine-tuned, several learning rates and no data to choose by, or more tokens
+            than the encoder has positions for.
     """
     initial = EncoderStart(workdir.path, encoder, pretrained)
+    initial.check_length(sequence_length)
     asked = Asked(workdir, task, initial, sequence_length, jit_compile)
     scores, chosen = [], {}
     for start in starts:
-        rate = chosen[start] = _choose(asked, start, learning_rates, seeds)
+        rate = chosen[start] = rate_to_score(asked, start, learning_rates, seeds)
         for seed in seeds:
             model = asked.model(start, rate, seed)
             for language, examples in task.scored.items():
@@ -126,27 +128,62 @@ class Asked:
         return self.task.answers(examples, encoded, predict(model, encoded.inputs, BATCH_SIZE))
 
 
-def _choose(asked, start, learning_rates, seeds):
-    """The learning rate to score."""
+def rate_to_score(asked: Asked, start: Start, learning_rates: Sequence[Rate], seeds: Sequence[Seed]) -> Rate:
+    """The learning rate whose models do best on development data; the first if every training failed.
+
+    Args:
+        asked: the task and its models.
+        start: what these began with.
+        learning_rates: to choose from.
+        seeds: of each, whose scores are averaged.
+
+    Raises:
+        UserError: for a model that was not fine-tuned, or several learning rates and no data to choose by.
+    """
     if len(learning_rates) == 1:
         return learning_rates[0]
     task = asked.task
+    check_choice(task, learning_rates)
     language, examples = task.train_language, task.validation
-    if not examples:
-        raise UserError(f"task {task.name} has no dev examples of {language} to choose a learning rate by: name one")
-    found: dict[float, list[float]] = {}
+    found: dict[float, list[float | None]] = {}
     for rate in learning_rates:
         found[rate] = []
         for seed in seeds:
             model = asked.model(start, rate, seed)
-            value = 0.0  # failed
+            value = None
             if model is not None:
                 value = next(iter(task.score(examples, asked.answers(model, examples), language).values()))
             found[rate].append(value)
-    chosen = max(found, key=lambda rate: float(np.mean(found[rate])))
-    shown = ", ".join(f"{rate:g}: {np.mean(values):.3f}" for rate, values in found.items())
+    means = _means(found)
+    chosen = max(means, key=means.__getitem__, default=learning_rates[0])
+    shown = ", ".join(f"{rate:g}: {means[rate]:.3f}" if rate in means else f"{rate:g}: failed" for rate in found)
     print(f"evaluate/{task.name}: {start} takes learning rate {chosen:g}, by {language} dev data ({shown})", flush=True)
     return chosen
+
+
+def check_choice(task: Task, learning_rates: Sequence[Rate]) -> None:
+    """Checks that there is data to choose one of several learning rates by.
+
+    Raises:
+        UserError: if there is none.
+    """
+    if len(learning_rates) > 1 and not task.validation:
+        language = task.train_language
+        raise UserError(f"task {task.name} has no dev examples of {language} to choose a learning rate by: name one")
+
+
+def _means(found):
+    """Mean scores of learning rates, without those whose every training failed.
+
+    A training that failed, None, counts 0, or as the worst that did not: a metric may go below 0.
+    """
+    worst = min((value for values in found.values() for value in values if value is not None), default=0.0)
+    failed = min(0.0, worst)
+    return {
+        rate: float(np.mean([failed if value is None else value for value in values]))
+        for rate, values in found.items()
+        if any(value is not None for value in values)
+    }
 
 
 def _record(asked, system, seed, language, examples, answers):

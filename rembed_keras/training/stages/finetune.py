@@ -18,8 +18,7 @@ from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
-from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, UserError, check_counts, shortened
+from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.tasks.kinds.batches import batches, cut_batches
@@ -27,7 +26,7 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed
+from rembed_keras.training.initial.finetuned import SETTINGS, STARTS, Start, folder_of, has_failed, refuse_another_task
 from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.initial.teachers import with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
@@ -38,11 +37,12 @@ from rembed_keras.training.loop.progress import Trainings, forecast
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
-
-SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
+from rembed_keras.training.rehearsal import check_finetuning, rehearsed
+from rembed_keras.training.stages.evaluate import check_choice
 
 
 @together
+@rehearsed
 def finetune(
     workdir: Workdir,
     optimizer: OptimizerOfRate,
@@ -99,18 +99,21 @@ def finetune(
         dtype: of the models, a dtype or policy of Keras; that of the encoder that they start from by default.
 
     Raises:
-        UserError: for a start that is unknown, no pre-trained encoder to start from, or another task of the same name,
-            one with other examples or settings.
+        UserError: for a start that is unknown, no pre-trained encoder to start from or one with fewer positions than
+            are read, several learning rates and no data to choose by, or another task of the same name, one with other
+            examples or settings.
     """
     counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size}
     check_counts(counts | {"FINETUNE_EPOCHS": epochs, "log_every": log_every})
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
+    check_choice(task, learning_rates)
+    if workdir.is_rehearsal:
+        check_finetuning(task, encoder, methods, terms, dropout, callbacks, strategy, batch_size)
+        return
     initial = EncoderStart(workdir.path, encoder, pretrained, dtype)
-    encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
-    if encoded.truncated and workdir.is_chief:
-        share = encoded.truncated / len(task.splits.train)
-        print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
+    initial.check_length(sequence_length)
+    encoded = _encoded(workdir, task, initial, sequence_length)
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(initial.fresh()).to_json(), indent=1))
     settings = {
@@ -123,7 +126,7 @@ def finetune(
         "examples_sha256": _sha256(encoded),
         "group_by_length": group_by_length,
     } | task.model_settings()
-    _refuse_another_of_its_name(workdir.finetuned / task.name, settings)
+    refuse_another_task(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
     wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
@@ -171,6 +174,15 @@ def finetune(
         _record_task(workdir.finetuned / task.name, task, initial, sequence_length)
 
 
+def _encoded(workdir, task, initial, sequence_length):
+    """The training examples as arrays; how many of them are cut is printed."""
+    encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
+    if encoded.truncated and workdir.is_chief:
+        share = encoded.truncated / len(task.splits.train)
+        print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
+    return encoded
+
+
 def _announced(workdir, task, count, tokens):
     """The trainings of a task, each on so many tokens; about how long they take is printed if it is known."""
     trainings = Trainings(count, forecast(workdir, tokens))
@@ -185,19 +197,6 @@ def _sha256(encoded):
     for column in keras.tree.flatten([encoded.inputs, encoded.targets, encoded.weights]):
         digest.update(b"" if column is None else np.asarray(column).tobytes())
     return digest.hexdigest()
-
-
-def _refuse_another_of_its_name(folder, settings):
-    """Models that were trained otherwise would be taken for those of this task, as if it had been done."""
-    there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
-    # version 0.1 says `ways`, and knows no terms, no other pooling and random batches alone
-    there = {"methods": there.get("ways"), "terms": [], "pooling": "first", "group_by_length": False} | there
-    for key, value in settings.items():
-        if there.get(key) != value:
-            raise UserError(
-                f"{folder} has models whose {key} is {shortened(there.get(key))}, not {shortened(value)}: "
-                "give each task a name of its own, or choose another WORKDIR"
-            )
 
 
 class _Learners:

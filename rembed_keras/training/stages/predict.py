@@ -127,7 +127,9 @@ class Answerer:
             UserError: if it exists.
         """
         labels = self._labels
-        preprocessor = self.model.preprocessor_cls(Tokenizer(self.tokenizer.path), self.sequence_length)
+        settings = self.task.preprocessing(self.sequence_length)
+        tokenizer = Tokenizer(self.tokenizer.path)
+        preprocessor = self.model.preprocessor_cls(tokenizer, self.sequence_length, **settings)
         with written_whole(Path(target)) as folder:
             with self.model.preprocessed_by(preprocessor):
                 self.model.save_to_preset(str(folder))

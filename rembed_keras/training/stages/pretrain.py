@@ -9,7 +9,8 @@ from rembed_keras.adaptation.terms import Term
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.pipeline.mixture import Mixture
-from rembed_keras.errors import Count, CountOrZero, Rate, Seed, UserError, check_counts
+from rembed_keras.data.pipeline.schedules import check_shares
+from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
@@ -26,6 +27,7 @@ from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.evaluation import Best, planned
 from rembed_keras.training.loop.fit import train
+from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 from rembed_keras.training.sinks.pieces import frequent_ids, pieces_of
@@ -99,6 +101,7 @@ def pretrain(
     every = 1 if keep_checkpoint_every is None else keep_checkpoint_every
     check_counts({"keep_checkpoints": keep_checkpoints, "keep_checkpoint_every": every})
     check_counts({"SEED": seed}, "Seed")
+    own = OwnCallbacks(callbacks)
     batches = mixture(Corpus(corpus or workdir.corpus))
     placement = place(strategy, batches.batch_size, jit_compile)
     evaluation = planned(evaluators, eval_every, EvaluationData(batches, placement), keep_best, best_is)
@@ -116,7 +119,8 @@ def pretrain(
     learner = made_learner(make, optimizer, terms, batches.languages, placement, clip_norm, skip_nonfinite)
     _check_fit(batches, learner.encoder)
     phases = batches.phases(steps)
-    _check_shares(phases, placement.replicas * learner.micro_batches)
+    sizes = {phase.first_step: phase.batch_size for phase in phases}
+    check_shares(sizes, placement.replicas * learner.micro_batches)
     try:
         for number, phase in enumerate(_to_come(phases, workdir)):
             if workdir.is_chief and len(phases) > 1:
@@ -137,7 +141,7 @@ def pretrain(
                 measures=_measures(workdir, batches, learner, placement, phases, phase),
                 keep_checkpoints=keep_checkpoints,
                 keep_checkpoint_every=keep_checkpoint_every,
-                callbacks=callbacks,
+                callbacks=own,
                 evaluation=evaluation,
                 profile_steps=profile_steps if number == 0 else 0,
                 coordinates=lambda step, batch: _coordinates(batches, step, batch),
@@ -152,8 +156,13 @@ def pretrain(
     if not workdir.is_chief:
         return
     workdir.watch.show_pieces(pieces_of(batches, ids, languages, vectors))
-    last = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None][-1]
-    nats, entropy = learner.nats_of(last), batches.unigram_entropy
+    _say_loss(workdir, learner, batches)
+
+
+def _say_loss(workdir, learner, batches):
+    """Prints where the loss ended beside what it is without context; every row may have a step that was skipped."""
+    rows = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None]
+    nats, entropy = learner.nats_of(rows[-1]) if rows else None, batches.unigram_entropy
     if nats is not None:
         print(
             f"pretrain: the loss ended at {nats:.2f} nats per masked token; the unigram entropy is {entropy:.2f}, "
@@ -234,16 +243,6 @@ def _to_come(phases, workdir):
     found = checkpoints.latest(workdir.checkpoints)
     done = found.step if found else 0
     return [phase for phase in phases[:-1] if phase.last_step > done] + phases[-1:]
-
-
-def _check_shares(phases, parts):
-    """Checks batches that a schedule makes smaller, before a run meets them."""
-    for phase in phases if len(phases) > 1 else ():
-        if phase.batch_size % parts:
-            raise UserError(
-                f"BATCH_SIZE is {phase.batch_size} from step {phase.first_step} on, which {parts} replicas and "
-                "micro-batches cannot share evenly"
-            )
 
 
 def _check_fit(batches, encoder):

@@ -16,6 +16,7 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.classification import Classification
 from rembed_keras.tasks.kinds.tagging import Tagging
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText
+from rembed_keras.training.initial.encoder_start import check_length
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.probing.bitext import METRICS, BitextProbing
@@ -67,6 +68,8 @@ def probe(
     _check(tasks, parallel, words, inverse_strengths)
     corpus = _corpus(workdir, words)
     initial, encoders = encoders_of(workdir.path, encoder, pretrained, finetuned, seed)
+    for each in encoders.values():
+        check_length(each, sequence_length)
     probed, known = [], {}
     for task in tasks:
         probing = LabelledProbing(task, initial, sequence_length, batch_size, seed)

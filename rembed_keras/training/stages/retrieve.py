@@ -13,7 +13,7 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText, hits_at_1, precisions, sentence_encoder
 from rembed_keras.tasks.scores import Score
-from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.encoder_start import EncoderStart, check_length
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
@@ -39,13 +39,14 @@ def retrieve(
         seed: of the weights before pre-training, as in `pretrain`.
 
     Raises:
-        UserError: if there is no pre-trained encoder.
+        UserError: if there is no pre-trained encoder, or one with fewer positions than are read.
     """
     initial = EncoderStart(workdir.path, encoder, pretrained)
     sentences = {}
     for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
         keras.utils.set_random_seed(seed)
         probed = initial.fresh()
+        check_length(probed, sequence_length)
         initial.start(probed, start)
         sentences[system] = sentence_encoder(probed)
     for text in texts:
@@ -83,6 +84,7 @@ def trace_retrieval(
     tokens_per_step = rows[-1]["tokens"] / rows[-1]["step"] if rows else 0
     keras.utils.set_random_seed(seed)
     probed = encoder()
+    check_length(probed, sequence_length)
     sentences = sentence_encoder(probed)
     points = []
     curves: dict[str, list[tuple[float, float]]] = {text.name: [] for text in texts}

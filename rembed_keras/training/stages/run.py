@@ -12,20 +12,23 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from rich.console import Console
 
 from rembed_keras.analysis.cost.ledger import Ledger
-from rembed_keras.errors import UserError
+from rembed_keras.data.json_files import read_json
+from rembed_keras.errors import Rate, UserError
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, join
-from rembed_keras.training.loop.same_recipe import refuse_another_recipe
+from rembed_keras.training.loop.same_recipe import refuse_another_recipe, refuse_smoke
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.rehearsal import rehearse
 from rembed_keras.training.sinks.sink import Sink
+from rembed_keras.training.stages.evaluate import check_choice
 
 WATCHED = (
     "keras",
@@ -50,12 +53,16 @@ class RunRecord:
         ledger: of the model; None for a recipe without a model.
         tokens_by_task: of each stage, how many tokens it trains on for each training example of a task, by the number
             of the task; by this a run says how long all that is left takes, which it does not without.
+        is_smoke: whether it is a smoke run, which alone works in the folder of one.
+        choices: learning rates that `evaluate` chooses among, by the number of the task, which must have data for it.
     """
 
     config: str
     operative: Callable[[], str]
     ledger: Ledger | None = None
     tokens_by_task: Sequence[Mapping[int, float]] = ()
+    is_smoke: bool = False
+    choices: Mapping[int, Sequence[Rate]] = field(default_factory=dict)
 
 
 def run(
@@ -81,7 +88,8 @@ def run(
         chosen: which stages to run, by number; all by default. Otherwise the folder is not marked as finished.
 
     Raises:
-        UserError: if the folder is of another recipe, in use, or cannot be written.
+        UserError: if the folder is of another recipe or of a smoke run, in use, or cannot be written; or there is no
+            data to choose a learning rate by.
         Interrupted: if it was asked to stop.
         PeerLost: if a peer process is lost.
     """
@@ -92,10 +100,11 @@ def run(
         folder = Workdir(workdir, is_chief=False)
     try:
         with processes.in_need_of_each_other():
-            if processes.by_chief(lambda: _begin(folder, record)):
+            if processes.by_chief(lambda: _begin(folder, record, tasks)):
                 begun = time.monotonic()
                 asked = range(len(stages)) if chosen is None else chosen
                 tokens = [_tokens(record, number, tasks) for number in asked]
+                rehearse([stages[number] for number in asked], folder)
                 for number, stage in enumerate((stages[number] for number in asked), start=1):
                     folder.stage = f"stage {number} of {len(asked)}" if len(asked) > 1 else ""
                     folder.later_tokens = sum(tokens[number:])
@@ -120,13 +129,17 @@ def _tokens(record, number, tasks):
     return sum(count * len(tasks[task].splits.train) for task, count in of_tasks.items())
 
 
-def _begin(folder, record):
+def _begin(folder, record, tasks):
     """Whether there is anything to do; if so, the record is written."""
+    if not record.is_smoke:
+        refuse_smoke(folder.path)
     is_finished = (folder.path / "finished.json").exists()
     refuse_another_recipe(folder.path, record.config, takes_other_precision=not is_finished)
     if is_finished:
         print(f"{folder.path} is finished; nothing to do. Remove it, or name another WORKDIR, to run again.")
         return False
+    for number, learning_rates in record.choices.items():
+        check_choice(tasks[number], learning_rates)
     _write_record(folder, record)
     print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
     folder.watch.open()
@@ -151,7 +164,10 @@ def _write_record(folder, record):
     write_atomically(folder.path / "config.gin", record.config)
     write_atomically(folder.path / "environment.json", json.dumps(_environment(), indent=1))
     if record.ledger is not None:
-        write_atomically(folder.path / "ledger.json", json.dumps(record.ledger.to_json(), indent=1))
+        path = folder.path / "ledger.json"
+        of_tasks = read_json(path).get("tasks") if path.exists() else None  # written while they were fine-tuned
+        costs = record.ledger.to_json() | ({"tasks": of_tasks} if of_tasks else {})
+        write_atomically(path, json.dumps(costs, indent=1))
 
 
 def _environment():

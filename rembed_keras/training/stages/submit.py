@@ -14,7 +14,7 @@ from rembed_keras.tasks.retrieval import bitext
 from rembed_keras.tasks.retrieval.parallel_text import sentence_encoder
 from rembed_keras.tasks.scores import Score
 from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
-from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.encoder_start import EncoderStart, check_length
 from rembed_keras.training.initial.finetuned import Start
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
@@ -48,7 +48,9 @@ def submit(
     Raises:
         UserError: if `evaluate` has not scored it.
     """
-    asked = Asked(workdir, task, EncoderStart(workdir.path, encoder, pretrained), sequence_length)
+    initial = EncoderStart(workdir.path, encoder, pretrained)
+    initial.check_length(sequence_length)
+    asked = Asked(workdir, task, initial, sequence_length)
     chosen = read_json(workdir.finetuned / task.name / "chosen.json")
     if start not in chosen:
         raise UserError(f"submit/{task.name}: evaluate has scored no model that started {start}")
@@ -89,6 +91,7 @@ def mine(
     """
     initial = EncoderStart(workdir.path, encoder, pretrained)
     probed = initial.fresh()
+    check_length(probed, sequence_length)
     initial.start(probed, start)
     model = sentence_encoder(probed)
     dev, test = (_vectors(model, initial.tokenizer, part, sequence_length) for part in (texts.dev, texts.test))

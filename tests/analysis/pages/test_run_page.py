@@ -7,6 +7,7 @@ import pytest
 
 from rembed_keras.analysis.pages.drawings import LEFT, RIGHT, WIDTH, parts, scores
 from rembed_keras.analysis.pages.intervals import Interval, intervals
+from rembed_keras.analysis.pages.records import lines_of
 from rembed_keras.analysis.pages.run_page import run_page
 from rembed_keras.analysis.reports.results import Measure, read_run
 from rembed_keras.errors import UserError
@@ -111,4 +112,9 @@ def test_the_command_writes_the_page_and_refuses_what_it_cannot_show(run, comman
     code, _, err = command("report", run, "--html", "page.html", "--languages", cwd=tmp_path)
     assert code == 2 and "--html shows one RUN alone" in err
     code, _, err = command("report", run, "--html", "there/is/none.html", cwd=tmp_path)
-    assert code == 2 and "there/is/none.html cannot be written: No such file" in err
+    assert code == 2 and "there/is/none.html cannot be written: there is no folder there/is" in err
+
+
+def test_a_comment_binds_nothing_whatever_characters_it_has():
+    (line,) = lines_of("STEPS = 3  # batches\u2028SEED = 5\x85RATE = 1\n")
+    assert (line.name, line.value) == ("STEPS", "3")

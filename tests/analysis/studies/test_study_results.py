@@ -13,6 +13,7 @@ H = {"name": "h", "arm": "a", "against": "b", "measure": "m", "expected": "highe
 MALFORMED = {
     "format": 1,
     "arms": [],
+    "measures": [],
     "runs": [],
     "scores": [],
     "hypotheses": [H | {"other": 1}],
@@ -82,6 +83,58 @@ def test_runs_that_another_study_keeps_are_not_run_again_under_another_name(stud
     assert study()[0] == 0 and len(started()) == 5
 
 
+@pytest.mark.parametrize(
+    ("bindings", "new", "message"),
+    [
+        (["SEEDS=(0,)"], STUDY, "kept/study.json alone has run wide-seed1, which the study does not name any more"),
+        ([], STUDY.replace('"one"', '"two"'), "kept/study.json alone has run one-seed0, which"),
+        ([], STUDY.replace("@loss/studies.Logged(), ", "").replace('loss/studies.Logged.name = "loss"\n', ""),
+         "kept/study.json alone has values of measure loss, which"),
+    ],
+)  # fmt: skip
+def test_results_that_are_nowhere_else_are_not_lost(study, tmp_path, bindings, new, message):
+    results = 'studies.Study.results = "kept"\n'
+    (tmp_path / "own.gin").write_text(STUDY + results)
+    assert study()[0] == 0
+    before = Path("kept/study.json").read_text()
+    Path("own.gin").write_text(new + results)
+    shutil.rmtree("study")
+    code, _, said = study(*bindings)
+    assert code == 2 and message in said and Path("kept/study.json").read_text() == before
+    started()
+    Path("own.gin").write_text(new + 'studies.Study.results = "new"\nstudies.Study.known_results = ["kept"]\n')
+    assert study(*bindings)[0] == 0 and started() == []
+    Path("own.gin").write_text(STUDY + results)
+    assert study()[0] == 0 and started() == [] and record("kept")["scores"] == json.loads(before)["scores"]
+
+
+def test_where_runs_are_computed_and_watched_is_no_change_of_an_arm(study, tmp_path):
+    (tmp_path / "own.gin").write_text(STUDY + 'studies.Study.results = "kept"\n')
+    assert study()[0] == 0 and len(started()) == 5
+    watched = "training.run.sinks=[@rembed_keras.training.sinks.MLflow()]"
+    for bindings in (["STRATEGY=mirrored"], [watched, "rembed_keras.training.sinks.MLflow.experiment=a"]):
+        code, _, said = study(*bindings)
+        assert code == 0 and started() == [], said
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda found: [row.pop("seconds") for row in found["runs"]], "seconds of a row of its runs is missing"),
+        (lambda found: found.update(runs=[1]), "name of a row of its runs is missing or of the wrong kind"),
+        (lambda found: found["scores"][0].update(value=None), "value of a row of its scores is missing or of the"),
+    ],
+)
+def test_a_damaged_study_json_is_named(study, command, tmp_path, damage, message):
+    assert study()[0] == 0
+    found = record()
+    damage(found)
+    Path("study/study.json").write_text(json.dumps(found))
+    for words in (["study", "own.gin"], ["inspect", "own.gin"], ["study", "--verify", "study/study.json"]):
+        code, _, said = command(*words, cwd=tmp_path)
+        assert code == 2 and said == f"rembed: study/study.json is malformed: {message}" + said.partition(message)[2]
+
+
 def test_what_is_no_study_json_of_another_study_is_refused(study, tmp_path):
     (tmp_path / "own.gin").write_text(STUDY + 'studies.Study.known_results = ["theirs"]\n')
     (tmp_path / "theirs").mkdir()
@@ -142,7 +195,11 @@ def test_verify_derives_verdicts_from_scores_alone(study, command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "{}", json.dumps(MALFORMED), json.dumps(MALFORMED | {"scores": [3], "hypotheses": [H]})]
+    "text",
+    [
+        *("{", "[]", "{}", json.dumps(MALFORMED), json.dumps(MALFORMED | {"scores": [3], "hypotheses": [H]})),
+        json.dumps(MALFORMED | {"hypotheses": [H | {"expected": "sideways"}]}),
+    ],
 )
 def test_verify_refuses_what_is_no_study_json(command, tmp_path, text):
     (tmp_path / "study.json").write_text(text)

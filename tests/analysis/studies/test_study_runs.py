@@ -46,6 +46,16 @@ def test_a_failed_run_is_reported_and_the_others_go_on(study, monkeypatch):
     assert {run["state"] for run in record()["runs"]} == {"finished"}
 
 
+def test_a_killed_run_is_not_blamed_on_what_it_said_last(study, tmp_path):
+    script = (tmp_path / "run.py").read_text()
+    killed = 'print("step 20", flush=True)\nif folder.name == "one-seed0":\n    os.kill(os.getpid(), 9)\nvalue ='
+    (tmp_path / "run.py").write_text(script.replace("\nvalue =", f"\n{killed}"))
+    code, _, said = study()
+    assert code == 1 and "one-seed0 failed: killed by SIGKILL, as when memory runs out" in said
+    failures = {run["failure"] for run in record()["runs"] if run["state"] == "failed"}
+    assert failures == {"killed by SIGKILL, as when memory runs out"}
+
+
 def test_a_corpus_that_fails_fails_its_runs_alone(study, monkeypatch, tmp_path):
     other = 'more/studies.Arm.name = "more"\nmore/studies.Arm.recipe = "recipes/quickstart.gin"\n'
     other += 'more/studies.Arm.bindings = ["VOCABULARY_SIZE=4000"]\n'

@@ -39,6 +39,7 @@ def test_the_walk_meets_what_recipes_bind():
 WRONG = {
     f"{ENCODER}.activation=7": "activation is 7; it must be one of gelu, gelu_tanh",
     f"{ENCODER}.activation=gelo": "activation is 'gelo'; it must be one of gelu, gelu_tanh, relu; did you mean gelu?",
+    f"{ENCODER}.name=a/b": "name is 'a/b'; a name of what has weights has no '/'",
     f"{ENCODER}.scalar_mix=no": "scalar_mix is 'no'; it must be True or False",
     f"{ENCODER}.num_heads=2.0": "num_heads is 2.0; it must be a positive whole number",
     f"{ENCODER}.num_segments=-1": "num_segments is -1; it must be a whole number of at least 0",

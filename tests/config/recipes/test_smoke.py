@@ -11,6 +11,7 @@ from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.same_recipe import MARK, begin_smoke
+from rembed_keras.training.stages.run import RunRecord, run
 
 ROOT = Path(__file__).parents[3]
 RECIPES = {
@@ -80,6 +81,62 @@ def test_what_the_command_line_says_stays():
     config.ledger_of(recipe)
 
 
+def test_what_fits_the_whole_model_fits_the_small_one(tmp_path):
+    lines = [
+        "from __gin__ import dynamic_registration",
+        "from rembed_keras.adaptation import methods",
+        "from rembed_keras import modeling",
+        "from rembed_keras import training",
+        'include "recipes/quickstart.gin"',
+        "NUM_LAYERS = 6",
+        "STEPS = 9000",
+        "BATCH_SIZE = {0: 2048, 4000: 512}",
+        "SEQUENCE_LENGTH = {0: 64, 4000: 128}",
+        "modeling.MaskedLM.micro_batches = 32",
+        "training.finetune.methods = [@methods.Blocks(), @methods.Reinitialize()]",
+        "methods.Blocks.layers = [4, 5]",
+        "methods.Reinitialize.num_layers = 3",
+    ]
+    (tmp_path / "recipe.gin").write_text("\n".join([*lines, ""]))
+    recipe = config.load(str(tmp_path / "recipe.gin"))
+    config.ledger_of(recipe)
+    config.smoke(recipe)
+    knobs, values = recipe.knobs(), recipe.configuration()
+    assert knobs["BATCH_SIZE"]["value"] == {"0": 32, "4000": 32}  # rows that 32 micro-batches share
+    assert knobs["SEQUENCE_LENGTH"]["value"] == {"0": 64, "4000": 128}
+    assert (values["methods.Blocks.layers"], values["methods.Reinitialize.num_layers"]) == ([1], 2)
+    config.ledger_of(recipe)
+    (tmp_path / "kept.gin").write_text("\n".join([*lines, "modeling.MaskedLM.kept_layers = 6", ""]))
+    kept = config.load(str(tmp_path / "kept.gin"), ["modeling.MaskedLM.micro_batches=4"])
+    config.smoke(kept)
+    assert kept.configuration()["methods.Blocks.layers"] == [0] and kept.knobs()["BATCH_SIZE"]["value"]["0"] == 16
+
+
+def test_a_student_stays_as_wide_as_its_teacher_asks(tmp_path):
+    text = """
+from __gin__ import dynamic_registration
+from rembed_keras import adaptation
+from rembed_keras import modeling
+from rembed_keras import training
+from rembed_keras.adaptation import teachers
+include "recipes/options/embeddings/coupled.gin"
+modeling.Encoder.num_heads = 12
+modeling.Encoder.hidden_dim = 768
+NUM_LAYERS = 4
+training.pretrain.model = @adaptation.Distillation
+adaptation.Distillation.teacher = @teachers.Teacher()
+adaptation.Distillation.states = [0, 4]
+adaptation.Distillation.relation_heads = 48
+teachers.Teacher.place = "theirs"
+"""
+    (tmp_path / "recipe.gin").write_text(text)
+    recipe = config.load(str(tmp_path / "recipe.gin"))
+    config.smoke(recipe)
+    values = recipe.configuration()
+    assert values["adaptation.Distillation.states"] == [0] and recipe.knobs()["NUM_LAYERS"]["value"] == 2
+    assert (values["modeling.Encoder.num_heads"], values["modeling.Encoder.hidden_dim"]) == (12, 768)
+
+
 def test_a_model_that_is_taken_from_a_folder_keeps_its_sizes(pretrained):
     recipe, _, _ = smoked("billions", f"INITIAL={pretrained}")
     assert recipe.configuration()["modeling.Encoder.hidden_dim"] == 4096
@@ -95,6 +152,15 @@ def test_a_folder_of_another_run_is_left_alone(tmp_path):
     (tmp_path / "smoke/checkpoints").mkdir()
     begin_smoke(str(tmp_path / "smoke"))
     assert {each.name for each in (tmp_path / "smoke").iterdir()} == {".lock", MARK}
+
+
+def test_the_folder_of_a_smoke_run_takes_no_other_run(tmp_path):
+    folder = str(tmp_path / "smoke")
+    begin_smoke(folder)  # and the smoke run fails
+    with pytest.raises(UserError, match=r"is of a smoke run, see SMOKE\.txt in it: remove the folder"):
+        run([], folder, RunRecord("STEPS = 3\n", str))
+    assert {each.name for each in (tmp_path / "smoke").iterdir()} == {".lock", MARK}
+    run([], folder, RunRecord("STEPS = 3\n", str, is_smoke=True))
 
 
 RUN = """\

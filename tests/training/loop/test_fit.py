@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from rembed_keras.adaptation import Distillation, Teacher
+from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import DivergedError, UserError
 from rembed_keras.interruption import Interrupted
@@ -46,7 +48,7 @@ class Poisoned(Mixture):
         return x, y, weights
 
 
-def run(folder, corpus, bad=(), **settings):
+def run(folder, corpus, bad=(), head=fragile, **settings):
     """Pre-trains from the newest checkpoint in a folder."""
 
     def mixture(of):
@@ -55,7 +57,7 @@ def run(folder, corpus, bad=(), **settings):
         return made
 
     usual = {"steps": STEPS, "log_every": 3, "checkpoint_every": 5}
-    learn(folder, corpus, partial(make_encoder, dropout=0.2), fragile, mixture=mixture, **usual | settings)
+    learn(folder, corpus, partial(make_encoder, dropout=0.2), head, mixture=mixture, **usual | settings)
 
 
 @pytest.fixture
@@ -145,4 +147,23 @@ def test_a_step_that_diverges_is_kept_and_can_be_taken_again(corpus, tmp_path):
     record["state"]["optimizer"]["config"]["inner_optimizer"]["config"]["learning_rate"] = rate
     (kept / "state.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match=r"'Lambda' of 'keras\.layers', which no model of ours"):
+        replay(kept)
+
+
+def taught(encoder):
+    fragile(encoder)
+    return Distillation(encoder, Teacher(make_encoder()))
+
+
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.parametrize(
+    ("settings", "missing"), [({"terms": [RDrop()]}, "loss terms r_drop"), ({"head": taught}, "a teacher")]
+)
+def test_a_step_whose_loss_is_not_all_in_files_is_not_taken_again(corpus, tmp_path, settings, missing):
+    with pytest.raises(DivergedError) as caught:
+        run(tmp_path / "run", corpus, bad=(2,), steps=2, **settings)
+    kept = tmp_path / "run/diverged/pretrain/step-00000001"
+    assert f"; {kept} has it and what was before the step" in str(caught.value) and "replay" not in str(caught.value)
+    assert (kept / "batch.npz").exists()
+    with pytest.raises(UserError, match=f"{kept}: the loss of the step had {missing}, which its files have not"):
         replay(kept)

@@ -1,9 +1,13 @@
 """The user's callbacks: their place among ours, and their state after a kill."""
 
+from functools import partial
+
 import keras
+import numpy as np
 import pytest
 
 from rembed_keras import config
+from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import learn, rows
@@ -61,6 +65,7 @@ def run(folder, corpus, *callbacks, steps=8):
 @pytest.fixture(autouse=True)
 def forgotten():
     Counter.seen.clear()
+    Witness.counts.clear()
 
 
 def test_a_callback_runs_before_the_log_and_the_checkpoint_and_survives_a_kill(tmp_path, corpus):
@@ -88,12 +93,41 @@ def test_where_a_callback_ends_training_the_row_and_the_checkpoint_are_the_last(
     assert [row["step"] for row in rows(tmp_path / "run")] == [4, 5]
 
 
+class Witness(keras.callbacks.Callback):
+    """Counts steps and has no state that a checkpoint could keep."""
+
+    counts: list = []
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+        Witness.counts.append(self.steps)
+
+
 class Unsayable(keras.callbacks.Callback):
     def get_state(self):
         return {"of": object()}
 
 
+class Patient(keras.callbacks.EarlyStopping):
+    """Keras's, which would look at the loss once, at the end."""
+
+
+class Hasty(keras.callbacks.EarlyStopping):
+    """Keras's, called in steps: it is a callback like others."""
+
+    def __init__(self):
+        super().__init__(monitor="loss", min_delta=100.0)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.on_epoch_end(batch, logs)
+
+
 MISTAKES = {
+    "of epochs": (Patient, "Patient acts between epochs, of which a training has one"),
     "an object": (Counter(), "bind its class without ()"),
     "no callback": (dict, "makes no keras.callbacks.Callback"),
     "a state": (Unsayable, "the state of Unsayable is nothing that JSON can say"),
@@ -104,8 +138,36 @@ MISTAKES = {
 def test_mistakes_are_named(what, tmp_path, corpus):
     callback, message = MISTAKES[what]
     with pytest.raises(UserError) as caught:
-        run(tmp_path / "run", corpus, callback)
-    assert message in str(caught.value)
+        run(tmp_path / "run", corpus, callback, Witness)
+    assert message in str(caught.value) and not Witness.counts  # before the first step
+
+
+class Scalars(keras.callbacks.Callback):
+    """A state that begins as infinity, and then scalars of NumPy's."""
+
+    best = np.float32(np.inf)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.best, self.steps = np.float32(0.5), np.int64(batch + 1)
+
+    def get_state(self):
+        return {"best": self.best, "is_last": np.bool_(False), "steps": getattr(self, "steps", 0)}
+
+
+def test_a_state_may_hold_scalars_of_numpy(tmp_path, corpus):
+    state = run(tmp_path / "run", corpus, Scalars, steps=3)
+    assert state["callbacks"] == [{"class": "Scalars", "state": {"best": 0.5, "is_last": False, "steps": 3}}]
+
+
+def test_a_callback_between_epochs_that_is_called_in_steps_is_one(tmp_path, corpus):
+    assert run(tmp_path / "run", corpus, Hasty)["has_ended"]
+    assert rows(tmp_path / "run")[-1]["step"] == 2
+
+
+def test_a_callback_stays_the_same_where_batches_change_size(tmp_path, corpus):
+    mixture = partial(Mixture, batch_size={0: 4, 3: 8}, sequence_length=16, seed=3)
+    learn(tmp_path / "run", corpus, mixture=mixture, callbacks=[Witness], steps=5, log_every=4, checkpoint_every=3)
+    assert Witness.counts == [1, 2, 3, 4, 5]
 
 
 def test_a_checkpoint_of_other_callbacks_is_refused(tmp_path, corpus):
@@ -127,6 +189,12 @@ def test_recipes_may_name_what_keras_has(tmp_path):
     assert load(tmp_path, "@callbacks.TerminateOnNaN")
     with pytest.raises(UserError, match=r"bind @callbacks\.TerminateOnNaN without \(\)"):
         load(tmp_path, "@callbacks.TerminateOnNaN()")
+
+
+@pytest.mark.parametrize("name", ["EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau"])
+def test_recipes_may_not_name_what_acts_between_epochs(name, tmp_path):
+    with pytest.raises(UserError, match=rf"keras\.callbacks\.{name} acts between epochs.* set model\.stop_training"):
+        load(tmp_path, f"@callbacks.{name}")
 
 
 @pytest.mark.parametrize("name", ["ModelCheckpoint", "BackupAndRestore", "CSVLogger", "RemoteMonitor", "TensorBoard"])

@@ -107,3 +107,13 @@ def test_a_mistake_may_be_mended_before_anything_is_learnt(tmp_path):
         run([fail], folder, RunRecord("LEARNING_RATE = 1e9\n", str, None))
     run([], folder, RunRecord("LEARNING_RATE = 0.001\n", str, None))
     assert (tmp_path / "run/config.gin").read_text() == "LEARNING_RATE = 0.001\n"
+
+
+def test_modules_that_one_name_stands_for_are_part_of_the_recipe(tmp_path):
+    text = "from rembed_keras.training import sinks\nimport {} as parts\nmodeling.Encoder.attention = @parts.Own()\n"
+    folder = str(tmp_path / "run")
+    run([lambda workdir: workdir.checkpoints.mkdir()], folder, RunRecord(text.format("one"), str, None))
+    with pytest.raises(UserError, match="is of another recipe: parts is one there and two here"):
+        run([], folder, RunRecord(text.format("two"), str, None))
+    watched = "import mine as sinks\ntraining.run.sinks = [@sinks.Own()]\n" + text.format("one").partition("\n")[2]
+    run([], folder, RunRecord(watched, str, None))  # sinks alone say where it is watched

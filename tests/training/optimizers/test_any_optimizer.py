@@ -8,8 +8,10 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation.projections import Rotations
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.layers.scalar_mix import ScalarMix
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.training import AdamW, GaLore, Muon, TrainingOptimizer
 from tests.modeling.test_micro_batches import make_batch
@@ -103,6 +105,18 @@ def test_decay_leaves_norms_and_biases():
     optimizer.apply([keras.ops.zeros(shape) for shape in SHAPES], variables)
     for then, now, decay in zip(before, values_of(variables), (0.2, 0.2, 0.2, 0.0, 0.0), strict=True):
         np.testing.assert_allclose(now, then * (1 - 0.1 * decay), rtol=1e-6)
+
+
+def test_decay_leaves_what_outputs_are_multiplied_by():
+    """Of a mix of layers, and of RoAd: decayed, they would go from 1 to 0."""
+    layers = [ScalarMix(2), Rotations()]
+    layers[0].build()
+    layers[1].build((1, 4), (1, 4))
+    variables = [variable for layer in layers for variable in layer.trainable_variables]
+    optimizer = TrainingOptimizer(keras.optimizers.Lion(0.1, weight_decay=0.2), clip_norm=None)
+    optimizer.apply([keras.ops.zeros(each.shape) for each in variables], variables)
+    scales = [values_of([each])[0] for each in variables if each.name == "scale"]
+    assert len(scales) == 2 and all((scale == 1).all() for scale in scales)
 
 
 def run(folder, corpus, name, steps):

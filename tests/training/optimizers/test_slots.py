@@ -1,12 +1,16 @@
 """What the ledger says that an optimizer remembers, held against the slots of the optimizer of a real model."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from rembed_keras import ledger
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
-from rembed_keras.training import AdamW, Muon
+from rembed_keras.modeling.input_embeddings import Projected, Trigrams
+from rembed_keras.training import AdamW, GaLore, Muon
+from rembed_keras.training.optimizers.matrices import matrix_shape
 from rembed_keras.training.optimizers.slots import slots_when_built
 from tests.training.optimizers.test_any_optimizer import OPTIMIZERS
 
@@ -16,11 +20,16 @@ MODELS = {
     "late": (LateMaskedLM, PostNorm, {}),
     "detection": (ReplacedTokenDetection, PostNorm, {}),
 }
+EMBEDDINGS = {  # each with matrices beside its tables
+    "projected": {"input_embedding": Projected},
+    "trigrams": {"input_embedding": Trigrams},
+    "bands": {"input_cutoffs": [20]},
+}
 
 
-def make_model(name):
+def make_model(name, **embedding):
     objective, block, arguments = MODELS[name]
-    encoder = Encoder(60, 2, 2, 12, 16, 6, max_sequence_length=16, block=block)
+    encoder = Encoder(60, 2, 2, 12, 16, 6, max_sequence_length=16, block=block, **embedding)
     return objective(encoder, **({"output_embedding_dim": 10} | arguments))
 
 
@@ -50,6 +59,16 @@ def test_what_an_optimizer_says_of_itself_is_what_is_counted(optimizer, model):
     entries = ledger(make_model(model)).entries
     said, built = optimizer.ledger_slots(entries), slots_when_built(optimizer, entries)
     assert [sorted(shapes) for shapes in said] == [sorted(shapes) for shapes in built]
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+@pytest.mark.parametrize("optimizer", [Muon, partial(GaLore, rank=3)])
+def test_matrices_beside_tables_are_matrices(optimizer, embedding):
+    made = make_model("post-norm", **EMBEDDINGS[embedding])
+    counted = ledger(made, slots=lambda entries: slots_when_built(partial(optimizer, 1e-2), entries)).optimizer_bytes
+    assert counted["total"] == 4 * slots_of(partial(optimizer, 1e-2), made.trainable_variables)
+    kernels = [each for each in made.trainable_variables if "embeddings/" in each.path and each.name == "kernel"]
+    assert kernels and all(matrix_shape(each) == tuple(each.shape) for each in kernels)
 
 
 def test_counting_takes_no_memory():

@@ -60,3 +60,49 @@ def test_the_command_prepares_text_and_builds_no_model(text_dir, tmp_path, monke
     with pytest.raises(SystemExit):
         typed("STEPS=0")
     assert capsys.readouterr().err == "rembed: command line: STEPS is 0; it must be a positive whole number\n"
+
+
+SCOPED = """
+from rembed_keras import data
+from rembed_keras import modeling
+main/data.Mixture.batch_size = 4
+main/training.prepare.languages = ["en", "de"]
+main/modeling.MaskedLM.output_embedding_dim = 24
+training.run.stages = [@main/training.prepare, @main/training.pretrain]
+training.pretrain.jit_compile = False
+"""
+
+
+@pytest.fixture
+def asked(tmp_path, text_dir, corpus, command, monkeypatch):
+    """Runs a command on a recipe whose stages have a scope, and on one of a corpus that is there."""
+    monkeypatch.setattr("rembed_keras.training.stages.benchmark.product_rate", lambda: 1.0)
+    (tmp_path / "recipe.gin").write_text(RECIPE + SCOPED + f'TEXT_DIR = "{text_dir}"\n')
+    text = (RECIPE + SCOPED).replace("data/folder.gin", "data/mixture.gin").replace("@main/training.prepare, ", "")
+    lines = [line for line in text.splitlines() if "training.prepare" not in line]
+    (tmp_path / "there.gin").write_text("\n".join([*lines, f'training.pretrain.corpus = "{corpus.path}"\n']))
+    knobs = ["STEPS=50", "SEQUENCE_LENGTH=16", "WORKDIR=run"]
+    return lambda name, recipe, *words: command(name, recipe, *knobs, *words, cwd=tmp_path)
+
+
+def test_the_command_counts_in_the_scope_of_the_stages(asked):
+    code, out, err = asked("budget", "recipe.gin", "--json")
+    assert code == 0, err
+    shown = json.loads(out.partition("\n")[2])
+    assert list(shown["languages"]) == ["de", "en"] and shown["all"]["read"] == 50 * 4 * 16
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_benchmark_is_of_the_scope_of_the_stages_and_of_a_corpus_that_is_there(asked, tmp_path, monkeypatch):
+    timed = []
+    monkeypatch.setattr(
+        "rembed_keras.training.stages.benchmark._reading_rate",
+        lambda batches: timed.append((batches.corpus.languages, batches.batch_size)) or 1.0,
+    )
+    code, _, err = asked("benchmark", "recipe.gin", "--steps", "2", "--out", "scoped.json")
+    assert code == 0, err
+    code, _, err = asked("benchmark", "there.gin", "--steps", "2")
+    assert code == 0, err
+    assert timed == [(["de", "en"], 4), (["de", "en", "ja"], 4)]
+    assert json.loads((tmp_path / "scoped.json").read_text())["share_of_products"] > 0  # so its ledger is known
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +10,15 @@ import pytest
 from rembed_keras.adaptation import Biases
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import Classification
 from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
-from rembed_keras.training import AdamW, Answerer, evaluate, finetune, submit
+from rembed_keras.training import AdamW, Answerer, evaluate, finetune, mine, probe, retrieve, submit
+from rembed_keras.training.initial.encoder_start import check_length
+from rembed_keras.training.stages.evaluate import rate_to_score
+from rembed_keras.training.stages.retrieve import trace_retrieval
+from rembed_keras.training.stages.run import RunRecord, run
 
 pytestmark = pytest.mark.usefixtures("without_graphs")
 
@@ -69,3 +75,58 @@ def test_what_was_not_scored_is_not_handed_in(workdir):
     (workdir.finetuned / "x/chosen.json").write_text('{"scratch": 0.1}')
     with pytest.raises(UserError, match="submit/x: evaluate has scored no model that started pretrained"):
         submit(workdir, task, None, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen"),
+    [
+        ({1e-5: [-0.02, -0.04], 3e-5: [None, None]}, 1e-5),  # Matthews correlation goes below 0
+        ({1e-5: [-0.02, None], 3e-5: [-0.01, -0.01]}, 3e-5),
+        ({1e-5: [0.6, None], 3e-5: [0.4, 0.4]}, 3e-5),
+        ({1e-5: [None, None], 3e-5: [None, None]}, 1e-5),
+    ],
+)
+def test_a_learning_rate_whose_trainings_failed_is_not_chosen(found, chosen, capsys):
+    scores = {(rate, seed): value for rate, values in found.items() for seed, value in enumerate(values)}
+    task = SimpleNamespace(name="cola", train_language="en", validation=[None], score=lambda _, answers, __: answers)
+    asked = SimpleNamespace(
+        task=task,
+        model=lambda start, rate, seed: None if scores[rate, seed] is None else (rate, seed),
+        answers=lambda model, examples: {"matthews": scores[model]},
+    )
+    assert rate_to_score(asked, "pretrained", [*found], (0, 1)) == chosen
+    failed = [f"{rate:g}: failed" for rate, values in found.items() if not any(values)]
+    shown = capsys.readouterr().out
+    assert all(each in shown for each in failed)
+
+
+def test_several_learning_rates_need_data_to_choose_by_before_anything_is_trained(workdir):
+    task = Classification("blind", Splits(examples("save open"), {}, {"en": examples("table file")}))
+    message = "task blind has no dev examples of en to choose a learning rate by: name one"
+    with pytest.raises(UserError, match=message):
+        finetune(workdir, optimizer, task, **SETTINGS, **MODELS, learning_rates=(0.1, 0.01))
+    workdir.close()
+    record = RunRecord("# a recipe\n", lambda: "", choices={0: (0.1, 0.01)})
+    with pytest.raises(UserError, match=message):
+        run([lambda folder: pytest.fail("it runs")], workdir.path, record, [task])
+    assert not workdir.finetuned.exists()
+
+
+def test_no_stage_reads_more_tokens_than_there_are_positions(workdir, tmp_path):
+    task = Classification("long", Splits(examples("save open"), {}, {"en": examples("table file")}))
+    settings, preset = SETTINGS | {"sequence_length": 33}, tmp_path / "preset"
+    SETTINGS["encoder"]().save_to_preset(preset)
+    stages = [
+        lambda: finetune(workdir, optimizer, task, **settings, **MODELS),
+        lambda: evaluate(workdir, task, **settings, **MODELS),
+        lambda: submit(workdir, task, None, **settings),
+        lambda: retrieve(workdir, [], **settings),
+        lambda: trace_retrieval(workdir, SETTINGS["encoder"], [], 33),
+        lambda: mine(workdir, "long", SimpleNamespace(dev={}, test={}), **settings, start="scratch"),
+        lambda: probe(workdir, [], [SimpleNamespace(name="long")], pretrained=str(preset), sequence_length=33),
+    ]
+    for stage in stages:
+        with pytest.raises(UserError, match="sequence_length is 33; the model's max_sequence_length is 32"):
+            stage()
+    rotary = Encoder(900, 1, 2, 8, 16, 4, max_sequence_length=32, block=PreNorm)
+    check_length(rotary, 33)  # has no table of positions

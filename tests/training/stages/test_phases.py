@@ -1,5 +1,7 @@
 """Pre-training in phases: rows that grow, killed in a phase and at the switch, and what it costs."""
 
+import json
+
 import pytest
 
 from rembed_keras import config
@@ -72,11 +74,22 @@ def test_a_run_that_is_done_takes_no_step(whole, corpus, capsys):
     assert "done," in out and "resuming" not in out and files_of(whole, 9) == before
 
 
+def test_a_run_ends_whose_rows_all_have_a_step_that_was_skipped(corpus, tmp_path, capsys):
+    learn(tmp_path, corpus, steps=1, log_every=1)
+    assert "pretrain: the loss ended at" in capsys.readouterr().out
+    log = tmp_path / "metrics.jsonl"
+    log.write_text(json.dumps(json.loads(log.read_text()) | {"loss": None}) + "\n")
+    learn(tmp_path, corpus, steps=1, log_every=1)
+    assert "done," in capsys.readouterr().out
+
+
 def test_positions_must_hold_the_longest_rows_and_replicas_share_all(corpus, tmp_path):
     with pytest.raises(UserError, match="sequence_length is 32; the model's max_sequence_length is 16"):
         learned(tmp_path / "short", corpus, encoder=lambda: encoder(16))
     with pytest.raises(UserError, match="BATCH_SIZE is 3 from step 5 on, which 2 replicas and micro-batches cannot"):
         learned(tmp_path / "parts", corpus, head=lambda encoder: MaskedLM(encoder, 8, micro_batches=2))
+    with pytest.raises(UserError, match="BATCH_SIZE is 4, which 3 replicas and micro-batches cannot share evenly"):
+        learn(tmp_path / "one", corpus, head=lambda encoder: MaskedLM(encoder, 8, micro_batches=3), steps=1)
     assert not (tmp_path / "short/checkpoints").exists() and not (tmp_path / "parts/checkpoints").exists()
 
 

@@ -1,6 +1,7 @@
 """A run answers a file that is laid out as its recipe's files were, and takes the model that was scored."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -145,6 +146,21 @@ def test_a_fine_tuned_task_becomes_a_preset(kind, workdir, tmp_path, command):
         np.testing.assert_allclose(shares, np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True), atol=1e-5)
         assert [line["id"] for line in lines] == [example.id for example in examples]
         assert all(max(line["probabilities"], key=line["probabilities"].get) == line["answer"] for line in lines)
+
+
+def test_a_preset_of_a_task_of_questions_reads_windows_as_the_task_did(workdir, tmp_path):
+    make_task, source, (name, labelled), _ = OWN_FILES["questions"]
+    (tmp_path / name).write_text(labelled, encoding="utf-8")
+    task = make_task(source(tmp_path / name, test={"en": tmp_path / name}), stride=5)
+    learn(workdir, task)
+    answerer = Answerer(workdir.path)
+    answerer.save_to_preset(tmp_path / "made")
+    preprocessor = type(answerer.model).from_preset(str(tmp_path / "made")).preprocessor
+    long = [replace(each, question="what? " * 9, context=each.context * 9) for each in task.splits.test["en"]]
+    expected = task.encode(long, answerer.tokenizer, 24).inputs
+    found = preprocessor(([each.question for each in long], [each.context for each in long]), y=None)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
 
 
 def folder_of_seeds(tmp_path, names, chosen):

@@ -1,0 +1,196 @@
+"""What does not fit together in the stages of a recipe, found before anything is run: their rows, batches and choices.
+
+Each is refused with the words of the part that would refuse it at its turn, which may be days later.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rembed_keras.config.backend import import_framework
+from rembed_keras.config.initial import known_arguments
+from rembed_keras.config.making import identity, imported, made, within
+from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.data.pipeline.schedules import by_step, check_schedules, check_shares
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks.stack import has_position_table
+from rembed_keras.modeling.sizes import check_sequence_length
+
+PREPARE = "rembed_keras.training.prepare"
+FINETUNE = "rembed_keras.training.finetune"
+EVALUATE = "rembed_keras.training.evaluate"
+BOTH = ("pretrained", "scratch")  # starts, unless a recipe says otherwise
+
+
+def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
+    """Checks each stage of a recipe, and those that score against those that fine-tune.
+
+    Raises:
+        UserError: for what one of them would refuse.
+    """
+    for stage in listed:
+        _check_rows(recipe, stage, stage)
+        _check_numbers(recipe, stage)
+        if stage.target == FINETUNE:
+            _check_methods(recipe, stage)
+        if stage.target == EVALUATE:
+            _check_scored(recipe, stage, [each for each in listed if each.target == FINETUNE])
+
+
+def _check_rows(recipe, stage, reader):
+    """Checks that the encoder of a stage takes rows as long as the stage, or a part of it, reads."""
+    encoder, sizes = _encoder_of(recipe, stage)
+    if sizes is None or (encoder is stage and not has_position_table(sizes)):
+        return
+    try:
+        check_length(recipe.arguments(reader), sizes)
+    except UserError as error:
+        raise UserError(f"{reader.selector}: {error}{recipe.places(str(error), (reader, encoder))}") from None
+
+
+def _encoder_of(recipe, stage):
+    """What says the sizes of a stage's encoder, and these; None where they are not known yet."""
+    encoder = recipe.arguments(stage).get("encoder")
+    if isinstance(encoder, Reference):
+        encoder = within(stage, encoder)
+        return encoder, recipe.arguments(encoder)
+    return stage, known_arguments(recipe, stage)
+
+
+def _check_numbers(recipe, stage):
+    """Checks numbers of a stage whose range leaves out an end of that of their kind."""
+    given = recipe.arguments(stage)
+    if stage.target == PREPARE and given.get("held_out") == 1:
+        message = f"held_out is {given['held_out']!r}; it must be at least 0 and less than 1"
+    elif given.get("clip_norm") == 0:
+        message = f"clip_norm is {given['clip_norm']!r}; it must be positive, or None for no clipping"
+    else:
+        return
+    raise UserError(f"{stage.selector}: {message}{recipe.places(message, (stage,))}")
+
+
+def _check_methods(recipe, stage):
+    """Checks that the encoder of a stage has what its fine-tuning methods change."""
+    methods = recipe.arguments(stage).get("methods")
+    encoder, sizes = _encoder_of(recipe, stage) if methods else (stage, None)
+    if sizes is None:
+        return
+    import_framework()
+    for each in methods:
+        reference = recipe.resolve(each)
+        check = getattr(_method(recipe, stage, reference), "check", None)
+        try:
+            if callable(check):
+                check(sizes)
+        except UserError as error:
+            parts = (within(stage, reference), encoder)
+            raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), parts)}") from None
+
+
+def _method(recipe, stage, reference):
+    """A fine-tuning method, made as the stage will be given it."""
+    if not (isinstance(reference, Reference) and reference.is_call):
+        raise UserError(
+            f"{stage.selector}.methods has {reference!r}, no fine-tuning method: one ends in (), as @methods.Lora()"
+        )
+    try:
+        return made(recipe, stage, reference)
+    except TypeError as error:
+        raise UserError(f"no fine-tuning method can be made by {reference.selector}: {error}") from None
+
+
+def _check_scored(recipe, evaluate, finetunes):
+    """Checks that the models which a stage scores are among those that are fine-tuned for its task."""
+    task = _task(recipe, evaluate)
+    trainers = [each for each in finetunes if _task(recipe, each) == task]
+    trained = [_models(recipe, each) for each in trainers]
+    scored = _models(recipe, evaluate)
+    if not trained or scored is None or None in trained:
+        return
+    missing = next((each for each in scored if not any(each in models for models in trained)), None)
+    if missing is not None:
+        start, rate, seed = missing
+        raise UserError(
+            f"{evaluate.selector} scores start {start!r} at learning rate {rate} with seed {seed}, which "
+            f"{trainers[0].selector} does not train: give both the same starts, learning_rates and seeds"
+        )
+
+
+def _task(recipe, stage):
+    return identity(recipe, recipe.arguments(stage).get("task"), stage.scope)
+
+
+def _models(recipe, stage):
+    """Starts, learning rates and seeds of a stage's models, one of each; None if it says them otherwise than in a list.
+
+    Learning rates are written as in the names of the models' folders.
+    """
+    given = recipe.arguments(stage)
+    starts, rates, seeds = given.get("starts", BOTH), given.get("learning_rates"), given.get("seeds")
+    if not all(isinstance(each, list | tuple) for each in (starts, rates, seeds)):
+        return None
+    if not all(isinstance(rate, int | float) for rate in rates):
+        return None
+    return [*itertools.product(starts, (f"{rate:g}" for rate in rates), seeds)]
+
+
+def check_evaluation(recipe: Recipe, pretrain: Reference, prepares: Sequence[Reference]) -> None:
+    """Checks that what is evaluated in pre-training reads rows that the encoder takes, and text that is held out.
+
+    Args:
+        recipe: the recipe.
+        pretrain: its stage that pre-trains.
+        prepares: those that prepare text.
+
+    Raises:
+        UserError: for what does not, or the best checkpoint of what is not evaluated.
+    """
+    stage = recipe.arguments(pretrain)
+    every, best = stage.get("eval_every"), stage.get("keep_best")
+    if every is None:
+        if best is not None:
+            raise UserError(f"keep_best is {best!r} and EVAL_EVERY is None: set EVAL_EVERY to a number of steps")
+        return
+    for item in stage.get("evaluators") or ():
+        evaluator = recipe.resolve(item)
+        if not isinstance(evaluator, Reference):
+            continue
+        own = within(pretrain, evaluator)
+        _check_rows(recipe, pretrain, own)
+        prepared = [recipe.arguments(each) for each in prepares]
+        holds_out = stage.get("corpus") is not None or not prepared or any(each.get("held_out") for each in prepared)
+        if not holds_out and getattr(imported(own.target), "needs_held_out", False):
+            raise UserError(
+                f"EVAL_EVERY is {every} and {own.selector} reads held-out text, of which HELD_OUT 0 leaves none: set "
+                "HELD_OUT to a share of the text, such as 0.01"
+            )
+
+
+def check_batches(data: Mapping[str, Any], model: Mapping[str, Any], steps: Any) -> None:
+    """Checks what a mixture's batches are, and that micro-batches share them.
+
+    Args:
+        data: the arguments of the mixture; those that are not bound are left aside.
+        model: those of the objective.
+        steps: of the run.
+
+    Raises:
+        UserError: for numbers out of range, and as `check_shares`.
+    """
+    names = ("batch_size", "sequence_length", "alpha", "mask_rate")
+    check_schedules(**{name: data[name] for name in names if name in data})
+    sizes = {first: size for first, size in by_step(data.get("batch_size", 0)).items() if not first or first < steps}
+    check_shares(sizes, model.get("micro_batches", 1))
+
+
+def check_length(data: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+    """Checks the longest rows of a stage or a part against an encoder, from the arguments of both.
+
+    Raises:
+        UserError: for rows that are too long.
+    """
+    length, longest = data.get("sequence_length"), sizes.get("max_sequence_length")
+    length = max(length.values(), default=None) if isinstance(length, dict) else length
+    if isinstance(length, int) and isinstance(longest, int):
+        check_sequence_length(length, longest)

@@ -1,0 +1,94 @@
+"""Stages that come later look at what they will do before the first one begins: days may lie between.
+
+What nobody has to train for is found then: a batch that the replicas cannot share, a callback that is none, a
+fine-tuning method or a loss term that the model does not suit. A stage that can be rehearsed is marked for it, and is
+called with a `Workdir` that says so.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+
+from rembed_keras.adaptation.methods import Method
+from rembed_keras.adaptation.terms import Term
+from rembed_keras.adaptation.tuning import tune
+from rembed_keras.errors import Count, Share, UserError
+from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.saving.filling import blank
+from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.training.distributed.strategies import Strategy, place
+from rembed_keras.training.loop.own_callbacks import OwnCallbacks
+from rembed_keras.training.loop.workdir import Workdir
+
+
+def rehearsed(stage: Callable) -> Callable:
+    """Marks a stage that, called with a `Workdir` of a rehearsal, checks its arguments and ends."""
+    vars(stage)["is_rehearsed"] = True
+    return stage
+
+
+def rehearse(stages: Sequence[Callable], workdir: Workdir) -> None:
+    """Has those of some stages check their arguments that can and are not about to begin.
+
+    Args:
+        stages: in their order.
+        workdir: of the run.
+
+    Raises:
+        UserError: as they do.
+    """
+    workdir.is_rehearsal = True
+    try:
+        for stage in stages[1:]:
+            if getattr(stage, "is_rehearsed", False):
+                stage(workdir)
+    finally:
+        workdir.is_rehearsal = False
+
+
+def check_finetuning(
+    task: Task,
+    encoder: Callable[..., Encoder] | None,
+    methods: Sequence[Method],
+    terms: Sequence[Term],
+    dropout: Share,
+    callbacks: Sequence[Callable],
+    strategy: Strategy,
+    batch_size: Count,
+) -> None:
+    """Checks what `finetune` is given, as far as that takes neither an encoder that was trained nor training data.
+
+    A method that training data settle is left aside, and so is a term that asks a teacher.
+
+    Args:
+        task: as of `finetune`, and all others.
+        encoder: makes the encoder; None for one that is not there yet, which methods and terms are not held against.
+        methods: what trains, or is added and trains.
+        terms: what is added to the loss.
+        dropout: rate before the head.
+        callbacks: make callbacks.
+        strategy: where the models live.
+        batch_size: B.
+
+    Raises:
+        UserError: for callbacks that are none, a batch that replicas cannot share, or a method or term that the model
+            does not suit.
+    """
+    place(strategy, batch_size, knob="FINETUNE_BATCH_SIZE")
+    methods = [each for each in methods if getattr(type(each), "settle", None) is Method.settle]
+    terms = [each for each in terms if not getattr(each, "teachers", ())]
+    try:
+        OwnCallbacks(callbacks)
+        if encoder is not None and (methods or terms):
+            _check_model(task, encoder, methods, terms, dropout)
+    except UserError as error:
+        raise UserError(f"finetune/{task.name}: {error}") from None
+
+
+def _check_model(task, encoder, methods, terms, dropout):
+    """Holds methods and terms against a model whose weights are blank."""
+    with blank():
+        model = task.make_model(encoder(), dropout)
+        tune(model, methods)
+        model.use_terms(terms)
+    del model
+    gc.collect()  # models refer to themselves, and the first stage may need all memory that there is

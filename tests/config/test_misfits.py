@@ -1,0 +1,94 @@
+"""What cannot fit in a recipe is refused when it is read, by `rembed inspect` too, and not at its turn."""
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.config.forecasts import choices
+from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
+
+QUICKSTART = "recipes/quickstart.gin"  # of 2 layers
+OWN_FILES = "recipes/finetune/own_files.gin"
+TWO_OBJECTIVES = "recipes/options/objectives/two_objectives.gin"
+RATES = "which training.finetune does not train: give both the same starts, learning_rates and seeds"
+MISFITS = {
+    "modeling.MaskedLM.micro_batches=3": "BATCH_SIZE is 128, which 3 replicas and micro-batches cannot share evenly",
+    "MASK_RATE=0.0": r"mask_rate is 0.0; it must be greater than 0 and less than 1 \(MASK_RATE: command line\)",
+    "MASK_RATE=1.0": r"mask_rate is 1.0; it must be greater than 0 and less than 1 \(MASK_RATE: command line\)",
+    "MASK_RATE={1: 0.3}": "mask_rate is {1: 0.3}; it must give a share from step 0 on",
+    "ALPHA={}": "alpha is {}; it must give an exponent from step 0 on",
+    "SEQUENCE_LENGTH=7": "SEQUENCE_LENGTH is 7; it must be a whole number of at least 8",
+    "HELD_OUT=1.0": r"held_out is 1.0; it must be at least 0 and less than 1 \(HELD_OUT: command line\)",
+    "training.pretrain.clip_norm=0": "clip_norm is 0; it must be positive, or None for no clipping",
+    "training.pretrain.keep_best='loss'": "keep_best is 'loss' and EVAL_EVERY is None: set EVAL_EVERY to a number",
+    "training.evaluate.seeds=(0, 7)": f"scores start 'pretrained' at learning rate 0.001 with seed 7, {RATES}",
+    "training.finetune.starts=('pretrained',)": f"scores start 'scratch' at learning rate 0.001 with seed 0, {RATES}",
+    "training.evaluate.learning_rates=(2e-3,)": f"at learning rate 0.002 with seed 0, {RATES}",
+}
+METHODS = {
+    "Reinitialize": ("num_layers", 3, "num_layers of Reinitialize is 3; this encoder has 2 layers"),
+    "Biases": ("layers", [2], "there is no block 2: this encoder has 2, numbered from 0"),
+    "Blocks": ("layers", [0, -3], "there is no block -3: this encoder has 2, numbered from 0"),
+    "Lora": ("layers", [5], "there is no block 5: this encoder has 2, numbered from 0"),
+    "FisherChosen": ("count", 3, "FisherChosen is to train 3 blocks; this encoder has 2"),
+}
+SUMS = {
+    "modeling.ReplacedTokenDetection.sharing=gdes": "does not train the encoder's own table, which others of a Sum",
+    "modeling.MaskedLM.kept_layers=1": "masked_lm has kept_layers or micro_batches of its own: leave them out in a Sum",
+    "modeling.MaskedLM.micro_batches=2": "masked_lm has kept_layers or micro_batches of its own: leave them out",
+    "modeling.MaskedLM.name=replaced_token_detection": "are called replaced_token_detection, replaced_token_detection:",
+    "OBJECTIVE_WEIGHTS=[1.0]": "Sum has 2 objectives and 1 weights: it needs one for each",
+    "OBJECTIVE_WEIGHTS=[1.0, {5: 0.1}]": "a weight of Sum is {5: 0.1}; it must be at least 0, or such numbers by step",
+    "objectives.Sum.objectives=[]": "Sum has 0 objectives and 2 weights",
+    "objectives.Sum.objectives=[@objectives.Sum, @modeling.MaskedLM]": "Sum cannot be an objective of its own",
+}
+
+
+@pytest.mark.parametrize("binding", MISFITS)
+def test_numbers_and_choices_that_a_stage_would_refuse(binding):
+    config.ledger_of(config.load(QUICKSTART))
+    with pytest.raises(UserError, match=MISFITS[binding]):
+        config.ledger_of(config.load(QUICKSTART, [binding]))
+
+
+@pytest.mark.parametrize("binding", SUMS)
+def test_objectives_that_cannot_be_summed(binding):
+    config.ledger_of(config.load(TWO_OBJECTIVES))
+    with pytest.raises(UserError, match=SUMS[binding]):
+        config.ledger_of(config.load(TWO_OBJECTIVES, [binding]))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_whose_blocks_the_encoder_has_not(name, tmp_path):
+    parameter, value, message = METHODS[name]
+    recipe = tmp_path / "methods.gin"
+    units = 'methods.FisherChosen.units = "blocks"' if name == "FisherChosen" else ""
+    lines = ["from __gin__ import dynamic_registration", f'include "{QUICKSTART}"']
+    lines += ["from rembed_keras import training", "from rembed_keras.adaptation import methods"]
+    lines += [f"training.finetune.methods = [@methods.{name}()]", f"methods.{name}.{parameter} = {value}", units]
+    recipe.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"^training\.finetune: {message}"):
+        config.ledger_of(config.load(str(recipe)))
+    fitting = 1 if isinstance(value, int) else [-2]
+    config.ledger_of(config.load(str(recipe), [f"methods.{name}.{parameter}={fitting}"]))
+
+
+def test_texts_that_are_longer_than_the_positions_of_an_encoder_that_is_there(tmp_path):
+    presets = {kind: str(tmp_path / kind.__name__) for kind in (PostNorm, PreNorm)}  # the second rotates: no positions
+    for block, folder in presets.items():
+        Encoder(50, 1, 1, 8, 8, 4, max_sequence_length=16, block=block).save_to_preset(folder)
+    bindings = ["FINETUNE_SEQUENCE_LENGTH=32", "TRAIN=x.tsv", "TEST=x.tsv"]
+    message = r"^training\.finetune: sequence_length is 32; the model's max_sequence_length is 16 \(FINETUNE_SEQUENCE"
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(config.load(OWN_FILES, [*bindings, f"PRETRAINED={presets[PostNorm]}"]))
+    fitting = ["FINETUNE_SEQUENCE_LENGTH=16", *bindings[1:]]
+    assert config.ledger_of(config.load(OWN_FILES, [*fitting, f"PRETRAINED={presets[PostNorm]}"])) is None
+    assert config.ledger_of(config.load(OWN_FILES, [*bindings, f"PRETRAINED={presets[PreNorm]}"])) is None
+    (tmp_path / "to_come").mkdir()  # of a run that has pre-trained nothing yet
+    assert config.ledger_of(config.load(OWN_FILES, [*bindings, f"PRETRAINED={tmp_path}/to_come"])) is None
+
+
+def test_tasks_for_which_learning_rates_are_chosen_among():
+    assert choices(config.load(QUICKSTART)) == {}
+    assert choices(config.load(QUICKSTART, ["FINETUNE_LEARNING_RATES=(1e-3, 2e-3)"])) == {0: (1e-3, 2e-3)}

@@ -1,0 +1,83 @@
+"""Mistakes of fine-tuning are found before the first stage begins."""
+
+from functools import partial
+
+import pytest
+
+from rembed_keras.adaptation import Biases, FisherChosen, Lora, RoAd
+from rembed_keras.adaptation.terms import RDrop
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.training import InitialWeights, finetune
+from rembed_keras.training.rehearsal import rehearsed
+from rembed_keras.training.stages.run import RunRecord, run
+from tests.training.stages.test_starting import classify, make_encoder, optimizer
+
+NO_DROPOUT = {"encoder": partial(make_encoder, dropout=0.0), "dropout": 0.0}
+FITTING = {
+    "no method": {},
+    "methods": {"methods": [Lora(2), Biases(), FisherChosen(count=3)], "terms": [RDrop()]},
+    "an encoder to come": {"encoder": None, "pretrained": InitialWeights(task="first"), "methods": [Lora(layers=[7])]},
+}
+MISTAKES = {
+    "biases of blocks that have none": (
+        {"encoder": partial(make_encoder, block=PreNorm), "methods": [Biases()]},
+        "Biases trains biases, and this encoder's blocks have none",
+    ),
+    "a block that is not there": ({"methods": [Lora(layers=[7])]}, "there is no block 7: this encoder has 2"),
+    "groups that do not divide": ({"methods": [RoAd(group_size=5)]}, "group_size"),
+    "passes that nothing tells apart": ({"terms": [RDrop()]} | NO_DROPOUT, "give the model dropout over 0"),
+    "no callback": ({"callbacks": [dict]}, "makes no keras.callbacks.Callback"),
+}
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Begins a run of three stages, the second of which fine-tunes; gives the first ones that began."""
+
+    def begin(chosen=None, **settings):
+        tune = partial(finetune, optimizer=optimizer, task=classify(), **{"encoder": make_encoder} | settings)
+        rehearsed(tune)
+        begun = []
+        stages = [lambda folder: begun.append("first"), tune, lambda folder: begun.append("last")]
+        try:
+            run(stages, tmp_path / "run", RunRecord("# a recipe\n", lambda: ""), chosen=chosen)
+        except UserError as error:
+            return begun, str(error)
+        return begun, ""
+
+    return begin
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_found_before_the_first_stage(what, begin):
+    settings, message = MISTAKES[what]
+    begun, error = begin(**settings)
+    assert not begun and error.startswith("finetune/topics: ") and message in error
+
+
+@pytest.mark.parametrize("what", FITTING)
+def test_what_fits_is_not_refused(what, begin):
+    begun, error = begin(**FITTING[what])
+    assert begun == ["first"] and error  # of the stage itself, which has nothing to start from
+
+
+def test_a_batch_that_replicas_cannot_share(begin, monkeypatch):
+    from rembed_keras.training import rehearsal
+
+    def place(strategy, batch_size, knob):
+        raise UserError(f"{knob} is {batch_size} under {strategy}")
+
+    monkeypatch.setattr(rehearsal, "place", place)
+    assert begin(batch_size=31) == ([], "FINETUNE_BATCH_SIZE is 31 under one_device")
+
+
+def test_stages_that_are_not_to_come_are_not_rehearsed(begin):
+    settings, _ = MISTAKES["no callback"]
+    assert begin(chosen=[0, 2], **settings) == (["first", "last"], "")
+
+
+def test_a_rehearsal_leaves_the_names_of_what_is_built_after_it_as_they_are(begin):
+    before = [weight.path for weight in make_encoder().weights]
+    begin(**FITTING["methods"])
+    assert [weight.path for weight in make_encoder().weights] == before
