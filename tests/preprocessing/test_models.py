@@ -171,7 +171,7 @@ def test_keras_hub_opens_presets(preset, model, lines, tmp_path):
 def test_a_text_of_weight_0_counts_nothing(weights, preset, model, lines):
     def losses(model, x, y, first):
         whole = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)["loss"]
-        return whole, model.evaluate(*first, verbose=0, return_dict=True)["loss"]
+        return float(whole), float(model.evaluate(*first, verbose=0, return_dict=True)["loss"])
 
     encoder = model.encoder
     pairs = [losses(model, lines[:2], [0, 1], (lines[:1], [0]))]
