@@ -10,8 +10,6 @@ import hashlib
 import itertools
 import json
 import re
-import unicodedata
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -168,8 +166,7 @@ class FastTokenizer:
     def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray, np.ndarray]:
         """Ids of a text, without special pieces, and the span of each piece in the text.
 
-        Leading and trailing whitespace is not part of a piece's span. Combining marks that normalization drops, or
-        joins to the letter before, are part of the span of that letter's pieces.
+        Leading and trailing whitespace is not part of a piece's span.
 
         Args:
             text: a text before any normalization.
@@ -183,10 +180,6 @@ class FastTokenizer:
             start + len(piece) - len(piece.lstrip()) for (start, _), piece in zip(found.offsets, inside, strict=True)
         ]
         ends = [start + len(piece.strip()) for start, piece in zip(starts, inside, strict=True)]
-        begins = sorted({start for start, end in found.offsets if start < end})
-        ends = [
-            _after_marks(text, end, begins) if start < end else end for start, end in zip(starts, ends, strict=True)
-        ]
         return self._as_text(found.ids), np.array(starts, np.int32), np.array(ends, np.int32)
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
@@ -213,15 +206,6 @@ class FastTokenizer:
         path = folder / self.file_name
         path.write_text(self._text, encoding="utf-8")
         return path
-
-
-def _after_marks(text, end, begins):
-    """The end of the combining marks that begin at `end` and that no piece begins with; `begins` are sorted."""
-    place = bisect_left(begins, end)
-    limit = begins[place] if place < len(begins) else len(text)
-    while end < limit and unicodedata.category(text[end]).startswith("M"):
-        end += 1
-    return end
 
 
 def _whole(path):
