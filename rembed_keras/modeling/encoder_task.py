@@ -12,6 +12,7 @@ import keras_hub
 from rembed_keras import compat
 from rembed_keras.errors import UserError, with_article
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.losses.row_weights import checks_class_weight
 from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import settle_dtypes
@@ -40,6 +41,8 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_
 
     backbone_cls = Encoder
     reads_rows = True  # whether the encoder sees all tokens of a row in training
+    takes_class_weight = False  # whether labels are one class a row
+    fit, train_on_batch = map(checks_class_weight, (TakesTexts.fit, TakesTexts.train_on_batch))
 
     def __init_subclass__(cls, **arguments):
         super().__init_subclass__(**arguments)

@@ -11,14 +11,13 @@ import numpy as np
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
-from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.tokenizers.protocol import BROKEN, AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES, train_tokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.presets import located
 
 SPACE_BYTE = "\u0120"  # a space, as models of bytes write it
-BROKEN = "\ufffd"  # how bytes are decoded that are no character by themselves
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

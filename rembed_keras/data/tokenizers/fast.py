@@ -19,12 +19,12 @@ import tokenizers
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.text import read_exact_lines
+from rembed_keras.data.tokenizers.protocol import BROKEN
 from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES, begins_word
 from rembed_keras.errors import UserError
 
 UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT keeps free
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # pieces of models that encode characters without a piece as bytes
-BROKEN = "\ufffd"  # how bytes are decoded that are no character by themselves
 
 
 class FastTokenizer:

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+BROKEN = "\ufffd"  # how bytes are decoded that are no character by themselves
+
 
 class AnyTokenizer(Protocol):
     """Text to ids and back: a SentencePiece model, or one of Hugging Face's `tokenizers` library.

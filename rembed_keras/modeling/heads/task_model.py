@@ -13,7 +13,6 @@ from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.losses.row_weights import checks_class_weight
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, quantize_again
 from rembed_keras.modeling.saving.configuration import made
@@ -34,8 +33,6 @@ class TaskModel(EncoderTask):
 
     reads = "pooled_output"
     own_metrics: tuple[str, ...] = ("accuracy",)  # that `compile` adds where a user names none
-    takes_class_weight = False  # whether labels are one class a row
-    fit, train_on_batch = map(checks_class_weight, (EncoderTask.fit, EncoderTask.train_on_batch))
 
     def __init__(self, encoder, units, dropout, name):
         check_counts({f"{name}: the number of outputs": units})

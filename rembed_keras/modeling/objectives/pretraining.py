@@ -16,7 +16,7 @@ from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.encoder_task import EncoderTask
-from rembed_keras.modeling.losses.row_weights import checks_class_weight, of_each
+from rembed_keras.modeling.losses.row_weights import of_each
 from rembed_keras.modeling.micro_batches import StepsInParts
 from rembed_keras.modeling.objectives.running_means import MeanByGroup, MeanOfNumbers, numbers
 from rembed_keras.modeling.replicas import layers_loss, may_add_losses, num_replicas, shares
@@ -56,8 +56,6 @@ class PretrainingModel(StepsInParts, EncoderTask):
     ledger_entries: Callable[[Config, int, float], list[Entry]]
     preprocessor_cls = Preprocessing("MaskedLMPreprocessor")
     takes_metrics = True  # that a user compiles, of logits
-    takes_class_weight = False
-    fit, train_on_batch = map(checks_class_weight, (EncoderTask.fit, EncoderTask.train_on_batch))
     heads_of: Sequence[str] = ()  # registered names of other objectives whose heads it can start from
 
     def __init__(
