@@ -5,6 +5,7 @@ are the answer's first and last piece; those of any other window are [CLS]. Wher
 and end with the answer, as in scripts without spaces, the pieces that cover it are the target.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -28,8 +29,8 @@ class Windows(Encoded):
     """Windows of passages as rows, and the offsets of their pieces.
 
     Attributes:
-        offsets: int32 [N, S, 2], where in the passage a piece begins and ends, in characters; equal for tokens that are
-            not text of the passage.
+        offsets: int32 [N, S, 2], where in the passage a piece begins and ends, in characters, combining marks after it
+            that belong to no piece included; equal for tokens that are not text of the passage.
         uncovered: how many questions have an answer that no window has whole.
     """
 
@@ -76,7 +77,8 @@ def encode_questions(
         )
     asked = tokenizer.encode_batch([question.question for question in questions])
     lost = [max(0, len(ids) - max_question_length) for ids in asked]
-    passages = {text: tokenizer.encode_with_offsets(text) for text in {question.context for question in questions}}
+    contexts = {question.context for question in questions}
+    passages = {text: _with_marks(text, *tokenizer.encode_with_offsets(text)) for text in contexts}
     rows, firsts, seconds, targets, offsets = [], [], [], [], []
     for number, (question, ids) in enumerate(zip(questions, asked, strict=True)):
         first = ids[:max_question_length]
@@ -163,6 +165,16 @@ def _windows(length: int, room: int, stride: int) -> list[slice]:
         start = windows[-1].start + min(stride, room)
         windows.append(slice(start, min(length, start + room)))
     return windows
+
+
+def _with_marks(text, ids, starts, ends):
+    """Pieces whose ends take the combining marks after them that belong to no piece, as where accents are stripped."""
+    ends = np.array(ends)
+    for i, start in enumerate(starts):
+        until = starts[i + 1] if i + 1 < len(starts) else len(text)
+        while start < ends[i] < until and unicodedata.category(text[ends[i]]).startswith("M"):
+            ends[i] += 1
+    return ids, starts, ends
 
 
 def _pieces_of_answer(question, starts, ends) -> tuple[int, int] | None:

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rembed_keras.data.text import read_paragraphs
+from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer, train_tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Question
 from rembed_keras.tasks.kinds.spans import decode_answers, encode_questions
+from tests.data.tokenizers.trained import word_piece, write_vocabulary
 
 # characters that normalization lengthens or shortens, scripts without spaces, clusters of code points, and words
 FRAGMENTS = [
@@ -195,6 +197,16 @@ def test_the_answer_comes_back_from_its_targets(tokenizers, name, contexts, draw
         assert answer in question.context
     assert row == len(encoded.rows)
     assert encoded.uncovered == uncovered
+
+
+@pytest.mark.parametrize("answer", ["cafe\u0301", "नमस्ते", "x\ufe0f", "cafe\u0301 x\ufe0f"])
+def test_an_answer_keeps_the_marks_that_its_pieces_leave_out(tmp_path, answer):
+    tokenizer = open_tokenizer(write_vocabulary(word_piece(), tmp_path))  # strips accents
+    context = f"the {answer} of the world"
+    question = Question("1", "which?", context, (answer,), (4,))
+    encoded = encode_questions([question], tokenizer, sequence_length=40, max_question_length=8)
+    logits = 10 * np.eye(40)[encoded.targets]
+    assert decode_answers(logits, encoded, [question], max_answer_length=40) == [answer]
 
 
 def answers_from_scratch(logits, encoded, questions, max_length, n_best):
