@@ -13,7 +13,7 @@ from rembed_keras.modeling.generator_sharing.not_shared import NotShared
 class GradientDisentangled(NotShared):
     """The encoder reads the generator's token table, without its gradient, plus a table of differences.
 
-    The encoder's own table has the sum when the model is saved or its heads are dropped.
+    The encoder's own table has the sum after `fit`, and when the model is saved or its heads are dropped.
     """
 
     name = "gdes"

@@ -5,6 +5,7 @@ sees it, and padding counts nothing. Both the sum and the count are global, so a
 device or many work on it, and whether it is taken whole or in micro-batches.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,19 @@ from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, 
 from rembed_keras.modeling.texts.feeding import Preprocessing
 
 
+def _folds(fit):
+    """Keras's `fit` of a model, after which its encoder has what is computed of other weights, however it ends."""
+
+    @functools.wraps(fit)
+    def folded(model, *arguments, **named):
+        try:
+            return fit(model, *arguments, **named)
+        finally:
+            model.fold()
+
+    return folded
+
+
 class PretrainingModel(StepsInParts, EncoderTask):
     """An encoder, whatever is dropped after pre-training, and their loss: what all objectives have in common.
 
@@ -38,7 +52,8 @@ class PretrainingModel(StepsInParts, EncoderTask):
     * `nats_of(logs)`: the nats per masked token among its logs, which pre-training reports at its end.
     * `trained(variables)`: which variables the loss can move; all but the pooler's by default.
     * `droppable_variables`: what is dropped after pre-training; all that is not the encoder's by default.
-    * `folded_variables` and `fold()`: the encoder's that are computed of others when they are saved; none by default.
+    * `folded_variables` and `fold()`: the encoder's that are computed of others after `fit` and before anything saves
+      or reads them; none by default.
 
     `drop_heads`, micro-batches, replicas, losses that layers add, metrics that a user compiles, presets and checkpoints
     then work. An objective names the `teachers` that it asks, and may refuse them in `check_teachers()`. Losses that
@@ -57,6 +72,7 @@ class PretrainingModel(StepsInParts, EncoderTask):
     preprocessor_cls = Preprocessing("MaskedLMPreprocessor")
     takes_metrics = True  # that a user compiles, of logits
     heads_of: Sequence[str] = ()  # registered names of other objectives whose heads it can start from
+    fit = _folds(EncoderTask.fit)
 
     def __init__(
         self,

@@ -60,8 +60,8 @@ class ReplacedTokenDetection(PretrainingModel):
         sharing: "embeddings": the generator reads the encoder's token, position and segment tables and trains them
             too; "none": it has its own; "gdes": it has its own, and the encoder reads the sum of the generator's token
             table, without its gradient, and of a table of differences, which detection alone trains. The encoder's
-            table then has the sum whenever the model is saved or its heads are dropped; see `fold`. Or a kind of your
-            own; see `modeling.generator_sharing`.
+            table has the sum after `fit`, and whenever the model is saved or its heads are dropped; see `fold`. Or a
+            kind of your own; see `modeling.generator_sharing`.
         coupling: of the generator's output table to the tables that the generator reads; see `MaskedLM`.
         micro_batches: as in `MaskedLM`.
         name: the model's name.

@@ -1,6 +1,7 @@
 """Gradient-disentangled embedding sharing: detection moves the difference, and the generator's loss its table."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import keras
@@ -102,6 +103,21 @@ def test_dropping_the_heads_folds_to_the_bit(dtype):
     assert not np.array_equal(forward(model.encoder, inputs)["sequence_output"], before)
     assert model.drop_heads() is model.encoder
     np.testing.assert_array_equal(forward(model.encoder, inputs)["sequence_output"], before)
+
+
+def stop(batch, logs):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_after_fit_the_encoder_has_what_detection_reads(model, is_interrupted):
+    x, y, weights = make_batch()
+    model.compile(optimizer=AdamW(1e-2), **QUICK)
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=stop)] if is_interrupted else []
+    with pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext():
+        model.fit(x, y, sample_weight=weights, verbose=0, callbacks=callbacks)
+    read = model.reader.parts.embeddings.table()
+    np.testing.assert_array_equal(model.encoder.token_embedding.embeddings.numpy(), keras.ops.convert_to_numpy(read))
 
 
 @pytest.mark.parametrize("form", ["preset", "checkpoint"])
