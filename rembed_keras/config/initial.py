@@ -30,17 +30,24 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
     encoder = within(stage, encoder)
     sizes = sizes_of(recipe, encoder)
     try:
+        initial = _initial(named)
+        theirs, name = _found(initial, named)
         from rembed_keras.training.initial.weights import check_same
 
-        check_same(*_arguments(named, sizes))
+        check_same(initial.changes.arguments(theirs), sizes, name)
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError as error:
         raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage, encoder))}") from None
 
 
-def initial_arguments(recipe: Recipe, stage: Reference) -> dict | None:
+def initial_arguments(recipe: Recipe, stage: Reference, may_lack: bool = False) -> dict | None:
     """Arguments of the encoder that a stage takes from its initial weights; None if there are none yet.
+
+    Args:
+        recipe: the recipe.
+        stage: its stage.
+        may_lack: whether a folder without an encoder counts as one that is not there: a run may not be so far.
 
     Raises:
         UserError: for a folder that holds no encoder, or changes that cannot be made.
@@ -49,29 +56,9 @@ def initial_arguments(recipe: Recipe, stage: Reference) -> dict | None:
     if named is None or not _is_there(named):
         return None
     try:
-        return _arguments(named, {})[0]
-    except UserError as error:
-        raise UserError(f"{stage.selector}: {error}") from None
-
-
-def known_arguments(recipe: Recipe, stage: Reference) -> dict | None:
-    """As `initial_arguments`; None of a folder without an encoder too, which may be that of a run that is not so far.
-
-    Raises:
-        UserError: for changes that cannot be made.
-    """
-    named = _named(recipe, stage)
-    if named is None or not _is_there(named):
-        return None
-    initial = _initial(named)
-    from rembed_keras.training.initial.places import arguments_of
-
-    try:
-        theirs, _ = arguments_of(Path(initial.folder or named["place"]), initial.checkpoint)
-    except UserError:  # the stage says so when it begins
-        return None
-    try:
-        return initial.changes.arguments(theirs)
+        initial = _initial(named)
+        found = _found(initial, named, may_lack)
+        return None if found is None else initial.changes.arguments(found[0])
     except UserError as error:
         raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage,))}") from None
 
@@ -107,17 +94,20 @@ def _is_there(named):
     return isinstance(named.get("place"), str) and folder_of(named["place"]).is_dir()
 
 
-def _arguments(named, ours):
-    """Arguments of the encoder that is there after changes, `ours`, and what it is called."""
-    initial = _initial(named)
-    from rembed_keras.training.initial.places import arguments_of
-
-    theirs, name = arguments_of(Path(initial.folder or named["place"]), initial.checkpoint)
-    return initial.changes.arguments(theirs), ours, name
-
-
 def _initial(named):
     import_framework()
     from rembed_keras.training import InitialWeights
 
     return InitialWeights(**named)
+
+
+def _found(initial, named, may_lack=False):
+    """Arguments of the encoder that is there, and what it is called; None if there is none and there need not be."""
+    from rembed_keras.training.initial.places import arguments_of
+
+    try:
+        return arguments_of(Path(initial.folder or named["place"]), initial.checkpoint)
+    except UserError:
+        if may_lack:
+            return None
+        raise

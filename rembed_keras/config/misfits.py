@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.initial import known_arguments
+from rembed_keras.config.initial import initial_arguments
 from rembed_keras.config.making import identity, imported, made, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
@@ -55,7 +55,7 @@ def _encoder_of(recipe, stage):
     if isinstance(encoder, Reference):
         encoder = within(stage, encoder)
         return encoder, recipe.arguments(encoder)
-    return stage, known_arguments(recipe, stage)
+    return stage, initial_arguments(recipe, stage, may_lack=True)
 
 
 def _check_numbers(recipe, stage):
