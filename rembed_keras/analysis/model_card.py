@@ -3,8 +3,10 @@
 Every number stands in a file of the run, so that a card is no more and no less than what the run kept.
 """
 
+import json
 from pathlib import Path
 
+from rembed_keras.analysis.pages.records import is_in_nats
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.score_tables import scores_table
 from rembed_keras.analysis.reports.tables import Table
@@ -13,6 +15,7 @@ from rembed_keras.data.json_files import read_json, read_whole_lines
 from rembed_keras.errors import UserError
 
 RECIPE = "recipe.gin"  # beside the card
+INITIAL = "initial_weights.json"  # of a run that did not start from scratch
 
 
 def model_card(run: str | Path, name: str, arguments: dict, licence: str | None = None) -> str:
@@ -21,7 +24,7 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
     Args:
         run: the run's folder; it is finished, and was scored.
         name: what the model is called.
-        arguments: of the encoder, as `Encoder.arguments` has them.
+        arguments: of the encoder that is kept, as `Encoder.arguments` has them.
         licence: what is to be said of the text's licence; None for nothing.
 
     Raises:
@@ -33,15 +36,18 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
     corpus = Corpus(folder / "corpus")
     log = _log(folder / "metrics.jsonl")
     last = log[-1]
+    layers = f"{arguments['num_layers']} layer{'s' * (arguments['num_layers'] > 1)}"
     about = (
-        f"An encoder of {arguments['num_layers']} layers of width {arguments['hidden_dim']} with an input table of "
+        f"An encoder of {layers} of width {arguments['hidden_dim']} with an input table of "
         f"{arguments['vocabulary_size']:,} × {arguments['input_embedding_dim']}, pre-trained in "
         f"{len(corpus.languages)} language{'s' * (len(corpus.languages) > 1)}."
     )
     opened = (
         "```python\nfrom rembed_keras import Encoder\n\n"
-        f'encoder = Encoder.from_preset("{name}")\nvectors = encoder.encode(["a text", "another"])\n```'
+        f"encoder = Encoder.from_preset({json.dumps(name, ensure_ascii=False)})\n"
+        'vectors = encoder.encode(["a text", "another"])\n```'
     )
+    start = _start(folder)
     trained = (
         f"{last['step']:,} steps, {last['tokens']:,} tokens, to a training loss of {_loss(log)}. `{RECIPE}` "
         "beside this card is the recipe with all that it includes:"
@@ -57,6 +63,7 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
         "## Data",
         _data(corpus, licence),
         "## Training",
+        *([start] if start else []),
         trained,
         f"```\nrembed run {RECIPE}\n```",
         _environment(read_json(folder / "environment.json")),
@@ -64,7 +71,7 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
         scores_table(scored.scores).markdown(),
         "Beside each system stand the baselines of the same run on the same examples, where it has them.",
         "## Limits",
-        _limits(corpus, last, arguments, scored.scores),
+        _limits(corpus, last, arguments, scored.scores, bool(start)),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -87,18 +94,35 @@ def _data(corpus, licence):
     return "\n\n".join([text, *quoted])
 
 
+def _start(folder):
+    """What the run started from, by the last names of its path, which is of the machine that trained; "" of scratch."""
+    if not (folder / INITIAL).is_file():
+        return ""
+    record = read_json(folder / INITIAL)
+    place = Path(str(record.get("place")))
+    name = "/".join(place.parts[-3:] if place.parent.name == "checkpoints" else place.parts[-1:])
+    read = ", ".join(record.get("pretraining_languages") or []) or "languages that are not recorded"
+    return (
+        f"It did not start from scratch, but from the weights of `{name}`, which had been trained before on text in "
+        f"{read}. Steps, tokens and text on this card are of the training since, and licence and limits of those "
+        "weights hold too."
+    )
+
+
 def _environment(found):
     versions = ", ".join(f"{package} {version}" for package, version in found.get("versions", {}).items())
     return f"Run with Python {found.get('python')}, backend {found.get('backend')}: {versions}."
 
 
-def _limits(corpus, last, arguments, scores):
+def _limits(corpus, last, arguments, scores, is_continued):
     seeds = max(row.seeds for row in scores)
     share = last["tokens"] / sum(corpus.num_tokens.values())
     read = (
         f"It read {last['tokens']:,} tokens, {share:.1f} times the size of its text. Published encoders read "
         "billions: take it to learn, to test and to compare, and not for the state of the art."
     )
+    if is_continued:
+        read = f"Since it started from those weights it read {last['tokens']:,} tokens, {share:.1f} times this text."
     once = (
         f"It was pre-trained once; scores are of {seeds} seed{'s' * (seeds > 1)} of fine-tuning at most. What another "
         "pre-training would score is unknown."
@@ -123,7 +147,6 @@ def _log(path):
 
 
 def _loss(log):
-    """The last loss, in nats if it is a cross-entropy alone: then the log has what a model without context loses."""
+    """The last loss, in nats if it is a cross-entropy alone."""
     row = next(row for row in reversed(log) if isinstance(row.get("loss"), float))
-    is_alone = "unigram_entropy" in row and not row.keys() & {"term_losses", "layer_losses"}
-    return f"{row['loss']:.2f}{' nats' * is_alone}"
+    return f"{row['loss']:.2f}{' nats' * is_in_nats(row)}"

@@ -1,5 +1,6 @@
 """The command that compares two runs, or two recipes, or a run and a recipe: what differs, and what came of it."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -122,11 +123,12 @@ class _Side:
     def _losses(self):
         from rembed_keras.training.loop.workdir import MetricsLog
 
-        last: dict[str, Any] = {row["run"]: row for row in MetricsLog(Path(self.path) / "metrics.jsonl").rows()}
+        rows = MetricsLog(Path(self.path) / "metrics.jsonl").rows()
+        last: dict[str, Any] = {row["run"]: row for row in rows if isinstance(row.get("loss"), float)}
         return {
             (run, "loss", "all", f"step {last[run]['step']:,}"): f"{last[run]['loss']:.3f}"
             for run in ("pretrain", "evaluation")
-            if run in last and isinstance(last[run].get("loss"), float)
+            if run in last
         }
 
     def _scores(self):
@@ -143,4 +145,5 @@ class _Side:
             for row in score_rows(run, measure, names, language)
         ]
         where = {row: f"mean of {row.languages}" if row.language == MEAN else row.language for row in rows}
-        return {(row.task, row.metric, where[row], row.system): f"{100 * row.mean:.1f}" for row in rows}
+        means = {row: "failed" if math.isnan(row.mean) else f"{100 * row.mean:.1f}" for row in rows}
+        return {(row.task, row.metric, where[row], row.system): mean for row, mean in means.items()}

@@ -114,4 +114,6 @@ def budget(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: 
         return
     from rich.console import Console
 
-    Console().print(shown.table())
+    from rembed_keras.analysis.reports.terminal import Whole
+
+    Console().print(Whole(shown.table()))

@@ -107,12 +107,13 @@ def _show(loaded, ledger, held, devices):
 
     from rembed_keras.analysis.cost.shards import held_table, uneven_tables
     from rembed_keras.analysis.reports.tables import Table
+    from rembed_keras.analysis.reports.terminal import Whole
 
     console = Console()
     rows = [[name, json.dumps(knob["value"]), knob["about"] or ""] for name, knob in loaded.knobs().items()]
     console.print(Table("Knobs: rembed run RECIPE KNOB=VALUE", ["knob", "value", "what"], rows, words=3).rich())
     if ledger:
-        console.print(ledger.table())
+        console.print(Whole(ledger.table()))
     if held:
         console.print(held_table(held, devices).rich())
         for line in uneven_tables(ledger, devices):

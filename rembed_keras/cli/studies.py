@@ -1,6 +1,7 @@
 """The command about studies: run all arms from all seeds, and say what follows for each hypothesis."""
 
 import fcntl
+import json
 import os
 import shlex
 import sys
@@ -13,6 +14,8 @@ import click
 from rembed_keras.cli import completion
 from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
 from rembed_keras.errors import UserError
+
+DRAWN = ("arms", "measures", "hypotheses", "verdicts", "scores", "curves", "layers")  # of a record, by figures
 
 
 @click.command()
@@ -41,7 +44,8 @@ def study(
     Exit code 1 means that a run failed, or that verdicts do not agree with scores.
     """
     if verify:
-        _verify(Path(study), bindings)
+        others = {"--list": as_list, "--cluster": cluster, "--cluster-option": cluster_option, "--jobs": jobs > 1}
+        _verify(Path(study), (*bindings, *(name for name, is_given in others.items() if is_given)))
         return
     from rembed_keras import config
     from rembed_keras.analysis.studies.kept import check_all_stays
@@ -121,6 +125,11 @@ def _link(run) -> None:
     own.symlink_to(os.path.relpath(run.corpus, run.folder))
 
 
+def _drawn(record: Mapping) -> str:
+    """What figures show of a record."""
+    return json.dumps([record.get(key) for key in DRAWN], default=str)
+
+
 class _Driver:
     """Runs what is left of a study, and publishes what there is after each run."""
 
@@ -130,7 +139,7 @@ class _Driver:
         record: Mapping = read_record(plan.results / "study.json") or {"runs": []}
         self.plan, self.title = plan, title
         self.seconds = {run["name"]: run["seconds"] for run in record["runs"]}
-        self.drawn = record.get("scores") if (plan.results / "study.png").exists() else None
+        self.drawn = _drawn(record) if (plan.results / "study.png").exists() else None
         self.failures: dict[str, str] = {}
 
     def run(self, at_once: int, start) -> bool:
@@ -151,7 +160,7 @@ class _Driver:
         jobs = [Job(run.name, run.command, run.folder, logs / f"{run.name}.txt") for run in runs]
         click.echo(f"{self.plan.folder}: {len(self.plan.runs)} runs, {len(jobs)} to do; logs in {logs}")
         run_jobs(jobs, at_once, self._ended, start)
-        if self.record["scores"] != self.drawn:  # runs may have been finished by a scheduler
+        if _drawn(self.record) != self.drawn:  # a scheduler may have finished runs, or a hypothesis have changed
             self._draw()
         self._show()
         return bool(self.failures)

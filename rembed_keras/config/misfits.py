@@ -21,6 +21,8 @@ PREPARE = "rembed_keras.training.prepare"
 FINETUNE = "rembed_keras.training.finetune"
 EVALUATE = "rembed_keras.training.evaluate"
 BOTH = ("pretrained", "scratch")  # starts, unless a recipe says otherwise
+OF_MODELS = ("starts", "learning_rates", "seeds")  # which models of a task a stage trains
+OF_PLACES = ("strategy", "jit_compile", "log_every", "callbacks")  # where it does, and who looks on
 
 
 def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
@@ -29,6 +31,7 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     Raises:
         UserError: for what one of them would refuse.
     """
+    _check_trained_once(recipe, [each for each in listed if each.target == FINETUNE])
     for stage in listed:
         _check_rows(recipe, stage, stage)
         _check_numbers(recipe, stage)
@@ -115,6 +118,39 @@ def _check_scored(recipe, evaluate, finetunes):
             f"{evaluate.selector} scores start {start!r} at learning rate {rate} with seed {seed}, which "
             f"{trainers[0].selector} does not train: give both the same starts, learning_rates and seeds"
         )
+
+
+def _check_trained_once(recipe, finetunes):
+    """Checks that no stage trains models of a task that another has trained in another way: it would find them done."""
+    for number, stage in enumerate(finetunes):
+        name, models = _name_of_task(recipe, stage), _models(recipe, stage)
+        for other in finetunes[:number] if name and models else ():
+            others = _models(recipe, other) if name == _name_of_task(recipe, other) else None
+            both = [model for model in models if model in (others or ())]
+            differs = _difference(recipe, stage, other) if both else None
+            if differs:
+                start, rate, seed = both[0]
+                raise UserError(
+                    f"{stage!r} and {other!r} train the same model of the task {name}, start {start!r} at learning "
+                    f"rate {rate} with seed {seed}, and differ in {differs}: give each task a name of its own"
+                )
+
+
+def _difference(recipe, stage, other):
+    """An argument that says what two stages train models to, and is another in each; None if there is none."""
+    given = [recipe.arguments(each) for each in (stage, other)]
+    names = [name for name in given[0] | given[1] if name not in OF_MODELS + OF_PLACES]
+    ours, theirs = (
+        {name: identity(recipe, arguments.get(name), each.scope) for name in names}
+        for arguments, each in zip(given, (stage, other), strict=True)
+    )
+    return next((name for name in names if ours[name] != theirs[name]), None)
+
+
+def _name_of_task(recipe, stage):
+    """The name of the task that a stage trains models for; None if the recipe does not say it in words."""
+    task = recipe.arguments(stage).get("task")
+    return recipe.arguments(within(stage, task)).get("name") if isinstance(task, Reference) else None
 
 
 def _task(recipe, stage):

@@ -1,12 +1,14 @@
 """Stages that come later look at what they will do before the first one begins: days may lie between.
 
 What nobody has to train for is found then: a batch that the replicas cannot share, a callback that is none, a
-fine-tuning method or a loss term that the model does not suit. A stage that can be rehearsed is marked for it, and is
-called with a `Workdir` that says so.
+fine-tuning method or a loss term that the model does not suit, a text that is not there. A stage that can be rehearsed
+is marked for it, and is called with a `Workdir` that says so.
 """
 
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
@@ -15,6 +17,7 @@ from rembed_keras.errors import Count, Share, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.tasks.kinds.task import Task
+from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
@@ -26,12 +29,15 @@ def rehearsed(stage: Callable) -> Callable:
     return stage
 
 
-def rehearse(stages: Sequence[Callable], workdir: Workdir) -> None:
+def rehearse(
+    stages: Sequence[Callable], workdir: Workdir, by_chief: Callable[[Callable], Any] = lambda action: action()
+) -> None:
     """Has those of some stages check their arguments that can and are not about to begin.
 
     Args:
         stages: in their order.
         workdir: of the run.
+        by_chief: has the chief alone do what it is given, for stages that are the chief's; see `Processes`.
 
     Raises:
         UserError: as they do.
@@ -39,8 +45,10 @@ def rehearse(stages: Sequence[Callable], workdir: Workdir) -> None:
     workdir.is_rehearsal = True
     try:
         for stage in stages[1:]:
-            if getattr(stage, "is_rehearsed", False):
+            if getattr(stage, "is_rehearsed", False) and is_together(stage):
                 stage(workdir)
+            elif getattr(stage, "is_rehearsed", False):
+                by_chief(partial(stage, workdir))
     finally:
         workdir.is_rehearsal = False
 

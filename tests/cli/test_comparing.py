@@ -68,7 +68,8 @@ def test_runs_have_their_scores_side_by_side(command, tmp_path):
         (tmp_path / name / "config.gin").write_text(recipe.text())
         (tmp_path / name / "ledger.json").write_text(json.dumps(config.ledger_of(recipe).to_json()))
         row = {"stage": "pretrain", "run": "pretrain", "step": 9, "loss": loss}
-        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        skipped = row | {"step": 10, "loss": None}  # whose steps were all skipped
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(skipped) + "\n")
         scores = [
             {
                 "task": "t",
@@ -86,6 +87,10 @@ def test_runs_have_their_scores_side_by_side(command, tmp_path):
     assert ["pretrain", "loss", "all", "step", "9", "3.250", "3.500"] in rows
     assert ["t", "accuracy", "mean", "of", "2", "pretrained", "50.0", "25.0"] in rows
     assert "Their scores are the same:" in done(command, tmp_path, "one", "one")
+    failed = [score | {"value": None, "task": "u"} for score in json.loads((tmp_path / "two/scores.json").read_text())]
+    (tmp_path / "two/scores.json").write_text(json.dumps(failed))
+    rows = [line.split() for line in done(command, tmp_path, "one", "two").splitlines()]
+    assert ["u", "accuracy", "mean", "of", "2", "pretrained", "-", "failed"] in rows
     assert command("diff", "one", tmp_path, cwd=tmp_path)[0] == 2
     assert "it has no config.gin" in command("diff", "one", tmp_path, cwd=tmp_path)[2]
 

@@ -52,6 +52,22 @@ def test_numbers_and_choices_that_a_stage_would_refuse(binding):
         config.ledger_of(config.load(QUICKSTART, [binding]))
 
 
+@pytest.mark.parametrize(
+    ("name", "others", "said"),
+    [
+        ("intents", "@direct/training.finetune", "task intents, start 'pretrained' .* and differ in pretrained"),
+        ("topics", "@topics/training.finetune", "task topics, start 'pretrained' .* and differ in "),
+    ],
+)
+def test_models_that_two_stages_would_train_in_two_ways(name, others, said):
+    """The second would find them done, and its scores would be those of the first."""
+    binding = f"after/tasks.Classification.name={name}"
+    with pytest.raises(UserError, match=f"@after/training.finetune and {others} train the same model of the {said}"):
+        config.ledger_of(config.load("recipes/finetune/stilts.gin", [binding]))
+    seeds = [f"after/training.{stage}.seeds=(7,)" for stage in ("finetune", "evaluate")]
+    config.ledger_of(config.load("recipes/finetune/stilts.gin", [binding, *seeds]))
+
+
 @pytest.mark.parametrize("binding", SUMS)
 def test_objectives_that_cannot_be_summed(binding):
     config.ledger_of(config.load(TWO_OBJECTIVES))

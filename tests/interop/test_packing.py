@@ -25,6 +25,16 @@ MOST = 12e6  # bytes of a preset in the wheel
 TEXTS = ["the file is saved", "open the table and close it"]
 
 
+def keep(folder, model):
+    """Makes a model the only one that a run's folder has."""
+    from rembed_keras.training.loop import checkpoints, restoring
+
+    shutil.rmtree(folder / "checkpoints")
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
+    checkpoints.save(folder / "checkpoints", 7, parts, state)
+
+
 @pytest.fixture(scope="module")
 def finished(pretrained, tmp_path_factory):
     """A run as `rembed run` leaves it."""
@@ -34,12 +44,7 @@ def finished(pretrained, tmp_path_factory):
     for variable in model.encoder.weights:  # as after training: nothing is zero or one
         draw = np.random.default_rng(variable.shape[-1]).normal(size=variable.shape)
         variable.assign(draw.astype("float32") / 3)
-    from rembed_keras.training.loop import checkpoints, restoring
-
-    shutil.rmtree(folder / "checkpoints")
-    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
-    state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
-    checkpoints.save(folder / "checkpoints", 7, parts, state)
+    keep(folder, model)
     systems = {"pretrained": 0.75, "untrained": 0.25, "chance": 0.125}
     rows = [Score("retrieval/help", "de", "P@1 into en", value, None, 8, system) for system, value in systems.items()]
     (folder / "scores.json").write_text(dump_scores(rows))
@@ -97,7 +102,7 @@ def test_names_are_listed_by_keras_hub_too(built_in):
     compat.register_presets(presets.described(), rembed_keras.Encoder)  # as importing the encoder does
     try:
         for kind in (rembed_keras.Encoder, rembed_keras.Classifier):
-            assert kind.presets["tiny_one"]["metadata"]["description"].startswith("An encoder of 1 layers of width 8")
+            assert kind.presets["tiny_one"]["metadata"]["description"].startswith("An encoder of 1 layer of width 8")
         assert isinstance(keras_hub.models.Backbone.from_preset("tiny_one"), rembed_keras.Encoder)
     finally:
         del preset_utils.BUILTIN_PRESETS["tiny_one"]
@@ -138,6 +143,30 @@ def test_the_loss_on_a_card_is_the_last_and_in_nats_if_it_is_one(finished, tmp_p
             file.write(json.dumps(row | each) + "\n")
         card = model_card(tmp_path / "run", "tiny", arguments | {"max_sequence_length": 64})
         assert f"8 steps, 5,000 tokens, to a training loss of {said} `recipe.gin`" in card
+
+
+def test_a_card_is_of_the_layers_that_are_kept(finished, command, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    whole = model_of_run(finished)[0].encoder.arguments | {"num_layers": 3}
+    keep(tmp_path / "run", rembed_keras.MaskedLM(rembed_keras.Encoder(**whole), 16, kept_layers=2))
+    code, _, stderr = command("pack", "run", "packed", cwd=tmp_path)
+    assert code == 0, stderr
+    assert "An encoder of 2 layers of width 8" in (tmp_path / "packed/README.md").read_text(encoding="utf-8")
+    assert rembed_keras.Encoder.from_preset(str(tmp_path / "packed")).arguments["num_layers"] == 2
+
+
+def test_a_card_says_what_training_went_on_from_and_its_python_is_python(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    record = {"place": "/home/me/runs/first/checkpoints/step-00000030", "pretraining_languages": ["de", "fr"]}
+    (tmp_path / "run/initial_weights.json").write_text(json.dumps(record))
+    arguments = {"num_layers": 1, "hidden_dim": 8, "vocabulary_size": 900, "input_embedding_dim": 4}
+    card = model_card(tmp_path / "run", 'a "name"', arguments | {"max_sequence_length": 64})
+    assert (
+        "from the weights of `first/checkpoints/step-00000030`, which had been trained before on text in de, fr."
+        in card
+    )
+    assert "/home/me" not in card and "* Since it started from those weights it read 4,321 tokens" in card
+    compile(card.partition("```python\n")[2].partition("```")[0], "card", "exec")
 
 
 @pytest.mark.parametrize("gone", ["finished.json", "scores.json", "metrics.jsonl", "config.gin"])

@@ -124,6 +124,16 @@ def test_what_debertas_code_would_do_is_not_ignored(deberta, tmp_path):
     assert interop.tokenizer_of(deberta) is None
 
 
+def test_alberts_model_is_not_read_without_what_its_code_does(deberta):
+    (deberta / "spm.model").rename(deberta / "spiece.model")
+    assert interop.tokenizer_of(deberta) is None  # lowercased in code
+    settings = deberta / "tokenizer_config.json"
+    settings.write_text('{"do_lower_case": false, "keep_accents": true}')
+    assert interop.tokenizer_of(deberta) == deberta / "spiece.model"
+    (deberta / "tokenizer.json").write_text("{}")
+    assert interop.tokenizer_of(deberta) == deberta / "tokenizer.json"
+
+
 def test_heads_that_are_left_out_are_noted(tmp_path, command):
     Classifier(random_model().encoder, 3).save_to_preset(str(tmp_path / "task"))
     said = "the heads of rembed_keras>Classifier are dropped"

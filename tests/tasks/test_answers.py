@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rembed_keras.errors import UserError
+from rembed_keras.tasks import QuestionAnswering
 from rembed_keras.tasks.answers import (
     MLQA_ARTICLES,
     exact_match,
@@ -15,6 +16,7 @@ from rembed_keras.tasks.answers import (
     squad_scores,
     token_f1,
 )
+from rembed_keras.tasks.kinds.examples import Question, Splits
 
 TEXTS = st.lists(
     st.sampled_from(["the", "a", "An", "cat", "sat", "theory", "42", "tür", "猫", "-", "'", "_", "!", " ", "  ", "\t"])
@@ -174,6 +176,14 @@ def test_mlqa_has_seven_languages():
     assert set(MLQA_ARTICLES) == {"ar", "de", "en", "es", "hi", "vi", "zh"}
     with pytest.raises(UserError, match=r"MLQA has no language 'ZH'.*; did you mean zh\?"):
         mlqa_normalize("x", "ZH")
+
+
+def test_a_task_that_mlqa_cannot_normalize_is_refused_before_it_is_learnt():
+    asked = [Question("0", "Where?", "in Seoul", ("Seoul",), (3,))]
+    splits = Splits(asked, {}, {"en": asked, "ko": asked})
+    QuestionAnswering("squad", splits)
+    with pytest.raises(UserError, match="MLQA has no language 'ko', but ar, de, en"):
+        QuestionAnswering("mlqa", splits, normalization="mlqa")
 
 
 def test_what_cannot_be_scored_is_refused():

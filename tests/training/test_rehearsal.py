@@ -1,6 +1,8 @@
 """Mistakes of fine-tuning are found before the first stage begins."""
 
+import contextlib
 from functools import partial
+from inspect import signature
 
 import pytest
 
@@ -8,8 +10,11 @@ from rembed_keras.adaptation import Biases, FisherChosen, Lora, RoAd
 from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
-from rembed_keras.training import InitialWeights, finetune
-from rembed_keras.training.rehearsal import rehearsed
+from rembed_keras.tasks import ParallelText
+from rembed_keras.training import InitialWeights, finetune, probe, retrieve, trace_retrieval
+from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.rehearsal import rehearse, rehearsed
 from rembed_keras.training.stages.run import RunRecord, run
 from tests.training.stages.test_starting import classify, make_encoder, optimizer
 
@@ -70,6 +75,27 @@ def test_a_batch_that_replicas_cannot_share(begin, monkeypatch):
 
     monkeypatch.setattr(rehearsal, "place", place)
     assert begin(batch_size=31) == ([], "FINETUNE_BATCH_SIZE is 31 under one_device")
+
+
+@pytest.mark.parametrize("stage", [retrieve, trace_retrieval, partial(probe, tasks=[])])
+def test_a_parallel_text_in_the_pivot_alone(stage, tmp_path):
+    (tmp_path / "en.txt").write_text("save\n")
+    (name,) = {"texts", "parallel"} & signature(stage).parameters.keys()
+    later = rehearsed(partial(stage, encoder=make_encoder, **{name: [ParallelText(tmp_path)]}))
+    begun = []
+    with pytest.raises(UserError, match="has no language beside en: there is nothing to find"):
+        run([begun.append, later], tmp_path / "run", RunRecord("# a recipe\n", lambda: ""))
+    assert not begun and all(vars(each)["is_rehearsed"] for each in (retrieve, trace_retrieval, probe))
+
+
+def test_a_stage_of_the_chief_is_rehearsed_by_the_chief_alone(tmp_path):
+    called = []
+    alone, shared = (rehearsed(partial(called.append)) for _ in range(2))
+    with contextlib.closing(Workdir(tmp_path, sinks=())) as workdir:
+        rehearse([print, alone, together(shared)], workdir, by_chief=lambda action: None)  # as another process does
+        assert called == [workdir]
+        rehearse([print, alone, shared], workdir)
+        assert called == [workdir] * 3 and not workdir.is_rehearsal
 
 
 def test_stages_that_are_not_to_come_are_not_rehearsed(begin):

@@ -9,6 +9,7 @@ from rembed_keras.analysis.reports.score_plots import COLOURS
 
 STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 ACROSS = 3  # panels side by side
+WIDTH, KEY, LETTER = 4.3, 0.7, 0.1  # inches of a panel, of a line beside a system's name, and of a letter of it
 
 
 class Panel(NamedTuple):
@@ -41,7 +42,7 @@ def draw_layers(path: Path, panels: Sequence[Panel], order: Sequence[str] = ()) 
     color = {system: COLOURS[index % len(COLOURS)] for index, system in enumerate(dict.fromkeys([*order, *systems]))}
     across = min(ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
-    figure = Figure(figsize=(4.3 * across, 3.4 * down + 0.4), layout="constrained")
+    figure = Figure(figsize=(WIDTH * across, 3.4 * down + 0.4), layout="constrained")
     places = [*figure.subplots(down, across, squeeze=False).flat]
     for axes, panel in zip(places, panels, strict=False):
         _draw(axes, panel, color)
@@ -52,7 +53,8 @@ def draw_layers(path: Path, panels: Sequence[Panel], order: Sequence[str] = ()) 
         from matplotlib.lines import Line2D
 
         keys = [Line2D([], [], color=color[system], marker="o", label=system) for system in systems]
-        figure.legend(handles=keys, loc="outside upper center", ncols=len(keys), frameon=False)
+        columns = min(len(keys), max(1, int(WIDTH * across / (KEY + LETTER * max(map(len, systems))))))
+        figure.legend(handles=keys, loc="outside upper center", ncols=columns, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     writing = path.with_name(f".{path.stem}.writing.png")
     figure.savefig(writing, dpi=150)

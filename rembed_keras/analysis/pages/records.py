@@ -75,6 +75,15 @@ def recipe_tables(recipe: str) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
+def is_in_nats(row: Mapping) -> bool:
+    """Whether a row's loss is a cross-entropy alone: then the log has what a model without context loses.
+
+    >>> is_in_nats({"loss": 6.4, "unigram_entropy": 7.1}), is_in_nats({"loss": 28.3, "generator_loss": 6.5})
+    (True, False)
+    """
+    return "unigram_entropy" in row and not row.keys() & {"term_losses", "layer_losses"}
+
+
 def ledger_table(ledger: Mapping) -> Table:
     """The ledger of a run, as `ledger.json` has it: a row for each part, then sums."""
     rows = []

@@ -1,6 +1,7 @@
 """A run on one page, which needs no other file, no script and no network: `rembed report RUN --html FILE`."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from rembed_keras.analysis.pages.document import document, key, note, section, table_html
 from rembed_keras.analysis.pages.drawings import breakdown, curves, parts, scores
 from rembed_keras.analysis.pages.intervals import intervals
-from rembed_keras.analysis.pages.records import environment_table, ledger_table, recipe_tables
+from rembed_keras.analysis.pages.records import environment_table, is_in_nats, ledger_table, recipe_tables
 from rembed_keras.analysis.reports.results import read_run
 from rembed_keras.analysis.reports.tables import Table, number
 from rembed_keras.data.json_files import read_json, read_whole_lines
@@ -17,6 +18,8 @@ from rembed_keras.errors import UserError
 TRAINING, HELD_OUT, ENTROPY = "training", "held out", "unigram entropy"  # curves
 RECORDS = ("config.gin", "metrics.jsonl", "scores.json")  # of which a run has one at least
 ABOUT_LOSS = "In nats a prediction, by step. The unigram entropy is the loss of a model without context."
+ABOUT_SUM = "By step, as the objective logs it: no cross-entropy alone, and so not in nats a prediction."
+LANGUAGE_LOSS = re.compile(r"(?:(?P<part>.*)/)?loss/(?P<language>[^/]+)")  # the first of an objective of several
 ABOUT_SCORES = (
     "Points: means over seeds; lines: 95 % intervals, over examples and seeds where there are predictions, else over "
     "seeds. Grey marks: baselines, from left to right {names}."
@@ -70,8 +73,10 @@ def _loss(rows):
         HELD_OUT: _points(rows, "evaluation", "loss"),
         ENTROPY: _points(rows, "pretrain", "unigram_entropy"),
     }
-    drawn = _curves(found)
-    return section("Loss", drawn, note(ABOUT_LOSS), _by_language(rows)) if drawn else ""
+    drawn, about = _curves(found), ABOUT_SUM
+    if all(is_in_nats(row) for row in rows if row.get("run") == "pretrain"):
+        about = ABOUT_LOSS
+    return section("Loss", drawn, note(about), _by_language(rows)) if drawn else ""
 
 
 def _curves(found: Mapping[str, Sequence[tuple[int, float]]]) -> str:
@@ -82,12 +87,18 @@ def _curves(found: Mapping[str, Sequence[tuple[int, float]]]) -> str:
 
 
 def _by_language(rows):
-    """The last loss of each language, in training and held out."""
+    """The last loss of each language, in training and held out, and of each objective where there are several."""
     last = {row["run"]: row for row in rows if "run" in row}
     shown = {title: last[run] for title, run in ((TRAINING, "pretrain"), (HELD_OUT, "evaluation")) if run in last}
-    names = sorted({name for row in shown.values() for name in row if name.startswith("loss/")})
-    found = [[name.removeprefix("loss/"), *(number(row.get(name)) for row in shown.values())] for name in names]
-    return table_html(Table("", ["language", *shown], found, words=1)) if found else ""
+    columns: dict[str, dict[str, float]] = {}
+    for title, row in shown.items():
+        for name, value in row.items():
+            if match := LANGUAGE_LOSS.fullmatch(name):
+                column = f"{title}, {match['part']}" if match["part"] else title
+                columns.setdefault(column, {})[match["language"]] = value
+    names = sorted({language for column in columns.values() for language in column})
+    found = [[name, *(number(column.get(name)) for column in columns.values())] for name in names]
+    return table_html(Table("", ["language", *columns], found, words=1)) if found else ""
 
 
 def _masks(rows):

@@ -27,6 +27,7 @@ LEVEL = 0.05
 POWER = 0.8
 MEAN = "mean"  # instead of a language
 NOT_SIGNIFICANT = "not significant"
+NOT_TESTED = "not tested"  # there are neither predictions nor seeds whose differences vary
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class DifferenceRow:
         holm_p: p adjusted for the rows of the table.
         sign_flip_p: two-sided p-value of the sign-flip test over seeds, a check without distributional assumptions.
         detectable: the smallest true difference that is detected with a power of 80 %, before adjustment.
-        verdict: "better", "worse" or "not significant".
+        verdict: "better", "worse", "not significant", or "not tested" where there is no p.
     """
 
     task: str
@@ -198,7 +199,7 @@ def compare(
         holm_p=math.nan,
         sign_flip_p=sign_flip_test(gaps) if pairs else math.nan,
         detectable=_visible(gaps, examples),
-        verdict=NOT_SIGNIFICANT,
+        verdict=NOT_TESTED,
     )
 
 

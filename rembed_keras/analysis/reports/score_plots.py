@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rembed_keras.analysis.reports.comparison import NOT_SIGNIFICANT, DifferenceRow, ScoreRow
+from rembed_keras.analysis.reports.comparison import NOT_SIGNIFICANT, NOT_TESTED, DifferenceRow, ScoreRow
 from rembed_keras.analysis.reports.results import BASELINES
 
-# for the colour-blind
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c564b")
+# the first eight for the colour-blind; the others so that no two of many arms look alike
+COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c564b"),
+    *("#332288", "#882255", "#999933", "#7f7f7f", "#66c2a5", "#ff5fa2", "#b8a1ff", "#c0ca33"),
+)
 MARKS = dict(zip(BASELINES, "|x+34_12", strict=True))
 ROW = 0.42  # inches
 
@@ -118,7 +121,7 @@ def _draw_differences(axes, differences, places):
             if (row.run, row.against, row.system) == pair and row.difference == row.difference:
                 height = places[_place(row)] + shifts[pair]
                 axes.plot([100 * row.low, 100 * row.high], [height, height], color=colour)
-                filling = "white" if row.verdict == NOT_SIGNIFICANT else colour
+                filling = "white" if row.verdict in (NOT_SIGNIFICANT, NOT_TESTED) else colour
                 axes.plot(100 * row.difference, height, "o", color=colour, markerfacecolor=filling)
         label = f"{pair[0]} - {pair[1]}" + (f", {pair[2]}" if several else "")
         axes.plot([], [], "o-", color=colour, label=label)

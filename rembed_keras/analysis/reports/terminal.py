@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+WIDEST = 10_000  # columns of a terminal that has room for every table
 GAP = 2  # columns of the terminal that a column takes besides its text: a space of padding, and one between columns
 
 
@@ -46,7 +47,33 @@ class Fitted:
             yield Text("")
             yield Text(first, style="bold")
             for column, cell in zip(self.columns[1:], cells, strict=True):
-                yield Padding(Text(f"{column}: {cell}"), (0, 0, 0, 2), expand=False)
+                if cell:
+                    yield Padding(Text(f"{column}: {cell}"), (0, 0, 0, 2), expand=False)
+
+
+class Whole:
+    """A table of Rich's as it is; or, where a number or a word would be cut, a list of its rows, as `Fitted` has it.
+
+    Args:
+        table: a `rich.table.Table` of texts.
+    """
+
+    def __init__(self, table):
+        self.table = table
+
+    def __rich_console__(self, console, options):
+        from rich.measure import Measurement
+
+        least = Measurement.get(console, options.update(max_width=WIDEST), self.table).minimum
+        if least <= options.max_width:
+            yield self.table
+            return
+        columns = self.table.columns
+        rows = [*zip(*([str(cell) for cell in column.cells] for column in columns), strict=True)]
+        names, words = [str(column.header) for column in columns], sum(column.justify == "left" for column in columns)
+        yield from Fitted(str(self.table.title), names, rows, words).__rich_console__(console, options)
+        if self.table.caption:
+            yield str(self.table.caption)
 
 
 def fitting_widths(rows: Sequence[Sequence[str]], room: int) -> list[int] | None:

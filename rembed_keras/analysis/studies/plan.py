@@ -177,7 +177,7 @@ class Plan:
                 f"{each.smallest_effect:g}",
                 "none" if math.isinf(detectable) else f"{detectable:.2f} sd",
                 "-" if math.isnan(std) or math.isinf(detectable) else f"{std * detectable:.3g}",
-                "-" if not count else f"{100 * smallest_accuracy_difference(count, AGREEMENT):.2f} points",
+                "-" if not count else f"{100 * smallest_accuracy_difference(count, AGREEMENT, alpha=alpha):.2f} points",
             ])  # fmt: skip
         columns = ["hypothesis", "expected", "measure", "smallest effect", "detectable", "measured", "by examples"]
         title = f"Power of 80 % with {seeds} seeds, at the level {alpha:.3g} of Holm's first step"

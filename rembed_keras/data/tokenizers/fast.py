@@ -54,13 +54,19 @@ class FastTokenizer:
             raise UserError(f"tokenizer {self.path} is not one that the tokenizers library reads") from None
         self._model.no_truncation()
         self._model.no_padding()
+        if getattr(self._model.model, "dropout", None) is not None:
+            self._model.model.dropout = None  # the same text has the same ids
         self._model.encode_special_tokens = True  # as text: else a text could begin a document within itself
         self._text = self._model.to_str()
         self.parts = json.loads(self._text)
+        if self.parts["model"]["type"] == "Unigram" and self.parts["model"]["unk_id"] is None:
+            raise UserError(f"tokenizer {self.path} has no unk_id: it cannot read a character that has no piece")
         self.sha256 = hashlib.sha256(self._text.encode()).hexdigest()
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, SPECIAL_PIECES)
 
     def _special(self, role):
+        if (framing := _ends(self.parts.get("post_processor")).get(role)) is not None:
+            return framing
         found = [self._model.token_to_id(piece) for piece in SPECIAL_PIECES[role]]
         for token_id in found:
             if token_id is not None:
@@ -206,6 +212,20 @@ class FastTokenizer:
         path = folder / self.file_name
         path.write_text(self._text, encoding="utf-8")
         return path
+
+
+def _ends(processor):
+    """Ids of what begins and ends a text, by role, as far as a file says them: names may mean something else."""
+    said = processor or {}
+    if "processors" in said:
+        return {role: i for each in said["processors"] for role, i in _ends(each).items()}
+    if "cls" in said:  # BERT's and RoBERTa's own
+        return {role: said[role][1] for role in ("cls", "sep")}
+    ends = [each.get("SpecialToken", {}).get("id") for each in said.get("single", ())]
+    if len(ends) < 2 or None in (ends[0], ends[-1]):
+        return {}
+    found = [said["special_tokens"][name]["ids"] for name in (ends[0], ends[-1])]
+    return {role: ids[0] for role, ids in zip(("cls", "sep"), found, strict=True) if len(ids) == 1}
 
 
 def _whole(path):

@@ -23,6 +23,10 @@ from rembed_keras.modeling.blocks.stack import block_of, check_encoder, has_posi
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.saving.filling import PIECE, blank, fill
 
+WHOLE = "model.safetensors"
+CLASSIFIER = "classifier.weight"  # of models that were fine-tuned
+FORMER = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}  # in the first checkpoints of BERT
+
 
 def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     """Reads a model.
@@ -39,11 +43,14 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     config, family = _read_config(folder)
     arguments = _arguments(config, family, folder)
     tensors = _tensors(folder)
-    has_head = bool(family.head) and f"{family.head['head/dense']}.weight" in tensors
+    has_head = _has_head(tensors, family)
     width, skipped = family.head_width(config, arguments), family.skipped_positions(config)
     _check_sizes(arguments, tensors, family, folder, skipped, width if has_head else None)
     coupling, notes = _coupling(config, tensors, family) if has_head else (None, [])
-    if coupling is None or not (family.unties or coupling == family.tied):
+    if coupling is not None and (odd := family.odd_activation(arguments)):
+        said = f"its head has activation {odd!r} and its blocks {arguments['activation']!r}"
+        coupling, notes = None, [f"{said}: only the encoder is read"]
+    elif coupling is None or not (family.unties or coupling == family.tied):
         coupling, notes = None, ["it has no usable masked LM head: only the encoder is read"]
     with blank():
         encoder = Encoder(**arguments)
@@ -66,6 +73,8 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
         tensor, wanted = tensors[name], wanted_shape(path, weight.shape, place)
         if (found := tuple(tensor.shape)) != wanted:
             raise UserError(f"{folder}: {name} has shape {found}; config.json wants {wanted}")
+        if tensor.dtype.kind in "biu":
+            raise UserError(f"{folder}: {name} has numbers of type {tensor.dtype}, which are no weights")
         sources[path] = Source(path, tensor, weight.shape, place)
     for path, weight in weights.items():
         fill(weight, sources[path])
@@ -140,15 +149,22 @@ def _check_sizes(arguments, tensors, family, folder, skipped, head_width):
         raise UserError(f"{folder} has too few tensors for {arguments['num_layers']} layers")
 
 
+def _has_head(tensors, family):
+    """Whether there is a masked LM head; ModernBERT's classifiers have the first layers of one."""
+    return bool(family.head) and f"{family.head['head/dense']}.weight" in tensors and CLASSIFIER not in tensors
+
+
 def _is_pooled(tensors, family):
     return family.has_pooler and _find(tensors, family, family.place("pooler/kernel", []).name) is not None
 
 
 def _find(tensors, family, name):
-    """The name of a tensor in a folder: with or without the model's prefix, or the alternative of a head's bias."""
+    """The name of a tensor in a folder: with or without the model's prefix, its former one, or that of a bias."""
     candidates: tuple[str, ...] = (name, name.removeprefix(family.prefix))
     if family.head and name in family.head_biases:
         candidates = family.head_biases
+    for new, old in FORMER.items():
+        candidates += tuple(each.removesuffix(new) + old for each in candidates if each.endswith(new))
     return next((candidate for candidate in candidates if candidate in tensors), None)
 
 
@@ -174,6 +190,14 @@ def _is_same(one, other):
 
 def _tensors(folder) -> Mapping[str, Any]:
     """The tensors of a folder by name."""
+    whole, index = folder / WHOLE, folder / f"{WHOLE}.index.json"
+    if whole.exists():
+        return Tensors(whole)
+    if index.exists():
+        places = read_json(index).get("weight_map")
+        if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
+            raise UserError(f"{index} has no weight_map, which says the file of each tensor")
+        return Tensors(*(folder / Path(name).name for name in sorted({*places.values()})))
     shards = sorted(folder.glob("*.safetensors"))
     return Tensors(*shards) if shards else _load_pickled(folder)
 
@@ -190,4 +214,4 @@ def _load_pickled(folder):
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - PyTorch raises many kinds; none of them may run code of the file
         raise UserError(f"{path} cannot be read with weights_only=True: {str(error).splitlines()[0]}") from None
-    return {name: value.float().numpy() for name, value in state.items()}
+    return {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in state.items()}

@@ -109,6 +109,9 @@ def _prepare_head(model, family, weights, config):
         config["output_embedding_size"] = width
     elif width != (wanted := family.head_width(config, model.encoder.arguments)):
         raise UserError(f"the head of {family.kind} must be of width {wanted}; this one's width is {width}")
+    if odd := family.odd_activation(model.encoder.arguments):
+        ours = model.encoder.arguments["activation"]
+        raise UserError(f"the head of {family.kind} must have activation {odd!r}; this one's is {ours!r}")
     if not family.unties and kind.name != family.tied:
         raise UserError(f"the head of {family.kind} must have coupling {family.tied!r}; this one's is {kind.name!r}")
     is_tied = family.ties and kind.name == family.tied

@@ -11,25 +11,30 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePie
 from rembed_keras.interop.huggingface.tokenizer import write_tokenizer
 from rembed_keras.interop.spm import from_deberta, from_fairseq
 
-THEIRS = ("sentencepiece.model", "spiece.model", "tokenizer.model", "tokenizer.json", "vocab.txt")
+THEIRS = ("sentencepiece.model", "tokenizer.model", "tokenizer.json", "vocab.txt")
 REWRITTEN = {"sentencepiece.bpe.model": from_fairseq, "spm.model": from_deberta}  # which number pieces in code
 FAIRSEQ, DEBERTA = REWRITTEN
-CHANGES_TEXT = ("do_lower_case", "split_by_punct")  # of DeBERTa's, in code too
+ALBERT = "spiece.model"
+# settings with which DeBERTa's and ALBERT's own classes leave a text as it is, and what they are where none is said
+PLAIN = {
+    DEBERTA: {"do_lower_case": (False, False), "split_by_punct": (False, False)},
+    ALBERT: {"do_lower_case": (False, True), "keep_accents": (True, False)},
+}
 
 
 def tokenizer_of(source: Path) -> Path | None:
     """The tokenizer's file in a folder; None if there is no usable one."""
     found = next(iter(tokenizer_files(source, (FAIRSEQ, *THEIRS))), None)
-    return found or (source / DEBERTA if _is_plain(source) else None)
+    return found or next((source / name for name in PLAIN if _is_plain(source / name)), None)
 
 
-def _is_plain(source):
-    """Whether DeBERTa's model in a folder is its tokenizer but for [MASK], which is the piece after its own."""
-    if not (source / DEBERTA).exists():
+def _is_plain(path):
+    """Whether a SentencePiece model is a tokenizer by itself, whose text no class changes first."""
+    if not path.exists():
         return False
-    config = source / "tokenizer_config.json"
+    config = path.with_name("tokenizer_config.json")
     said = read_json(config) if config.exists() else {}
-    return not any(said.get(each) for each in CHANGES_TEXT)
+    return all(bool(said.get(key, usual)) is wanted for key, (wanted, usual) in PLAIN[path.name].items())
 
 
 def copy_tokenizer(path: Path, folder: Path) -> AnyTokenizer:

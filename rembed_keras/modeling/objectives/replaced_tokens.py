@@ -1,11 +1,12 @@
 """An objective in which the encoder detects which tokens a small generator, dropped after pre-training, replaced."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 
 import keras
 from keras import ops
 
-from rembed_keras.errors import Count, Rate, check_counts
+from rembed_keras.errors import Count, Rate, UserError, check_counts
 from rembed_keras.modeling.couplings.naming import COUPLINGS, Coupling
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.generator_sharing.naming import SHARING, Sharing
@@ -47,6 +48,18 @@ class Replace(keras.layers.Layer):
         return ops.where(ops.sum(slots, axis=1) > 0, replaced, token_ids), drawn
 
 
+def _of_one_table(quantize: Callable) -> Callable:
+    """Keras's `quantize`, but not of a model that computes the encoder's table of two others."""
+
+    @functools.wraps(quantize)
+    def checked(model, *arguments, **named):
+        if model.folded_variables:
+            raise UserError("sharing 'gdes' reads the sum of two tables: quantize the encoder that drop_heads() gives")
+        return quantize(model, *arguments, **named)
+
+    return checked
+
+
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class ReplacedTokenDetection(PretrainingModel):
     """A small generator replaces masked tokens, and the encoder detects of every token whether it was replaced.
@@ -83,6 +96,7 @@ class ReplacedTokenDetection(PretrainingModel):
     """
 
     ledger_entries = staticmethod(replaced_token_entries)
+    quantize = _of_one_table(PretrainingModel.quantize)
 
     def __init__(
         self,
@@ -148,9 +162,10 @@ class ReplacedTokenDetection(PretrainingModel):
         return [] if self.reader is self.encoder else [self.encoder.token_embedding.embeddings]
 
     def fold(self) -> None:
-        """Gives the encoder's token table what detection reads in its place, to the bit."""
+        """Gives the encoder's token table what detection reads in its place, to the bit; a quantized one has it."""
         for table in self.folded_variables:
-            table.assign(self.reader.parts.embeddings.table())
+            if self.encoder.token_embedding.quantization_mode is None:
+                table.assign(self.reader.parts.embeddings.table())
 
     def nats_of(self, logs: Mapping[str, float]) -> float | None:
         """The generator's."""

@@ -15,7 +15,7 @@ import numpy as np
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import SpanExtractor
-from rembed_keras.tasks.answers import exact_match, mlqa_scores, squad_scores
+from rembed_keras.tasks.answers import exact_match, mlqa_normalize, mlqa_scores, squad_scores
 from rembed_keras.tasks.formats.columns import QuestionFormat
 from rembed_keras.tasks.kinds.encoding import Encoded, fill_rows
 from rembed_keras.tasks.kinds.examples import Question, Splits
@@ -232,7 +232,7 @@ class QuestionAnswering(Task):
         part: as in `Task`.
 
     Raises:
-        UserError: for an unknown normalization.
+        UserError: for an unknown normalization, or one that the languages which are scored do not have.
     """
 
     takes = "questions about passages"
@@ -252,6 +252,9 @@ class QuestionAnswering(Task):
             raise UserError(f"task {name}: normalization is {normalization!r}; it can be squad or mlqa")
         self.normalization, self.stride, self.max_answer_length = normalization, stride, max_answer_length
         super().__init__(name, splits, {}, train_language, part)
+        if splits is not None and normalization == "mlqa":
+            for language in self.scored:
+                mlqa_normalize("", language)
 
     @property
     def metric_names(self):

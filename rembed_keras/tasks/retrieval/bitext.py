@@ -39,10 +39,18 @@ class BitextSplits:
     Attributes:
         dev: to choose a threshold on; none for Tatoeba, which needs none.
         test: to be scored, or predicted for a submission where there are no gold pairs.
+
+    Raises:
+        UserError: for a language of the test that has no development set, where others have one.
     """
 
     dev: Mapping[str, Bitext] = field(default_factory=dict)
     test: Mapping[str, Bitext] = field(default_factory=dict)
+
+    def __post_init__(self):
+        missing = next((language for language in self.test if self.dev and language not in self.dev), None)
+        if missing is not None:
+            raise UserError(f"the bitext of {missing} has no development set to choose a threshold on")
 
 
 def bucc_candidates(

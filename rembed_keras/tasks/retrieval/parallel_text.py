@@ -6,6 +6,7 @@ by Euclidean distance is the prediction. Source: Chung et al. 2021, appendix A.9
 """
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -63,6 +64,17 @@ class ParallelText:
         """Indices of the lines that both the pivot and a language have."""
         both = zip(self.lines[self.pivot], self.lines[language], strict=True)
         return np.array([i for i, (ours, theirs) in enumerate(both) if ours and theirs], np.int64)
+
+
+def check_translations(texts: Sequence[ParallelText]) -> None:
+    """Checks that there are translations to find.
+
+    Raises:
+        UserError: for a text in no language but the pivot.
+    """
+    alone = next((text for text in texts if not text.languages), None)
+    if alone is not None:
+        raise UserError(f"parallel text {alone.name} has no language beside {alone.pivot}: there is nothing to find")
 
 
 def sentence_encoder(encoder) -> keras.Model:

@@ -1,9 +1,10 @@
 """Where the encoder of a task starts: with the weights that a recipe names, or the same encoder untrained."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import has_position_table
@@ -11,7 +12,7 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length
 from rembed_keras.training.initial import places
-from rembed_keras.training.initial.finetuned import STARTS
+from rembed_keras.training.initial.finetuned import INITIAL, STARTS
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
 from rembed_keras.training.loop import restoring, starting
 
@@ -120,6 +121,15 @@ class EncoderStart:
         place = path.relative_to(self._run).as_posix() if self._is_own else name_of(path)
         given = starting.checksum(value for _, value in self._held.rows)
         return {"place": place, starting.GIVEN: given} | self._changes.record()
+
+    def settings(self, starts: Sequence[str]) -> dict:
+        """What models of a task have in common by where they start: a checksum that is the same on every backend, and
+        the changes; nothing if all are untrained."""
+        if "pretrained" not in starts:
+            return {}
+        state = self._place.path / "state.json"
+        given = sha256(state) if state.is_file() else self.record[starting.GIVEN]  # a checkpoint says it of its files
+        return {INITIAL: {"sha256": given[:16]} | self._changes.record()}
 
     def announce(self, stage: str) -> None:
         """Prints once where a stage starts, if the recipe names it, and what is changed."""

@@ -13,6 +13,7 @@ from rembed_keras.training.loop.workdir import Workdir
 Start: TypeAlias = Literal["pretrained", "scratch"]
 STARTS: tuple[Start, ...] = get_args(Start)
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
+INITIAL = "initial_weights"  # among them
 TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
 
 
@@ -47,7 +48,8 @@ def refuse_another_task(folder: Path, settings: dict[str, Any]) -> None:
     Raises:
         UserError: naming the first setting that differs.
     """
-    there = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
+    there = {INITIAL: settings.get(INITIAL)}  # as version 0.1 has none, and models that all are untrained
+    there |= read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
     # version 0.1 says `ways`, and knows no terms, no other pooling and random batches alone
     there = {"methods": there.get("ways"), "terms": [], "pooling": "first", "group_by_length": False} | there
     for key, value in settings.items():

@@ -28,6 +28,7 @@ class Measures:
         peak_flops: what the devices that share a batch can do, a second; None where their maker's number is not known.
         constants: numbers that losses are held against, by name.
         examples_before: rows of all steps before batches had so many.
+        later_steps: what the phases that follow cost, in steps of this one.
     """
 
     examples_per_step: int
@@ -35,25 +36,28 @@ class Measures:
     peak_flops: float | None = None
     constants: Mapping[str, float] = field(default_factory=dict)
     examples_before: int = 0
+    later_steps: float = 0.0
 
     def examples(self, steps: int) -> int:
         """Rows that were trained on after so many steps with batches of this size."""
         return self.examples_before + steps * self.examples_per_step
 
-    def of_speed(self, tokens_per_second: float, tokens_per_step: float) -> dict[str, float]:
-        """What follows from a pace: seconds a step, FLOPs a second, and MFU, their share of what devices can do.
+    def of_speed(self, tokens_per_second: float, tokens_per_step: float) -> dict[str, float | None]:
+        """What a row says of a pace: tokens and FLOPs a second, seconds a step, and MFU, their share of the devices.
+
+        Before there is a pace all are None, since JSON has no NaN.
 
         Source: Chowdhery et al. 2022 (PaLM), appendix B, for MFU.
 
         >>> Measures(8, flops_per_token=100.0, peak_flops=1e6).of_speed(500.0, 250.0)
-        {'seconds_per_step': 0.5, 'training_flops_per_second': 50000.0, 'mfu': 0.05}
+        {'tokens_per_second': 500.0, 'seconds_per_step': 0.5, 'training_flops_per_second': 50000.0, 'mfu': 0.05}
         """
-        found = {"seconds_per_step": tokens_per_step / tokens_per_second}
+        found = {"tokens_per_second": tokens_per_second, "seconds_per_step": tokens_per_step / tokens_per_second}
         if self.flops_per_token is not None:
             found["training_flops_per_second"] = self.flops_per_token * tokens_per_second
             if self.peak_flops is not None:
                 found["mfu"] = found["training_flops_per_second"] / self.peak_flops
-        return found
+        return {name: None if math.isnan(value) else value for name, value in found.items()}
 
 
 class StepClock(keras.callbacks.Callback):
@@ -64,11 +68,19 @@ class StepClock(keras.callbacks.Callback):
         last_step: steps of the whole stage.
         tokens_per_step: tokens of a batch, padding not counted.
         begins: the step at which batches have so many, and the tokens of all before it.
+        later_steps: see `Measures`.
     """
 
-    def __init__(self, first_step: int, last_step: int, tokens_per_step: float, begins: tuple[int, float] = (0, 0.0)):
+    def __init__(
+        self,
+        first_step: int,
+        last_step: int,
+        tokens_per_step: float,
+        begins: tuple[int, float] = (0, 0.0),
+        later_steps: float = 0.0,
+    ):
         super().__init__()
-        self.begins = begins
+        self.begins, self.later_steps = begins, later_steps
         self.step = first_step
         self.last_step = last_step
         self.tokens_per_step = tokens_per_step
@@ -105,12 +117,13 @@ class StepClock(keras.callbacks.Callback):
         return (self.step - step) * self.tokens_per_step / (now - then)
 
     def seconds_left(self) -> float:
-        """Remaining time at the pace of the last few intervals; NaN before there is a pace."""
+        """Remaining time, that of later phases too, at the pace of the last few intervals; NaN before there is one."""
         (then, first), (now, last) = (
             self._marks[-min(len(self._marks), 6)],
             self._marks[-1],
         )
-        return math.nan if last == first else (now - then) / (last - first) * (self.last_step - self.step)
+        left = self.last_step - self.step + self.later_steps
+        return math.nan if last == first else (now - then) / (last - first) * left
 
 
 class Recorder(keras.callbacks.Callback):
@@ -167,8 +180,7 @@ class Recorder(keras.callbacks.Callback):
             "learning_rate": _number(optimizer.learning_rate),
             "grad_norm": _number(optimizer.gradient_norm),
             **self.measures.constants,
-            "tokens_per_second": (pace := self.clock.tokens_per_second()),
-            **self.measures.of_speed(pace, self.clock.tokens_per_step),
+            **self.measures.of_speed(self.clock.tokens_per_second(), self.clock.tokens_per_step),
             "peak_memory_bytes": devices.peak_memory(),
         }
         if optimizer.skip_nonfinite:

@@ -89,7 +89,7 @@ def train(
     saves.load(run, steps)
     if first_step >= steps or saves.has_ended:
         return
-    clock = StepClock(first_step, steps, tokens_per_step, begins)
+    clock = StepClock(first_step, steps, tokens_per_step, begins, measures.later_steps)
     progress = ProgressLine(clock, run, workdir.stage, trainings, partial(forecast, workdir, workdir.later_tokens))
     shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))

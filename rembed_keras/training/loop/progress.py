@@ -56,9 +56,14 @@ class Trainings:
         """Notes when a training begins."""
         self._begun = time.monotonic()
 
-    def end(self) -> None:
-        """Notes how long it took."""
-        self.seconds = time.monotonic() - self._begun
+    def end(self, share: float = 1.0) -> None:
+        """Notes how long it took.
+
+        Args:
+            share: of its steps, those since it began; from less than half nothing follows, since it compiled too.
+        """
+        if share >= 0.5:
+            self.seconds = (time.monotonic() - self._begun) / share
 
     def said(self, own_left: float) -> str:
         """Which training it is, and what is left of all; "" for one alone.
@@ -126,6 +131,7 @@ class ProgressLine(keras.callbacks.Callback):
         self.clock, self.title, self.stage = clock, title, stage
         self.trainings = trainings or Trainings(1)
         self.later = later
+        self.first_step = clock.step
         self.noted = ""
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -145,7 +151,7 @@ class ProgressLine(keras.callbacks.Callback):
         self.bar.update(self.task, completed=self.clock.step)
 
     def on_train_end(self, logs=None):
-        self.trainings.end()
+        self.trainings.end((self.clock.step - self.first_step) / self.clock.last_step)
         self.bar.stop()
 
     def note(self, text: str, is_new: bool = False) -> None:

@@ -250,8 +250,18 @@ def parts_of(model, is_whole: bool | None = None) -> dict[str, list]:
 def running_of(model) -> list:
     """What a step changes besides weights: states of random generators, and means of the open interval of the log."""
     weights = {id(weight) for weight in model.weights}
-    running = {id(variable): variable for variable in (*model.variables, *model.metrics_variables)}
+    means = [variable for metric in _metrics_of(model) for variable in metric.variables]
+    running = {id(variable): variable for variable in (*model.variables, *means)}
     return [variable for key, variable in running.items() if key not in weights]
+
+
+def _metrics_of(model):
+    """A model's metrics, as many and in the same order under every strategy.
+
+    A task model on replicas of TensorFlow has a mean of its loss that is read in the place of Keras's, the first.
+    """
+    own = model.loss_mean if isinstance(model, TaskModel) else None
+    return model.metrics if own is None else [own, *(each for each in model.metrics[1:] if each is not own)]
 
 
 def state_of(model) -> dict:

@@ -30,8 +30,6 @@ class BitextProbing:
         self.text, self._batch_size, self._seed = text, batch_size, seed
         lines = [line for each in text.lines.values() for line in each]
         self._inputs = encode(lines, initial.tokenizer, sequence_length)
-        if initial.num_segments == 0:
-            del self._inputs["segment_ids"]
 
     def score(self, system, encoder):
         """Rows of all layers and languages."""

@@ -61,7 +61,7 @@ class Probed(NamedTuple):
         return panels
 
     def means(self, metric: str) -> dict[str, dict[str, list[float]]]:
-        """By system and group of languages, the mean score at each layer by a metric."""
+        """By system and group of languages, the mean score at each layer that the system has, by a metric."""
         languages = dict.fromkeys(score.language for score in self.scores)
         targets = [language for language in languages if language != self.source]
         others = f"mean of {len(targets)} others" if self.source in languages else f"mean of {len(targets)} languages"
@@ -72,7 +72,11 @@ class Probed(NamedTuple):
         tasks = [f"{self.name}/layer{layer}" for layer in range(self.num_layers)]
         return {
             system: {
-                group: [float(np.mean([values[system, task, each] for each in members])) for task in tasks]
+                group: [
+                    float(np.mean([values[system, task, each] for each in members]))
+                    for task in tasks
+                    if (system, task, members[0]) in values
+                ]
                 for group, members in groups.items()
                 if members
             }
@@ -139,6 +143,11 @@ def _table(title, values, num_layers):
     for column in ("layer", *values):
         shown.add_column(column, justify="right")
     for layer in range(num_layers):
-        cells = [" / ".join(f"{100 * row[layer]:.1f}" for row in rows.values()) for rows in values.values()]
+        cells = [" / ".join(_cell(row, layer) for row in rows.values()) for rows in values.values()]
         shown.add_row(str(layer), *cells)
     return shown
+
+
+def _cell(values, layer):
+    """A score in percent; a fine-tuned encoder may have fewer layers than the others."""
+    return f"{100 * values[layer]:.1f}" if layer < len(values) else "-"

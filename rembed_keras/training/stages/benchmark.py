@@ -63,7 +63,8 @@ def benchmark(
     seconds = time.perf_counter() - begun
     if not workdir.is_chief:
         return
-    rates = [row["tokens_per_second"] for row in workdir.metrics.rows("pretrain")[1:]]
+    paces = [row["tokens_per_second"] for row in workdir.metrics.rows("pretrain")]
+    rates = [pace for pace in paces if pace is not None]  # a phase has none at its first step
     training = statistics.median(rates)
     report = {
         "training_tokens_per_second": training,

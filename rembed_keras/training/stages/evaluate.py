@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
+from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.errors import Count, Rate, Seed, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import Encoded, predict
@@ -214,4 +215,4 @@ def publish(
     task = scores[0].task
     others = [score for score in read_scores(workdir.scores) if score.task != task]
     write_atomically(workdir.scores, dump_scores([*others, *scores]))
-    Console().print(table(scores, task, systems, source, seen))
+    Console().print(Whole(table(scores, task, systems, source, seen)))

@@ -125,7 +125,7 @@ def finetune(
         "terms": [type(term).__name__ for term in terms],
         "examples_sha256": _sha256(encoded),
         "group_by_length": group_by_length,
-    } | task.model_settings()
+    } | (task.model_settings() | initial.settings(starts))
     refuse_another_task(workdir.finetuned / task.name, settings)
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")

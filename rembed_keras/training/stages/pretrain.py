@@ -206,9 +206,14 @@ def _measures(workdir, batches, learner, placement, phases, phase):
     has."""
     rate = devices.published_flops()
     constants = {"unigram_entropy": batches.unigram_entropy} if _is_in_nats(learner) else {}
-    before = sum(each.batch_size * (each.last_step - each.first_step) for each in phases[: phases.index(phase)])
-    peak = None if rate is None else placement.replicas * rate
-    return Measures(phase.batch_size, _flops_per_token(workdir, phase), peak, constants, before)
+    here = phases.index(phase)
+    before = sum(each.batch_size * (each.last_step - each.first_step) for each in phases[:here])
+    peak, flops = None if rate is None else placement.replicas * rate, _flops_per_token(workdir, phase)
+    later = sum(
+        (each.last_step - each.first_step) * each.tokens_per_step * (_flops_per_token(workdir, each) or 1)
+        for each in phases[here + 1 :]
+    )
+    return Measures(phase.batch_size, flops, peak, constants, before, later / (phase.tokens_per_step * (flops or 1)))
 
 
 def _flops_per_token(workdir, phase):

@@ -15,7 +15,7 @@ from rembed_keras.errors import Count, Rate, Seed, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.classification import Classification
 from rembed_keras.tasks.kinds.tagging import Tagging
-from rembed_keras.tasks.retrieval.parallel_text import ParallelText
+from rembed_keras.tasks.retrieval.parallel_text import ParallelText, check_translations
 from rembed_keras.training.initial.encoder_start import check_length
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
@@ -24,8 +24,10 @@ from rembed_keras.training.probing.labelled import LabelledProbing
 from rembed_keras.training.probing.results import Probed, panels_of, show_layers, write_layers
 from rembed_keras.training.probing.systems import encoders_of
 from rembed_keras.training.probing.words import WordProbing
+from rembed_keras.training.rehearsal import rehearsed
 
 
+@rehearsed
 def probe(
     workdir: Workdir,
     tasks: Sequence[Classification | Tagging] = (),
@@ -63,9 +65,12 @@ def probe(
 
     Raises:
         UserError: if there is no pre-trained encoder, nothing to measure, two tasks of one name, several values of C
-            and no data to choose by, too few training examples, or a language that the corpus lacks.
+            and no data to choose by, too few training examples, a text without translations, or a language that the
+            corpus lacks.
     """
     _check(tasks, parallel, words, inverse_strengths)
+    if workdir.is_rehearsal:
+        return
     corpus = _corpus(workdir, words)
     initial, encoders = encoders_of(workdir.path, encoder, pretrained, finetuned, seed)
     for each in encoders.values():
@@ -115,6 +120,7 @@ def _check(tasks, parallel, words, inverse_strengths):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise UserError(f"there are two {kind} {twice} to probe: give each a name of its own")
+    check_translations(parallel)
     for task in tasks:
         if not isinstance(task, Classification | Tagging):
             raise UserError(f"task {task.name} is {type(task).__name__}; probes are of Classification and Tagging")

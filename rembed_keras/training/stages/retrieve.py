@@ -11,15 +11,24 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import Count, Seed
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.baselines import tfidf_similarity
-from rembed_keras.tasks.retrieval.parallel_text import ParallelText, hits_at_1, precisions, sentence_encoder
+from rembed_keras.tasks.retrieval.parallel_text import (
+    ParallelText,
+    check_translations,
+    hits_at_1,
+    precisions,
+    sentence_encoder,
+)
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training.initial.encoder_start import EncoderStart, check_length
+from rembed_keras.training.initial.places import RECORD
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.rehearsal import rehearsed
 from rembed_keras.training.stages.evaluate import publish
 
 
+@rehearsed
 def retrieve(
     workdir: Workdir,
     texts: Sequence[ParallelText],
@@ -39,8 +48,12 @@ def retrieve(
         seed: of the weights before pre-training, as in `pretrain`.
 
     Raises:
-        UserError: if there is no pre-trained encoder, or one with fewer positions than are read.
+        UserError: if there is no pre-trained encoder, one with fewer positions than are read, or a text without
+            translations.
     """
+    check_translations(texts)
+    if workdir.is_rehearsal:
+        return
     initial = EncoderStart(workdir.path, encoder, pretrained)
     sentences = {}
     for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
@@ -63,6 +76,7 @@ def retrieve(
         publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot, initial.languages)
 
 
+@rehearsed
 def trace_retrieval(
     workdir: Workdir,
     encoder: Callable[..., Encoder],
@@ -72,30 +86,43 @@ def trace_retrieval(
 ) -> None:
     """Scores every checkpoint that is kept, and draws `retrieval.png`: bitext retrieval against tokens read.
 
+    Before the first step stands the encoder as initialised, unless pre-training started from other weights. Means are
+    over the languages that the corpus has; a text without any has no curve.
+
     Args:
         workdir: the run's folder; see `pretrain`'s `keep_checkpoint_every`.
         encoder: makes the `Encoder`.
         texts: the parallel texts.
         sequence_length: S, tokens that are read of a sentence.
         seed: of the weights before pre-training, as in `pretrain`.
+
+    Raises:
+        UserError: for an encoder with fewer positions than are read, or a text without translations.
     """
+    check_translations(texts)
+    if workdir.is_rehearsal:
+        return
     corpus = Corpus(workdir.corpus)
-    rows = workdir.metrics.rows("pretrain")
-    tokens_per_step = rows[-1]["tokens"] / rows[-1]["step"] if rows else 0
+    rows = [{"step": 0, "tokens": 0}, *workdir.metrics.rows("pretrain")]  # one at the end of every phase
     keras.utils.set_random_seed(seed)
     probed = encoder()
     check_length(probed, sequence_length)
     sentences = sentence_encoder(probed)
     points = []
-    curves: dict[str, list[tuple[float, float]]] = {text.name: [] for text in texts}
-    for found in (None, *reversed([*checkpoints.newest_first(workdir.checkpoints)])):
+    read = {text: [name for name in text.languages if name in corpus.languages] for text in texts}
+    for text in [each for each in texts if not read[each]]:
+        print(f"retrieval against tokens: {text.name} has no language that was read, and is left out", flush=True)
+        del read[text]
+    curves: dict[str, list[tuple[float, float]]] = {text.name: [] for text in read}
+    first = () if (workdir.path / RECORD).exists() else (None,)
+    for found in (*first, *reversed([*checkpoints.newest_first(workdir.checkpoints)])):
         if found:
             restoring.load_kept(probed, found)
         step = found.step if found else 0
-        tokens = int(step * tokens_per_step)
-        for text in texts:
+        tokens = round(float(np.interp(step, [row["step"] for row in rows], [row["tokens"] for row in rows])))
+        for text, names in read.items():
             found_at = precisions(sentences, text, corpus.tokenizer, sequence_length)
-            mean = float(np.mean([found_at[name] for name in text.languages if name in corpus.languages]))
+            mean = float(np.mean([found_at[name] for name in names]))
             points.append({"text": text.name, "step": step, "tokens": tokens, "P@1": mean})
             curves[text.name].append((tokens / 1e6, 100 * mean))
     write_atomically(workdir.path / "retrieval.json", json.dumps(points, indent=1))

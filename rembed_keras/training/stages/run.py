@@ -18,6 +18,7 @@ from functools import partial
 from rich.console import Console
 
 from rembed_keras.analysis.cost.ledger import Ledger
+from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Rate, UserError
 from rembed_keras.tasks.kinds.task import Task
@@ -104,7 +105,7 @@ def run(
                 begun = time.monotonic()
                 asked = range(len(stages)) if chosen is None else chosen
                 tokens = [_tokens(record, number, tasks) for number in asked]
-                rehearse([stages[number] for number in asked], folder)
+                rehearse([stages[number] for number in asked], folder, processes.by_chief)
                 for number, stage in enumerate((stages[number] for number in asked), start=1):
                     folder.stage = f"stage {number} of {len(asked)}" if len(asked) > 1 else ""
                     folder.later_tokens = sum(tokens[number:])
@@ -156,7 +157,7 @@ def _complete(folder, stage, record):
 
 def _finish(folder, record, seconds):
     if record.ledger is not None:
-        Console().print(record.ledger.table())
+        Console().print(Whole(record.ledger.table()))
     write_atomically(folder.path / "finished.json", json.dumps({"seconds_of_last_process": round(seconds, 1)}))
 
 

@@ -6,7 +6,7 @@ from matplotlib.image import imread
 
 from rembed_keras.analysis.layers import panels_by_arm
 from rembed_keras.analysis.layers.figure import Panel, draw_layers
-from rembed_keras.analysis.pages.drawings import layers
+from rembed_keras.analysis.pages.drawings import colours, layers
 from rembed_keras.analysis.studies.results.figure import draw_arms
 
 
@@ -87,3 +87,20 @@ def test_places_without_a_panel_stay_empty(tmp_path, drawn):
     draw_layers(tmp_path / "layers.png", [Panel(str(number), {"one": {"": [0.1, 0.2]}}) for number in range(4)])
     assert [axes.get_title() for axes in drawn[0].axes if axes.get_visible()] == ["0", "1", "2", "3"]
     assert len(drawn[0].axes) == 6
+
+
+def test_thirteen_arms_have_a_color_each_and_a_key_inside_the_figure(tmp_path, monkeypatch):
+    names = [f"an_arm_of_a_long_name_{number}" for number in range(13)]
+    assert len(set(colours(names).values())) == 13
+    inside = []
+
+    def measure(figure, path, dpi):
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        where = legend.get_window_extent()
+        inside.append(where.x0 >= 0 and where.x1 <= figure.bbox.x1)
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", measure)
+    draw_layers(tmp_path / "layers.png", [Panel("a", {name: {"pretrained": [0.1, 0.2]} for name in names})] * 3)
+    assert inside == [True]

@@ -66,6 +66,26 @@ def test_a_run_without_scores_has_a_page_and_another_folder_has_none(run, tmp_pa
         run_page(tmp_path / "empty")
 
 
+@pytest.mark.parametrize(
+    ("values", "says", "columns"),
+    [
+        ({"unigram_entropy": 7.5, "loss/de": 2.0}, "In nats a prediction", ["language", "training"]),
+        ({"generator_loss": 6.5, "loss/de": 0.4}, "not in nats a prediction", ["language", "training"]),
+        (
+            {"masked_lm/loss": 6.5, "masked_lm/loss/de": 6.0, "detection/loss/de": 0.5, "detection/loss/fr": 0.6},
+            "not in nats a prediction",
+            ["language", "training, masked_lm", "training, detection"],
+        ),
+    ],
+)
+def test_the_loss_is_said_to_be_what_it_is(values, says, columns, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row("pretrain", 2, loss=9.0, **values)) + "\n")
+    page = run_page(tmp_path)
+    assert says in page and ("the loss of a model without context" in page) == ("unigram_entropy" in values)
+    head = page.partition('<th class="word">language')[2].partition("</tr>")[0]
+    assert head == "</th>" + "".join(f"<th>{column}</th>" for column in columns[1:])
+
+
 def test_parts_are_to_scale():
     widths = [float(bar["width"]) for bar in shapes(parts(LEDGER), "rect")]
     assert widths == pytest.approx([0.3 * WIDTH, 0.7 * WIDTH])

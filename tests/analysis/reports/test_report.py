@@ -91,7 +91,7 @@ def test_where_all_failed_nothing_is_averaged(tmp_path, plain):
     table = shown.tables()[1]
     cells = dict(zip(table.columns, table.rows[0], strict=True))
     assert (cells["run"], cells["score"], cells["seeds"]) == ("run", "-", "1 of 1 failed")
-    assert [(each.seeds, each.verdict) for each in shown.differences] == [(0, "not significant")] * 2
+    assert [(each.seeds, each.verdict) for each in shown.differences] == [(0, "not tested")] * 2
     shown.write(tmp_path / "out")
 
 
@@ -168,7 +168,7 @@ def test_one_seed_is_tested_over_examples_and_without_them_not_at_all(tmp_path):
     for file in runs[0].rglob("*.jsonl"):
         file.unlink()
     found = report(runs[:1], runs[1:]).differences[0]
-    assert math.isnan(found.p) and math.isnan(found.detectable) and found.verdict == "not significant"
+    assert math.isnan(found.p) and math.isnan(found.detectable) and found.verdict == "not tested"
     assert found.difference == pytest.approx(0.3, abs=0.05)
 
 

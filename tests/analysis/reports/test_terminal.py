@@ -8,6 +8,7 @@ from rich.console import Console
 
 from rembed_keras import config
 from rembed_keras.analysis.reports.tables import Table
+from rembed_keras.analysis.reports.terminal import Whole
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,6 +41,18 @@ def test_a_wide_table_is_a_list_of_rows():
         "  a_long_name_of_a_metric:",
         "  57.4",
     ]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80])
+def test_the_ledger_keeps_all_digits(width):
+    """Rich cuts a number that its column is too narrow for."""
+    ledger = config.ledger_of(config.load(str(ROOT / "recipes/rembert.gin")))
+    console = Console(file=io.StringIO(), width=width)
+    console.print(Whole(ledger.table()))
+    shown = console.file.getvalue()
+    for number in (ledger.kept, ledger.dropped, ledger.total, *ledger.flops.values(), *ledger.optimizer_bytes.values()):
+        assert f"{number:,}" in shown
+    assert max(map(len, shown.splitlines())) <= width
 
 
 def test_what_is_in_brackets_is_printed():

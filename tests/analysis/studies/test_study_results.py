@@ -179,6 +179,9 @@ def test_verify_derives_verdicts_from_scores_alone(study, command, tmp_path):
     kept = record()
     code, shown, _ = command("study", "--verify", "study/study.json", cwd=tmp_path)
     assert code == 0 and "the verdicts follow from the scores" in shown
+    for option in ("--list", "--jobs=2", "--cluster=local"):
+        code, _, said = command("study", "--verify", "study/study.json", option, cwd=tmp_path)
+        assert code == 2 and f"takes a study.json alone, not {option.partition('=')[0]}" in said
     for run in Path("study/runs").glob("*/scores.json"):
         run.unlink()
     assert command("study", "--verify", "study/study.json", cwd=tmp_path)[0] == 0

@@ -86,6 +86,17 @@ def test_runs_that_a_scheduler_ran_are_collected(study, tmp_path):
     assert {run["seconds"] for run in record()["runs"] if run["seed"]} == {1.0}
 
 
+def test_figures_follow_hypotheses_that_were_changed_after_all_runs(study, tmp_path):
+    study()
+    figure = tmp_path / "study/study.png"
+    before = figure.stat().st_mtime_ns, figure.read_bytes()
+    study()
+    assert (figure.stat().st_mtime_ns, figure.read_bytes()) == before  # nothing to draw again
+    code, _, _ = study("h/studies.Hypothesis.expected='lower'")
+    assert code == 0 and record()["verdicts"][0]["verdict"] == "contradicted"
+    assert figure.read_bytes() != before[1]
+
+
 @pytest.fixture(params=[signal.SIGTERM, signal.SIGINT])
 def number(request):
     """A signal that is not ignored, as a shell has its background jobs ignore SIGINT."""

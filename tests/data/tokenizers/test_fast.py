@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tokenizers
+from tokenizers import models, processors
 
 from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.opening import open_tokenizer
@@ -52,6 +53,39 @@ def test_a_copy_is_the_same_tokenizer(kind, folder, tmp_path):
     assert first.vocabulary_size == len(first.is_special) == len(first.starts_word)
     ids = [first.cls_id, *first.encode("human rights"), first.sep_id, first.pad_id]
     assert first.decode(ids) == "human rights"
+
+
+def test_what_frames_a_text_is_what_the_file_says_and_not_what_has_the_usual_name(tmp_path):
+    names = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]  # as mmBERT's, to which <s> is a mark of HTML
+    pieces = [*names, "<s>", "</s>", "a"]
+    made = tokenizers.Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [], unk_token="<unk>"))
+    made.add_special_tokens(names)
+    ends = [("<bos>", 2), ("<eos>", 1)]
+    made.post_processor = processors.TemplateProcessing(single="<bos> $A <eos>", special_tokens=ends)
+    made.save(str(tmp_path / "tokenizer.json"))
+    ours = FastTokenizer(tmp_path / "tokenizer.json")
+    assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 3, 2, 1, 4)
+    assert ours.encode_documents(["a"]).tolist() == made.encode("a").ids
+    for other in (processors.BertProcessing(*reversed(ends)), processors.RobertaProcessing(*reversed(ends))):
+        made.post_processor = processors.Sequence([other])
+        made.save(str(tmp_path / "tokenizer.json"))
+        assert FastTokenizer(tmp_path / "tokenizer.json").cls_id == 2
+    made.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=ends)
+    made.save(str(tmp_path / "tokenizer.json"))
+    assert FastTokenizer(tmp_path / "tokenizer.json").cls_id == 5  # by its name: nothing begins a text
+
+
+def test_the_same_text_has_the_same_ids_and_what_no_piece_has_is_known_before(tmp_path):
+    pieces = {piece: i for i, piece in enumerate([*SPECIAL, "a", "b", "ab"])}
+    made = tokenizers.Tokenizer(models.BPE(pieces, [("a", "b")], dropout=0.5, unk_token="[UNK]"))
+    made.save(str(tmp_path / "tokenizer.json"))
+    ours = FastTokenizer(tmp_path / "tokenizer.json")
+    assert ours.encode("ab" * 40) == [7] * 40
+    assert open_tokenizer(ours.copy_to(tmp_path)).sha256 == ours.sha256
+    made = tokenizers.Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], None, False))
+    made.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match="has no unk_id"):
+        FastTokenizer(tmp_path / "tokenizer.json")
 
 
 def test_special_pieces_and_words(folder):

@@ -105,6 +105,18 @@ def test_dropping_the_heads_folds_to_the_bit(dtype):
     np.testing.assert_array_equal(forward(model.encoder, inputs)["sequence_output"], before)
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+def test_the_encoder_is_quantized_and_not_the_model():
+    model = make_detection(sharing="gdes", num_layers=1)
+    with pytest.raises(UserError, match=r"quantize the encoder that drop_heads\(\) gives"):
+        model.quantize("int8")
+    assert all(layer.quantization_mode is None for layer in model._flatten_layers())
+    model.drop_heads().quantize("int8")
+    table = model.encoder.token_embedding.embeddings
+    before = table.numpy()
+    np.testing.assert_array_equal(model.drop_heads().token_embedding.embeddings.numpy(), before)
+
+
 def stop(batch, logs):
     raise KeyboardInterrupt
 

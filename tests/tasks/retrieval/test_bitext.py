@@ -4,6 +4,7 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.retrieval.bitext import (
     Bitext,
+    BitextSplits,
     bucc_candidates,
     bucc_pairs,
     bucc_scores,
@@ -87,6 +88,12 @@ def test_bitexts_without_gold_pairs_are_not_scored():
     for score in (tatoeba_scores, bucc_thresholds, lambda *each: bucc_scores(*each, {"sw": 0.0})):
         with pytest.raises(UserError, match="gold pairs of sw are not public"):
             score({"sw": bitext}, vectors)
+
+
+def test_a_test_without_a_development_set_beside_others_that_have_one_is_refused():
+    bitext = Bitext({"0": "a"}, {"0": "b"})
+    with pytest.raises(UserError, match="bitext of fr has no development set to choose a threshold on"):
+        BitextSplits({"de": bitext}, {"de": bitext, "fr": bitext})
 
 
 def test_vectors_of_other_sentences_are_refused():

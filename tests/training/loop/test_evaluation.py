@@ -1,5 +1,6 @@
 """Evaluation during pre-training: its numbers are right, and training is as if there were none."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -196,6 +197,31 @@ def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
     traced = {point["step"]: point["P@1"] for point in json.loads((folder / "retrieval.json").read_text())}
     found = {row["step"]: row["retrieval/lines"] for row in rows(folder, "evaluation")}
     assert found == pytest.approx({step: traced[step] for step in (0, STEPS)})
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_trace_of_retrieval_knows_phases_and_other_starts(held_out_corpus, tmp_path, capsys):
+    """After 5 steps of 20 tokens come 6 of 150, in the languages that were read, from other weights than new ones."""
+    texts = []
+    for name, languages in (("known", ("de", "en", "xx")), ("unknown", ("en", "xx"))):
+        (tmp_path / name).mkdir()
+        for language in languages:
+            (tmp_path / f"{name}/{language}.txt").write_text("save\nopen\n")
+        texts.append(ParallelText(tmp_path / name))
+    folder = tmp_path / "run"
+    run(folder, held_out_corpus)
+    (folder / "corpus").symlink_to(held_out_corpus.path)
+    log = [{"run": "pretrain", "step": step, "tokens": tokens} for step, tokens in ((5, 100), (11, 1000))]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
+    (folder / "initial_weights.json").write_text("{}")
+    with contextlib.closing(Workdir(folder)) as workdir:
+        trace_retrieval(workdir, make_encoder, texts, 16)
+    points = json.loads((folder / "retrieval.json").read_text())
+    assert [(each["text"], each["step"], each["tokens"]) for each in points] == [
+        ("known", 10, 850),
+        ("known", 11, 1000),
+    ]
+    assert "unknown has no language that was read, and is left out" in capsys.readouterr().out
 
 
 MISTAKES = {

@@ -1,13 +1,14 @@
 """What the progress line says of the time that is left, and of which stage and training it is."""
 
 import contextlib
+import json
 import math
 
 import pytest
 
 from rembed_keras.data.prepare.jobs import Workers
 from rembed_keras.training.loop import progress
-from rembed_keras.training.loop.callbacks import StepClock
+from rembed_keras.training.loop.callbacks import Measures, StepClock
 from rembed_keras.training.loop.workdir import Workdir
 
 
@@ -19,11 +20,11 @@ def now(monkeypatch):
     return time
 
 
-def train(now, trainings, capsys, stage="", later=lambda: None):
+def train(now, trainings, capsys, stage="", later=lambda: None, first=0):
     """Trains 4 steps of 2 s after a compilation of 10 s, and gives the lines of steps 2 and 4."""
     if trainings is not None:
         trainings.number += 1
-    clock = StepClock(0, 4, tokens_per_step=8)
+    clock = StepClock(first, first + 4, tokens_per_step=8)
     line = progress.ProgressLine(clock, "finetune/x", stage, trainings, later)
     line.on_train_begin()
     now[0] += 10
@@ -43,6 +44,14 @@ def test_what_is_left_of_several_trainings_is_said_once_one_has_ended(now, capsy
         "0:04 left · model 2 of 3, about 0:20 left for all · stage 4 of 5",  # the first took 16 s
         "0:00 left · model 2 of 3, about 0:16 left for all · stage 4 of 5",
     ]
+
+
+@pytest.mark.parametrize(("first", "seconds"), [(0, 16.0), (4, 32.0), (5, 90.0)])
+def test_a_training_that_went_on_says_how_long_a_whole_one_takes(first, seconds, now, capsys):
+    """The last 4 of 8 steps took 16 s; of fewer, compilation says too little of the rest."""
+    trainings = progress.Trainings(3, 90.0)
+    train(now, trainings, capsys, first=first)
+    assert trainings.seconds == seconds
 
 
 def test_before_one_has_ended_all_are_forecast_at_the_speed_of_pre_training(now, capsys, tmp_path):
@@ -75,6 +84,24 @@ def test_what_later_stages_train_is_said_with_what_is_left(now, capsys):
         "0:04 left · model 1 of 3, about 0:36 left for all · stage 4 of 6 · about 1:36 left to train in all"
     )
     assert "in all" not in train(now, progress.Trainings(3), capsys, later=lambda: 60.0)[0]  # nobody knows of the three
+
+
+def test_what_is_left_has_the_phases_that_follow(now):
+    """2 of 4 steps are left of 2 s each, and what follows costs as much as 5 more."""
+    clock = StepClock(0, 4, tokens_per_step=8, later_steps=Measures(2, later_steps=5.0).later_steps)
+    clock.on_train_batch_end(0)
+    assert math.isnan(clock.seconds_left())
+    now[0] += 2
+    clock.on_train_batch_end(1)
+    clock.tokens_per_second()
+    assert clock.seconds_left() == 2 * (2 + 5)
+
+
+def test_a_row_without_a_pace_is_json_for_every_program():
+    """The first step of a process compiles, so a row of it alone has none."""
+    pace = Measures(2, flops_per_token=3.0, peak_flops=9.0).of_speed(math.nan, 8)
+    assert [*pace] == ["tokens_per_second", "seconds_per_step", "training_flops_per_second", "mfu"]
+    assert json.loads(json.dumps(pace, allow_nan=False)) == dict.fromkeys(pace)
 
 
 def test_what_is_slow_in_preparing_is_announced(capsys):

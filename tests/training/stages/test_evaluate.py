@@ -1,6 +1,7 @@
 """Every part of a task is answered for itself, whatever it is called."""
 
 import json
+import shutil
 from functools import partial
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import Classification
 from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
-from rembed_keras.training import AdamW, Answerer, evaluate, finetune, mine, probe, retrieve, submit
+from rembed_keras.training import AdamW, Answerer, InitialWeights, evaluate, finetune, mine, probe, retrieve, submit
 from rembed_keras.training.initial.encoder_start import check_length
 from rembed_keras.training.stages.evaluate import rate_to_score
 from rembed_keras.training.stages.retrieve import trace_retrieval
@@ -65,6 +66,26 @@ def test_models_of_another_task_of_the_same_name_are_not_taken_for_its_own(workd
     for others, key in (({}, "examples_sha256"), ({"epochs": 4}, "epochs"), ({"methods": [Biases()]}, "methods")):
         with pytest.raises(UserError, match=rf"finetuned/same has models whose {key} is .*: give each task a name"):
             finetune(workdir, optimizer, task("save open" if others else "open save"), **SETTINGS, **MODELS, **others)
+
+
+def test_models_that_started_elsewhere_are_not_taken_for_those_of_another_start(workdir, pretrained, tmp_path):
+    """Nor are those of a folder that holds other weights now."""
+    task = Classification("same", Splits(examples("save open"), {}, {"en": examples("table file")}))
+    here = shutil.copytree(pretrained, tmp_path / "here")
+    settings = MODELS | {"starts": ("pretrained",), "sequence_length": 12}
+    finetune(workdir, optimizer, task, pretrained=str(here), **settings)
+    log = workdir.metrics.path.read_bytes()
+    moved = here.rename(tmp_path / "moved")
+    finetune(workdir, optimizer, task, pretrained=str(moved), **settings)
+    assert workdir.metrics.path.read_bytes() == log  # done
+    state = moved / "checkpoints/step-00000001/state.json"
+    state.write_text(state.read_text() + "\n")
+    for start in (str(moved), InitialWeights(str(pretrained), scalar_mix=True)):
+        with pytest.raises(
+            UserError, match=r"finetuned/same has models whose initial_weights is .*: give each task a name"
+        ):
+            finetune(workdir, optimizer, task, pretrained=start, **settings)
+    finetune(workdir, optimizer, task, pretrained=str(moved), **settings | {"starts": ("scratch",)})
 
 
 def test_what_was_not_scored_is_not_handed_in(workdir):
@@ -123,7 +144,9 @@ def test_no_stage_reads_more_tokens_than_there_are_positions(workdir, tmp_path):
         lambda: retrieve(workdir, [], **settings),
         lambda: trace_retrieval(workdir, SETTINGS["encoder"], [], 33),
         lambda: mine(workdir, "long", SimpleNamespace(dev={}, test={}), **settings, start="scratch"),
-        lambda: probe(workdir, [], [SimpleNamespace(name="long")], pretrained=str(preset), sequence_length=33),
+        lambda: probe(
+            workdir, [], [SimpleNamespace(name="long", languages=["de"])], pretrained=str(preset), sequence_length=33
+        ),
     ]
     for stage in stages:
         with pytest.raises(UserError, match="sequence_length is 33; the model's max_sequence_length is 32"):

@@ -1,6 +1,7 @@
 """Pre-training in phases: rows that grow, killed in a phase and at the switch, and what it costs."""
 
 import json
+import sys
 
 import pytest
 
@@ -9,6 +10,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import MaskedLM
+from rembed_keras.training import pretrain
 from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import files_of, learn, make_encoder, rows
 
@@ -44,6 +46,15 @@ def test_the_log_and_the_checkpoints_of_all_phases(whole, corpus, tmp_path):
     before, ours = files_of(tmp_path, 4), files_of(whole, 4)
     for part in ("encoder", "head", "optimizer"):  # but not the running means, which its last row resets
         assert ours[f"{part}.safetensors"] == before[f"{part}.safetensors"]
+
+
+def test_the_time_that_is_left_in_a_phase_has_those_that_follow(corpus, tmp_path, monkeypatch):
+    """4 steps of 96 tokens are 6 of 64."""
+    seen = []
+    stage = sys.modules[pretrain.__module__]
+    monkeypatch.setattr(stage, "train", lambda *_, measures, **__: seen.append(measures.later_steps))
+    learned(tmp_path, corpus)
+    assert seen == [6.0, 0.0]
 
 
 @pytest.mark.parametrize("last", [2, 5, 8])

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -19,6 +20,7 @@ from rembed_keras.tasks.kinds.examples import Labelled, Splits, Tagged
 from rembed_keras.training import probe
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.probing.bitext import BitextProbing
 from rembed_keras.training.probing.features import measure_layers
 
 LAYERS, SEED = 2, 5
@@ -216,13 +218,23 @@ def test_retrieval_and_words_by_layer_of_equal_encoders_are_equal_and_found(run,
     assert len(words["pretrained"]["layers"]) == LAYERS + 1 and -1 <= words["pretrained"]["table"] <= 1
 
 
-def test_an_encoder_after_fine_tuning_is_measured_beside(run, tmp_path):
+def test_sentences_are_read_by_an_encoder_without_segments(corpus, tmp_path):
+    for language in ("de", "en"):
+        (tmp_path / f"{language}.txt").write_text("\n".join(TEXTS) + "\n")
+    initial = SimpleNamespace(tokenizer=corpus.tokenizer, num_segments=0)
+    rows = BitextProbing(ParallelText(tmp_path), initial, 16, 4, SEED).score("pretrained", ENCODER(num_segments=0))
+    assert [row.value for row in rows] == [1.0] * (LAYERS + 1) * 2
+
+
+@pytest.mark.parametrize("layers", [LAYERS, 1])
+def test_an_encoder_after_fine_tuning_is_measured_beside(layers, run, tmp_path, capsys):
+    """It has no more layers than were fine-tuned."""
     folder = tmp_path / "run"
     folder.mkdir()
     for name in ("corpus", "checkpoints"):
         (folder / name).symlink_to(run / name)
     keras.utils.set_random_seed(SEED)
-    model = task().make_model(ENCODER(), 0.0)
+    model = task().make_model(ENCODER().with_layers(layers), 0.0)
     for variable in model.encoder.trainable_variables:
         variable.assign(variable + 0.1 * keras.random.normal(variable.shape, seed=3))
     parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
@@ -236,8 +248,11 @@ def test_an_encoder_after_fine_tuning_is_measured_beside(run, tmp_path):
     inputs = task().encode(task().splits.train, Corpus(run / "corpus").tokenizer, 16, 2).inputs
     (cosines,) = measure_layers(model.encoder, inputs, 32, token_cosines)
     np.testing.assert_allclose(known["finetuned"]["token_cosine"], cosines.mean(axis=1), atol=1e-5)
-    systems = {row["system"] for row in json.loads((folder / "scores.json").read_text())}
-    assert systems == {"pretrained", "untrained", "finetuned", "tfidf", "majority"}
+    scores = json.loads((folder / "scores.json").read_text())
+    assert {row["system"] for row in scores} == {"pretrained", "untrained", "finetuned", "tfidf", "majority"}
+    tasks = {row["task"] for row in scores if row["system"] == "finetuned"}
+    assert tasks == {f"probe/others/layer{layer}" for layer in range(layers + 1)}
+    assert ("- / -" in capsys.readouterr().out) is (layers < LAYERS)
 
 
 def test_weights_that_are_pretrained_give_other_rows_than_untrained_ones(run):

@@ -182,6 +182,9 @@ def test_other_starting_weights_are_refused(workdir, corpus, tmp_path):
     shutil.rmtree(workdir.path / "checkpoints")
     (workdir.path / "corpus").unlink()
     pretrain(workdir.path, corpus, seed=4)
+    with pytest.raises(UserError, match="has models whose initial_weights is"):
+        tune_on(workdir, [Norms()])
+    (workdir.finetuned / "topics/settings.json").unlink()
     with pytest.raises(UserError, match="was fine-tuned from other starting weights than those that this model has"):
         tune_on(workdir, [Norms()])
 

@@ -13,6 +13,7 @@ from rembed_keras.analysis.studies.results.curves import on_one_axis
 from rembed_keras.analysis.studies.verdicts import TOO_CLOSE
 
 TITLE = 80  # characters that a line of a title has room for
+TICKS = 6  # numbers such as -0.0075 that an axis has room for
 
 
 def draw_study(path: Path, record: Mapping) -> None:
@@ -73,6 +74,7 @@ def _draw_effect(axes, hypothesis, verdict):
         filling = "white" if verdict["verdict"] == TOO_CLOSE else "#0072b2"
         axes.plot(verdict["difference"], 0, "o", color="#0072b2", markerfacecolor=filling)
     axes.set_yticks([])
+    axes.locator_params(axis="x", nbins=TICKS)
     title = textwrap.fill(f"{hypothesis['name']}: {verdict['verdict']}", TITLE)
     axes.set_title(title, loc="left", fontsize="medium")
     axes.set_xlabel(f"{hypothesis['arm']} less {hypothesis['against']}, {hypothesis['measure']}")

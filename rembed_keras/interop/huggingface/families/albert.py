@@ -27,6 +27,7 @@ class Albert(Family):
     )
     sizes = MappingProxyType({**SIZES, "input_embedding_dim": "embedding_size"})
     implied = MappingProxyType({"always_project": True, "layer_sharing": "all"})
+    usual_activation = "gelu_new"
 
     def check(self, config):
         super().check(config)

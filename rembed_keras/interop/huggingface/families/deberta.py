@@ -41,6 +41,7 @@ class DebertaV2(Family):
     )
     head = Bert.head
     sizes = MappingProxyType({**SIZES, "input_embedding_dim": "embedding_size"})
+    usual_epsilon = 1e-7
     fewest_segments = 0
 
     def check(self, config):

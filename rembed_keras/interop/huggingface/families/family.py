@@ -92,6 +92,9 @@ class Family:
         rates: their names of dropout rates, the first being read.
         activation: their name of the activation.
         epsilon: their name of the norms' epsilon; None where it is always 1e-12.
+        usual_activation: the activation where a configuration says none.
+        usual_epsilon: the epsilon where it says none.
+        head_activation: that of a head, whatever that of the blocks is; None where it is theirs.
         fewest_segments: rows that the segment table has at least.
         has_wide_head: whether a head has a width of its own.
         ties: whether a head can share the input table.
@@ -119,6 +122,9 @@ class Family:
     rates: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     activation = "hidden_act"
     epsilon: str | None = "layer_norm_eps"
+    usual_activation = "gelu"
+    usual_epsilon = 1e-12
+    head_activation: str | None = None
     fewest_segments = 1
     has_wide_head = False
     ties = True
@@ -133,7 +139,9 @@ class Family:
         """
         if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
             raise UserError("relative positions or is a decoder, which is not supported")
-        activation = config.get(self.activation, "gelu")
+        if config.get("quantization_config"):
+            raise UserError("a quantization_config, and weights that are quantized are not read")
+        activation = config.get(self.activation, self.usual_activation)
         if activation not in [*ACTIVATIONS]:
             raise UserError(f"{self.activation} {activation!r}{did_you_mean(str(activation), ACTIVATIONS)}")
 
@@ -148,8 +156,9 @@ class Family:
         if "max_sequence_length" in arguments:
             arguments["max_sequence_length"] -= self.skipped_positions(config)
         arguments["dropout"] = float(config.get(self.rates[0], 0.0))
-        arguments["activation"] = ACTIVATIONS[config.get(self.activation, "gelu")]
-        arguments["layer_norm_epsilon"] = 1e-12 if self.epsilon is None else float(config.get(self.epsilon, 1e-12))
+        arguments["activation"] = ACTIVATIONS[config.get(self.activation, self.usual_activation)]
+        usual = self.usual_epsilon
+        arguments["layer_norm_epsilon"] = usual if self.epsilon is None else float(config.get(self.epsilon, usual))
         return {**arguments, **self.implied}
 
     def config(self, ours: Mapping[str, Any], pad_id: int) -> dict:
@@ -192,6 +201,10 @@ class Family:
     def head_width(self, config: Mapping[str, Any], ours: Mapping[str, Any]) -> int:
         """Width of a head's features, from the configuration and the encoder's arguments."""
         return ours["input_embedding_dim"]
+
+    def odd_activation(self, ours: Mapping[str, Any]) -> str | None:
+        """The activation of a head if it is not that of the blocks, from the encoder's arguments."""
+        return self.head_activation if self.head_activation != ours["activation"] else None
 
     def head_config(self, weights: dict[str, Any], table: Any) -> tuple[dict, list[str]]:
         """Prepares the weights of a head, by our paths, to be written.

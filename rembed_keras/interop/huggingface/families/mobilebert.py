@@ -20,7 +20,6 @@ FIXED = {
     "key_query_shared_bottleneck": True,
     "normalization_type": "no_norm",
 }
-USUAL = {"hidden_act": "relu"}
 
 
 class MobileBert(Family):
@@ -34,11 +33,12 @@ class MobileBert(Family):
     head = MappingProxyType({**Bert.head, f"{OUTPUT}/extended/columns": "cls.predictions.dense"})
     sizes = MappingProxyType({**SIZES, "input_embedding_dim": "embedding_size"})
     implied = MappingProxyType({"block": described(Bottleneck()), "input_embedding": described(Trigrams())})
+    usual_activation = "relu"
     tied = "extended"
     unties = False
 
     def check(self, config):
-        super().check(USUAL | dict(config))
+        super().check(config)
         for key, wanted in FIXED.items():
             if config.get(key, wanted) != wanted:
                 raise UserError(f"{key} {config[key]!r}; only {wanted!r} is supported")
@@ -48,7 +48,7 @@ class MobileBert(Family):
         if narrow % heads:
             raise UserError(f"num_attention_heads is {heads}; it must divide intra_bottleneck_size, {narrow}")
         block = described(Bottleneck(config["num_feedforward_networks"]))
-        return super().arguments(USUAL | dict(config)) | {"head_dim": narrow // heads, "block": block}
+        return super().arguments(config) | {"head_dim": narrow // heads, "block": block}
 
     def config(self, ours, pad_id):
         pairs = getattr(block_of(ours), "pairs", 1)

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.huggingface.families.family import OUTPUT, OUTPUT_TABLE, SIZES, Family
 from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PreNorm
@@ -36,14 +36,18 @@ class ModernBert(Family):
     rates = ("mlp_dropout", "attention_dropout", "embedding_dropout")
     activation = "hidden_activation"
     epsilon = "norm_eps"
+    usual_epsilon = 1e-5
 
     def check(self, config):
-        super().check(config)
+        super().check({**config, "position_embedding_type": "absolute"})  # of no effect: mmBERT's says "sans_pos"
         biased = [key for key in ("norm_bias", "attention_bias", "mlp_bias") if config.get(key)]
         if biased:
             raise UserError(f"{biased[0]}, which blocks without biases have no place for")
         if config.get("classifier_activation", "gelu") != config.get(self.activation, "gelu"):
             raise UserError("another activation in its head than in its blocks")
+        scaling = config.get("rope_scaling") or {}
+        if scaling.get("rope_type", scaling.get("type", "default")) != "default":
+            raise UserError(f"rope_scaling {shortened(scaling)}, which is not supported")
         for rotary in (config.get("rope_parameters") or {}).values():
             if isinstance(rotary, dict) and rotary.get("rope_type", "default") != "default":
                 raise UserError(f"rope_type {rotary['rope_type']!r}; only 'default' is supported")

@@ -24,6 +24,7 @@ class Roberta(Family):
             OUTPUT_TABLE: "lm_head.decoder",
         }
     )
+    head_activation = "gelu"
 
     def skipped_positions(self, config):
         return config.get("pad_token_id", 1) + 1
@@ -49,3 +50,4 @@ class XlmRobertaXl(Roberta):
         }
     )
     implied = MappingProxyType({"always_project": False, "block": described(PreNormBert())})
+    usual_epsilon = 1e-5
