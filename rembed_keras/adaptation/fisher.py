@@ -51,6 +51,12 @@ def _squares(model, variables):
     return _squares_on_jax(loss, model, variables)
 
 
+def _square(gradient):
+    gradient = ops.convert_to_tensor(gradient)
+    dtype = keras.backend.result_type(keras.backend.standardize_dtype(gradient.dtype), "float32")
+    return ops.square(ops.cast(gradient, dtype))  # 16 bits have no 1e-9
+
+
 def _squares_on_tensorflow(loss, variables):
     import tensorflow as tf
 
@@ -61,7 +67,7 @@ def _squares_on_tensorflow(loss, variables):
         with tf.GradientTape() as tape:
             of_example = loss(*example)
         gradients = tape.gradient(of_example, values, unconnected_gradients="zero")
-        return [tf.square(tf.convert_to_tensor(gradient)) for gradient in gradients]  # merges the slices of a table
+        return [_square(gradient) for gradient in gradients]
 
     return squares
 
@@ -79,7 +85,7 @@ def _squares_on_jax(loss, model, variables):
 
     @jax.jit
     def squares(values, rest, *example):
-        return [gradient**2 for gradient in jax.grad(of_values)(values, rest, *example)]
+        return [_square(gradient) for gradient in jax.grad(of_values)(values, rest, *example)]
 
     def of_example(*example):  # weights are arguments: as constants they would be compiled in
         return squares([each.value for each in variables], [each.value for each in others], *example)

@@ -40,6 +40,20 @@ def squared_difference(model, variable, index, *targets):
     return np.mean(squares)
 
 
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="JAX has no products of float16 on CPUs")
+def test_squares_of_16_bits_are_those_of_32():
+    models = [make_model(), make_model(dtype="float16")]
+    (head,) = (weight for weight in models[0].weights if weight.path == "head/kernel")
+    head.assign(0.01 * head)
+    for weight, value in zip(models[1].weights, models[0].weights, strict=True):
+        weight.assign(keras.ops.cast(value, weight.dtype))
+    kernels = [model.encoder.parts.blocks[0].feed_forward.up.kernel for model in models]
+    pairs = zip(models, kernels, strict=True)
+    expected, ours = (diagonal_fisher(model, BATCHES, [kernel])[0] for model, kernel in pairs)
+    assert np.median(expected) < 6e-8, "which float16 does not have"
+    np.testing.assert_allclose(ours.mean(), expected.mean(), rtol=0.05)
+
+
 @pytest.mark.parametrize("kind", ["classifier", "tagger with weights"])
 def test_the_diagonal_is_the_mean_of_each_examples_square(kind):
     if kind == "classifier":

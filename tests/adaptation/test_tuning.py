@@ -275,6 +275,7 @@ def test_a_tuned_model_comes_back(methods, tmp_path):
         ({}, lambda: [Biases([5])], "there is no block 5"),
         ({}, lambda: [Adapters(0)], "an adapter's width is 0"),
         ({}, lambda: [Lora(rank=1.5)], "LoRA's rank is 1.5"),
+        ({"layer_sharing": "all"}, lambda: [Reinitialize(1)], "layer 0, which would stay, shares sublayers with them"),
         ({}, lambda: [Reinitialize(True)], "the number of layers to reinitialize is True"),
         ({}, lambda: [LayerwiseDecay(0)], "it must be above 0 and at most 1"),
     ],

@@ -2,8 +2,10 @@
 
 import keras
 
+from rembed_keras import compat
 from rembed_keras.adaptation.methods.method import Method, blocks_of
 from rembed_keras.errors import Count, Share, UserError, check_counts
+from rembed_keras.modeling.blocks.stack import owners
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.layers.tables import initializer
 
@@ -11,6 +13,8 @@ from rembed_keras.modeling.layers.tables import initializer
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Reinitialize(Method):
     """Reinitializes the top blocks, and the pooler if it is read; they are trained, whatever else is.
+
+    What attention has in common for all blocks, as the distances of `Disentangled`, stays unless all are reinitialized.
 
     Args:
         num_layers: how many blocks.
@@ -31,16 +35,32 @@ class Reinitialize(Method):
             raise UserError(
                 f"num_layers of Reinitialize is {self.num_layers}; this encoder has {encoder['num_layers']} layers"
             )
+        self._check_sharing(encoder)
+
+    def _check_sharing(self, encoder):
+        for sublayer in ("attention", "feed_forward"):
+            numbers = owners(encoder, sublayer)
+            below, top = numbers[: -self.num_layers], numbers[-self.num_layers :]
+            if {*below} & {*top}:
+                raise UserError(
+                    f"num_layers of Reinitialize is {self.num_layers}: layer {len(below) - 1}, which would stay, "
+                    "shares sublayers with them"
+                )
 
     def apply(self, model):
         encoder = model.encoder
+        self._check_sharing(encoder.arguments)
         layers = blocks_of(encoder, [-1 - i for i in range(self.num_layers)])
         if self.pooler and model.reads == "pooled_output":
             layers.append(encoder.parts.pooler)
-        added = {id(variable) for variable in added_variables(encoder)}  # fresh already
-        weights = {id(weight): weight for layer in layers for weight in layer.weights if id(weight) not in added}
+        quantized = next((each for each in compat.layers_of(encoder) if each.quantization_mode is not None), None)
+        if quantized is not None:
+            raise UserError(f"Reinitialize needs an encoder that is not quantized, and {quantized.path} is")
+        staying = [weight for block in encoder.parts.blocks[: -self.num_layers] for weight in block.weights]
+        left = {id(variable) for variable in (*added_variables(encoder), *staying)}  # what is added is fresh already
+        weights = {id(weight): weight for layer in layers for weight in layer.weights if id(weight) not in left}
         for weight in weights.values():
-            first = {"kernel": initializer(), "gamma": keras.initializers.Ones()}
+            first = {"kernel": initializer(), "embeddings": initializer(), "gamma": keras.initializers.Ones()}
             draw = first.get(weight.name, keras.initializers.Zeros())
             weight.assign(draw(weight.shape, weight.dtype))
         return [*weights.values()]

@@ -10,7 +10,7 @@ from keras import ops
 
 from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.encoder_task import EncoderTask
-from rembed_keras.modeling.layers.adapters import hosted_by
+from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
@@ -154,10 +154,12 @@ class TaskModel(EncoderTask):
         others = {id(layer) for layer in hosted_by(self.encoder)}  # of another task that has the same encoder
         trained = {id(variable) for method in methods for variable in method.apply(self)}
         self.added = frozenset(id(layer) for layer in hosted_by(self.encoder)) - others
-        if any(method.chooses for method in methods):
-            is_frozen = self.encoder.arguments["freeze_input_embedding"]
-            frozen = {id(weight) for weight in self.encoder.token_embedding.weights} if is_frozen else set()
-            for weight in self.encoder.weights:
+        frozen = {id(weight) for weight in quantized_weights(self.encoder)}
+        if self.encoder.arguments["freeze_input_embedding"]:
+            frozen |= {id(weight) for weight in self.encoder.token_embedding.weights}
+        chooses = any(method.chooses for method in methods)
+        for weight in self.encoder.weights:
+            if chooses or id(weight) in trained:
                 weight.trainable = id(weight) in trained - frozen
 
     def get_config(self):

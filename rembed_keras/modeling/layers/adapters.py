@@ -234,6 +234,14 @@ def added_variables(encoder) -> list:
     ]
 
 
+def quantized_weights(encoder) -> list:
+    """Matrices and tables of an encoder in few bits, and their scales: no step can move them."""
+    added = {id(variable) for variable in added_variables(encoder)}
+    layers = [layer for layer in compat.layers_of(encoder) if layer.quantization_mode is not None]
+    own = [weight for layer in layers for weight in layer.weights if id(weight) not in added]
+    return [weight for weight in own if weight.name != "bias"]
+
+
 def plain_weights(model) -> dict:
     """The `Values` of a model by their paths, for those who know no layers that were added, nor quantized matrices.
 

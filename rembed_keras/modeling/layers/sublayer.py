@@ -110,8 +110,10 @@ def host_on(dense, change: ProjectionChange) -> None:
     """Builds a change as a part of a projection, which is built already; several are applied in their order.
 
     Raises:
-        UserError: if a change of that name is there.
+        UserError: if a change of that name is there, or the matrix is packed, several numbers to a byte.
     """
+    if dense.quantization_mode not in (None, "int8", "float8"):
+        raise UserError(f"{dense.path} is in {dense.quantization_mode}: {change.name} needs int8, or more bits")
     kernel = own_kernel(dense)
     width = inner_axes(dense)
     shapes = [(None, None, math.prod(axes)) for axes in (kernel.shape[:width], kernel.shape[width:])]

@@ -1,0 +1,52 @@
+"""Fine-tuning methods on encoders whose blocks share weights, that are frozen, or that are in few bits."""
+
+import re
+
+import numpy as np
+import pytest
+
+from rembed_keras.adaptation.methods import Everything, Lora, Reinitialize
+from rembed_keras.adaptation.tuning import tune
+from rembed_keras.errors import UserError
+from rembed_keras.modeling.attention import Disentangled
+from tests.adaptation.test_tuning import learn, make_model, moved, values
+
+DISTANCES = "block_0/attention/heads/shared_0/embeddings"
+
+
+def quantized(mode):
+    model = make_model()
+    model.quantize(mode)
+    return model
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_all_blocks_have_in_common_stays_unless_all_are_reinitialized(number):
+    model = make_model(attention=Disentangled(4, 16))
+    (before,) = (weight.numpy() for weight in model.encoder.weights if weight.path == DISTANCES)
+    tune(model, [Reinitialize(number)])
+    (after,) = (weight.numpy() for weight in model.encoder.weights if weight.path == DISTANCES)
+    assert np.array_equal(before, after) if number == 1 else 0.01 < after.std() < 0.03
+
+
+def test_what_is_reinitialized_is_trained_in_a_frozen_encoder():
+    model = make_model(trainable=False)
+    tune(model, [Reinitialize(1)])
+    before = values(model)
+    learn(model)
+    assert {path.split("/")[0] for path in moved(model, before)} == {"block_1", "pooler", "head"}
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_what_is_in_few_bits_is_not_trained(mode):
+    model = quantized(mode)
+    tune(model, [Everything()])
+    trained = {variable.path for variable in model.trainable_variables}
+    whole = {variable.path for variable in make_model().weights}
+    assert trained == {path for path in whole if not re.search("(kernel|embeddings)$", path)}
+    with pytest.raises(UserError, match=r"Reinitialize needs an encoder that is not quantized, and .* is"):
+        tune(quantized(mode), [Reinitialize(1)])
+    if mode == "int4":
+        with pytest.raises(UserError, match="is in int4: lora needs int8, or more bits"):
+            tune(quantized(mode), [Lora(2)])
