@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rembed_keras.cli.options import WHOLE, check_file
+from rembed_keras.cli.options import POSITIVE, WHOLE, check_file
 from rembed_keras.errors import UserError
 
 
@@ -27,22 +27,6 @@ class Amount(click.ParamType):
             number = 0
         if not 1 <= number <= 10**15:
             self.fail(f"{value!r} is not a number such as 250000 or 278M", param, ctx)
-        return number
-
-
-class Positive(click.ParamType):
-    """A positive number."""
-
-    name = "number"
-
-    def convert(self, value, param, ctx):
-        """The number."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.0
-        if not 0 < number < math.inf:
-            self.fail(f"{value!r} is not a positive number", param, ctx)
         return number
 
 
@@ -72,7 +56,7 @@ class Span(click.ParamType):
 @click.option("--total", type=Amount(), help="Maximum parameters in pre-training; 1.73 times --kept by default.")
 @click.option("--e-in", metavar="WIDTHS", help="Input embedding widths to choose from, for example 128,256.")
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Range of width over depth.")
-@click.option("--max-latency", type=Positive(), metavar="MS", help="Maximum milliseconds for one text on this machine.")
+@click.option("--max-latency", type=POSITIVE, metavar="MS", help="Maximum milliseconds for one text on this machine.")
 @click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
 @click.option(
     "--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True, help="Block."

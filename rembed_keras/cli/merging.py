@@ -82,10 +82,10 @@ def _check_options(how):
 def _read(source):
     """The encoder of a source, the file of its tokenizer if there is one, and notes."""
     from rembed_keras import training
-    from rembed_keras.modeling.objectives import PretrainingModel
+    from rembed_keras.modeling.objectives.pretraining import kept_encoder
 
     model, tokenizer, notes = training.model_with_notes(source)
-    return model.drop_heads() if isinstance(model, PretrainingModel) else model, tokenizer, notes
+    return kept_encoder(model), tokenizer, notes
 
 
 def _check_tokenizers(sources, files):

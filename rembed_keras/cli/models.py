@@ -111,7 +111,7 @@ def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ..
     from rembed_keras.analysis.model_card import RECIPE, model_card
     from rembed_keras.interop.convert import check_absent
     from rembed_keras.interop.packing import pack as write
-    from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
+    from rembed_keras.modeling.objectives.pretraining import kept_encoder
 
     check_absent(Path(target))
     terms = None if licence is None else _text_of(Path(licence))
@@ -120,7 +120,7 @@ def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ..
     if tokenizer is None:
         raise UserError(f"{run} has no corpus, and so no tokenizer to pack")
     about = None if terms is None else terms.strip().split("\n\n")[0]
-    kept = model.drop_heads() if isinstance(model, PretrainingModel) else encoder_of(model)
+    kept = kept_encoder(model)
     card = model_card(run, Path(target).name, kept.arguments, about)
     texts = {"README.md": card, RECIPE: _text_of(Path(run) / "config.gin")}
     size = write(kept, target, tokenizer, texts if terms is None else texts | {"LICENSE": terms})

@@ -1,9 +1,10 @@
 """Arguments and options that commands share."""
 
 import importlib.util
+import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -64,23 +65,32 @@ TARGET_FORMATS = click.Choice(["huggingface", "preset", "savedmodel"])
 TARGET_KINDS = click.Choice(["huggingface", "preset"])  # which can be read again
 
 
-class Whole(click.ParamType):
-    """A positive whole number; help texts do not show its range, as they would of click's own type."""
+class Positive(click.ParamType):
+    """A positive number; help texts do not show its range, as they would of click's own types.
 
-    name = "n"
+    Args:
+        name: what help texts call it.
+        read: makes the number of a text.
+        limit: that it is below.
+        what: that it is.
+    """
+
+    def __init__(self, name: str, read: Callable[[str], float], limit: float, what: str):
+        self.name, self.read, self.limit, self.what = name, read, limit, what
 
     def convert(self, value, param, ctx):
         """The number."""
         try:
-            number = int(value)
+            number = self.read(value)
         except ValueError:
             number = 0
-        if not 1 <= number < 2**31:
-            self.fail(f"{value!r} is not a positive whole number", param, ctx)
+        if not 0 < number < self.limit:
+            self.fail(f"{value!r} is not a {self.what}", param, ctx)
         return number
 
 
-WHOLE = Whole()
+WHOLE = Positive("n", int, 2**31, "positive whole number")
+POSITIVE = Positive("number", float, math.inf, "positive number")
 
 
 def check_file(path: str | None, is_new: bool = False) -> None:
@@ -93,9 +103,9 @@ def check_file(path: str | None, is_new: bool = False) -> None:
     Raises:
         UserError: for a file that is there, or whose folder is not.
     """
-    file = None if path is None else Path(path)
-    if file is None:
+    if path is None:
         return
+    file = Path(path)
     if is_new and file.exists():
         raise UserError(f"{path} already exists: remove it or choose another file")
     if file.is_dir():

@@ -6,12 +6,10 @@ import math
 from collections.abc import Sequence
 
 from rembed_keras.config.ledgers import RUN, stages
-from rembed_keras.config.misfits import EVALUATE, FINETUNE
+from rembed_keras.config.misfits import BOTH, EVALUATE, FINETUNE
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.sharing import identity
-
-NUM_STARTS = 2  # from the pre-trained encoder and from scratch, unless a recipe says otherwise
 
 
 def tokens_by_task(recipe: Recipe) -> list[dict[int, float]]:
@@ -51,7 +49,7 @@ def _tokens(recipe: Recipe, stage: Reference, tasks: list) -> dict[int, float]:
     if stage.target != FINETUNE or task not in tasks:
         return {}
     models = [_count(arguments.get(name)) for name in ("learning_rates", "seeds")]
-    models.append(_count(arguments["starts"]) if "starts" in arguments else NUM_STARTS)
+    models.append(_count(arguments["starts"]) if "starts" in arguments else len(BOTH))
     sizes = [arguments.get(name) for name in ("epochs", "sequence_length")]
     numbers = [value for value in (*models, *sizes) if isinstance(value, int | float)]
     return {tasks.index(task): float(math.prod(numbers))} if len(numbers) == len(models) + len(sizes) else {}

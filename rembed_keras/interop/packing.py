@@ -14,7 +14,7 @@ import numpy as np
 
 from rembed_keras.errors import UserError
 from rembed_keras.interop.convert import written_whole
-from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
+from rembed_keras.modeling.objectives.pretraining import kept_encoder
 from rembed_keras.preprocessing import TextClassifierPreprocessor, Tokenizer
 
 WEIGHTS = "model.weights.h5"  # in a preset
@@ -36,7 +36,7 @@ def pack(model: keras.Model, target: str | Path, tokenizer: Path, texts: Mapping
         UserError: if the target exists or cannot be written, or a weight is not within float16's range; nothing is
             written then.
     """
-    encoder = model.drop_heads() if isinstance(model, PretrainingModel) else encoder_of(model)
+    encoder = kept_encoder(model)
     with written_whole(Path(target)) as folder:
         former, encoder.preprocessor = encoder.preprocessor, TextClassifierPreprocessor(Tokenizer(tokenizer))
         try:

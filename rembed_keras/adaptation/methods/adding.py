@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from rembed_keras.adaptation.methods.method import Method, blocks_of, check_blocks
+from rembed_keras.adaptation.methods.method import OfBlocks, blocks_of
 from rembed_keras.adaptation.projections import LowRank, Rotations, Variant
 from rembed_keras.errors import Count, Rate, check_counts
 from rembed_keras.modeling.layers.adapters import (
@@ -18,7 +18,7 @@ from rembed_keras.modeling.layers.sublayer import Place
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Adapters(Method):
+class Adapters(OfBlocks):
     """Adds a bottleneck after each attention and each feed-forward pair, or beside them, and trains these.
 
     The first paper trains norms too: `[Adapters(), Norms()]`. Sublayers that blocks share have one adapter.
@@ -37,15 +37,12 @@ class Adapters(Method):
         self.layers = None if layers is None else [*layers]
         self.place = place
 
-    def check(self, encoder):
-        check_blocks(self.layers or (), encoder["num_layers"])
-
     def apply(self, model):
         return insert_adapters(model.encoder, blocks_of(model.encoder, self.layers), self.width, self.place)
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Lora(Method):
+class Lora(OfBlocks):
     """Adds a low-rank product, zero at first, to some of each block's weight matrices, and trains its factors.
 
     Args:
@@ -76,9 +73,6 @@ class Lora(Method):
         self.layers = None if layers is None else [*layers]
         self.per_head = per_head
 
-    def check(self, encoder):
-        check_blocks(self.layers or (), encoder["num_layers"])
-
     def apply(self, model):
         blocks = blocks_of(model.encoder, self.layers)
         if self.per_head:
@@ -91,7 +85,7 @@ class Lora(Method):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class RoAd(Method):
+class RoAd(OfBlocks):
     """Rotates and scales pairs of features of some projections, and trains the angles and the scales.
 
     Args:
@@ -114,9 +108,6 @@ class RoAd(Method):
         self.group_size = group_size
         self.targets = [*targets]
         self.layers = None if layers is None else [*layers]
-
-    def check(self, encoder):
-        check_blocks(self.layers or (), encoder["num_layers"])
 
     def apply(self, model):
         blocks = blocks_of(model.encoder, self.layers)

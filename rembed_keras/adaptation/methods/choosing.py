@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from rembed_keras.adaptation.fisher import diagonal_fisher
-from rembed_keras.adaptation.methods.method import Method, blocks_of, check_blocks, named
+from rembed_keras.adaptation.methods.method import Method, OfBlocks, blocks_of, named
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.saving.changes import layers_by_name
 
@@ -40,7 +40,7 @@ class Norms(Method):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Biases(Method):
+class Biases(OfBlocks):
     """Trains biases, those of norms too: BitFit. Not for pre-norm blocks, which have none.
 
     Args:
@@ -53,9 +53,6 @@ class Biases(Method):
     def __init__(self, layers: Sequence[int] | None = None):
         self.layers = None if layers is None else [*layers]
 
-    def check(self, encoder):
-        check_blocks(self.layers or (), encoder["num_layers"])
-
     def apply(self, model):
         chosen = blocks_of(model.encoder, self.layers)
         if not any(weight.name == "bias" for block in model.encoder.parts.blocks for weight in block.weights):
@@ -65,7 +62,7 @@ class Biases(Method):
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Blocks(Method):
+class Blocks(OfBlocks):
     """Trains some of the blocks.
 
     Args:
@@ -78,9 +75,6 @@ class Blocks(Method):
         self.layers = [*layers]
         self.embeddings = embeddings
         self.top = top
-
-    def check(self, encoder):
-        check_blocks(self.layers, encoder["num_layers"])
 
     def apply(self, model):
         parts = model.encoder.parts

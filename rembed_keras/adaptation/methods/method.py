@@ -6,7 +6,7 @@ layers, which stand after a sublayer or beside it (`Sublayer.host`) or on a proj
 projection are `ProjectionChange`s, which say how they fold into its matrix.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rembed_keras.errors import UserError
@@ -58,6 +58,19 @@ class Method:
     def from_config(cls, config: dict) -> "Method":
         """A method of such arguments."""
         return cls(**config)
+
+
+class OfBlocks(Method):
+    """A method that changes some of the blocks.
+
+    Attributes:
+        layers: their numbers, from 0, -1 being the highest; None for all.
+    """
+
+    layers: Sequence[int] | None
+
+    def check(self, encoder):
+        check_blocks(self.layers or (), encoder["num_layers"])
 
 
 def named(weights, *names: str) -> list:

@@ -282,3 +282,8 @@ class PretrainingModel(StepsInParts, EncoderTask):
 def encoder_of(model) -> Encoder:
     """The encoder of a model that pre-trains one; an `Encoder` itself."""
     return model.encoder if isinstance(model, PretrainingModel) else model
+
+
+def kept_encoder(model) -> Encoder:
+    """What pre-training keeps of a model, its heads and the blocks that it drops left out; an `Encoder` itself."""
+    return model.drop_heads() if isinstance(model, PretrainingModel) else model
