@@ -9,9 +9,9 @@ from rembed_keras.modeling.blocks.stack import (
     has_position_table,
     has_projection,
     input_embedding_of,
-    kind_numbers,
     layers_of_cut,
     owners,
+    shared_entries,
     sublayer_shapes,
 )
 from rembed_keras.modeling.cost import BACKWARD, Config, Entry, Shape, Work
@@ -43,15 +43,21 @@ def encoder_entries(
     cut = [layer for layer in range(layers) if layer not in kept]
     works = layer_works(config, seen * length)
     saved = 0 if config.get("scalar_mix") else spared(works[-1], read)
-    shapes = _shapes_of_blocks(config, kept, cut)
+    shapes, shared = _shapes_of_blocks(config, kept, cut), shared_entries(config, kept)
     entries = [
         *embedding_entries(config),
         _blocks_entry(f"{len(kept)} blocks", shapes[0], works, kept, seen, saved),
+        *shared.values(),
         *_top_entries(config, length),
     ]
     if cut:
         entry = _blocks_entry(f"{len(cut)} blocks, cut", shapes[1], works, cut, seen, saved)
-        entries.append(replace(entry, is_kept=False))
+        apart = [
+            replace(each, name=f"{each.name}, cut")
+            for number, each in shared_entries(config, cut).items()
+            if number not in shared
+        ]
+        entries += [replace(each, is_kept=False) for each in (entry, *apart)]
     return entries if config.get("trainable", True) else [_frozen(entry) for entry in entries]
 
 
@@ -100,8 +106,6 @@ def _shapes_of_blocks(config, kept, cut):
         for sublayer in ("attention", "feed_forward"):
             owner = owners(config, sublayer)
             own |= {(sublayer, owner[layer]): shapes[sublayer, owner[layer]] for layer in layers}
-        numbers = kind_numbers(attention_of(config))
-        own |= {("shared", numbers[layer]): shapes["shared", numbers[layer]] for layer in layers}
     return _joined(staying.values()), _joined(shape for key, shape in going.items() if key not in staying)
 
 

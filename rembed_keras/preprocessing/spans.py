@@ -3,7 +3,7 @@
 import keras
 
 from rembed_keras.errors import Count, UserError
-from rembed_keras.preprocessing.texts import TextPreprocessor, weights_of_rows
+from rembed_keras.preprocessing.texts import TextPreprocessor, rows_of, weights_of_rows
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts
 from rembed_keras.tasks.kinds.examples import Question
 from rembed_keras.tasks.kinds.spans import encode_questions
@@ -36,6 +36,7 @@ class SpanPreprocessor(TextPreprocessor):
     """
 
     settings = (*TextPreprocessor.settings, "stride", "max_question_length")
+    shortest = 5  # [CLS], a piece of each, and [SEP] twice
     takes_pairs = True
 
     def __init__(
@@ -53,11 +54,14 @@ class SpanPreprocessor(TextPreprocessor):
     def arrays(self, x, y, sample_weight):
         if not isinstance(x, tuple | list) or len(x) != 2 or isinstance(x[0], str):
             raise UserError("questions and passages are a pair (questions, passages) of lists")
-        asked, passages = (as_texts(part) for part in x)
-        answers, starts = ([None] * len(asked),) * 2 if y is None else (as_texts(y[0]), list(y[1]))
+        columns = {"questions": as_texts(x[0]), "passages": as_texts(x[1])}
+        if y is not None:
+            if not isinstance(y, tuple | list) or len(y) != 2 or isinstance(y[0], str):
+                raise UserError("answers and where they start are a pair (answers, starts) of lists")
+            columns |= {"answers": as_texts(y[0]), "starts": [int(start) for start in y[1]]}
         questions = [
-            Question(str(i), question, passage, *(((), ()) if answer is None else ((answer,), (int(start),))))
-            for i, (question, passage, answer, start) in enumerate(zip(asked, passages, answers, starts, strict=True))
+            Question(str(i), question, passage, tuple(answer[:1]), tuple(answer[1:]))
+            for i, (question, passage, *answer) in enumerate(rows_of(columns))
         ]
         lengths = (self.sequence_length, self.stride, min(self.max_question_length, self.sequence_length - 4))
         found = encode_questions(questions, self.tokenizer.model, *lengths, self.num_segments)

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import keras
 
-from rembed_keras.preprocessing.texts import TextPreprocessor, weights_of_rows
+from rembed_keras.errors import UserError, shortened
+from rembed_keras.preprocessing.texts import TextPreprocessor, rows_of, weights_of_rows
+from rembed_keras.preprocessing.tokenizer import as_texts
 from rembed_keras.tasks.kinds.examples import Tagged
 from rembed_keras.tasks.kinds.tagging import encode_tagged
 
@@ -34,10 +36,14 @@ class TaggerPreprocessor(TextPreprocessor):
     """
 
     def arrays(self, x: Sequence[Sequence[str]], y, sample_weight):
-        tags = [None] * len(x) if y is None else [tuple(str(int(tag)) for tag in row) for row in y]
-        pairs = zip(x, tags, strict=True)
-        sentences = [Tagged(str(i), tuple(words), each) for i, (words, each) in enumerate(pairs)]
-        known = [] if y is None else [str(i) for i in range(1 + max((int(tag) for row in y for tag in row), default=0))]
+        text = next((words for words in x if isinstance(words, str | bytes)), None)
+        if text is not None:
+            raise UserError(f"a sentence is a list of words, and {shortened(text)} is a text: split it")
+        numbers = None if y is None else [[_number(tag) for tag in row] for row in y]
+        tags = [None] * len(x) if numbers is None else [tuple(map(str, row)) for row in numbers]
+        pairs = rows_of({"sentences": x, "rows of tags": tags})
+        sentences = [Tagged(str(i), tuple(as_texts(words)), each) for i, (words, each) in enumerate(pairs)]
+        known = [str(i) for i in range(1 + max((tag for row in numbers or () for tag in row), default=-1))]
         found = encode_tagged(sentences, self.tokenizer.model, self.sequence_length, known, self.num_segments)
         if y is None:
             return found.inputs, None, None
@@ -45,3 +51,10 @@ class TaggerPreprocessor(TextPreprocessor):
         if of_sentences is None:
             return found.inputs, found.targets, found.weights
         return found.inputs, found.targets, found.weights * of_sentences[found.rows, None]  # [N, S]
+
+
+def _number(tag):
+    try:
+        return int(tag)
+    except (TypeError, ValueError):
+        raise UserError(f"{shortened(tag)} is no tag: give their numbers, from 0") from None

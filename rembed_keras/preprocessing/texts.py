@@ -1,6 +1,6 @@
 """Texts and pairs of texts as the encoder's inputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,15 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
     tokenizer_cls = Tokenizer
     sequence_length: int = 512  # here, since keras-hub's classes have properties of these names
     settings: tuple[str, ...] = ("sequence_length", "num_segments")  # of the constructor, besides the tokenizer
+    shortest = 3  # sequence length: [CLS], a piece and [SEP]
     takes_pairs = False  # whether a pair of texts may be what it is called with
 
     def __init__(
         self, tokenizer: Tokenizer, sequence_length: Count = 512, num_segments: Count = 2, name: str | None = None
     ):
         check_counts({"sequence_length": sequence_length, "num_segments": num_segments})
+        if sequence_length < self.shortest:
+            raise UserError(f"sequence_length is {sequence_length}; it must be {self.shortest} or more")
         keras_hub.models.Preprocessor.__init__(self, name=name)
         self.tokenizer = tokenizer
         self.sequence_length, self.num_segments = sequence_length, num_segments
@@ -166,7 +169,9 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
             raise UserError(NAMES)
         parts = _one_or_two(x)
         texts = [as_texts([part] if isinstance(part, str | bytes) else part) for part in parts]
-        examples = [Labelled(str(i), *row) for i, row in enumerate(zip(*texts, strict=True))]
+        examples = [
+            Labelled(str(i), *row) for i, row in enumerate(rows_of(dict(zip(("texts", "pairs"), texts, strict=False))))
+        ]
         inputs = encode_pairs(examples, self.tokenizer.model, self.sequence_length, None, self.num_segments).inputs
         labels = y if y is None or hasattr(y, "dtype") else np.asarray(y)
         return inputs, labels, weights_of_rows(sample_weight, len(examples))
@@ -181,6 +186,22 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
         parts = _one_or_two(x)
         found = read_in_graph(read, parts, [("int32", self.sequence_length)] * len(INPUTS))
         return keras.utils.pack_x_y_sample_weight(dict(zip(INPUTS, found, strict=True)), y, sample_weight)
+
+
+def rows_of(columns: Mapping[str, Sequence]) -> Iterator[tuple]:
+    """Rows of columns that belong together.
+
+    Args:
+        columns: of one length, by what they are.
+
+    Raises:
+        UserError: for columns of several lengths.
+    """
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len({*lengths.values()}) > 1:
+        said = ", ".join(f"{length} {name}" for name, length in lengths.items())
+        raise UserError(f"there are {said}: each row needs one of each")
+    return zip(*columns.values(), strict=True)
 
 
 def weights_of_rows(sample_weight: Any, count: int) -> np.ndarray | None:

@@ -241,9 +241,9 @@ def as_texts(inputs: Sequence) -> list[str]:
     values = inputs.numpy() if hasattr(inputs, "numpy") else inputs
     values = values.tolist() if hasattr(values, "tolist") else list(values)
     texts = [value.decode("utf-8") if isinstance(value, bytes) else value for value in values]
-    strange = next((text for text in texts if not isinstance(text, str)), None)
-    if strange is not None:
-        raise UserError(f"{strange!r} is no text: texts are strings")
+    strange = [text for text in texts if not isinstance(text, str)]
+    if strange:
+        raise UserError(f"{strange[0]!r} is no text: texts are strings")
     return texts
 
 

@@ -192,3 +192,20 @@ def test_other_models_of_the_encoder_take_its_tokenizer(preset):
     model.fit([["save", "file"], ["open"]], [[0, 1], [1]], verbose=0)
     assert model.predict([["save"]], verbose=0).shape == (1, 32, 2)
     assert Tagger(model.encoder, 2, preprocessor=None).preprocessor is None
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda model: model.fit([], []), "there are no texts"),
+        (lambda model: model.predict([]), "there are no texts"),
+        (lambda model: model.fit(["a", "b"]), "there are no labels: give them as y"),
+        (lambda model: model.evaluate(["a", "b"]), "there are no labels"),
+        (lambda model: model.fit(["a", "b"], [[0, 1], [1, 0]]), r"labels are of shape \(2, 2\); they are a number"),
+        (lambda model: model.encode(["a"], batch_size=0), "batch_size is 0"),
+        (lambda model: model.encode(["a"], layer="last"), "layer is 'last'; this encoder has layers 0 to 1"),
+    ],
+)
+def test_mistakes_are_said(call, said, model):
+    with pytest.raises(UserError, match=said):
+        call(model)

@@ -119,3 +119,31 @@ def test_presets_hold_them(make, tokenizer, preset, tmp_path):
     again.load_preset_assets(str(tmp_path))
     assert again.tokenizer("Save the file") == tokenizer("Save the file")
     assert make.from_preset(preset).tokenizer("Save") == tokenizer("Save")
+
+
+READ, TAGS, ANSWERS = TextClassifierPreprocessor, TaggerPreprocessor, SpanPreprocessor
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "said"),
+    [
+        (READ, ((["a", "b"], ["c"]),), "there are 2 texts, 1 pairs: each row needs one of each"),
+        (READ, ([None],), "None is no text"),
+        (TAGS, (["the head"],), "a sentence is a list of words, and 'the head' is a text"),
+        (TAGS, ([["the"], ["head"]], [[0]]), "there are 2 sentences, 1 rows of tags"),
+        (TAGS, ([["the"]], [["DET"]]), "'DET' is no tag: give their numbers"),
+        (ANSWERS, ((["is it"], ["it is"]), ["it"]), r"a pair \(answers, starts\)"),
+        (ANSWERS, ((["is it"], ["it is"]), (["it"], [0, 3])), "1 questions, 1 passages, 1 answers, 2 starts"),
+    ],
+)
+def test_columns_that_do_not_fit_are_said(kind, arguments, said, tokenizer):
+    with pytest.raises(UserError, match=said):
+        kind(tokenizer, sequence_length=32)(*arguments)
+
+
+@pytest.mark.parametrize(("kind", "shortest"), [(READ, 3), (TAGS, 3), (MaskedLMPreprocessor, 3), (ANSWERS, 5)])
+def test_a_row_has_room_for_a_piece(kind, shortest, tokenizer):
+    """Questions in rows of one piece were cut into windows without an end."""
+    assert kind(tokenizer, shortest).sequence_length == shortest
+    with pytest.raises(UserError, match=f"sequence_length is {shortest - 1}; it must be {shortest} or more"):
+        kind(tokenizer, shortest - 1)

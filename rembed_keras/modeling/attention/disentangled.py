@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.attention.full import Global
-from rembed_keras.modeling.cost import Config, Shape, Work, heads_of
+from rembed_keras.modeling.cost import Config, Entry, Work, heads_of
 
 if TYPE_CHECKING:  # the ledger counts without NumPy
     import numpy as np
@@ -59,10 +59,10 @@ class Disentangled(Global):
 
         return Distances(2 * self.buckets, config["hidden_dim"], config["layer_norm_epsilon"], name=name, dtype=dtype)
 
-    def shared_shapes(self, config: Config) -> tuple[Shape, ...]:
-        """Shapes of the variables that layers have in common: the table, and its norm."""
+    def shared_entry(self, config: Config) -> Entry:
+        """The table that layers have in common, and its norm."""
         hidden = config["hidden_dim"]
-        return (2 * self.buckets, hidden), (hidden,), (hidden,)
+        return Entry("distance embeddings", ((2 * self.buckets, hidden), (hidden,), (hidden,)))
 
     def heads(self, config: Config, dtype=None):
         """The heads of a layer."""

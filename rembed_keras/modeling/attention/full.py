@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, get_args
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.cost import Config, Shape, Work, heads_of
+from rembed_keras.modeling.cost import Config, Entry, Work, heads_of
 
 Kernel: TypeAlias = Literal["auto", "dense"]
 
@@ -76,9 +76,8 @@ class Global:
     def shared_layer(self, config: Config, name: str, dtype=None):
         """What all layers of this kind have in common: a layer that their `heads` get as `shared`; None for none."""
 
-    def shared_shapes(self, config: Config) -> tuple[Shape, ...]:
-        """Shapes of the variables of `shared_layer`."""
-        return ()
+    def shared_entry(self, config: Config) -> Entry | None:
+        """The ledger's entry of the variables of `shared_layer`: of tables if its name says "embeddings"."""
 
     def heads(self, config: Config, dtype=None):
         """The heads of a layer, in blocks that do not rotate queries and keys."""

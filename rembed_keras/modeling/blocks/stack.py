@@ -3,13 +3,13 @@
 What is said here of a configuration holds for the model that is built and for its ledger alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling import attention, blocks, input_embeddings
 from rembed_keras.modeling.choices import chosen, described
-from rembed_keras.modeling.cost import Config, Shape
+from rembed_keras.modeling.cost import Config, Entry, Shape
 from rembed_keras.modeling.sizes import (
     Activation,
     LayerSharing,
@@ -233,18 +233,28 @@ def kept_arguments(config: Config, model: Config) -> dict:
 
 
 def sublayer_shapes(config: Config, input_is_normed: bool = True) -> dict[tuple[str, int], tuple[Shape, ...]]:
-    """Shapes of the variables of each sublayer that there is, and of what they share, by what it is and its number."""
+    """Shapes of the variables of each sublayer that there is, by what it is and its number."""
     block = block_of(config)
     shapes: dict[tuple[str, int], tuple[Shape, ...]] = {}
     for layer, owner in enumerate(owners(config, "attention")):
         has_norm = needs_norm(config, layer, input_is_normed)
         shapes.setdefault(("attention", owner), block.attention_shapes(config, has_norm))
-    kinds = attention_of(config)
-    for kind, number in zip(kinds, kind_numbers(kinds), strict=True):
-        shapes.setdefault(("shared", number), kind.shared_shapes(config))
     for owner in owners(config, "feed_forward"):
         shapes.setdefault(("feed_forward", owner), block.feed_forward_shapes(config))
     return shapes
+
+
+def shared_entries(config: Config, layers: Iterable[int]) -> dict[int, Entry]:
+    """The ledger's entries of what all layers of a kind of attention have in common, by the kind's number.
+
+    Args:
+        config: an encoder's arguments.
+        layers: which layers to look at.
+    """
+    kinds = attention_of(config)
+    numbers = kind_numbers(kinds)
+    found = {numbers[layer]: kinds[layer].shared_entry(config) for layer in layers}
+    return {number: entry for number, entry in found.items() if entry is not None}
 
 
 def kind_numbers(kinds) -> list[int]:

@@ -64,6 +64,15 @@ class Classifier(TaskModel):
     def known_labels(self, x):
         return self.num_classes, "num_classes"
 
+    def check_labels(self, x, y, sample_weight):
+        """See `TakesTexts`; one-hot labels are refused too."""
+        super().check_labels(x, y, sample_weight)
+        shape = tuple(getattr(y, "shape", ()))
+        if getattr(self, "loss", None) is None and len(shape) > 1 and shape[1:] != (1,):
+            raise UserError(
+                f"labels are of shape {shape}; they are a number for each text, as argmax of one-hot labels"
+            )
+
     def pool(self, output, inputs):
         return POOLED[self.pooling](output, inputs["padding_mask"])
 

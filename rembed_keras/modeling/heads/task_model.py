@@ -31,6 +31,7 @@ class TaskModel(EncoderTask):
         name: the model's name.
     """
 
+    needs_labels = True
     reads = "pooled_output"
     own_metrics: tuple[str, ...] = ("accuracy",)  # that `compile` adds where a user names none
 

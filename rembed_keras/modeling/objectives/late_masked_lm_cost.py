@@ -1,7 +1,15 @@
 """What masked language modeling costs in which [MASK] enters late: an encoder that reads less, and a decoder."""
 
+from dataclasses import replace
+
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import block_of, has_position_table, input_embedding_of, sublayer_shapes
+from rembed_keras.modeling.blocks.stack import (
+    block_of,
+    has_position_table,
+    input_embedding_of,
+    shared_entries,
+    sublayer_shapes,
+)
 from rembed_keras.modeling.cost import Config, Entry, Shape
 from rembed_keras.modeling.encoder_cost import encoder_entries, layer_works, spared
 from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
@@ -14,7 +22,7 @@ def late_masked_lm_entries(config: Config, sequence_length: int, mask_rate: floa
     return [
         *encoder_entries(encoder, sequence_length, seen=1 - mask_rate),  # of which the decoder reads all
         _decoder_entry(decoder, sequence_length, mask_rate),
-        *_position_entries(decoder),
+        *_table_entries(decoder),
         *head_entries(config, encoder, mask_rate),
     ]
 
@@ -51,8 +59,10 @@ def _decoder_entry(config, length, mask_rate):
     )
 
 
-def _position_entries(config):
-    if not has_position_table(config):
-        return []
-    table = (config.get("max_sequence_length", 512), config["hidden_dim"])
-    return [Entry("decoder: position embedding", (table,), is_kept=False, in_paper=0)]
+def _table_entries(config):
+    """Tables of positions, and of what the layers share."""
+    entries = [*shared_entries(config, range(config["num_layers"])).values()]
+    if has_position_table(config):
+        table = (config.get("max_sequence_length", 512), config["hidden_dim"])
+        entries.append(Entry("position embedding", (table,)))
+    return [replace(entry, name=f"decoder: {entry.name}", is_kept=False, in_paper=0) for entry in entries]

@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import keras_hub
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_inputs, check_labels, checks_arrays
 from rembed_keras.modeling.saving.failing import weights_kept
 
@@ -118,6 +119,8 @@ def _checks_batch(loop):
 class TakesTexts(HoldsPreprocessor):
     """Loops that take texts where there is a preprocessor; a mixin that stands before keras-hub's `Task`."""
 
+    needs_labels = False  # beside texts
+
     train_on_batch, test_on_batch = map(_checks_batch, (keras.Model.train_on_batch, keras.Model.test_on_batch))
     predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
 
@@ -181,7 +184,7 @@ class TakesTexts(HoldsPreprocessor):
                 own.pop("validation_split")
                 own.setdefault("shuffle", False)  # a data set's order is its own, and Keras warns
                 return keras_hub.models.Task.fit(self, x, y, batch_size, sample_weight, validation_data, **own)
-            x, y, sample_weight = self._arrays(x, y, sample_weight)
+            x, y, sample_weight = self._labelled(x, y, sample_weight)
             own |= {"validation_data": validation_data, "sample_weight": sample_weight}
             return keras.Model.fit(self, x, y, batch_size, **own)
 
@@ -194,7 +197,7 @@ class TakesTexts(HoldsPreprocessor):
         with weights_kept(self):
             if self.preprocessor is not None and is_dataset(x):
                 return keras_hub.models.Task.evaluate(self, x, y, batch_size, sample_weight, **own)
-            x, y, sample_weight = self._arrays(x, y, sample_weight)
+            x, y, sample_weight = self._labelled(x, y, sample_weight)
             return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **own)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
@@ -228,8 +231,17 @@ class TakesTexts(HoldsPreprocessor):
         if self.preprocessor is not None and _is_in_memory(x):
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(self.preprocess_samples(x, y, sample_weight))
         model: Any = self
+        if _is_tokenized(x) and 0 in getattr(x["token_ids"], "shape", ()):
+            raise UserError("there are no texts")
         check_inputs(model.encoder.arguments, x)
         self.check_labels(x, y, sample_weight)
+        return x, y, sample_weight
+
+    def _labelled(self, x, y, sample_weight):
+        """As `_arrays`, of what must have labels if the model learns them."""
+        x, y, sample_weight = self._arrays(x, y, sample_weight)
+        if self.needs_labels and y is None and _is_tokenized(x):
+            raise UserError("there are no labels: give them as y")
         return x, y, sample_weight
 
     def check_labels(self, x, y, sample_weight) -> None:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, check_counts, shortened
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import HoldsPreprocessor
 
@@ -53,6 +53,7 @@ class ReadsTexts(HoldsPreprocessor):
         preprocessor = self.preprocessor or getattr(encoder, "preprocessor", None)
         if preprocessor is None:
             raise UserError("there is no tokenizer: take a preset that has one, or set preprocessor")
+        check_counts({"batch_size": batch_size})
         fold = getattr(self, "fold", None)
         if fold is not None:
             fold()  # of what pre-training moved, where the encoder's own table is computed
@@ -112,8 +113,8 @@ def _reader(encoder, pooling, layer):
     if pooling not in _POOLED:
         raise UserError(f"pooling is {pooling!r}; it can be one of {', '.join(_POOLED)}")
     count = encoder.num_layers
-    if layer is not None and not -count - 1 <= layer <= count:
-        raise UserError(f"layer is {layer}; this encoder has layers 0 to {count}")
+    if layer is not None and layer not in range(-count - 1, count + 1):
+        raise UserError(f"layer is {shortened(layer)}; this encoder has layers 0 to {count}")
     readers: dict[Any, keras.Model] = _READERS.setdefault(encoder, {})
     if (pooling, layer) not in readers:
         outputs = encoder.output

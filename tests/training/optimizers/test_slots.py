@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rembed_keras import ledger
-from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, attention
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.input_embeddings import Projected, Trigrams
 from rembed_keras.training import AdamW, GaLore, Muon
@@ -69,6 +69,17 @@ def test_matrices_beside_tables_are_matrices(optimizer, embedding):
     assert counted["total"] == 4 * slots_of(partial(optimizer, 1e-2), made.trainable_variables)
     kernels = [each for each in made.trainable_variables if "embeddings/" in each.path and each.name == "kernel"]
     assert kernels and all(matrix_shape(each) == tuple(each.shape) for each in kernels)
+
+
+@pytest.mark.parametrize(
+    "objective", [MaskedLM, partial(MaskedLM, kept_layers=1), LateMaskedLM, ReplacedTokenDetection]
+)
+@pytest.mark.parametrize("optimizer", [Muon, partial(GaLore, rank=3)])
+def test_a_table_of_distances_is_a_table(optimizer, objective):
+    encoder = Encoder(60, 2, 2, 12, 16, 6, 16, attention=[attention.Global(), attention.Disentangled(4, 8)])
+    made = objective(encoder, output_embedding_dim=10)
+    counted = ledger(made, slots=lambda entries: slots_when_built(partial(optimizer, 1e-2), entries)).optimizer_bytes
+    assert counted["total"] == 4 * slots_of(partial(optimizer, 1e-2), made.trainable_variables)
 
 
 def test_counting_takes_no_memory():
