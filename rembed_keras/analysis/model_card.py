@@ -4,6 +4,7 @@ Every number stands in a file of the run, so that a card is no more and no less 
 """
 
 import json
+import re
 from pathlib import Path
 
 from rembed_keras.analysis.pages.records import is_in_nats
@@ -54,6 +55,7 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
     )
     scored = report([folder])
     blocks = [
+        _metadata(corpus.languages),
         f"# {name}",
         about,
         opened,
@@ -74,6 +76,14 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
         _limits(corpus, last, arguments, scored.scores, bool(start)),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _metadata(languages):
+    """What hubs read of a card, in YAML; of a language its code alone, without a script or a country."""
+    codes = dict.fromkeys(language.replace("_", "-").partition("-")[0].lower() for language in languages)
+    known = [code for code in codes if re.fullmatch("[a-z]{2,3}", code)]
+    lines = ["library_name: keras-hub", "pipeline_tag: feature-extraction", "tags: [rembed-keras, encoder]"]
+    return "\n".join(["---", *lines, f"language: {json.dumps(known)}", "---"])  # quoted: no is Norwegian
 
 
 def _ledger_table(ledger):

@@ -127,6 +127,8 @@ def test_the_card_says_what_the_run_kept(built_in, finished):
         "12.5",
     ):
         assert said in card, said
+    _, metadata, _ = card.split("---\n", 2)
+    assert 'language: ["de", "en", "ja"]' in metadata and card.index("# tiny_one") > card.index(metadata)
     assert "> Text of the tests,\n> free for all." in card and "The whole licence." not in card
     assert (built_in / "LICENSE").read_text() == (finished / "LICENSE").read_text()
     assert (built_in / "recipe.gin").read_text() == "STEPS = 7\n"

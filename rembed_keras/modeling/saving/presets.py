@@ -4,6 +4,7 @@ Each is a folder of package data, as `rembed pack` writes it. Modeling looks her
 `from_preset`, so that a misspelled one is answered at once, and not by a download that fails.
 """
 
+import itertools
 import json
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def described() -> dict[str, dict]:
 def _about(folder):
     card = folder / CARD
     lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
-    said = [line for line in lines if line and not line.startswith("#")]
+    below = itertools.dropwhile(lambda line: not line.startswith("# "), lines)  # the title
+    said = [line for line in below if line and not line.startswith("#")]
     return {"description": said[0] if said else folder.name, "path": str(folder)}
 
 
