@@ -141,6 +141,7 @@ class _Driver:
         self.seconds = {run["name"]: run["seconds"] for run in record["runs"]}
         self.drawn = _drawn(record) if (plan.results / "study.png").exists() else None
         self.failures: dict[str, str] = {}
+        self.warnings: set[str] = set()  # that were shown
 
     def run(self, at_once: int, start) -> bool:
         """Whether a run failed; `start` starts a job."""
@@ -183,6 +184,7 @@ class _Driver:
             self.failures[run.name] = job.failure(code)
             click.echo(f"{run.name} {'failed' if code != 75 else 'stopped'}: {self.failures[run.name]}", err=True)
         self._publish()
+        self._warn()
 
     def _publish(self):
         from rembed_keras.analysis.studies.record import make_record, to_text
@@ -205,14 +207,21 @@ class _Driver:
             click.echo(f"{self.plan.results}: layers.png")
         write_trials(self.plan.folder / "tensorboard", self.record)
 
+    def _warn(self):
+        """Says at once what measures find nothing, so that nobody waits for all runs to learn it."""
+        from rembed_keras.analysis.studies.record import missing
+
+        for line in missing(self.plan, self.record):
+            if line not in self.warnings:
+                click.echo(f"warning: {line}", err=True)
+                self.warnings.add(line)
+
     def _show(self):
         from rich.console import Console
 
-        from rembed_keras.analysis.studies.record import missing
         from rembed_keras.analysis.studies.results.report import lines, scores_table
 
-        for line in missing(self.plan, self.record):
-            click.echo(f"warning: {line}", err=True)
+        self._warn()
         Console().print(scores_table(self.record).rich())
         for line in lines(self.record):
             click.echo(line)

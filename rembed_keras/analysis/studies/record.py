@@ -20,7 +20,7 @@ from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
 from rembed_keras.analysis.studies.verdicts import Verdict, derive, is_same
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError, did_you_mean, shortened
 
 FORMAT = 1
 POINTS = 200  # of a curve, at most
@@ -192,14 +192,22 @@ def _said(verdict):
 def missing(plan: Plan, record: Mapping) -> list[str]:
     """A line for each measure that a finished run should have and has not."""
     have = {(row["arm"], row["seed"], row["measure"]) for row in record["scores"]}
-    measures = {arm.name: arm.measures for arm in plan.arms}
+    measures, defined = {arm.name: arm.measures for arm in plan.arms}, {each.name: each for each in plan.study.measures}
     return [
-        f"{run.name}: {run.folder} has no value of measure {name}"
+        f"{run.name}: {run.folder} has no value of measure {name}{_near(run, defined[name])}"
         for run in plan.runs
         if run.is_finished
         for name in measures[run.arm]
         if (run.arm, run.seed, name) not in have
     ]
+
+
+def _near(run, measure):
+    """What the run has that the measure may mean: it names a metric of scores, or a key of a log."""
+    metric, key = getattr(measure, "metric", None), getattr(measure, "key", None)
+    known = [row["metric"] for row in read_scores(run.folder)] if metric else []
+    known += [name for row in read_log(run.folder, getattr(measure, "run", CURVE[0])) for name in row] if key else []
+    return did_you_mean(str(metric or key), dict.fromkeys(known))
 
 
 def _measured(plan: Plan, run: PlannedRun) -> list[dict]:

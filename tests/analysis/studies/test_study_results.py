@@ -54,6 +54,17 @@ def test_a_kept_value_of_a_measure_that_is_defined_otherwise_now_does_not_count(
     assert {row["measure"] for row in record("kept")["scores"]} == {"loss"}
 
 
+def test_a_metric_that_is_misspelt_is_said_when_the_first_run_ends(study, tmp_path, monkeypatch):
+    metric, key = 'topics/studies.Score.metric = "acuracy"\n', 'loss/studies.Logged.key = "los"\n'
+    (tmp_path / "own.gin").write_text(STUDY + metric + key)
+    monkeypatch.setenv("FAILS", "wide-seed1")
+    code, _, said = study()
+    lines = [line for line in said.splitlines() if "-seed" in line]
+    assert code == 1 and lines[0].endswith("wide-seed0 has no value of measure loss; did you mean loss?")
+    assert lines[1].endswith("wide-seed0 has no value of measure topics; did you mean accuracy?")
+    assert len(lines) == 7 and "wide-seed1 failed" in lines[4]  # each once
+
+
 def test_runs_that_another_study_keeps_are_not_run_again_under_another_name(study, tmp_path):
     own = STUDY + 'studies.Study.results = "kept"\n'
     (tmp_path / "own.gin").write_text(own)
