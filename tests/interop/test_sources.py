@@ -134,6 +134,19 @@ def test_alberts_model_is_not_read_without_what_its_code_does(deberta):
     assert interop.tokenizer_of(deberta) == deberta / "tokenizer.json"
 
 
+def test_pieces_that_were_added_to_a_tokenizer_json_are_read(corpus, tmp_path):
+    model = random_model({"vocabulary_size": 901}).encoder
+    interop.write(model, str(tmp_path / "theirs"), "huggingface", corpus.tokenizer.path)
+    assert interop.tokenizer_of(tmp_path / "theirs") == tmp_path / "theirs/sentencepiece.model"
+    file = tmp_path / "theirs/tokenizer.json"
+    theirs = tokenizers.Tokenizer.from_file(str(file))
+    theirs.add_tokens(["heptagon"])
+    theirs.save(str(file))
+    assert interop.tokenizer_of(tmp_path / "theirs") == file
+    ids = open_tokenizer(file).encode("a heptagon")
+    assert ids == theirs.encode("a heptagon", add_special_tokens=False).ids and ids[-1] == 900
+
+
 def test_heads_that_are_left_out_are_noted(tmp_path, command):
     Classifier(random_model().encoder, 3).save_to_preset(str(tmp_path / "task"))
     said = "the heads of rembed_keras>Classifier are dropped"

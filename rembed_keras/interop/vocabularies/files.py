@@ -14,6 +14,7 @@ from rembed_keras.interop.spm import from_deberta, from_fairseq
 THEIRS = ("sentencepiece.model", "tokenizer.model", "tokenizer.json", "vocab.txt")
 REWRITTEN = {"sentencepiece.bpe.model": from_fairseq, "spm.model": from_deberta}  # which number pieces in code
 FAIRSEQ, DEBERTA = REWRITTEN
+SENTENCE_PIECE = (FAIRSEQ, *THEIRS[:2])
 ALBERT = "spiece.model"
 # settings with which DeBERTa's and ALBERT's own classes leave a text as it is, and what they are where none is said
 PLAIN = {
@@ -25,7 +26,20 @@ PLAIN = {
 def tokenizer_of(source: Path) -> Path | None:
     """The tokenizer's file in a folder; None if there is no usable one."""
     found = next(iter(tokenizer_files(source, (FAIRSEQ, *THEIRS))), None)
+    if found is not None and found.name in SENTENCE_PIECE and _has_added(whole := found.with_name("tokenizer.json")):
+        return whole
     return found or next((source / name for name in PLAIN if _is_plain(source / name)), None)
+
+
+def _has_added(path):
+    """Whether a `tokenizer.json` has pieces of text that were added to its model, and that no file beside it has."""
+    parts = read_json(path) if path.exists() else {}
+    try:
+        vocabulary = parts["model"]["vocab"]
+        own = {piece for piece, _ in vocabulary} if isinstance(vocabulary, list) else vocabulary
+        return any(not each["special"] and each["content"] not in own for each in parts["added_tokens"])
+    except (KeyError, TypeError, ValueError):  # it is not read if it need not be
+        return False
 
 
 def _is_plain(path):
