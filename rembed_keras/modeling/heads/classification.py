@@ -68,7 +68,7 @@ class Classifier(TaskModel):
         """See `TakesTexts`; one-hot labels are refused too."""
         super().check_labels(x, y, sample_weight)
         shape = tuple(getattr(y, "shape", ()))
-        if getattr(self, "loss", None) is None and len(shape) > 1 and shape[1:] != (1,):
+        if self.learns_classes and len(shape) > 1 and shape[1:] != (1,):
             raise UserError(
                 f"labels are of shape {shape}; they are a number for each text, as argmax of one-hot labels"
             )

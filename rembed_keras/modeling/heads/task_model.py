@@ -111,8 +111,13 @@ class TaskModel(EncoderTask):
         """The loss of every single prediction; cross-entropy of logits unless a subclass says otherwise."""
         return ops.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
 
+    @property
+    def learns_classes(self) -> bool:
+        """Whether labels are numbers of classes: another loss may be of other labels."""
+        return type(self).losses_of is TaskModel.losses_of and getattr(self, "loss", None) is None
+
     def check_labels(self, x, y, sample_weight):
-        if type(self).losses_of is TaskModel.losses_of:  # another may learn of other labels
+        if self.learns_classes:
             super().check_labels(x, y, sample_weight)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
