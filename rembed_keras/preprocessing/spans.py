@@ -54,7 +54,7 @@ class SpanPreprocessor(TextPreprocessor):
     def arrays(self, x, y, sample_weight):
         if not isinstance(x, tuple | list) or len(x) != 2 or isinstance(x[0], str):
             raise UserError("questions and passages are a pair (questions, passages) of lists")
-        columns = {"questions": as_texts(x[0]), "passages": as_texts(x[1])}
+        columns: dict[str, list] = {"questions": as_texts(x[0]), "passages": as_texts(x[1])}
         if y is not None:
             if not isinstance(y, tuple | list) or len(y) != 2 or isinstance(y[0], str):
                 raise UserError("answers and where they start are a pair (answers, starts) of lists")
