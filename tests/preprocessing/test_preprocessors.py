@@ -128,7 +128,6 @@ READ, TAGS, ANSWERS = TextClassifierPreprocessor, TaggerPreprocessor, SpanPrepro
     ("kind", "arguments", "said"),
     [
         (READ, ((["a", "b"], ["c"]),), "there are 2 texts, 1 pairs: each row needs one of each"),
-        (READ, ([None],), "None is no text"),
         (TAGS, (["the head"],), "a sentence is a list of words, and 'the head' is a text"),
         (TAGS, ([["the"], ["head"]], [[0]]), "there are 2 sentences, 1 rows of tags"),
         (TAGS, ([["the"]], [["DET"]]), "'DET' is no tag: give their numbers"),

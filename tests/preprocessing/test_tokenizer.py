@@ -123,5 +123,7 @@ def test_a_configuration_opens_no_file(tokenizer):
 def test_mistakes_are_said(tokenizer):
     with pytest.raises(UserError, match="3 is no text"):
         tokenizer.tokenize(["a", 3])
+    with pytest.raises(UserError, match="None is no text"):
+        tokenizer.tokenize(["a", None])
     with pytest.raises(UserError, match="no piece 'qqqq'"):
         tokenizer.token_to_id("qqqq")
