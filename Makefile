@@ -23,8 +23,9 @@ PYTEST ?=
 # what the Model Garden declares it needs, it does not need for its pre-trainer, and would not install beside the rest
 MODEL_GARDEN := tf-models-official==2.20.0 tf-keras==2.21.0
 
-# tests of one file share what is expensive to make, and stay together; conftest.py has files in order, slow ones first
-WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# for two cores: one more than these, for some tests wait for the processes that they start. Tests of one file share what
+# is expensive to make, and stay together; conftest.py has files in order, slow ones first
+WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -77,7 +78,7 @@ QUICK := tests/test_compat.py tests/data/tokenizers tests/modeling/saving tests/
 OTHER := -m 'not slow' -W default --disable-warnings
 # data sets of Grain with labels in `fit`, which keras-hub 0.21 does not take
 OLD := -k 'not batches_of_grain'
-TOOLS := 'pytest>=9.2,<10' 'hypothesis>=6.170,<7'
+TOOLS := 'pytest>=9.2,<10' 'pytest-xdist>=3.8.0,<4' 'hypothesis>=6.170,<7'
 OLDEST_PYTHON ?= $(PYTHON)
 NEWEST_PYTHON ?= $(or $(shell python3.13 -c 'print("python3.13")' 2>/dev/null),$(PYTHON))
 FOUND := 'import keras, keras_hub, numpy, platform, tensorflow as tf; print(f"Python {platform.python_version()}, Keras " \
@@ -85,11 +86,11 @@ FOUND := 'import keras, keras_hub, numpy, platform, tensorflow as tf; print(f"Py
 
 test-oldest: .venv-oldest/.installed
 	@KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-oldest/bin/python -c $(FOUND)
-	KERAS_BACKEND=tensorflow .venv-oldest/bin/python -m pytest $(OTHER) $(OLD) $(PYTEST) $(QUICK)
+	KERAS_BACKEND=tensorflow .venv-oldest/bin/python -m pytest $(WORKERS) $(OTHER) $(OLD) $(PYTEST) $(QUICK)
 
 test-newest: .venv-newest/.installed
 	@KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-newest/bin/python -c $(FOUND)
-	KERAS_BACKEND=tensorflow .venv-newest/bin/python -m pytest $(OTHER) $(PYTEST) $(QUICK)
+	KERAS_BACKEND=tensorflow .venv-newest/bin/python -m pytest $(WORKERS) $(OTHER) $(PYTEST) $(QUICK)
 
 .venv-oldest/.installed: setup.py constraints/oldest.txt
 	@echo "Installing the oldest releases that setup.py allows into .venv-oldest ..."

@@ -1,17 +1,19 @@
-"""Random numbers of training: Keras's own, to the bit, in a form that XLA computes once.
+"""Random numbers of training: Keras's own, to the bit, in a form that XLA computes once, and others on each replica.
 
 Left to choose, TensorFlow has XLA derive the key of a draw beside each number that is drawn with it, which on a CPU
 takes many times as long as the numbers themselves. With the generator named (Philox, the one that it chooses) the key
-is derived once.
+is derived once. Replicas of tf.distribute have the same state and so would draw the same; only the first draws Keras's.
 Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
 """
 
 import keras
 
+STRIDE = 1_000_003  # between seeds of replicas; those of layers, where a user sets them, are often neighbours
+
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Dropout(keras.layers.Dropout):
-    """Keras's, with the same draws.
+    """Keras's, with the same draws, but that each of TensorFlow's replicas has its own.
 
     Args:
         rate: share of the numbers that are set to 0 in training; the others are divided by what is left.
@@ -33,7 +35,7 @@ class Dropout(keras.layers.Dropout):
 
 
 def uniform(shape, minval: float, maxval: float, seed: keras.random.SeedGenerator):
-    """As `keras.random.uniform`, with the same draws.
+    """As `keras.random.uniform`, with the same draws, but that each of TensorFlow's replicas has its own.
 
     Args:
         shape: of what is drawn.
@@ -55,7 +57,11 @@ def uniform(shape, minval: float, maxval: float, seed: keras.random.SeedGenerato
 
 
 def _next(seed):
-    """The seed of a draw, as Keras casts it for XLA, int32 [2]."""
+    """The seed of a draw, as Keras casts it for XLA, int32 [2], and moved on for the replica that draws."""
     import tensorflow as tf
 
-    return tf.cast(tf.math.floormod(seed.next(), tf.int32.max - 1), "int32")
+    drawn = tf.cast(tf.math.floormod(seed.next(), tf.int32.max - 1), "int32")
+    context = tf.distribute.get_replica_context()  # None where a model is built
+    if context is None or context.num_replicas_in_sync == 1:
+        return drawn
+    return drawn + [context.replica_id_in_sync_group * STRIDE, 0]

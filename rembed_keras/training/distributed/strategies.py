@@ -2,7 +2,7 @@
 
 A strategy says where a run is computed, not what: the batch, its masks, the loss's denominator, the clipping and the
 log are those of the whole batch, whoever works on it, so a run may be continued under another strategy. Dropout alone
-differs on TensorFlow, where each replica draws the masks of its own rows, the same ones as the others.
+differs on TensorFlow, where each replica draws the masks of its own rows.
 
 A strategy is opened before anything that owns variables is built. XLA is on wherever it works: under one device, and on
 JAX. It cannot compile an all-reduce of TensorFlow's: on GPUs it compiles what a replica computes before that.

@@ -44,3 +44,19 @@ def test_every_dropout_of_an_encoder_draws_so(block):
     encoder = Encoder(60, 1, 2, 8, 16, 6, max_sequence_length=16, dropout=0.1, block=block)
     kinds = [type(each) for each in compat.layers_of(encoder) if isinstance(each, keras.layers.Dropout)]
     assert len(kinds) > 3 and {*kinds} == {Dropout}
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_replicas_draw_numbers_of_their_own(mirrored):
+    import tensorflow as tf
+
+    with mirrored.scope():
+        layer, seed = Dropout(0.3, seed=4), keras.random.SeedGenerator(5)
+    step = tf.function(lambda: (layer(INPUTS, training=True), uniform((7, 9), 0.0, 1.0, seed)), autograph=False)
+    alone, other = keras.layers.Dropout(0.3, seed=4), keras.random.SeedGenerator(5)
+    for _ in range(2):
+        dropped, drawn = (mirrored.experimental_local_results(each) for each in mirrored.run(step))
+        np.testing.assert_array_equal(dropped[0], alone(INPUTS, training=True))
+        np.testing.assert_array_equal(drawn[0], keras.random.uniform((7, 9), seed=other))
+        assert 0.5 < np.mean((dropped[0] > 0) == (dropped[1] > 0)) < 0.66  # by chance 0.7^2 + 0.3^2
+        assert abs(np.corrcoef(np.ravel(drawn[0]), np.ravel(drawn[1]))[0, 1]) < 0.4
