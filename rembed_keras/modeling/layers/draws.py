@@ -64,4 +64,4 @@ def _next(seed):
     context = tf.distribute.get_replica_context()  # None where a model is built
     if context is None or context.num_replicas_in_sync == 1:
         return drawn
-    return drawn + [context.replica_id_in_sync_group * STRIDE, 0]
+    return tf.add(drawn, [context.replica_id_in_sync_group * STRIDE, 0])
