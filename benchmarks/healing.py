@@ -181,7 +181,7 @@ def table(rows: list[dict]) -> str:
     lines = [f"| E_in | start | healed by | steps | parameters | {' | '.join(measures)} |"]
     lines.append("|--:|---|---|--:|--:|" + "--:|" * len(measures))
     groups: dict[tuple, list[dict]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row["recipe"] is not None, -row["kept"], row["recipe"], row["steps"])):
         groups.setdefault((row["width"], row["start"], row["recipe"], row["steps"], row["kept"]), []).append(row)
     for (width, start, recipe, steps, kept), own in groups.items():
         cells = [f"{np.mean([row[name] for row in own]):.3f}" for name in measures]
@@ -199,12 +199,15 @@ def plot(rows: list[dict], whole: int, texts: list[str], path: Path) -> None:
             (row["start"], row["recipe"], row["steps"]) for row in rows if row["start"] != "source"
         ):
             own = [row for row in rows if (row["start"], row["recipe"], row["steps"]) == key]
-            points = {row["kept"]: [each[text] for each in own if each["kept"] == row["kept"]] for row in own}
+            sizes = sorted({row["kept"] for row in own})
+            means = [np.mean([row[text] for row in own if row["kept"] == kept]) for kept in sizes]
             label = f"{key[0]}, {key[1]} of {key[2]} steps" if key[1] else key[0]
-            axis.plot([kept / whole for kept in points], [np.mean(each) for each in points.values()], "o-", label=label)
+            axis.plot([kept / whole for kept in sizes], means, "o-", label=label)
         axis.set(title=text, xlabel="share of the parameters")
     np.atleast_1d(axes)[0].set_ylabel("cosine with the source's vectors")
-    np.atleast_1d(axes)[0].legend(fontsize="small")
+    figure.legend(
+        *np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small"
+    )
     figure.savefig(path, dpi=120)
 
 
