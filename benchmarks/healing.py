@@ -193,8 +193,9 @@ def plot(rows: list[dict], whole: int, texts: list[str], path: Path) -> None:
     """Similarity to the source against the share of its parameters that are kept; a line for each way to get there."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(texts), figsize=(5 * len(texts), 4), sharey=True, layout="constrained")
-    for axis, text in zip(np.atleast_1d(axes), texts, strict=True):
+    figure = plt.figure(figsize=(5 * len(texts), 4), layout="constrained")
+    axes = figure.subplots(1, len(texts), sharey=True, squeeze=False)[0]
+    for axis, text in zip(axes, texts, strict=True):
         for key in dict.fromkeys(
             (row["start"], row["recipe"], row["steps"]) for row in rows if row["start"] != "source"
         ):
@@ -204,10 +205,8 @@ def plot(rows: list[dict], whole: int, texts: list[str], path: Path) -> None:
             label = f"{key[0]}, {key[1]} of {key[2]} steps" if key[1] else key[0]
             axis.plot([kept / whole for kept in sizes], means, "o-", label=label)
         axis.set(title=text, xlabel="share of the parameters")
-    np.atleast_1d(axes)[0].set_ylabel("cosine with the source's vectors")
-    figure.legend(
-        *np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small"
-    )
+    axes[0].set_ylabel("cosine with the source's vectors")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     figure.savefig(path, dpi=120)
 
 

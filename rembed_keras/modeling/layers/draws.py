@@ -8,6 +8,8 @@ Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
 
 import keras
 
+from rembed_keras.modeling.replicas import num_replicas
+
 STRIDE = 1_000_003  # between seeds of replicas; those of layers, where a user sets them, are often neighbours
 
 
@@ -61,7 +63,6 @@ def _next(seed):
     import tensorflow as tf
 
     drawn = tf.cast(tf.math.floormod(seed.next(), tf.int32.max - 1), "int32")
-    context = tf.distribute.get_replica_context()  # None where a model is built
-    if context is None or context.num_replicas_in_sync == 1:
+    if num_replicas() == 1:
         return drawn
-    return tf.add(drawn, [context.replica_id_in_sync_group * STRIDE, 0])
+    return tf.add(drawn, [tf.distribute.get_replica_context().replica_id_in_sync_group * STRIDE, 0])
