@@ -5,8 +5,10 @@ import os
 import re
 from pathlib import Path
 
+from rembed_keras import modeling
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.saving.presets import task_in
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
 CARD = "README.md"
@@ -92,12 +94,16 @@ def write_card(folder: str | Path, name: str, kind: str, parameters: int) -> Non
     if path.exists():
         return
     library, opened = OPENED[kind]
+    about, opened = f"An encoder of {parameters:,} parameters", opened.format(name=name)
+    of_class = task_in(str(folder)).get("class_name", "Encoder")
+    if hasattr(modeling, of_class) and of_class != "Encoder":
+        about = f"A model for a task, {of_class}, whose encoder has {parameters:,} parameters"
+        opened = f'from rembed_keras.modeling import {of_class}\n\nmodel = {of_class}.from_preset("hf://{name}")'
     config = read_json(Path(folder) / "config.json")
     sizes = json.dumps(config.get("config", config), indent=1, default=str)
-    opened = opened.format(name=name)
     path.write_text(
         f"---\nlibrary_name: {library}\ntags: [rembed-keras, encoder]\n---\n\n# {name}\n\n"
-        f"An encoder of {parameters:,} parameters, written by rembed_keras.\n\n```python\n{opened}\n```\n\n"
+        f"{about}, written by rembed_keras.\n\n```python\n{opened}\n```\n\n"
         "What it was trained on, its scores and its limits: to be said by who publishes it, and its licence too.\n\n"
         f"## Configuration\n\n```json\n{sizes}\n```\n",
         encoding="utf-8",

@@ -10,7 +10,7 @@ import pytest
 
 from rembed_keras import interop
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Encoder
+from rembed_keras.modeling import Classifier, Encoder
 
 FILES = {"config.json": b'{"model_type": "bert"}', "model.safetensors": b"weights", "flax_model.msgpack": b"others"}
 SHA = "a" * 40
@@ -120,6 +120,14 @@ def test_a_folder_is_pushed_with_a_card(hub, tmp_path):
     assert (folder / "README.md").read_text() == "mine"
     with pytest.raises(UserError, match="must be OWNER/NAME"):
         interop.push(folder, "new")
+
+
+def test_the_card_of_a_task_opens_the_task(tmp_path):
+    Classifier(Encoder(60, 1, 2, 8, 16, 8, max_sequence_length=16), 3).save_to_preset(str(tmp_path))
+    interop.write_card(tmp_path, "owner/new", "preset", 12_345)
+    card = (tmp_path / "README.md").read_text()
+    assert 'model = Classifier.from_preset("hf://owner/new")' in card and "Encoder.from_preset" not in card
+    assert "A model for a task, Classifier, whose encoder has 12,345 parameters" in card
 
 
 def test_a_dry_run_lists_what_would_be_uploaded(hub, tmp_path, command):
