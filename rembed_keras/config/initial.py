@@ -58,7 +58,10 @@ def initial_arguments(recipe: Recipe, stage: Reference, may_lack: bool = False) 
     try:
         initial = _initial(named)
         found = _found(initial, named, may_lack)
-        return None if found is None else initial.changes.arguments(found[0])
+        if found is None:
+            return None
+        own_dtype = {} if initial.dtype is None else {"dtype": initial.dtype}
+        return initial.changes.arguments(found[0]) | own_dtype
     except UserError as error:
         raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage,))}") from None
 

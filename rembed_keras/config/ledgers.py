@@ -84,16 +84,17 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
     batch, length, steps = data.get("batch_size"), data.get("sequence_length"), recipe.arguments(stage).get("steps")
     check_batches(data, config, steps)
     rate = data.get("mask_rate", 0.15)
-    rate = max(rate.values()) if isinstance(rate, dict) else rate
+    highest = max(rate.values()) if isinstance(rate, dict) else rate
     others = [value for value in config.values() if callable(getattr(value, "read", None))]
     entries, teachers = _entries_of(model.target), teachers_of(terms, others)
 
-    def at(length):
+    def at(length, rate):
         return ledger(config, length, rate, entries, slots, terms, teachers)
 
-    counted = at(max(length.values()) if isinstance(length, dict) and length else length)
+    counted = at(max(length.values()) if isinstance(length, dict) and length else length, highest)
     if isinstance(batch, dict) or isinstance(length, dict):
-        counted = replace(counted, phases=phase_costs(shapes(batch, length), steps, at))
+        costs = phase_costs(shapes(batch, length), steps, rate, lambda *of: at(*of).training_flops["total"])
+        counted = replace(counted, phases=costs)
     check_length(data, sizes)
     if mixture:
         check_packed_rows(sizes)

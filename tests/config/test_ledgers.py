@@ -174,3 +174,13 @@ def test_a_recipe_is_counted_without_a_framework():
 def test_a_part_that_a_package_has_not_is_named(parts):
     with pytest.raises(UserError, match=r"^there is no strange_parts\.Missing"):
         config.ledger_of(parts("modeling.Encoder.attention = [@strange_parts.Missing()]"))
+
+
+def test_an_encoder_of_initial_weights_is_counted_in_the_dtype_of_the_recipe(tmp_path):
+    from rembed_keras.modeling import Encoder
+
+    Encoder(**ENCODER, max_sequence_length=128, dtype="mixed_bfloat16").save_to_preset(str(tmp_path / "mine"))
+    bindings = [f"INITIAL={tmp_path / 'mine'}", "training.prepare.vocabulary_size=50"]
+    for dtype, size in (("float32", 4), ("bfloat16", 2)):
+        counted = config.ledger_of(config.load("recipes/reallocate/heal_mlm.gin", [*bindings, f"DTYPE={dtype}"]))
+        assert counted.dtype == dtype and counted.bytes["kept"] == size * counted.kept

@@ -1,7 +1,10 @@
 """What the phases of a pre-training cost, whose rows have different lengths."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
+
+from rembed_keras.data.pipeline.schedules import at, by_step
 
 
 class PhaseCost(NamedTuple):
@@ -12,7 +15,8 @@ class PhaseCost(NamedTuple):
         steps: how many.
         batch_size: B.
         sequence_length: S.
-        training_flops: of all its steps, forward and backward, as the ledger counts them at this length.
+        training_flops: of all its steps, forward and backward, as the ledger counts them at this length and at the
+            mask rates of these steps.
     """
 
     first_step: int
@@ -38,19 +42,25 @@ class PhaseCost(NamedTuple):
         }
 
 
-def phase_costs(shapes: list[tuple[int, int, int]], steps: int, count: Callable[[int], Any]) -> tuple[PhaseCost, ...]:
+def phase_costs(
+    shapes: list[tuple[int, int, int]], steps: int, mask_rate: Any, count: Callable[[int, float], int]
+) -> tuple[PhaseCost, ...]:
     """What each phase of a run costs.
 
     Args:
         shapes: first step, B and S of each, in the order of steps.
         steps: of the whole run.
-        count: the ledger at a length of rows.
+        mask_rate: share of the tokens that are predicted, or a schedule.
+        count: training FLOPs of a token, of the length of its row and the mask rate.
     """
     begun = [shape for shape in shapes if shape[0] < steps]
     ends = [*(first for first, _, _ in begun[1:]), steps]
-    return tuple(
-        PhaseCost(
-            first, end - first, rows, length, (end - first) * rows * length * count(length).training_flops["total"]
+    found = []
+    for (first, rows, length), end in zip(begun, ends, strict=True):
+        changes = sorted(step for step in by_step(mask_rate) if first < step < end)
+        flops = sum(
+            (until - since) * rows * length * count(length, at(mask_rate, since))
+            for since, until in pairwise([first, *changes, end])
         )
-        for (first, rows, length), end in zip(begun, ends, strict=True)
-    )
+        found.append(PhaseCost(first, end - first, rows, length, flops))
+    return tuple(found)

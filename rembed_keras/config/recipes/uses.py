@@ -5,7 +5,8 @@ bindings that nothing uses: of AdamW's rates, and of knobs for them. They went w
 So the bindings of a recipe are followed from the stages of its run, through every reference and macro, and through the
 values that were bound earlier too. What only an earlier value used is dropped with it, if it was bound before the value
 was replaced, and in another file: what stands in the same file, or in a later one, is a mistake. Nobody meets what
-is bound to an argument that the caller gives, as `finetune` gives its optimizer a learning rate.
+is bound to an argument that the caller gives, as `finetune` gives its optimizer a learning rate, nor what inner scopes
+bind anew wherever it would be met.
 """
 
 from collections import defaultdict
@@ -64,12 +65,13 @@ class Uses:
         if (target, scope, replaced, given) in self._followed:
             return
         self._followed.add((target, scope, replaced, given))
-        for bound, versions in self._versions.items():
-            if bound[1] != target or bound[2] in given or not is_within(scope, bound[0]):
-                continue
-            self._met[bound].add(replaced)
-            for binding, by in versions:
-                for reference, last in self._references(binding.value, binding, max(by, replaced)):
+        here = [bound for bound in self._versions if bound[1] == target and is_within(scope, bound[0])]
+        for bound in [bound for bound in here if bound[2] not in given]:
+            inner = [other for other in here if other[2] == bound[2] and len(other[0]) > len(bound[0])]
+            hidden = max([replaced, *(self._numbers[other] for other in inner)])  # behind those of inner scopes
+            self._met[bound].add(hidden)
+            for binding, by in self._versions[bound]:
+                for reference, last in self._references(binding.value, binding, max(by, hidden)):
                     self._follow(reference.target, reference.scope or scope, last, called_with(target, bound[2]))
 
     def _references(self, value, user, replaced, trail=()) -> Iterator[tuple[Reference, int]]:

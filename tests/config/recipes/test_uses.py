@@ -100,6 +100,11 @@ STRICT = {
         ["training.pretrain.optimizer=@training.Muon"],
         r"recipe\.gin:5: nothing uses training\.AdamW\.beta_1: .* is @training\.Muon \(command line\)",
     ),
+    "around scopes that all bind it anew": (
+        'include "recipes/quickstart.gin"\n',
+        ["tasks.ParallelText.folder='my/text'"],
+        r"command line: nothing uses tasks\.ParallelText\.folder: .*/tasks\.ParallelText\.folder is @sample\.",
+    ),
     "a typo": (OPTIONS + "LEARNING_RAT = 1\n", [LION], r"recipe\.gin:4: nothing uses LEARNING_RAT"),
     "a parameter of what nothing used": (OPTIONS + "training.Muon.beta = 1.0\n", [LION], r":4: .*Muon"),
 }
@@ -110,6 +115,14 @@ def test_what_is_bound_in_vain_is_reported_still(load, what):
     lines, bindings, message = STRICT[what]
     with pytest.raises(UserError, match=message):
         load(lines, *bindings)
+
+
+def test_what_one_scope_binds_anew_another_has_of_around_it(load):
+    around, inner = "tasks.ParallelText.pivot='de'", "help/tasks.ParallelText.pivot='fr'"
+    recipe = load('include "recipes/quickstart.gin"\n', around, inner)
+    assert recipe.configuration()["tasks.ParallelText.pivot"] == "de"  # of the declarations
+    with pytest.raises(UserError, match=r"nothing uses tasks\.ParallelText\.pivot: declarations/"):
+        load('include "recipes/quickstart.gin"\n', around, inner, "declarations/tasks.ParallelText.pivot='fr'")
 
 
 def test_what_another_stage_uses_stays(load):

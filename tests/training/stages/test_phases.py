@@ -117,6 +117,16 @@ def test_the_ledger_counts_each_phase_at_its_length():
     assert second["training_flops"] == 280 * 16 * 256 * per_token[256]["total"]
     assert per_token[64]["total"] < per_token[256]["total"] == found["training_flops_per_token"]["total"]
     assert first["tokens"] + second["tokens"] == 2800 * 4096 and "phases" not in ledger(encoder()).to_json()
+    masked = config.ledger_of(config.load(recipe, ["MASK_RATE={0: 0.3, 520: 0.15, 2520: 0.05}"])).phases
+    of_first, of_second = (
+        {
+            rate: config.ledger_of(config.load(recipe, [*sizes, f"MASK_RATE={rate}"])).training_flops["total"]
+            for rate in (0.3, 0.15, 0.05)
+        }
+        for sizes in (["SEQUENCE_LENGTH=64", "BATCH_SIZE=64"], ["SEQUENCE_LENGTH=256", "BATCH_SIZE=16"])
+    )
+    assert masked[0].training_flops == 64 * 64 * (520 * of_first[0.3] + 2000 * of_first[0.15])
+    assert masked[1].training_flops == 280 * 16 * 256 * of_second[0.05]
     with pytest.raises(UserError, match="SEQUENCE_LENGTH"):
         config.ledger_of(config.load(recipe, ["SEQUENCE_LENGTH={0: 64, 100: 512}"]))
     with pytest.raises(UserError, match="it must give a length from step 0 on"):
