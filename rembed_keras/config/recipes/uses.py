@@ -5,8 +5,8 @@ bindings that nothing uses: of AdamW's rates, and of knobs for them. They went w
 So the bindings of a recipe are followed from the stages of its run, through every reference and macro, and through the
 values that were bound earlier too. What only an earlier value used is dropped with it, if it was bound before the value
 was replaced, and in another file: what stands in the same file, or in a later one, is a mistake. Nobody meets what
-is bound to an argument that the caller gives, as `finetune` gives its optimizer a learning rate, nor what inner scopes
-bind anew wherever it would be met.
+is bound to an argument that the caller gives, as `finetune` gives its optimizer a learning rate, nor what is bound
+after inner scopes wherever it would be met: it is no default of theirs, and it overrules nothing.
 """
 
 from collections import defaultdict
@@ -67,8 +67,8 @@ class Uses:
         self._followed.add((target, scope, replaced, given))
         here = [bound for bound in self._versions if bound[1] == target and is_within(scope, bound[0])]
         for bound in [bound for bound in here if bound[2] not in given]:
-            inner = [other for other in here if other[2] == bound[2] and len(other[0]) > len(bound[0])]
-            hidden = max([replaced, *(self._numbers[other] for other in inner)])  # behind those of inner scopes
+            inner = (self._numbers[other] for other in here if other[2] == bound[2] and len(other[0]) > len(bound[0]))
+            hidden = max([replaced, *(number for number in inner if number < self._numbers[bound])])
             self._met[bound].add(hidden)
             for binding, by in self._versions[bound]:
                 for reference, last in self._references(binding.value, binding, max(by, hidden)):

@@ -100,7 +100,7 @@ STRICT = {
         ["training.pretrain.optimizer=@training.Muon"],
         r"recipe\.gin:5: nothing uses training\.AdamW\.beta_1: .* is @training\.Muon \(command line\)",
     ),
-    "around scopes that all bind it anew": (
+    "around scopes that all have bound it": (
         'include "recipes/quickstart.gin"\n',
         ["tasks.ParallelText.folder='my/text'"],
         r"command line: nothing uses tasks\.ParallelText\.folder: .*/tasks\.ParallelText\.folder is @sample\.",
@@ -117,12 +117,16 @@ def test_what_is_bound_in_vain_is_reported_still(load, what):
         load(lines, *bindings)
 
 
-def test_what_one_scope_binds_anew_another_has_of_around_it(load):
-    around, inner = "tasks.ParallelText.pivot='de'", "help/tasks.ParallelText.pivot='fr'"
-    recipe = load('include "recipes/quickstart.gin"\n', around, inner)
-    assert recipe.configuration()["tasks.ParallelText.pivot"] == "de"  # of the declarations
+def test_what_is_bound_around_scopes_is_their_default(load):
+    around, inner = "tasks.ParallelText.pivot='de'", ["help/tasks.ParallelText.pivot='fr'"]
+    quickstart = 'include "recipes/quickstart.gin"\n'
+    for bindings in ([around, *inner], [*inner, around]):
+        recipe = load(quickstart, *bindings)
+        assert recipe.configuration()["tasks.ParallelText.pivot"] == "de"  # of the declarations
+    inner.append("declarations/tasks.ParallelText.pivot='fr'")
+    load(quickstart, around, *inner)
     with pytest.raises(UserError, match=r"nothing uses tasks\.ParallelText\.pivot: declarations/"):
-        load('include "recipes/quickstart.gin"\n', around, inner, "declarations/tasks.ParallelText.pivot='fr'")
+        load(quickstart, *inner, around)
 
 
 def test_what_another_stage_uses_stays(load):
