@@ -104,7 +104,7 @@ class _Side:
     def parameters(self) -> dict[str, int]:
         """By line of the ledger, and in all."""
         from rembed_keras import config
-        from rembed_keras.data.json_files import read_json
+        from rembed_keras.data.json_files import read_json, understood
 
         written = Path(self.path) / "ledger.json"
         if self.is_run and written.is_file():
@@ -112,8 +112,9 @@ class _Side:
         else:
             counted = config.ledger_of(self.recipe)
             found = counted.to_json() if counted else {}
-        parts = {name: part["parameters"] for name, part in found.get("parts", {}).items()}
-        return parts | {name: found[name] for name in ("kept", "dropped", "total") if name in found}
+        with understood(written, "a ledger"):
+            parts = {name: int(part["parameters"]) for name, part in found.get("parts", {}).items()}
+            return parts | {name: int(found[name]) for name in ("kept", "dropped", "total") if name in found}
 
     @property
     def results(self) -> dict[tuple[str, ...], str]:
@@ -121,15 +122,17 @@ class _Side:
         return self._losses() | self._scores()
 
     def _losses(self):
-        from rembed_keras.training.loop.workdir import MetricsLog
+        from rembed_keras.data.json_files import read_whole_lines, understood
 
-        rows = MetricsLog(Path(self.path) / "metrics.jsonl").rows()
-        last: dict[str, Any] = {row["run"]: row for row in rows if isinstance(row.get("loss"), float)}
-        return {
-            (run, "loss", "all", f"step {last[run]['step']:,}"): f"{last[run]['loss']:.3f}"
-            for run in ("pretrain", "evaluation")
-            if run in last
-        }
+        log = Path(self.path) / "metrics.jsonl"
+        rows = read_whole_lines(log)
+        with understood(log, "the log of a run"):
+            last: dict[str, Any] = {row["run"]: row for row in rows if isinstance(row.get("loss"), float)}
+            return {
+                (run, "loss", "all", f"step {last[run]['step']:,}"): f"{last[run]['loss']:.3f}"
+                for run in ("pretrain", "evaluation")
+                if run in last
+            }
 
     def _scores(self):
         from rembed_keras.analysis.reports.comparison import MEAN, groups, score_rows

@@ -46,6 +46,10 @@ def reported_in_one_line() -> Iterator[None]:
             _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
         if isinstance(error, UserError):
             _exit(_sentence(str(error)), 2)
+        if isinstance(error, UnicodeEncodeError) and error.encoding == sys.stdout.encoding:
+            _exit(
+                f"output in {error.encoding} cannot have {error.object[error.start]!a}: set PYTHONIOENCODING=utf-8", 2
+            )
         raise
 
 

@@ -1,6 +1,8 @@
 """JSON files, trusted or not: what cannot be read is reported in one line that names the file."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,41 @@ def read_whole_lines(path: Path) -> list[dict]:
     """The JSON objects of a log, one a line; a last line that a kill cut short is left out. None of an absent file.
 
     Raises:
-        UserError: for a whole line that is not JSON.
+        UserError: for a whole line that is no JSON object.
     """
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
-    return [parse_json(line, path) for line in lines if line.endswith("\n")]
+    lines = _text_of(path, "utf-8").splitlines(keepends=True) if path.is_file() else []
+    rows = [parse_json(line, path) for line in lines if line.endswith("\n")]
+    if not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path} has a line that is no JSON object")
+    return rows
+
+
+@contextlib.contextmanager
+def understood(path: object, what: str) -> Iterator[None]:
+    """A block that takes what it needs of a file's JSON.
+
+    Args:
+        path: the file, or files.
+        what: it should be, as "a ledger".
+
+    Raises:
+        UserError: instead of the errors that lacking and malformed values end in.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
+        raise UserError(f"{path} is not {what}: it is damaged, or of another version") from None
+
+
+def _text_of(path, encoding):
+    try:
+        return path.read_text(encoding=encoding)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not JSON: it is not UTF-8") from None
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
@@ -50,13 +83,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     Raises:
         UserError: for a file that cannot be read, is not JSON, or has another type.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not JSON: it is not UTF-8") from None
-    value = parse_json(text, path)
+    value = parse_json(_text_of(path, "utf-8-sig"), path)
     if not isinstance(value, kind):
         raise UserError(f"{path} is not a JSON {'object' if kind is dict else 'array'}")
     return value

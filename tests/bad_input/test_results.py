@@ -31,6 +31,25 @@ FILES = {
     "b/scores.json": json.dumps(SCORES[:4]).encode(),
     "b/ledger.json": json.dumps(LEDGER).encode(),
 }
+LOG = [
+    {"stage": "pretrain", "run": "pretrain", "step": step, "loss": 7.5 - step, "unigram_entropy": 7.25, "loss/de": 7.0}
+    for step in (1, 2)
+]
+LOG += [
+    {
+        "run": "evaluation",
+        "step": 2,
+        "loss": 6.5,
+        "masks": {"title": "Masks", "columns": ["a"], "rows": [["b"]], "words": 1},
+    }
+]
+PARTS = {"encoder": {"parameters": 1000, "kept": True}, "head": {"parameters": 500, "kept": False}}
+WHOLE = {
+    "a/metrics.jsonl": b"".join(json.dumps(row).encode() + b"\n" for row in LOG),
+    "a/ledger.json": json.dumps(LEDGER | {"parts": PARTS, "bytes": {"kept": 4, "dropped": 2, "total": 6}}).encode(),
+    "a/environment.json": json.dumps({"python": "3.11", "versions": {"keras": "3.15"}}).encode(),
+    "a/config.gin": b"STEPS = 2  # batches\n",
+}
 REPORT = ["report", "a", "--against", "b", "--languages"]
 
 
@@ -62,3 +81,30 @@ def test_predictions_with_faults_in_them(answers):
 )
 def test_folders_that_are_not_runs(runs, has_out):
     attempt(["report", *runs, *["--out", "a/scores.json"] * has_out], FILES | {"c": b""})
+
+
+def test_the_page_without_faults():
+    assert attempt(["report", "a", "--html", "out"], FILES | WHOLE)[0] == 0
+
+
+def lines(content):
+    """The rows of a list in JSON, one a line."""
+    try:
+        return b"".join(json.dumps(row).encode() + b"\n" for row in json.loads(content))
+    except (ValueError, TypeError):
+        return content
+
+
+DAMAGED = {
+    "a/metrics.jsonl": mutated_json(LOG).map(lines),
+    "a/ledger.json": mutated_json(json.loads(WHOLE["a/ledger.json"])),
+    "a/environment.json": mutated_json(json.loads(WHOLE["a/environment.json"])),
+    "a/config.gin": mutated(WHOLE["a/config.gin"]),
+}
+
+
+@attempts(120)
+@given(st.sampled_from([*DAMAGED]).flatmap(lambda name: st.tuples(st.just(name), DAMAGED[name])))
+def test_a_page_of_files_with_faults_in_them(damaged):
+    name, content = damaged
+    attempt(["report", "a", "--html", "out"], FILES | WHOLE | {name: content})

@@ -91,6 +91,12 @@ def test_runs_have_their_scores_side_by_side(command, tmp_path):
     (tmp_path / "two/scores.json").write_text(json.dumps(failed))
     rows = [line.split() for line in done(command, tmp_path, "one", "two").splitlines()]
     assert ["u", "accuracy", "mean", "of", "2", "pretrained", "-", "failed"] in rows
+    for file, damaged in (("ledger.json", '{"parts": [1]}'), ("metrics.jsonl", '{"run": 1, "loss": 1.0}\n[]\n')):
+        whole = (tmp_path / "two" / file).read_text()
+        (tmp_path / "two" / file).write_text(damaged)
+        code, _, err = command("diff", "one", "two", cwd=tmp_path)
+        assert code == 2 and f"two/{file} " in err and err.count("\n") == 1
+        (tmp_path / "two" / file).write_text(whole)
     assert command("diff", "one", tmp_path, cwd=tmp_path)[0] == 2
     assert "it has no config.gin" in command("diff", "one", tmp_path, cwd=tmp_path)[2]
 
@@ -101,4 +107,8 @@ def test_a_warm_up_as_long_as_the_run_is_a_warning(command, tmp_path):
     warned = [line for line in err.splitlines() if line.startswith("warning: WARMUP_STEPS is 200 (")]
     assert code == 0 and warned[0].endswith(") and the run has 200 steps: the learning rate only rises")
     assert not command("inspect", "recipe.gin", "--json", "STEPS=201", cwd=tmp_path)[2]
+    longer = config.load(
+        "recipes/quickstart.gin", ["training.WarmupLinearDecay.total_steps=100000", "WARMUP_STEPS=9000"]
+    )
+    assert "and the run has 1,350 steps: the learning rate only rises" in config.cautions(longer)[0]
     assert config.cautions(config.load("recipes/optimizers/schedule_free.gin", ["STEPS=100"]))  # which has no schedule

@@ -12,7 +12,7 @@ from rembed_keras.analysis.pages.intervals import intervals
 from rembed_keras.analysis.pages.records import environment_table, is_in_nats, ledger_table, recipe_tables
 from rembed_keras.analysis.reports.results import read_run
 from rembed_keras.analysis.reports.tables import Table, number
-from rembed_keras.data.json_files import read_json, read_whole_lines
+from rembed_keras.data.json_files import read_json, read_whole_lines, understood
 from rembed_keras.errors import UserError
 
 TRAINING, HELD_OUT, ENTROPY = "training", "held out", "unigram entropy"  # curves
@@ -38,14 +38,17 @@ def run_page(folder: str | Path) -> str:
     folder = Path(folder)
     if not any((folder / name).is_file() for name in RECORDS):
         raise UserError(f"{folder} is not the folder of a run: it has none of {', '.join(RECORDS)}")
-    name, rows = folder.resolve().name, read_whole_lines(folder / "metrics.jsonl")
-    recipe = _text(folder / "config.gin")
+    name, log, about = folder.resolve().name, folder / "metrics.jsonl", folder / "environment.json"
     state = "The run is finished." if (folder / "finished.json").exists() else "The run is not finished."
-    body = [f"<h1>{escape(name)}</h1>", f"<p>{state}</p>", _parameters(folder, name), _loss(rows), _masks(rows)]
-    body += [_scores(folder), _tuning(rows)]
-    if (folder / "environment.json").is_file():
-        body.append(section("Environment", table_html(environment_table(read_json(folder / "environment.json")))))
-    body += [section(table.title, table_html(table)) for table in recipe_tables(recipe)]
+    body = [f"<h1>{escape(name)}</h1>", f"<p>{state}</p>", _parameters(folder / "ledger.json", name)]
+    rows = read_whole_lines(log)
+    with understood(log, "the log of a run"):
+        body += [_loss(rows), _masks(rows), _scores(folder), _tuning(rows)]
+    if about.is_file():
+        with understood(about, "what a run ran on"):
+            body.append(section("Environment", table_html(environment_table(read_json(about)))))
+    with understood(folder / "config.gin", "a recipe"):
+        body += [section(table.title, table_html(table)) for table in recipe_tables(_text(folder / "config.gin"))]
     return document(name, body)
 
 
@@ -53,12 +56,13 @@ def _text(path):
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def _parameters(folder, name):
-    if not (folder / "ledger.json").is_file():
+def _parameters(path, name):
+    if not path.is_file():
         return ""
-    ledger = read_json(folder / "ledger.json")
-    arm = {"name": name, "kept": ledger["kept"], "dropped": ledger["dropped"]}
-    return section("Parameters", breakdown([arm]), parts(ledger), table_html(ledger_table(ledger)))
+    with understood(path, "a ledger"):
+        ledger = read_json(path)
+        arm = {"name": name, "kept": ledger["kept"], "dropped": ledger["dropped"]}
+        return section("Parameters", breakdown([arm]), parts(ledger), table_html(ledger_table(ledger)))
 
 
 def _points(rows: Sequence[Mapping], run: str, name: str) -> list[tuple[int, float]]:

@@ -20,9 +20,10 @@ def cautions(recipe: Recipe) -> list[str]:
         if binding.parameter != "warmup_steps":
             continue
         schedule = recipe.arguments(Reference(binding.scope, binding.selector, binding.target, False))
-        steps = schedule.get("total_steps", recipe.arguments(Reference("", "", PRETRAIN, False)).get("steps"))
+        ends = (schedule.get("total_steps"), recipe.arguments(Reference("", "", PRETRAIN, False)).get("steps"))
+        steps = min((end for end in ends if isinstance(end, int)), default=None)
         given, warmup = recipe.given(binding), recipe.resolve(binding.value)
-        if isinstance(warmup, int) and isinstance(steps, int) and warmup >= steps:
+        if isinstance(warmup, int) and steps is not None and warmup >= steps:
             warms_up = f"{given.key} is {warmup:,} ({given.place})"
             found.append(f"{warms_up} and the run has {steps:,} steps: the learning rate only rises")
     return found

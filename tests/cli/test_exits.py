@@ -1,0 +1,21 @@
+"""How commands end that cannot say what they have to say."""
+
+import io
+import sys
+
+import pytest
+
+from rembed_keras.cli.exits import reported_in_one_line
+
+
+def test_output_that_an_encoding_has_no_character_for_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        print("58.3 ±1.6")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "rembed: output in ascii cannot have '\\xb1': set PYTHONIOENCODING=utf-8\n"
+
+
+def test_what_is_encoded_elsewhere_is_a_bug_with_a_traceback():
+    with pytest.raises(UnicodeEncodeError), reported_in_one_line():
+        "±".encode("ascii")
