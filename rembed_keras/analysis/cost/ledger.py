@@ -219,7 +219,7 @@ def ledger(
     terms: Sequence[Any] = (),
     teachers: Sequence[Config] = (),
 ) -> Ledger:
-    """Counts what a model costs.
+    """Counts what a model costs, as its configuration says it: not what `enable_lora` adds or `quantize` changes.
 
     Args:
         model_or_config: a `MaskedLM` or a model of another objective, an `Encoder`, or the configuration of one: a dict
