@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,30 @@ def _text_of(path, encoding):
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not JSON: it is not UTF-8") from None
+
+
+def check_rows(rows: Iterable[Any], fields: Mapping[str, Any], path: Path, what: str = "a row") -> None:
+    """Checks that what was read of a file are objects with certain fields.
+
+    Args:
+        rows: the objects.
+        fields: the type of each field, or types as a union.
+        path: the file.
+        what: an object's name in an error message.
+
+    Raises:
+        UserError: for what is no object, or lacks a field or has another type in it.
+
+    >>> check_rows([{"n": 1}, {"n": True}], {"n": int}, Path("scores.json"))
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: scores.json is malformed: n of a row is missing or of the wrong kind: restore it...
+    """
+    for row in rows:
+        for name, kind in fields.items():
+            value = row.get(name) if isinstance(row, dict) else ...
+            if not isinstance(value, kind) or isinstance(value, bool):
+                wrong = f"{name} of {what} is missing or of the wrong kind"
+                raise UserError(f"{path} is malformed: {wrong}: restore it, or remove it")
 
 
 def read_json(path: Path, kind: type = dict) -> Any:

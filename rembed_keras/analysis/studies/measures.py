@@ -9,12 +9,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rembed_keras.analysis.studies.definition import Value
-from rembed_keras.data.json_files import read_json, read_whole_lines
+from rembed_keras.data.json_files import check_rows, read_json, read_whole_lines
 from rembed_keras.errors import Count
 
-SCORE_NOTHING = ("prepare", "pretrain")  # stages
+SCORE_NOTHING = ("prepare", "pretrain", "submit", "tabulate", "trace_retrieval")  # stages
+ROW: Mapping[str, Any] = {  # what is read of a row of scores
+    **dict.fromkeys(("task", "language", "metric", "system"), str), "value": int | float | None, "n": int
+}  # fmt: skip
 LOGGED_BY = {"evaluation": "pretrain"}  # stages of logs that are not called as their stages
 
 
@@ -27,7 +31,8 @@ class Logged:
         run: whose rows: "pretrain"; "evaluation" for what was held out; or another value of `run` in `metrics.jsonl`.
         key: which number.
         rows: how many of the last rows that have the number are averaged.
-        by_language: whether to read `KEY/LANGUAGE` of each language instead, as in "loss/de".
+        by_language: whether to read `KEY/LANGUAGE` of each language instead, as in "loss/de". KEY is then one that is
+            logged itself: "retrieval/udhr" has languages, and "retrieval" has texts.
     """
 
     name: str
@@ -45,12 +50,22 @@ class Logged:
         """The mean of the last finite numbers, by language if there are any."""
         numbers = defaultdict(list)
         for row in read_log(run, self.run):
-            for key, value in row.items():
-                owner, _, language = key.partition("/")
-                if owner == self.key and bool(language) == self.by_language and _is_finite(value):
+            for language, value in self._numbers(row).items():
+                if _is_finite(value):
                     numbers[language].append(value)
         last = {language: each[-self.rows :] for language, each in sorted(numbers.items())}
         return {language: Value(sum(each) / len(each), len(each)) for language, each in last.items()}
+
+    def _numbers(self, row):
+        """What a row has of the key, by language if there are any."""
+        if self.key not in row:
+            return {}
+        if not self.by_language:
+            return {"": row[self.key]}
+        if f"{self.key}/weight" in row:  # of an objective of several, whose numbers are not of languages
+            return {}
+        split = {name.rpartition("/"): value for name, value in row.items()}
+        return {language: value for (key, _, language), value in split.items() if key == self.key}
 
 
 @dataclass(frozen=True)
@@ -123,7 +138,8 @@ class LayerScore:
     def values(self, run: Path) -> dict[str, Value]:
         """The score by language; none if the run has no such layer."""
         stem = f"probe/{self.task}/layer"
-        layers = {row["task"] for row in read_scores(run) if row["task"].startswith(stem)}
+        rows = [row for row in read_scores(run) if row["system"] == self.system]
+        layers = {row["task"] for row in rows if row["task"].startswith(stem)}
         count = len(layers)
         layer = self.layer + count if self.layer < 0 else self.layer
         if not 0 <= layer < count:
@@ -138,9 +154,15 @@ def read_log(run: Path, name: str) -> list[dict]:
 
 
 def read_scores(run: Path) -> list[dict]:
-    """Rows of a run's `scores.json`; none if it is not there."""
+    """Rows of a run's `scores.json`; none if it is not there.
+
+    Raises:
+        UserError: for a file that is damaged.
+    """
     path = run / "scores.json"
-    return read_json(path, list) if path.exists() else []
+    rows = read_json(path, list) if path.exists() else []
+    check_rows(rows, ROW, path)
+    return rows
 
 
 def _is_finite(value):

@@ -19,7 +19,7 @@ from rembed_keras.analysis.studies.kept import definition_of, rows_of_gone_runs
 from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
 from rembed_keras.analysis.studies.verdicts import Verdict, derive, is_same
-from rembed_keras.data.json_files import read_json
+from rembed_keras.data.json_files import check_rows, read_json
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 FORMAT = 1
@@ -95,19 +95,11 @@ def read_record(path: Path) -> dict[str, Any] | None:
     if record.get("format") != FORMAT or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
         raise UserError(f"{path} is no study.json of this version of rembed_keras")
     for key, fields in ROWS.items():
-        for row in record[key]:
-            lacks = [name for name, kind in fields.items() if not isinstance(row, dict) or not _is(row.get(name), kind)]
-            if lacks:
-                what = f"{lacks[0]} of a row of its {key} is missing or of the wrong kind"
-                raise UserError(f"{path} is malformed: {what}: restore it, or remove it")
+        check_rows(record[key], fields, path, f"a row of its {key}")
     try:
         return record | {"run_scores": _rows(record.get("run_scores", []))}
     except (TypeError, KeyError, ValueError, AttributeError):
         raise UserError(f"{path} is malformed: its run_scores are not values by language") from None
-
-
-def _is(value, kind):
-    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def to_text(record: Mapping[str, Any]) -> str:

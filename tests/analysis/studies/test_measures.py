@@ -6,6 +6,7 @@ import pytest
 
 from rembed_keras.analysis.studies.definition import Value
 from rembed_keras.analysis.studies.measures import LayerScore, Logged, Score
+from rembed_keras.errors import UserError
 
 ROWS = [
     {"run": "pretrain", "step": 1, "loss": 6.0, "loss/de": 6.5, "loss/ja": 5.5},
@@ -44,6 +45,33 @@ def test_a_logged_number_is_the_last_that_is_finite(run):
     assert Logged("x", key="absent").values(run) == {}
 
 
+def write_log(folder, row, run="evaluation"):
+    (folder / "metrics.jsonl").write_text(json.dumps({"run": run, "step": 1} | row) + "\n")
+
+
+def test_a_logged_key_is_compared_whole(tmp_path):
+    write_log(tmp_path, {"loss": 5.0, "loss/de": 6.0, "masked_lm/loss": 2.0, "masked_lm/loss/de": 3.0, "lossy": 9.0})
+    assert Logged("x", "evaluation", "loss").values(tmp_path) == {"": Value(5.0, 1)}
+    assert Logged("x", "evaluation", "masked_lm/loss").values(tmp_path) == {"": Value(2.0, 1)}
+    assert Logged("x", "evaluation", "loss/de").values(tmp_path) == {"": Value(6.0, 1)}
+    assert Logged("x", "evaluation", "loss", by_language=True).values(tmp_path) == {"de": Value(6.0, 1)}
+    assert Logged("x", "evaluation", "masked_lm/loss", by_language=True).values(tmp_path) == {"de": Value(3.0, 1)}
+
+
+def test_what_is_no_language_is_not_read_as_one(tmp_path):
+    texts = {"retrieval/udhr": 0.4, "retrieval/udhr/de": 0.3, "retrieval/udhr/fr": 0.5, "retrieval/help": 0.1}
+    objective = {"masked_lm/loss": 2.0, "masked_lm/accuracy": 0.5, "masked_lm/weight": 1.0}
+    misnamed = {"loss": 5.0, "loss/loss": 2.0, "loss/accuracy": 0.5, "loss/weight": 1.0}  # an objective called "loss"
+    write_log(tmp_path, texts | objective | misnamed)
+    by_language = {
+        key: Logged("x", "evaluation", key, by_language=True).values(tmp_path)
+        for key in ("retrieval", "masked_lm", "loss", "retrieval/help", "retrieval/udhr")
+    }
+    assert by_language.pop("retrieval/udhr") == {"de": Value(0.3, 1), "fr": Value(0.5, 1)}
+    assert set(map(str, by_language.values())) == {"{}"}
+    assert Logged("x", "evaluation", "retrieval").values(tmp_path) == {}
+
+
 def test_a_score_is_the_mean_over_the_models_of_a_run(run):
     found = Score("topics", "topics").values(run)
     assert {name: (round(each.value, 9), each.n) for name, each in found.items()} == {
@@ -64,6 +92,26 @@ def test_a_layers_score_is_of_the_layer_from_the_top_or_from_the_bottom(tmp_path
     assert LayerScore("x", "topics", without=["de"]).values(tmp_path) == {}
 
 
+def test_the_last_layer_is_that_of_the_system(tmp_path):
+    depths = {"pretrained": 4, "finetuned": 2}
+    rows = [
+        score("de", layer / 10, task=f"probe/topics/layer{layer}", system=system)
+        for system, depth in depths.items()
+        for layer in range(depth)
+    ]
+    (tmp_path / "scores.json").write_text(json.dumps(rows))
+    assert LayerScore("x", "topics").values(tmp_path) == {"de": Value(0.3, 40)}
+    assert LayerScore("x", "topics", system="finetuned").values(tmp_path) == {"de": Value(0.1, 40)}
+    assert LayerScore("x", "topics", layer=2, system="finetuned").values(tmp_path) == {}
+
+
+@pytest.mark.parametrize("rows", [[{}], [3], [score("de", "high")], [score("de", 0.5) | {"n": None}]])
+def test_scores_that_are_none_are_refused_by_the_name_of_their_file(tmp_path, rows):
+    (tmp_path / "scores.json").write_text(json.dumps(rows))
+    with pytest.raises(UserError, match=r"scores.json is malformed: \w+ of a row is missing or of the wrong kind"):
+        Score("topics", "topics").values(tmp_path)
+
+
 def test_a_run_without_files_has_no_values(tmp_path):
     assert Logged("loss").values(tmp_path) == {} and Score("topics", "topics").values(tmp_path) == {}
 
@@ -74,6 +122,8 @@ def test_measures_know_the_stages_that_make_them():
     assert Score("a", "retrieval/help").is_made_by(stages) and not Score("a", "topics").is_made_by(stages)
     assert Score("a", "topics").is_made_by(stages | {"own_stage": None})
     assert not Score("a", "retrieval/help").is_made_by({"pretrain": None})
+    silent = {"tabulate": None, "submit": ["topics"], "trace_retrieval": ["retrieval/help"]}
+    assert not Score("a", "topics").is_made_by(silent) and not Score("a", "retrieval/help").is_made_by(silent)
     assert LayerScore("a", "topics").is_made_by({"probe": ["topics"]}) and LayerScore("a", "x").is_made_by(
         {"probe": None}
     )
