@@ -2,7 +2,7 @@
 
 import hashlib
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def _planned(study: Study, bindings: Mapping[str, list[str]], allow_import: Sequ
                 shared = corpora.setdefault(corpus, PlannedCorpus(corpus, command, ()))
                 corpora[corpus] = replace(shared, arms=(*dict.fromkeys((*shared.arms, arm.name)),))
             runs.append(PlannedRun(arm.name, seed, place, ["run", *own, *trust], corpus))
-        produced[arm.name] = dict(_stages(recipe))
+        produced[arm.name] = _stages(recipe)
         what = [text for text in own if _key(text) in OF_A_RUN or not says_where(_key(text))]
         checksum = _checksum(recipe if what == own else _loaded(arm, what, allow_import))
         arms.append(_planned_arm(arm, recipe, checksum, study, produced[arm.name]))
@@ -190,13 +190,17 @@ def _prepared_by(recipe: Recipe) -> str | None:
     return hashlib.sha256(repr(prepared).encode("utf-8")).hexdigest()[:12]
 
 
-def _stages(recipe: Recipe) -> Iterator[tuple[str, Sequence[str] | None]]:
-    """Yields the stages of a recipe, and the tasks that each scores; None where that cannot be known."""
+def _stages(recipe: Recipe) -> dict[str, list[str] | None]:
+    """The stages of a recipe, and the tasks that those of each name score; None where that cannot be known."""
+    found: dict[str, list[str] | None] = {}
     for stage in stages(recipe):
         arguments = recipe.arguments(stage)
         names = [_name_of(recipe, stage, each) for key in ("task", "texts") for each in _items(arguments.get(key))]
         known = [name for name in names if name is not None]
-        yield stage.target.rpartition(".")[2], known if names and len(known) == len(names) else None
+        called = stage.target.rpartition(".")[2]
+        before = found.get(called, [])
+        found[called] = None if before is None or not names or len(known) < len(names) else [*before, *known]
+    return found
 
 
 def _items(value):

@@ -113,6 +113,42 @@ def test_a_mistake_is_named(planned, old, new, message):
     assert not Path("study").exists()
 
 
+STAGES = """\
+from __gin__ import dynamic_registration
+from rembed_keras import tasks
+from rembed_keras import training
+include "gin/tasks/finetune.gin"
+SEED = 0
+training.finetune.seeds = (%SEED,)
+training.evaluate.seeds = (%SEED,)
+tasks.Classification.splits = @tasks.labelled_folder()
+tasks.labelled_folder.folder = "none"
+sections/tasks.Classification.name = "sections"
+intents/tasks.Classification.name = "intents"
+sections/training.finetune.task = @sections/tasks.Classification()
+sections/training.evaluate.task = @sections/tasks.Classification()
+intents/training.finetune.task = @intents/tasks.Classification()
+intents/training.evaluate.task = @intents/tasks.Classification()
+training.run.stages = [
+    @sections/training.finetune, @sections/training.evaluate, @intents/training.finetune, @intents/training.evaluate,
+    @training.tabulate]
+"""
+
+
+def test_stages_of_one_name_score_all_their_tasks_and_a_table_none(planned, tmp_path):
+    (tmp_path / "stages.gin").write_text(STAGES)
+    text = STUDY.replace('"recipes/quickstart.gin"', '"stages.gin"').replace("@loss/studies.Logged(), ", "")
+    text = text.replace('loss/studies.Logged.name = "loss"\n', "").replace('"STEPS=30"', "")
+    text = text.replace('["OUTPUT_EMBEDDING_DIM=512"]', "[]").replace(
+        '["COUPLING=coupled", "OUTPUT_EMBEDDING_DIM=64"]', "[]"
+    )
+    for task in ("sections", "intents"):
+        plan = planned(text=text.replace('Score.task = "topics"', f'Score.task = "{task}"'))
+        assert [arm.measures for arm in plan.arms] == [["topics"]] * 2
+    with pytest.raises(UserError, match="no stage of any arm produces it; the arms score sections, intents$"):
+        planned(text=text)
+
+
 def test_a_knob_that_no_arm_has_is_refused_with_a_suggestion(planned):
     with pytest.raises(UserError, match="neither the study nor one of its arms has a knob STEP; did you mean STEPS"):
         planned("STEP=3")

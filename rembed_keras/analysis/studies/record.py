@@ -199,7 +199,8 @@ def _near(run, measure):
     metric, key = getattr(measure, "metric", None), getattr(measure, "key", None)
     known = [row["metric"] for row in read_scores(run.folder)] if metric else []
     known += [name for row in read_log(run.folder, getattr(measure, "run", CURVE[0])) for name in row] if key else []
-    return did_you_mean(str(metric or key), dict.fromkeys(known))
+    name = metric or key
+    return "" if name is None or name in known else f": there is no {name}{did_you_mean(name, dict.fromkeys(known))}"
 
 
 def _measured(plan: Plan, run: PlannedRun) -> list[dict]:

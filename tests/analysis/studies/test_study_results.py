@@ -60,9 +60,18 @@ def test_a_metric_that_is_misspelt_is_said_when_the_first_run_ends(study, tmp_pa
     monkeypatch.setenv("FAILS", "wide-seed1")
     code, _, said = study()
     lines = [line for line in said.splitlines() if "-seed" in line]
-    assert code == 1 and lines[0].endswith("wide-seed0 has no value of measure loss; did you mean loss?")
-    assert lines[1].endswith("wide-seed0 has no value of measure topics; did you mean accuracy?")
+    assert code == 1 and lines[0].endswith("wide-seed0 has no value of measure loss: there is no los; did you mean loss?")
+    assert lines[1].endswith("wide-seed0 has no value of measure topics: there is no acuracy; did you mean accuracy?")
     assert len(lines) == 7 and "wide-seed1 failed" in lines[4]  # each once
+
+
+def test_a_name_that_is_there_is_not_suggested_in_its_place(study, tmp_path):
+    system, by_language = 'topics/studies.Score.system = "scratch"\n', "loss/studies.Logged.by_language = True\n"
+    (tmp_path / "own.gin").write_text(STUDY + system + by_language)
+    code, _, said = study("SEEDS=(0,)")
+    lines = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("warning: ")]
+    assert code == 0 and len(lines) == 4 and not [line for line in lines if "did you mean" in line]
+    assert lines[0].endswith("study/runs/wide-seed0 has no value of measure loss")
 
 
 def test_runs_that_another_study_keeps_are_not_run_again_under_another_name(study, tmp_path):
