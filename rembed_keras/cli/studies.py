@@ -47,17 +47,20 @@ def study(
         others = {"--list": as_list, "--cluster": cluster, "--cluster-option": cluster_option, "--jobs": jobs > 1}
         _verify(Path(study), (*bindings, *(name for name, is_given in others.items() if is_given)))
         return
+    if cluster_option and cluster is None:
+        raise UserError("--cluster-option needs --cluster")
+    if as_list and (cluster or jobs > 1):
+        raise UserError(f"--list runs nothing: leave out {'--cluster' if cluster else '--jobs'}")
     from rembed_keras import config
     from rembed_keras.analysis.studies.kept import check_all_stays
     from rembed_keras.analysis.studies.record import read_record
 
     plan = config.plan_study(study, bindings, allow_import)
-    if cluster_option and cluster is None:
-        raise UserError("--cluster-option needs --cluster")
     check_all_stays(plan, read_record(plan.results / "study.json"))
     if as_list:
         _list(plan)
         return
+    start = _start(cluster, plan.folder / "jobs", cluster_option, jobs)
     for folder in (plan.folder, plan.results):
         folder.mkdir(parents=True, exist_ok=True)
     with open(plan.folder / ".lock", "w") as lock:
@@ -67,7 +70,6 @@ def study(
             raise UserError(
                 f"study {plan.folder} is in use by another process: wait for it or choose another"
             ) from None
-        start = _start(cluster, plan.folder / "jobs", cluster_option, jobs)
         failed = _Driver(plan, Path(study).stem).run(jobs, start)
     if failed:
         sys.exit(1)
@@ -134,11 +136,11 @@ class _Driver:
     """Runs what is left of a study, and publishes what there is after each run."""
 
     def __init__(self, plan, title: str):
-        from rembed_keras.analysis.studies.record import read_record
+        from rembed_keras.analysis.studies.record import progress_of, read_record
 
-        record: Mapping = read_record(plan.results / "study.json") or {"runs": []}
+        record: Mapping = read_record(plan.results / "study.json") or {}
         self.plan, self.title = plan, title
-        self.seconds = {run["name"]: run["seconds"] for run in record["runs"]}
+        self.seconds, _ = progress_of(record)
         self.drawn = _drawn(record) if (plan.results / "study.png").exists() else None
         self.failures: dict[str, str] = {}
         self.warnings: set[str] = set()  # that were shown
@@ -234,12 +236,12 @@ def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequen
     from rich.console import Console
 
     from rembed_keras import config
-    from rembed_keras.analysis.studies.record import make_record, read_record, to_text
+    from rembed_keras.analysis.studies.record import make_record, progress_of, read_record, to_text
 
     plan = config.plan_study(path, bindings, allow_import)
     record = read_record(plan.results / "study.json")
     if as_json:
-        click.echo(to_text(make_record(plan, {}, {})), nl=False)
+        click.echo(to_text(make_record(plan, *progress_of(record))), nl=False)
         return
     console = Console()
     for table in plan.tables(record):

@@ -93,6 +93,9 @@ def test_arms_share_a_corpus_if_they_prepare_it_alike(planned):
         ('Score.task = "topics"', 'Score.task = "topcs"', "measure topics: no stage of any arm produces it"),
         ('Logged.name = "loss"', 'Logged.name = "loss"\nloss/studies.Logged.run = "warm"', "measure loss: no stage"),
         ('"higher"', '"more"', "h/studies.Hypothesis.expected is 'more'; it must be one of higher, lower"),
+        ('WORKDIR = "study"', 'WORKDIR = ""', "studies.Study.workdir is empty: name a folder"),
+        ('WORKDIR = "study"', 'WORKDIR = "study"\nstudies.Study.results = ""', "studies.Study.results is empty: name"),
+        ('SEEDS =', 'studies.Study.alpha = 1e-300\nSEEDS =', "studies.Study.alpha is 1e-300; it must be at least"),
         ('["STEPS=30"]', '["STEP=30"]', "has a knob STEP; did you mean STEPS?"),
         ('["STEPS=30"]', '["SEED=3"]', "SEED=3: the study sets SEED of its runs"),
         ('["STEPS=30"]', '["STEPS=many"]', "arm wide: STEPS is 'many'; it must be a whole number"),
@@ -145,7 +148,7 @@ def test_stages_of_one_name_score_all_their_tasks_and_a_table_none(planned, tmp_
     for task in ("sections", "intents"):
         plan = planned(text=text.replace('Score.task = "topics"', f'Score.task = "{task}"'))
         assert [arm.measures for arm in plan.arms] == [["topics"]] * 2
-    with pytest.raises(UserError, match="no stage of any arm produces it; the arms score sections, intents$"):
+    with pytest.raises(UserError, match=r"no stage of any arm produces it; the arms score sections, intents$"):
         planned(text=text)
 
 

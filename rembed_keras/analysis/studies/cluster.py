@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,9 +38,16 @@ class Cluster:
             import submitit
         except ImportError:
             raise UserError("--cluster needs submitit: pip install 'rembed_keras[cluster]'") from None
+
+        def executor(place):
+            made = submitit.AutoExecutor(place, cluster=kind)
+            made.update_parameters(**options)
+            return made
+
         try:
-            self._executor = submitit.AutoExecutor(folder, cluster=kind)
-            self._executor.update_parameters(**options)
+            with tempfile.TemporaryDirectory() as elsewhere:  # it makes its folder before it refuses an option
+                executor(elsewhere)
+            self._executor = executor(folder)
         except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
             reason = (str(error).strip().splitlines() or ["it cannot be used"])[0]
             raise UserError(f"--cluster {kind}: {reason}") from None

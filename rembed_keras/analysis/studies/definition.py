@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 from rembed_keras.errors import Rate, Seed, Share, UserError, did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of an arm, which folders are named by
+LEAST_ALPHA = 1e-5  # a level at which power can be computed, of a share of it too
 Direction = Literal["higher", "lower"]
 
 
@@ -119,15 +120,16 @@ class Study:
         """Checks that names are there and unique.
 
         Raises:
-            UserError: for a name that is used twice, cannot name a folder or is not there, for equal seeds, and for a
-                level that no test can have.
+            UserError: for a name that is used twice, cannot name a folder or is not there, for equal seeds, for a
+                level that no test can have, and for a folder without a name.
         """
         if not self.arms or not self.seeds:
             raise UserError(f"a study needs {'seeds' if self.arms else 'arms'}: bind studies.Study.arms and .seeds")
         if len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"the study has a seed twice: {', '.join(map(str, self.seeds))}")
-        if not 0 < self.alpha < 1:
-            raise UserError(f"studies.Study.alpha is {self.alpha}; it must be above 0 and below 1")
+        if not is_level(self.alpha):
+            raise UserError(f"studies.Study.alpha is {self.alpha}; it must be at least {LEAST_ALPHA} and below 1")
+        _check_folders({"workdir": self.workdir, "results": self.results})
         arms, measures = ([each.name for each in found] for found in (self.arms, self.measures))
         for kind, names in (("arm", arms), ("measure", measures), ("hypothesis", [h.name for h in self.hypotheses])):
             _check_names(kind, names)
@@ -139,6 +141,21 @@ class Study:
                     raise UserError(f"hypothesis {each.name}: there is no {kind} {name!r}{did_you_mean(name, names)}")
             if each.arm == each.against:
                 raise UserError(f"hypothesis {each.name} compares arm {each.arm} with itself")
+
+
+def is_level(alpha: float) -> bool:
+    """Whether tests can have this level.
+
+    >>> is_level(0.05), is_level(1e-300), is_level(1.0)
+    (True, False, False)
+    """
+    return LEAST_ALPHA <= alpha < 1
+
+
+def _check_folders(folders: Mapping[str, str | None]) -> None:
+    for name, folder in folders.items():
+        if folder == "":
+            raise UserError(f"studies.Study.{name} is empty: name a folder")
 
 
 def _check_names(kind: str, names: Sequence[str]) -> None:

@@ -8,13 +8,14 @@ import json
 import math
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 from rembed_keras import __version__
-from rembed_keras.analysis.studies.definition import Direction, Hypothesis
+from rembed_keras.analysis.studies.definition import Direction, Hypothesis, is_level
 from rembed_keras.analysis.studies.kept import definition_of, rows_of_gone_runs
 from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
@@ -30,9 +31,14 @@ ROWS: Mapping[str, Mapping[str, Any]] = {  # what is read of the rows of a recor
     "measures": {"name": str},
     "runs": {"name": str, "arm": str, "seed": int, "state": str, "seconds": int | float},
     "scores": {"arm": str, "seed": int, "measure": str, "task": str, "language": str, "value": int | float, "n": int},
-    "hypotheses": {"name": str, "arm": str, "against": str, "measure": str, "expected": str},
-    "verdicts": {"hypothesis": str, "verdict": str},
-}
+    "hypotheses": {
+        **dict.fromkeys(("name", "arm", "against", "measure", "expected"), str), "smallest_effect": int | float
+    },
+    "verdicts": {
+        "hypothesis": str, "verdict": str, "adjusted_p": int | float,
+        **dict.fromkeys(("difference", "low", "high", "p", "detectable", "power"), int | float | None),
+    },
+}  # fmt: skip
 
 
 def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str, str]) -> dict[str, Any]:
@@ -102,6 +108,20 @@ def read_record(path: Path) -> dict[str, Any] | None:
         raise UserError(f"{path} is malformed: its run_scores are not values by language") from None
 
 
+def progress_of(record: Mapping | None) -> tuple[dict[str, float], dict[str, str]]:
+    """What a record says of its runs, as `make_record` takes it.
+
+    Args:
+        record: of `read_record`.
+
+    Returns:
+        The seconds of each run, and the failure of each that failed, by their names.
+    """
+    runs = record["runs"] if record else []
+    failures = {run["name"]: str(run.get("failure")) for run in runs if run["state"] == "failed"}
+    return {run["name"]: run["seconds"] for run in runs}, failures
+
+
 def to_text(record: Mapping[str, Any]) -> str:
     """What is written as `study.json`: a row a line, and in `run_scores` the languages of a score in one row.
 
@@ -144,7 +164,7 @@ def disagreements(path: Path) -> list[str]:
         path: its `study.json`.
 
     Returns:
-        A line for each verdict that differs from the stored one; none if all agree.
+        A line for each verdict that differs from the stored one, and for what stands there twice; none if all agree.
 
     Raises:
         UserError: for a file that cannot be read or is malformed.
@@ -153,18 +173,32 @@ def disagreements(path: Path) -> list[str]:
     if record is None:
         raise UserError(f"{path} is not there")
     try:
+        if not is_level(record["alpha"]):
+            raise ValueError(f"its alpha is {record['alpha']}")
         hypotheses = [_hypothesis(each) for each in record["hypotheses"]]
         stored = {each["hypothesis"]: Verdict(**each) for each in record["verdicts"]}
         derived = derive(hypotheses, record["scores"], record["alpha"])
     except (TypeError, KeyError, ValueError) as error:
         raise UserError(f"{path} is malformed: {str(error).splitlines()[0]}") from None
-    found = []
+    found = _twice(record, path.name)
     for each in derived:
         there = stored.pop(each.hypothesis, None)
         if there is None or not is_same(each, there):
             stated = "absent" if there is None else _said(there)
             found.append(f"{each.hypothesis}: {stated} in {path.name}, {_said(each)} from its scores")
     return [*found, *(f"{name}: {path.name} has a verdict on it, and no hypothesis" for name in stored)]
+
+
+def _twice(record, file):
+    """A line for each verdict, and each value of a run's measure, that is not the only one."""
+    verdicts = Counter(row["hypothesis"] for row in record["verdicts"])
+    values = Counter((row["arm"], row["seed"], row["measure"], row["language"]) for row in record["scores"])
+    found = [f"{name}: {file} has {count} verdicts on it" for name, count in verdicts.items() if count > 1]
+    for (arm, seed, measure, language), count in values.items():
+        if count > 1:
+            where = language or "no language"
+            found.append(f"{arm}-seed{seed}: {file} has {count} values of measure {measure} in {where}")
+    return found
 
 
 def _hypothesis(fields):

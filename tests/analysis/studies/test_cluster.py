@@ -118,6 +118,8 @@ def test_slurm_is_given_the_run(tmp_path, monkeypatch):
 MISTAKES = {
     "an option that is not there": (["--cluster", "local", "--cluster-option", "colour=red"], "colour"),
     "no value": (["--cluster", "local", "--cluster-option", "timeout_min"], "it must be KEY=VALUE"),
+    "a list of a cluster's jobs": (["--list", "--cluster", "local"], "--list runs nothing: leave out --cluster"),
+    "a list at once": (["--list", "--jobs", "2"], "--list runs nothing: leave out --jobs"),
     "options without a cluster": (["--cluster-option", "a=1"], "--cluster-option needs --cluster"),
     "no Slurm here": (["--cluster", "slurm"], "--cluster slurm: "),
 }
@@ -129,7 +131,7 @@ def test_mistakes_are_reported_before_anything_runs(study, monkeypatch, tmp_path
     words, message = MISTAKES[what]
     code, _, said = study(*words)
     assert code == 2 and message in said.splitlines()[-1] and said.splitlines()[-1].startswith("rembed: ")
-    assert started() == []
+    assert started() == [] and not Path("study").exists()
 
 
 def test_without_submitit_the_extra_is_named(monkeypatch, tmp_path):

@@ -60,7 +60,7 @@ def test_a_metric_that_is_misspelt_is_said_when_the_first_run_ends(study, tmp_pa
     monkeypatch.setenv("FAILS", "wide-seed1")
     code, _, said = study()
     lines = [line for line in said.splitlines() if "-seed" in line]
-    assert code == 1 and lines[0].endswith("wide-seed0 has no value of measure loss: there is no los; did you mean loss?")
+    assert code == 1 and lines[0].endswith("has no value of measure loss: there is no los; did you mean loss?")
     assert lines[1].endswith("wide-seed0 has no value of measure topics: there is no acuracy; did you mean accuracy?")
     assert len(lines) == 7 and "wide-seed1 failed" in lines[4]  # each once
 
@@ -215,6 +215,63 @@ def test_verify_derives_verdicts_from_scores_alone(study, command, tmp_path):
     kept = record() | {"verdicts": []}
     Path("study/study.json").write_text(json.dumps(kept))
     assert "absent in study.json" in command("study", "--verify", "study/study.json", cwd=tmp_path)[1]
+
+
+def twice(rows, **changes):
+    """The rows, and before the first another of the same place with changes."""
+    return [rows[0] | changes, *rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda found: {"verdicts": twice(found["verdicts"], verdict="contradicted")},
+            "wide is better: study.json has 2 verdicts on it\n",
+        ),
+        (
+            lambda found: {"scores": twice(found["scores"])},
+            "wide-seed0: study.json has 2 values of measure loss in no language\n",
+        ),
+        (
+            lambda found: {"scores": twice(found["scores"][::-1])},
+            "one-seed1: study.json has 2 values of measure topics in fr\n",
+        ),
+    ],
+)
+def test_verify_says_what_stands_twice(study, command, tmp_path, change, said):
+    study()
+    found = record()
+    Path("study/study.json").write_text(json.dumps(found | change(found)))
+    code, shown, _ = command("study", "--verify", "study/study.json", cwd=tmp_path)
+    assert code == 1 and shown == said
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "message"),
+    [
+        ("verdicts", {"difference": "0.1"}, "malformed: difference of a row of its verdicts is missing or of"),
+        ("verdicts", {"adjusted_p": "x"}, "malformed: adjusted_p of a row of its verdicts is missing or of the wrong"),
+        ("verdicts", {"p": []}, "malformed: p of a row of its verdicts is missing or of the wrong kind"),
+        ("verdicts", {"other": 1}, "malformed: Verdict.__init__() got an unexpected keyword argument 'other'"),
+        ("hypotheses", {"smallest_effect": "x"}, "malformed: smallest_effect of a row of its hypotheses is missing"),
+    ],
+)
+def test_verify_refuses_what_is_no_number(study, command, tmp_path, place, change, message):
+    study("SEEDS=(0, 1, 2)")
+    found = record()
+    found[place][0] |= change
+    Path("study/study.json").write_text(json.dumps(found))
+    code, _, said = command("study", "--verify", "study/study.json", cwd=tmp_path)
+    assert code == 2 and said.startswith(f"rembed: study/study.json is {message}") and said.count("\n") == 1
+
+
+def test_verify_refuses_a_level_that_no_test_has(study, command, tmp_path):
+    study()
+    for alpha in (0.0, 1e-300, 5.0):
+        Path("study/study.json").write_text(json.dumps(record() | {"alpha": alpha}))
+        code, _, said = command("study", "--verify", "study/study.json", cwd=tmp_path)
+        assert code == 2 and said == f"rembed: study/study.json is malformed: its alpha is {alpha}\n"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 `tests/recipes/test_study_smoke.py` does the same with real runs.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -44,6 +45,18 @@ def test_a_failed_run_is_reported_and_the_others_go_on(study, monkeypatch):
     monkeypatch.delenv("FAILS")
     assert study()[0] == 0 and started() == ["one-seed0"]
     assert {run["state"] for run in record()["runs"]} == {"finished"}
+
+
+def test_inspect_says_what_study_json_does(study, monkeypatch, command, tmp_path):
+    monkeypatch.setenv("FAILS", "one-seed0")
+    study("SEEDS=(0,)")
+    code, shown, _ = command("inspect", "own.gin", "SEEDS=(0,)", "--json", cwd=tmp_path)
+    runs = json.loads(shown)["runs"]
+    assert code == 0 and runs == record()["runs"] and [run["state"] for run in runs] == ["finished", "failed"]
+    assert runs[1]["failure"] == "rembed: it failed" and all(run["seconds"] > 0 for run in runs)
+    Path("study/runs/wide-seed0/scores.json").write_text("[{}]")
+    code, _, said = command("inspect", "own.gin", "SEEDS=(0,)", "--json", cwd=tmp_path)
+    assert code == 2 and said.startswith("rembed: study/runs/wide-seed0/scores.json is malformed: task of a row is")
 
 
 def test_a_killed_run_is_not_blamed_on_what_it_said_last(study, tmp_path):
