@@ -92,6 +92,8 @@ def smallest_seeds_difference(k: int, std: float, power: float = 0.8, alpha: flo
 
 
 def _least(power_of: Callable[[float], float], power: float, most: float) -> float:
+    if power_of(0.0) >= power:  # at a level as high as the power
+        return 0.0
     if power_of(most) < power:
         return math.inf
     return float(optimize.brentq(lambda gap: power_of(gap) - power, 0.0, most, xtol=ROUNDING))

@@ -197,6 +197,7 @@ def test_systems_that_hardly_disagree_must_disagree_more_to_differ():
     assert smallest == pytest.approx(smallest_accuracy_difference(300, agreement=1.0)) and smallest > 0.001
     assert mcnemar_power(300, smallest, 1 - smallest) >= 0.8
     assert smallest_accuracy_difference(3, agreement=0.5) == math.inf
+    assert smallest_accuracy_difference(300, agreement=0.8, alpha=0.9) == 0.0
     assert accuracy_power(300, 0, agreement=1) == 0
     with pytest.raises(ValueError, match=r"agree on 90.0% cannot differ by 20.0%"):
         accuracy_power(300, 0.2, agreement=0.9)
