@@ -91,6 +91,20 @@ def test_vectors_are_means_of_the_layer(preset, lines):
         Encoder(10, 1, 2, 8, 16, 4).encode("a")
 
 
+def test_a_vector_is_of_the_whole_text_however_long_and_whatever_is_beside_it(preset, lines):
+    encoder = Encoder.from_preset(preset)
+    count = {len(encoder.preprocessor.tokenizer(text)): text for text in _beginnings(" ".join(lines[:3]))}
+    lengths = [*range(9, 20), 29, 30]
+    texts = [count[length] for length in lengths]
+    beside = encoder.encode([*texts, count[28]])
+    for length, text, vector in zip(lengths, texts, beside, strict=False):
+        np.testing.assert_allclose(encoder.encode(text)[0], vector, atol=1e-5, err_msg=str(length))
+
+
+def _beginnings(text):
+    return (text[:end] for end in range(len(text)))
+
+
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
 def test_an_encoder_with_its_tokenizer_is_quantized(preset, lines, tmp_path):
     encoder = Encoder.from_preset(preset)

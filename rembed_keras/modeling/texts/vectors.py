@@ -67,7 +67,7 @@ class ReadsTexts(HoldsPreprocessor):
         longest = encoder.arguments["max_sequence_length"]
         for number, start in enumerate(starts):
             chosen = order[start : start + batch_size]
-            length = min(_rounded(max(len(rows[i]) for i in chosen)), longest)
+            length = min(_rounded(max(len(rows[i]) for i in chosen) + 2), longest)  # [CLS] and [SEP] go around them
             filled = chosen if len(starts) == 1 else np.resize(chosen, batch_size)  # one shape for each length
             inputs = preprocessor.padded([rows[i] for i in filled], length)
             vectors[chosen] = np.asarray(reader.predict_on_batch(inputs), np.float32)[: len(chosen)]
