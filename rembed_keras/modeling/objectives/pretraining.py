@@ -25,15 +25,26 @@ from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, 
 from rembed_keras.modeling.texts.feeding import Preprocessing
 
 
-def _folds(fit):
-    """Keras's `fit` of a model, after which its encoder has what is computed of other weights, however it ends."""
+def _folds(changes):
+    """A method of Keras's after which the encoder has what is computed of other weights, however it ends."""
 
-    @functools.wraps(fit)
+    @functools.wraps(changes)
     def folded(model, *arguments, **named):
         try:
-            return fit(model, *arguments, **named)
+            return changes(model, *arguments, **named)
         finally:
             model.fold()
+
+    return folded
+
+
+def _of_folded(saves):
+    """A method of Keras's that writes the encoder, which first has what is computed of other weights."""
+
+    @functools.wraps(saves)
+    def folded(model, *arguments, **named):
+        model.fold()
+        return saves(model, *arguments, **named)
 
     return folded
 
@@ -52,8 +63,8 @@ class PretrainingModel(StepsInParts, EncoderTask):
     * `nats_of(logs)`: the nats per masked token among its logs, which pre-training reports at its end.
     * `trained(variables)`: which variables the loss can move; all but the pooler's by default.
     * `droppable_variables`: what is dropped after pre-training; all that is not the encoder's by default.
-    * `folded_variables` and `fold()`: the encoder's that are computed of others after `fit` and before anything saves
-      or reads them; none by default.
+    * `folded_variables` and `fold()`: the encoder's that are computed of others after `fit` and `load_weights` and
+      before anything saves or reads them; none by default.
 
     `drop_heads`, micro-batches, replicas, losses that layers add, metrics that a user compiles, presets and checkpoints
     then work. An objective names the `teachers` that it asks, and may refuse them in `check_teachers()`. Losses that
@@ -72,7 +83,10 @@ class PretrainingModel(StepsInParts, EncoderTask):
     preprocessor_cls = Preprocessing("MaskedLMPreprocessor")
     takes_metrics = True  # that a user compiles, of logits
     heads_of: Sequence[str] = ()  # registered names of other objectives whose heads it can start from
-    fit = _folds(EncoderTask.fit)
+    fit, load_weights = map(_folds, (EncoderTask.fit, EncoderTask.load_weights))
+    save, save_weights, save_to_preset = map(
+        _of_folded, (EncoderTask.save, EncoderTask.save_weights, EncoderTask.save_to_preset)
+    )
 
     def __init__(
         self,
@@ -93,11 +107,6 @@ class PretrainingModel(StepsInParts, EncoderTask):
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.loss_by_group: MeanByGroup | None = None
         self.layer_losses: MeanOfNumbers | None = None
-
-    def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
-        """As keras-hub's, of the folded encoder."""
-        self.fold()
-        super().save_to_preset(preset_dir, max_shard_size)
 
     def drop_heads(self, num_layers: int | None = None, keep: str | None = None) -> Encoder:
         """The encoder without the head: the part to fine-tune.

@@ -229,3 +229,18 @@ def test_micro_batches_take_the_step_of_the_whole(model):
     whole, steps = step_of(model, 1e-2), step_of(parts, 1e-2)
     for path, expected in whole.items():
         np.testing.assert_allclose(steps[path], expected, atol=2e-3, rtol=1e-3, err_msg=path)
+
+
+def test_files_have_the_table_that_detection_reads_whenever_they_are_written(tmp_path):
+    model = make_detection(sharing="gdes", num_layers=1)
+    step_of(model, 0.5)
+    stale = model.encoder.token_embedding.embeddings.numpy()
+    model.save_weights(tmp_path / "first.weights.h5")
+    first = model.reader.parts.embeddings.table()
+    step_of(model, 0.5)
+    model.save(tmp_path / "m.keras")
+    read = keras.saving.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(read.encoder.token_embedding.embeddings, model.reader.parts.embeddings.table())
+    read.load_weights(tmp_path / "first.weights.h5")
+    np.testing.assert_array_equal(read.encoder.token_embedding.embeddings, first)
+    assert np.abs(first - stale).max() > 1e-3
