@@ -1,6 +1,6 @@
 """Allocations for a budget: how deep, how wide, how narrow an input table, and how wide an output table to drop.
 
-For each width of the table and of the blocks the deepest stack within the budget is taken, so that no proposal could
+For each width of the table and of the blocks the deepest stack within the budgets is taken, so that no proposal could
 have more of one thing without less of another. They are ranked by what the paper found: spend the budget; prefer depth
 to width, up to the proportions of RemBERT; and let the table be narrow. Source: Chung et al. 2021, tables 3, 4 and 6.
 """
@@ -94,14 +94,14 @@ def solve(
     found = []
     for width, hidden in shapes:
         costs = _Costs(vocabulary_size, width, hidden, sequence_length, block)
-        layers = min(costs.layers_of(kept), costs.layers_in(flops), math.floor(hidden / aspect[0]), MOST_LAYERS)
+        room = min(kept, total - _least_output(vocabulary_size, hidden))
+        layers = min(costs.layers_of(room), costs.layers_in(flops), math.floor(hidden / aspect[0]), MOST_LAYERS)
         if layers < max(1, math.ceil(hidden / aspect[1])):
             continue
         encoder = _encoder(vocabulary_size, width, hidden, layers, sequence_length, block)
         output_width = _output_width(total - costs.kept(layers), vocabulary_size, hidden)
-        if output_width:
-            model = {"encoder": encoder, "output_embedding_dim": output_width}
-            found.append(_rated(model, kept, sequence_length, flops_per_second))
+        model = {"encoder": encoder, "output_embedding_dim": output_width}
+        found.append(_rated(model, kept, sequence_length, flops_per_second))
     if not found:
         least = [_Costs(vocabulary_size, *shape, sequence_length, block).least(aspect) for shape in shapes]
         raise UserError(_explain([one for one in least if one], kept, total, flops, vocabulary_size, aspect))
@@ -153,15 +153,20 @@ class _Costs:
     def least(self, aspect):
         """The shallowest stack within the aspects, as (parameters, FLOPs, layers, D, E_in); None if there is none."""
         layers = max(1, math.ceil(self.hidden / aspect[1]))
-        if layers > self.hidden / aspect[0]:
+        if layers > min(self.hidden / aspect[0], MOST_LAYERS):
             return None
         return self.kept(layers), self.flops(layers), layers, self.hidden, self.width
 
 
 def _output_width(budget, vocabulary, hidden):
-    """The widest output table within a budget; 0 if there is none."""
+    """The widest output table within a budget, which has room for one."""
     widest = (budget - vocabulary) // (vocabulary + hidden + 3)
-    return min(widest // STEP * STEP, WIDEST_OUTPUT) if widest >= STEP else 0
+    return min(widest // STEP * STEP, WIDEST_OUTPUT)
+
+
+def _least_output(vocabulary, hidden):
+    """Parameters of the narrowest output table and what belongs to it."""
+    return vocabulary + STEP * (vocabulary + hidden + 3)
 
 
 def _rated(model, kept, length, rate):
@@ -193,18 +198,21 @@ def _explain(least, kept, total, flops, vocabulary, aspect):
     """Why nothing fits, and what the nearest thing that does would need."""
     if not least:
         return f"no depth and width have an aspect of {aspect[0]:g}..{aspect[1]:g}: widen --aspect"
-    size, _, layers, hidden, width = min(least)
-    shape = f"{layers} layers of width {hidden} and a table of width {width}"
+    size, _, *smallest = min(least)
     if size > kept:
+        shape = _shape(*smallest)
         return f"nothing fits in {kept:,} parameters with {vocabulary:,} words: the least is {size:,}, {shape}"
-    needed = size + vocabulary * (STEP + 1) + STEP * (hidden + 3)
+    within = [(one[0] + _least_output(vocabulary, one[3]), *one[1:]) for one in least if one[0] <= kept]
+    needed, _, *smallest = min(within)
     if needed > total:
+        shape = _shape(*smallest)
         return f"no output table fits: raise --total from {total:,} to {needed:,}, for {shape} and E_out {STEP}"
-    fastest = min((one for one in least if one[0] <= kept), key=lambda one: one[1])
-    return (
-        f"nothing is as fast: raise --max-latency {fastest[1] / flops:.1f} times, for {fastest[2]} layers of width "
-        f"{fastest[3]} and a table of width {fastest[4]}"
-    )
+    fastest, *shape = min(one[1:] for one in within if one[0] <= total)
+    return f"nothing is as fast: raise --max-latency {fastest / flops:.1f} times, for {_shape(*shape)}"
+
+
+def _shape(layers, hidden, width):
+    return f"{layers} layers of width {hidden} and a table of width {width}"
 
 
 def table(allocations: Sequence[Allocation]):
