@@ -1,6 +1,7 @@
 """Tables in a terminal of any width: lines are broken between words, and a table that is too wide is a list."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 WIDEST = 10_000  # columns of a terminal that has room for every table
 GAP = 2  # columns of the terminal that a column takes besides its text: a space of padding, and one between columns
@@ -10,7 +11,7 @@ class Fitted:
     """A table as Rich prints it.
 
     Where all cells fit, each is a line; where their words fit, cells are broken between words; and where a word would
-    be broken, each row becomes a few lines of its own, `column: cell`.
+    be broken, each row becomes a few lines of its own, `column: cell`, under its first cell.
 
     Args:
         title: what it shows.
@@ -45,7 +46,7 @@ class Fitted:
         yield Text(self.title, style="italic")
         for first, *cells in self.rows:
             yield Text("")
-            yield Text(first, style="bold")
+            yield Text(first if self.words else f"{self.columns[0]}: {first}", style="bold")
             for column, cell in zip(self.columns[1:], cells, strict=True):
                 if cell:
                     yield Padding(Text(f"{column}: {cell}"), (0, 0, 0, 2), expand=False)
@@ -64,13 +65,15 @@ class Whole:
     def __rich_console__(self, console, options):
         from rich.measure import Measurement
 
-        least = Measurement.get(console, options.update(max_width=WIDEST), self.table).minimum
+        columns = self.table.columns
+        measured = Measurement.get(console, options.update(max_width=WIDEST), self.table)
+        least = measured.maximum if any(column.no_wrap for column in columns) else measured.minimum
         if least <= options.max_width:
             yield self.table
             return
-        columns = self.table.columns
         rows = [*zip(*([str(cell) for cell in column.cells] for column in columns), strict=True)]
-        names, words = [str(column.header) for column in columns], sum(column.justify == "left" for column in columns)
+        names = [str(column.header) for column in columns]
+        words = len([*takewhile(lambda column: column.justify == "left", columns)])
         yield from Fitted(str(self.table.title), names, rows, words).__rich_console__(console, options)
         if self.table.caption:
             yield str(self.table.caption)
