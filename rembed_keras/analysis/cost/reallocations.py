@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import check_narrowing, owners
+from rembed_keras.modeling.blocks.stack import check_narrowing, input_embedding_of, owners
 from rembed_keras.modeling.cost import Config
+from rembed_keras.modeling.saving.changes import CHANGED, KEYS
 
 STEP = 32  # of the widths that are tried
 ENOUGH = 1 / 4  # width of a table over that of the blocks from which on little is lost
@@ -49,13 +50,14 @@ def reallocations(config: Config, kept: int, input_widths: Sequence[int] | None 
     Args:
         config: its arguments.
         kept: the most parameters that it may have.
-        input_widths: E_in to choose from; multiples of 32 and its own by default.
+        input_widths: E_in to choose from; by default its own and, if its table can be narrowed, multiples of 32.
 
     Returns:
         A proposal for each number of layers that fits.
 
     Raises:
-        UserError: if nothing fits, a width is wider than the encoder's, or its table is in bands.
+        UserError: if nothing fits, a width is wider than the encoder's or its table cannot be narrowed to it, its table
+            is in bands, or it has quantized or added layers.
 
     >>> bert = {"vocabulary_size": 30522, "num_layers": 6, "num_heads": 12, "hidden_dim": 384,
     ...         "intermediate_dim": 1536, "input_embedding_dim": 384, "always_project": False}
@@ -63,14 +65,11 @@ def reallocations(config: Config, kept: int, input_widths: Sequence[int] | None 
     >>> best.options(bert), best.kept
     ('--input-embedding-dim 96', 13811520)
     """
-    check_narrowing(config)
+    if any(config.get(key) for key in KEYS):
+        raise UserError(CHANGED)
     if config.get("input_cutoffs"):
         raise UserError("an encoder whose input table is in bands cannot be reallocated")
-    own = config["input_embedding_dim"]
-    widths = [*range(STEP, own, STEP), own] if input_widths is None else sorted({*input_widths})
-    wrong = [width for width in widths if not 2 <= width <= own]
-    if wrong:
-        raise UserError(f"an input table of width {wrong[0]} cannot be made of this one; it allows 2 to {own}")
+    widths = _widths(config, input_widths)
     found = []
     for layers in _depths(config):
         fitting = [(width, count) for width in widths if (count := _count(config, layers, width)) <= kept]
@@ -84,6 +83,21 @@ def reallocations(config: Config, kept: int, input_widths: Sequence[int] | None 
             f"{widths[0]}"
         )
     return sorted(found, key=lambda each: (each.penalty, -each.num_layers))
+
+
+def _widths(config, wanted):
+    """Widths, rising, that `rembed reallocate` can give the input table of an encoder."""
+    own = config["input_embedding_dim"]
+    if wanted is None:
+        can_narrow = input_embedding_of(config).takes_projection
+        return [*(range(STEP, own, STEP) if can_narrow else ()), own]
+    widths = sorted({*wanted})
+    if widths != [own]:
+        check_narrowing(config)
+    wrong = [width for width in widths if not 2 <= width <= own]
+    if wrong:
+        raise UserError(f"an input table of width {wrong[0]} cannot be made of this one; it allows 2 to {own}")
+    return widths
 
 
 def _depths(config):

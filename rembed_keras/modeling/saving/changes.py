@@ -17,6 +17,7 @@ from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on
 from rembed_keras.modeling.saving.configuration import made
 
 KEYS = ("adapters", "hosted", "quantized")  # "adapters" is as version 0.1 said it
+CHANGED = "this encoder has LoRA, adapters or quantized layers: reallocate it before they are added"
 MODES = ("int8", "int4", "float8")
 
 

@@ -107,7 +107,7 @@ NARROW = {"vocabulary_size": 50} | SIZES | KINDS
         (lambda: LateMaskedLM(make_encoder(**KINDS), 20), "Trigrams reads neighbours, which late masking hides"),
         (lambda: ReplacedTokenDetection(make_encoder(**KINDS), 20), "Trigrams is as wide as its blocks: sharing"),
         (lambda: with_width(make_encoder(**KINDS), 3), "Trigrams has no projection after its norm"),
-        (lambda: reallocations(NARROW, 10**6), "Trigrams has no projection after its norm"),
+        (lambda: reallocations(NARROW, 10**6, [3]), "Trigrams has no projection after its norm"),
         (lambda: ledger(NARROW | {"attention": Disentangled(4, 8)}), "Disentangled scores .* Bottleneck blocks cannot"),
         (lambda: Bottleneck(0), "the feed-forward pairs of blocks.Bottleneck"),
         (
