@@ -18,7 +18,7 @@ from rembed_keras.interop.vocabulary import changeable, trimmed
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
-from rembed_keras.modeling.saving.changes import changes_of
+from rembed_keras.modeling.saving.changes import CHANGED, changes_of
 from rembed_keras.modeling.sizes import Keep
 
 
@@ -92,9 +92,14 @@ def reallocate(
     source, notes = plain_masked_lm(model)
     before = encoder_of(source).arguments
     if added_variables(encoder_of(source)) or changes_of(encoder_of(source)):
-        raise UserError("this encoder has LoRA, adapters or quantized layers: reallocate it before they are added")
+        raise UserError(CHANGED)
     if source.get_config().get("quantized"):
         raise UserError("the head has quantized layers: reallocate the model before `quantize`, or its encoder alone")
+    if plan.keep != "bottom" and plan.num_layers is not None and plan.num_layers >= before["num_layers"]:
+        layers = before["num_layers"]
+        raise UserError(
+            f"keep {plan.keep!r} says which layers stay if there are fewer, and this encoder has {layers}: leave it out"
+        )
     if tokenizer is None and (plan.text or plan.vocabulary):
         raise UserError("a text is read by a tokenizer, and this model has none beside it")
     with tempfile.TemporaryDirectory() as folder:

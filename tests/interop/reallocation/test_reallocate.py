@@ -164,6 +164,10 @@ MISTAKES = {
         ["RUN", "out", "--input-embedding-dim", "5"],
         "input_embedding_dim is 5; this model's table allows 2 to 4",
     ),
+    "nothing is cut": (
+        ["RUN", "out", "--num-layers", "2", "--keep", "top"],
+        "keep 'top' says which layers stay if there are fewer, and this encoder has 1",
+    ),
     "no folder": (
         ["none", "out", "--num-layers", "1"],
         "none is not a run, a keras-hub preset or a Hugging Face model",
