@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
-from rembed_keras.cli.options import POSITIVE, WHOLE, check_file
+from rembed_keras.cli.options import FILLED, POSITIVE, WHOLE, check_file, is_given, write_file
 from rembed_keras.errors import UserError
+
+OF_NEW_ENCODERS = ("vocabulary", "total", "aspect", "max_latency", "sequence_length", "block", "out")
 
 
 class Amount(click.ParamType):
@@ -54,7 +56,9 @@ class Span(click.ParamType):
 @click.option("--vocabulary", type=Amount(), help="Vocabulary size, V; needed without --from.")
 @click.option("--from", "source", metavar="SOURCE", help="Propose what to make of this trained encoder instead.")
 @click.option("--total", type=Amount(), help="Maximum parameters in pre-training; 1.73 times --kept by default.")
-@click.option("--e-in", metavar="WIDTHS", help="Input embedding widths to choose from, for example 128,256.")
+@click.option(
+    "--e-in", type=FILLED, metavar="WIDTHS", help="Input embedding widths to choose from, for example 128,256."
+)
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Range of width over depth.")
 @click.option("--max-latency", type=POSITIVE, metavar="MS", help="Maximum milliseconds for one text on this machine.")
 @click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
@@ -75,12 +79,11 @@ def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_l
     from rembed_keras.modeling import blocks
 
     try:
-        widths = [int(width) for width in e_in.split(",")] if e_in else solver.INPUT_WIDTHS
+        widths = solver.INPUT_WIDTHS if e_in is None else [int(width) for width in e_in.split(",")]
     except ValueError:
         raise UserError(f"--e-in is {e_in!r}; it must be widths such as 128,256") from None
     if source is not None:
-        given = {"--vocabulary": vocabulary, "--total": total, "--max-latency": max_latency, "--out": out}
-        _propose(source, kept, widths if e_in else None, show, given)
+        _propose(source, kept, None if e_in is None else widths, show)
         return
     if vocabulary is None:
         raise UserError("--vocabulary is missing: give the number of pieces, or --from an encoder")
@@ -88,33 +91,39 @@ def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_l
     found = solver.solve(
         kept, vocabulary, total, widths, aspect, max_latency, rate, sequence_length, getattr(blocks, block)
     )
-    from rich.console import Console
-
-    Console().print(solver.table(found[:show]))
-    if out:
+    _print(solver.table(found[:show]))
+    if out is not None:
         command = "rembed " + shlex.join(sys.argv[1:])
-        Path(out).write_text(solver.recipe_text(found[0], command), encoding="utf-8")
+        write_file(out, solver.recipe_text(found[0], command))
         click.echo(f"{out}: the first proposal; see rembed inspect {out}")
 
 
-def _propose(source, kept, widths, show, given):
+def _print(table):
+    from rich.console import Console
+
+    from rembed_keras.analysis.reports.terminal import Whole
+
+    Console().print(Whole(table))
+
+
+def _propose(source, kept, widths, show):
     """Prints what to make of an encoder that is there."""
-    for option, value in given.items():
-        if value is not None:
-            raise UserError(f"{option} is of new encoders: leave it out with --from")
+    for name in OF_NEW_ENCODERS:
+        if is_given(name):
+            raise UserError(f"--{name.replace('_', '-')} is of new encoders: leave it out with --from")
     from rembed_keras.config.backend import import_framework
 
     import_framework()
-    from rich.console import Console
-
     from rembed_keras.analysis.cost.reallocations import reallocations, table
     from rembed_keras.training.initial.places import arguments_of
 
     config, _ = arguments_of(Path(source))
     found = reallocations(config, kept, widths)
-    Console().print(table(found[:show], config))
+    _print(table(found[:show], config))
     options = found[0].options(config)
     if not options:
         click.echo(f"{source} fits as it is")
         return
-    click.echo(f"rembed reallocate {shlex.quote(source)} TARGET {options} --text TEXT_DIR")
+    is_narrowed = found[0].input_embedding_dim != config["input_embedding_dim"]
+    text = " --text TEXT_DIR" if is_narrowed else ""
+    click.echo(f"rembed reallocate {shlex.quote(source)} TARGET {options}{text}")

@@ -1,12 +1,15 @@
 """Commands about text: `prepare` makes a corpus, `budget` shows epochs by language."""
 
+import contextlib
 import json
 import shlex
+import sys
 import time
 
 import click
 
-from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE
+from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE, is_given
+from rembed_keras.errors import UserError
 
 
 @click.command()
@@ -78,6 +81,11 @@ def prepare(
     from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
     from rembed_keras.data.prepare.corpora import show
 
+    if tokenizer is not None:
+        for name in ("vocabulary_size", "byte_fallback", "normalization"):
+            if is_given(name):
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"{option} is of a tokenizer to train: leave it out with --tokenizer")
     begun = time.monotonic()
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
     corpus = prepare_corpus(
@@ -90,10 +98,18 @@ def prepare(
         cleaning,
         shard_megabytes,
         processes,
-        None if beam is None else shlex.split(beam),
+        None if beam is None else _split(beam),
         None if languages is None else languages.split(","),
     )
     show(corpus, out_dir, time.monotonic() - begun)
+
+
+def _split(options):
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        reason = str(error).lower()
+        raise UserError(f"--beam is {options!r}, which cannot be split into options: {reason}") from None
 
 
 @click.command()
@@ -108,7 +124,9 @@ def budget(recipe: str, bindings: tuple[str, ...], as_json: bool, allow_import: 
     """
     from rembed_keras import config
 
-    shown = config.budget(config.load(recipe, bindings, allow_import))
+    loaded = config.load(recipe, bindings, allow_import)
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):  # what preparing a corpus prints
+        shown = config.budget(loaded)
     if as_json:
         click.echo(json.dumps(shown.to_json(), indent=1))
         return

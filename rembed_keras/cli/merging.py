@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rembed_keras.cli.options import OWN_CLASSES, import_own_classes
+from rembed_keras.cli.options import FILLED, OWN_CLASSES, import_own_classes, is_given
 from rembed_keras.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,11 +19,12 @@ READ_BY = {"share": "slerp", "density": "ties", "base": "ties", "development": "
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("target")
 @click.option("--how", type=click.Choice(HOWS), default="average", show_default=True, help="How weights are merged.")
-@click.option("--base", metavar="SOURCE", help="With ties: the model that all were trained from.")
+@click.option("--base", type=FILLED, metavar="SOURCE", help="With ties: the model that all were trained from.")
 @click.option("--share", type=float, default=0.5, show_default=True, help="With slerp: how far to go to the second.")
 @click.option("--density", type=float, default=0.2, show_default=True, help="With ties: share of changes that stay.")
 @click.option(
     "--development",
+    type=FILLED,
     metavar="TEXT_DIR",
     help="With greedy: <language>.txt parallel by line; the score is the mean precision@1 of bitext retrieval.",
 )
@@ -73,9 +74,8 @@ def merge(
 
 def _check_options(how):
     """Refuses options that a way of merging would not read."""
-    context = click.get_current_context()
     for name, needed in READ_BY.items():
-        if how != needed and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+        if how != needed and is_given(name):
             raise UserError(f"--{name} is read with --how {needed} alone, and --how is {how}")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli.options import (
+    FILLED,
     OWN_CLASSES,
     SOURCE_FORMATS,
     TARGET_FORMATS,
@@ -21,10 +22,15 @@ from rembed_keras.modeling.sizes import KEEP, Keep
 @click.argument("target")
 @click.option("--from", "source_kind", required=True, type=SOURCE_FORMATS, help="Format of SOURCE.")
 @click.option("--to", "target_kind", required=True, type=TARGET_FORMATS, help="Format of TARGET, a new folder.")
-@click.option("--tokenizer", metavar="MODEL", help="A SentencePiece model to store with it; the source's by default.")
+@click.option(
+    "--tokenizer", type=FILLED, metavar="MODEL", help="A SentencePiece model to store with it; the source's by default."
+)
 @click.option("--task", metavar="NAME", help="With --from run: the model that was fine-tuned for a task.")
 @click.option(
-    "--family", metavar="NAME", help="With --to huggingface: roberta, distilbert ...; one that fits by default."
+    "--family",
+    type=FILLED,
+    metavar="NAME",
+    help="With --to huggingface: roberta, distilbert ...; one that fits by default.",
 )
 @click.option("--push", "name", metavar="OWNER/NAME", help="Upload TARGET to this repository of a hub.")
 @click.option("--dry-run", is_flag=True, help="With --push: list what would be uploaded, and upload nothing.")
@@ -138,7 +144,12 @@ def _text_of(path):
 @click.argument("source")
 @click.argument("target")
 @click.option("--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text whose pieces to keep.")
-@click.option("--languages", metavar="CODES", help="Languages of the text to keep, for example de,en; all by default.")
+@click.option(
+    "--languages",
+    type=FILLED,
+    metavar="CODES",
+    help="Languages of the text to keep, for example de,en; all by default.",
+)
 @click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must occur to be kept.")
 @OWN_CLASSES
 def trim(
@@ -178,7 +189,10 @@ def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...])
     from rembed_keras.data.text import read_lines
 
     import_own_classes(allow_import)
-    added = interop.extend(source, target, list(read_lines(Path(pieces))))
+    wanted = list(read_lines(Path(pieces)))
+    if not any(wanted):
+        raise UserError(f"{pieces} has no pieces: write one a line")
+    added = interop.extend(source, target, wanted)
     click.echo(f"{target}: {added:,} pieces added")
 
 
@@ -195,9 +209,14 @@ def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...])
     help="Which layers stay if there are fewer.",
 )
 @click.option("--output-embedding-dim", type=WHOLE, help="E_out of a new pre-training head.")
-@click.option("--vocabulary", metavar="TEXT_DIR", help="Keep the pieces that this text uses, as `trim` does.")
 @click.option(
-    "--text", metavar="TEXT_DIR", help="Weight pieces by how often they occur here; in --vocabulary by default."
+    "--vocabulary", type=FILLED, metavar="TEXT_DIR", help="Keep the pieces that this text uses, as `trim` does."
+)
+@click.option(
+    "--text",
+    type=FILLED,
+    metavar="TEXT_DIR",
+    help="Weight pieces by how often they occur here; in --vocabulary by default.",
 )
 @click.option("--to", "target_kind", type=TARGET_KINDS, default="preset", show_default=True, help="Format of TARGET.")
 @OWN_CLASSES

@@ -93,6 +93,31 @@ WHOLE = Positive("n", int, 2**31, "positive whole number")
 POSITIVE = Positive("number", float, math.inf, "positive number")
 
 
+class Filled(click.ParamType):
+    """A text that is not empty: an empty one would read as an option that was not given."""
+
+    name = "text"
+
+    def convert(self, value, param, ctx):
+        """The text."""
+        if not value.strip():
+            self.fail("it is empty: name something, or leave the option out", param, ctx)
+        return value
+
+
+FILLED = Filled()
+
+
+def is_given(name: str) -> bool:
+    """Whether an option of the running command was typed, and has not its default.
+
+    Args:
+        name: of the command's parameter.
+    """
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not click.core.ParameterSource.DEFAULT
+
+
 def check_file(path: str | None, is_new: bool = False) -> None:
     """Checks that a file can be written, before the work that it is for is done.
 
@@ -112,3 +137,21 @@ def check_file(path: str | None, is_new: bool = False) -> None:
         raise UserError(f"{path} cannot be written: it is a folder")
     if not file.parent.is_dir():
         raise UserError(f"{path} cannot be written: there is no folder {file.parent}")
+
+
+def write_file(path: str, text: str) -> None:
+    """Writes a text file that is there whole or as it was before.
+
+    Args:
+        path: the file.
+        text: its new content.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    from rembed_keras.training.loop.workdir import write_atomically
+
+    try:
+        write_atomically(Path(path), text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None

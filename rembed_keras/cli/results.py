@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from rembed_keras.cli.options import OWN_CLASSES, check_file, import_own_classes
+from rembed_keras.cli.options import FILLED, OWN_CLASSES, check_file, import_own_classes, write_file
 from rembed_keras.errors import UserError
 
 
@@ -49,7 +49,7 @@ def predict(
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--against", multiple=True, metavar="RUN", help="A run to compare each of them with; may be repeated.")
-@click.option("--out", metavar="FOLDER", help="Also write Markdown, LaTeX, CSV and a plot.")
+@click.option("--out", type=FILLED, metavar="FOLDER", help="Also write Markdown, LaTeX, CSV and a plot.")
 @click.option("--html", metavar="FILE", help="Write one RUN, finished or not, to a page that needs no other file.")
 @click.option("--unequal", is_flag=True, help="Compare runs with unequal numbers of kept parameters too.")
 @click.option("--languages", is_flag=True, help="Also show a row for each language.")
@@ -65,6 +65,8 @@ def report(
     if html is not None:
         _write_page(runs, html, bool(against or out or unequal or languages))
         return
+    if unequal and not against:
+        raise UserError("--unequal compares runs: name some with --against")
     from rembed_keras.analysis.reports import report as reports
 
     made = reports.report(runs, against, unequal, languages)
@@ -76,14 +78,9 @@ def report(
 
 def _write_page(runs, file, has_more):
     from rembed_keras.analysis.pages.run_page import run_page
-    from rembed_keras.training.loop.workdir import write_atomically
 
     if len(runs) > 1 or has_more:
         raise UserError("--html shows one RUN alone: leave out other runs and options")
     check_file(file)
-    text = run_page(runs[0])
-    try:
-        write_atomically(Path(file), text)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror}") from None
+    write_file(file, run_page(runs[0]))
     click.echo(f"{file}: the page of {runs[0]}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import studies
-from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE, check_file
+from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, KNOBS, RECIPE, WHOLE, check_file
 from rembed_keras.errors import UserError, shortened
 
 MEANINGLESS = "Nothing that it prints or writes means anything."
@@ -18,8 +18,10 @@ MEANINGLESS = "Nothing that it prints or writes means anything."
 @click.command()
 @RECIPE
 @KNOBS
-@click.option("--until", metavar="STAGE", help="Stop after this stage, such as pretrain; a later run goes on.")
-@click.option("--stages", metavar="NAMES", help="Run these stages alone, such as prepare,pretrain.")
+@click.option(
+    "--until", type=FILLED, metavar="STAGE", help="Stop after this stage, such as pretrain; a later run goes on."
+)
+@click.option("--stages", type=FILLED, metavar="NAMES", help="Run these stages alone, such as prepare,pretrain.")
 @click.option("--smoke", is_flag=True, help="See in about a minute whether it runs: all stages, at sizes of no use.")
 @ALLOW_IMPORT
 def run(

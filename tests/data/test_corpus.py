@@ -145,7 +145,15 @@ def test_languages_that_the_tokenizer_covers_badly_are_reported(corpus, tmp_path
     show(made, "corpus", 1.0)
     (warning,) = capsys.readouterr().err.splitlines()
     assert warning.startswith(
-        f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use byte fallback"
+        f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use a tokenizer that covers its char"
+    )
+
+
+def test_a_tokenizer_that_was_trained_can_be_trained_otherwise(corpus, monkeypatch, capsys):
+    monkeypatch.setattr(Corpus, "unknown_shares", {"ja": 0.5})
+    show(corpus, "corpus", 1.0)
+    assert (
+        "of ja are [UNK]: use byte fallback, a larger vocabulary, or a tokenizer that covers" in capsys.readouterr().err
     )
 
 

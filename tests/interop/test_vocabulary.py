@@ -114,6 +114,14 @@ def test_new_pieces_are_initialized_as_the_mean_of_their_parts_and_used(preset, 
         extend(str(preset), str(tmp_path / "none"), ["[CLS]"])
 
 
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_a_file_without_pieces_is_called_so(text, preset, tmp_path, command):
+    (tmp_path / "pieces.txt").write_text(text)
+    said = command("extend", preset, "more", "--pieces", "pieces.txt", cwd=tmp_path)
+    assert said == (2, "", "rembed: pieces.txt has no pieces: write one a line\n")
+    assert not (tmp_path / "more").exists()
+
+
 def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp_path):
     with pytest.raises(UserError, match="has no text of dee; did you mean de"):
         trim(str(preset), str(tmp_path / "out"), str(text_dir), ["dee"])

@@ -1,5 +1,6 @@
 """A corpus is made of text, or found made of the same text already, and what was made is printed."""
 
+import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError
 
+LEAST = 1e-6  # megabytes of text in a shard: a byte
 UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on a warning is printed
+TRAIN_OTHERWISE = "use byte fallback, a larger vocabulary, or a tokenizer that covers its characters"
 
 
 def prepare(
@@ -52,8 +55,8 @@ def prepare(
     Raises:
         UserError: for text, a tokenizer or a folder that cannot be used; nothing is left behind then.
     """
-    if not isinstance(shard_megabytes, int | float) or shard_megabytes <= 0:
-        raise UserError(f"shard_megabytes is {shard_megabytes!r}; it must be greater than 0")
+    if not isinstance(shard_megabytes, int | float) or not LEAST <= shard_megabytes < math.inf:
+        raise UserError(f"shard_megabytes is {shard_megabytes!r}; it must be a number from {LEAST:f}")
     out_dir, cleaning = Path(out_dir), cleaning or Cleaning()
     settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
     if normalization != "nmt_nfkc":
@@ -95,9 +98,10 @@ def show(corpus: Corpus, name: str, seconds: float) -> None:
     if corpus.num_held_out:
         made += f"; {sum(corpus.num_held_out.values()):,} tokens are held out"
     console.out(f"{name}: {made}, in {seconds:.0f} s", highlight=False)
+    is_trained = "tokenizer" not in (corpus.manifest.get("settings") or {})
     for language, share in corpus.unknown_shares.items():
         if share > UNKNOWN:
-            advice = "use byte fallback, a larger vocabulary, or a tokenizer that covers its characters"
+            advice = TRAIN_OTHERWISE if is_trained else "use a tokenizer that covers its characters"
             sys.stderr.write(f"warning: {share:.1%} of the tokens of {language} are [UNK]: {advice}\n")
 
 

@@ -1,5 +1,6 @@
 """What `rembed solve --from` proposes fits its budget, is the widest that does, and can be made."""
 
+import re
 import shlex
 
 import pytest
@@ -8,6 +9,9 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.analysis.cost.reallocations import reallocations
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model
+from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.blocks import Bottleneck
+from rembed_keras.modeling.input_embeddings import Trigrams
 
 BERT = {
     "vocabulary_size": 30522,
@@ -56,6 +60,59 @@ def test_the_command_prints_what_can_be_typed(pretrained, tmp_path, command):
     assert made.encoder.count_params() <= 4500
 
 
+def test_text_is_asked_for_where_the_table_gets_narrower_alone(tmp_path, command):
+    encoder = Encoder(100, 2, 2, 8, 16, 4, max_sequence_length=8)
+    encoder.save_to_preset(str(tmp_path / "two"))
+    half = ledger(encoder.arguments | {"num_layers": 1}).kept
+    code, out, err = command("solve", "--from", "two", "--kept", half, cwd=tmp_path)
+    assert code == 0, err
+    typed = shlex.split(out.splitlines()[-1])
+    assert typed == ["rembed", "reallocate", "two", "TARGET", "--num-layers", "1"]
+    assert command(*typed[1:], cwd=tmp_path)[0] == 0
+
+
+def test_a_table_that_cannot_be_narrowed_stays_as_wide(tmp_path, command):
+    encoder = Encoder(
+        500,
+        4,
+        2,
+        64,
+        128,
+        32,
+        max_sequence_length=32,
+        block=Bottleneck,
+        head_dim=16,
+        input_embedding=Trigrams(),
+    )
+    encoder.save_to_preset(str(tmp_path / "mob"))
+    half = ledger(encoder.arguments | {"num_layers": 2}).kept
+    assert {one.input_embedding_dim for one in reallocations(encoder.arguments, half)} == {32}
+    code, out, err = command("solve", "--from", "mob", "--kept", half, cwd=tmp_path)
+    assert code == 0 and out.splitlines()[-1] == "rembed reallocate mob TARGET --num-layers 2", err
+    code, _, err = command("solve", "--from", "mob", "--kept", half, "--e-in", "16,32", cwd=tmp_path)
+    assert code == 2 and "its tables cannot be narrowed" in err
+
+
+def test_what_reallocate_refuses_is_not_proposed(tmp_path, command):
+    encoder = Encoder(100, 2, 2, 8, 16, 4, max_sequence_length=8)
+    encoder.parts.projection.quantize("int8")
+    encoder.save_to_preset(str(tmp_path / "int8"))
+    said = {command("solve", "--from", "int8", "--kept", "1M", cwd=tmp_path)}
+    said.add(command("reallocate", "int8", "out", "--num-layers", "1", cwd=tmp_path))
+    ((code, out, err),) = said
+    assert (code, out) == (2, "") and "this encoder has LoRA, adapters or quantized layers" in err
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_no_terminal_is_too_narrow_for_proposals(columns, pretrained, tmp_path, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, out, err = command("solve", "--from", pretrained, "--kept", "9000", "--e-in", "3", cwd=tmp_path)
+    assert code == 0, err
+    table = out.partition("rembed reallocate")[0]
+    assert "\u2026" not in table and max(map(len, table.splitlines())) <= columns
+    assert {"--input-embedding-dim", "--num-layers", "E_in"} <= set(re.split(r"[\s:]+", table))
+
+
 MISTAKES = {
     "nowhere": (["--from", "none", "--kept", "1M"], "none is not a folder of a model"),
     "too small": (["--from", "RUN", "--kept", "10", "--e-in", "4"], "nothing fits in 10 parameters"),
@@ -67,6 +124,13 @@ MISTAKES = {
         ["--from", "RUN", "--kept", "1M", "--vocabulary", "9"],
         "--vocabulary is of new encoders",
     ),
+    "an aspect": (["--from", "RUN", "--kept", "1M", "--aspect", "30..40"], "--aspect is of new encoders"),
+    "a block": (["--from", "RUN", "--kept", "1M", "--block", "PreNorm"], "--block is of new encoders"),
+    "a length": (
+        ["--from", "RUN", "--kept", "1M", "--sequence-length", "99"],
+        "--sequence-length is of new encoders",
+    ),
+    "no widths": (["--from", "RUN", "--kept", "1M", "--e-in", ""], "Invalid value for '--e-in': it is empty"),
     "neither": (["--kept", "1M"], "--vocabulary is missing"),
 }
 

@@ -1,7 +1,11 @@
 import json
+import os
+import re
+import resource
 import subprocess
 import sys
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,8 @@ from rembed_keras.analysis import ledger
 from rembed_keras.analysis.cost import solver
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_published_model_is_found_at_its_own_budget():
@@ -57,6 +63,16 @@ def test_a_latency_is_a_bound_on_flops(block):
     assert max(one.ledger.flops["kept"] for one in freely) > max(one.ledger.flops["kept"] for one in found)
 
 
+def test_a_stack_leaves_room_for_an_output_table():
+    total = 66_000_000
+    found = solver.solve(60_000_000, 500_000, total, [64], (2.0, 60.0))
+    for one in found:
+        encoder = one.model["encoder"]
+        assert one.ledger.total <= total and one.model["output_embedding_dim"] >= 64
+        more = {"encoder": encoder | {"num_layers": encoder["num_layers"] + 1}, "output_embedding_dim": 64}
+        assert ledger(more).total > total or encoder["hidden_dim"] / more["encoder"]["num_layers"] < 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -65,6 +81,7 @@ def test_a_latency_is_a_bound_on_flops(block):
         ({"kept": 278_000_000, "max_latency": 1, "flops_per_second": 1e9}, "raise --max-latency"),
         ({"kept": 278_000_000, "aspect": (30.0, 30.001), "input_widths": [64]}, "371,311,872, 32 layers of width 960"),
         ({"kept": 278_000_000, "aspect": (9000.0, 9001.0)}, "no depth and width have an aspect of 9000..9001"),
+        ({"kept": 10**11, "aspect": (0.1, 0.2)}, "no depth and width have an aspect of 0.1..0.2"),
     ],
 )
 def test_what_cannot_be_reached_is_reported_with_the_nearest_that_can(arguments, message):
@@ -79,6 +96,13 @@ def test_the_nearest_budget_that_is_named_is_enough_and_one_less_is_not():
     assert solver.solve(278_000_000, 250_002, total=32_395_858)
     with pytest.raises(UserError, match="32,395,858"):
         solver.solve(278_000_000, 250_002, total=32_395_857)
+
+
+ASKED = {
+    "576M": (576_000_000, 250_300, None, solver.INPUT_WIDTHS, (25.0, 60.0), 90_000, 1e10),
+    "2B": (2_000_000_000, 250_300, None, solver.INPUT_WIDTHS, (25.0, 60.0), 200_000, 1e10),
+    "278M": (278_000_000, 250_002),
+}
 
 
 def run(arguments, capsys, monkeypatch):
@@ -113,12 +137,45 @@ def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch
     assert exit_.value.code == 2 and "already exists" in capsys.readouterr().err
 
 
+def test_a_recipe_that_a_full_disk_cuts_is_not_there(tmp_path):
+    def small():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # as on a disk that is full
+
+    command = [sys.executable, "-m", "rembed_keras", "solve", "--kept", "50M", "--vocabulary", "9k", "--out", "a.gin"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, preexec_fn=small, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "rembed: a.gin cannot be written: File too large\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments"),
+    [
+        (80, ["--kept", "576M", "--vocabulary", "250300", "--max-latency", "90000"]),
+        (80, ["--kept", "2B", "--vocabulary", "250300", "--max-latency", "200000"]),
+        (40, ["--kept", "278M", "--vocabulary", "250002"]),
+        (10, ["--kept", "278M", "--vocabulary", "250002"]),
+    ],
+)
+def test_no_terminal_is_too_narrow_for_all_digits(columns, arguments, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(solver, "matmul_rate", lambda: 1e10)
+    shown = run(["solve", *arguments, "--show", "1"], capsys, monkeypatch)
+    best = solver.solve(*ASKED[arguments[1]])[0]
+    assert "\u2026" not in shown and max(map(len, shown.splitlines())) <= columns
+    for word in ("L", "in", "all", "FLOPs", f"{best.ledger.kept / 1e6:,.1f}M", f"{best.ledger.total / 1e6:,.1f}M"):
+        assert re.search(rf"(?<![\w.,]){re.escape(word)}(?![\w,])", shown), shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--kept", "278Q"], "'278Q' is not a number such as 250000 or 278M"),
         (["--kept", "1M", "--aspect", "60..25"], "'60..25' is not a range such as 25..60"),
         (["--kept", "1M", "--e-in", "a"], "--e-in is 'a'; it must be widths such as 128,256"),
+        (["--kept", "1M", "--e-in", ""], "Invalid value for '--e-in': it is empty"),
         (["--kept", "3M"], "the least is 16,141,440"),
     ],
 )

@@ -199,6 +199,13 @@ def test_a_corpus_of_the_first_layout_is_read(corpus, text_dir, tmp_path):
     np.testing.assert_array_equal(old.tokens("ja", 4000, 500), corpus.tokens("ja", 4000, 500))
 
 
+@pytest.mark.parametrize("size", [0, -1, 1e-9, float("nan"), float("inf")])
+def test_a_shard_has_a_size(size, mixed_dir, tmp_path):
+    with pytest.raises(UserError, match=f"shard_megabytes is {size}; it must be a number from 0.000001"):
+        prepare(mixed_dir, tmp_path / "corpus", shard_megabytes=size)
+    assert not list(tmp_path.iterdir())
+
+
 def test_byte_ranges_of_a_file_are_its_lines_each_once(tmp_path):
     data = "\ufeffeins\r\nzw\u00f6lf\n\n\nvier und\n".encode() + b"ende"
     (tmp_path / "x.txt").write_bytes(data)

@@ -1,0 +1,64 @@
+"""Options that are empty, or that a command would not read: one line and exit code 2, and nothing is written."""
+
+import pytest
+
+TOKENIZED = ["prepare", "text", "out", "--tokenizer", "prepared/tokenizer.model"]
+# arguments of `rembed`, and the message on stderr
+MISTAKES = {
+    "a stage without a name": (["run", "recipe.gin", "--until", ""], "Invalid value for '--until': it is empty"),
+    "stages without a name": (["run", "recipe.gin", "--stages", " "], "Invalid value for '--stages': it is empty"),
+    "languages without a name": (
+        ["trim", "text", "out", "--text", "text", "--languages", ""],
+        "Invalid value for '--languages': it is empty: name something, or leave the option out",
+    ),
+    "a text without a name": (
+        ["reallocate", "text", "out", "--num-layers", "1", "--vocabulary", ""],
+        "Invalid value for '--vocabulary': it is empty",
+    ),
+    "a tokenizer without a name": (
+        ["convert", "text", "out", "--from", "preset", "--to", "preset", "--tokenizer", ""],
+        "Invalid value for '--tokenizer': it is empty",
+    ),
+    "a report nowhere": (["report", "text", "--out", ""], "Invalid value for '--out': it is empty"),
+    "a base without a name": (
+        ["merge", "text", "text", "out", "--how", "ties", "--base", ""],
+        "Invalid value for '--base': it is empty",
+    ),
+    "unequal to nothing": (["report", "text", "--unequal"], "--unequal compares runs: name some with --against"),
+    "a size of a tokenizer": (
+        [*TOKENIZED, "--vocabulary-size", "900"],
+        "--vocabulary-size is of a tokenizer to train: leave it out with --tokenizer",
+    ),
+    "bytes of a tokenizer": ([*TOKENIZED, "--byte-fallback"], "--byte-fallback is of a tokenizer to train"),
+    "a rule of a tokenizer": (
+        [*TOKENIZED, "--normalization", "identity"],
+        "--normalization is of a tokenizer to train",
+    ),
+    "an open quotation": (
+        ["prepare", "text", "out", "--beam", "--runner='x"],
+        """--beam is "--runner='x", which cannot be split into options: no closing quotation""",
+    ),
+    "shards of no size": (
+        ["prepare", "text", "out", "--shard-megabytes", "nan"],
+        "shard_megabytes is nan; it must be a number from 0.000001",
+    ),
+}
+
+
+@pytest.fixture
+def project(tmp_path, text_dir, corpus):
+    (tmp_path / "prepared").symlink_to(corpus.path)
+    (tmp_path / "recipe.gin").write_text(
+        "from __gin__ import dynamic_registration\nfrom rembed_keras import training\ntraining.run.stages = []\n"
+    )
+    (tmp_path / "text").symlink_to(text_dir)
+    return tmp_path
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_they_cost_one_line(what, project, command):
+    arguments, message = MISTAKES[what]
+    code, out, err = command(*arguments, cwd=project)
+    (line,) = err.splitlines()
+    assert (code, out) == (2, "") and line.startswith("rembed: ") and message in line
+    assert sorted(path.name for path in project.iterdir()) == ["prepared", "recipe.gin", "text"]
