@@ -226,6 +226,7 @@ def test_a_recipe_is_timed_and_leaves_nothing(project, command, tmp_path):
     assert figures["slowest_step_tokens_per_second"] <= figures["training_tokens_per_second"]
     assert figures["reading_tokens_per_second"] > 0
     assert 0 < figures["share_of_products"] < 1
+    assert "tensorboard" not in out  # whose folder is gone
     assert f"{figures['training_tokens_per_second']:,.0f}" in out
 
 

@@ -22,6 +22,7 @@ from rembed_keras.errors import Count, UserError
 from rembed_keras.training.distributed import devices
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.stages.run import in_passing
 
 DEPTH = 4  # products in a row, so that moving the first operand to a device hardly counts
 REPEATS = 4
@@ -30,6 +31,7 @@ BATCHES = 300  # that are read
 
 
 @together
+@in_passing
 def benchmark(
     workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Count = 20, corpus: str | None = None
 ) -> None:

@@ -101,7 +101,7 @@ def run(
         folder = Workdir(workdir, is_chief=False)
     try:
         with processes.in_need_of_each_other():
-            if processes.by_chief(lambda: _begin(folder, record, tasks)):
+            if processes.by_chief(lambda: _begin(folder, record, tasks, stages)):
                 begun = time.monotonic()
                 asked = range(len(stages)) if chosen is None else chosen
                 tokens = [_tokens(record, number, tasks) for number in asked]
@@ -130,7 +130,13 @@ def _tokens(record, number, tasks):
     return sum(count * len(tasks[task].splits.train) for task, count in of_tasks.items())
 
 
-def _begin(folder, record, tasks):
+def in_passing(stage: Callable) -> Callable:
+    """Marks a stage whose folder nobody is to look at: a run that lists it does not say how to watch it."""
+    vars(stage)["is_in_passing"] = True
+    return stage
+
+
+def _begin(folder, record, tasks, stages):
     """Whether there is anything to do; if so, the record is written."""
     if not record.is_smoke:
         refuse_smoke(folder.path)
@@ -142,7 +148,8 @@ def _begin(folder, record, tasks):
     for number, learning_rates in record.choices.items():
         check_choice(tasks[number], learning_rates)
     _write_record(folder, record)
-    print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
+    if not any(getattr(stage, "is_in_passing", False) for stage in stages):
+        print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
     folder.watch.open()
     return True
 
