@@ -208,6 +208,10 @@ def test_other_models_of_the_encoder_take_its_tokenizer(preset):
     assert Tagger(model.encoder, 2, preprocessor=None).preprocessor is None
 
 
+def pairs_of_tensorflow():
+    return batches_of_tensorflow(["a", "b"], np.array([0, 1]))
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -216,6 +220,7 @@ def test_other_models_of_the_encoder_take_its_tokenizer(preset):
         (lambda model: model.fit(["a", "b"]), "there are no labels: give them as y"),
         (lambda model: model.evaluate(["a", "b"]), "there are no labels"),
         (lambda model: model.fit(["a", "b"], [[0, 1], [1, 0]]), r"labels are of shape \(2, 2\); they are a number"),
+        (lambda model: model.fit(pairs_of_tensorflow(), validation_split=0.5), "give another data set as validation_data"),
         (lambda model: model.encode(["a"], batch_size=0), "batch_size is 0"),
         (lambda model: model.encode(["a"], layer="last"), "layer is 'last'; this encoder has layers 0 to 1"),
     ],

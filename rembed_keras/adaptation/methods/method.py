@@ -42,6 +42,10 @@ class Method:
         """Changes a task model as it needs to, and returns those of the encoder's variables that are trained."""
         raise NotImplementedError
 
+    def restore(self, model) -> list:
+        """What `apply` does to a model that is read from a file, whose weights follow, and may be quantized by now."""
+        return self.apply(model)
+
     def multipliers(self, model) -> dict[str, float]:
         """What the learning rates of variables are multiplied by, by their paths; the others' are as they are."""
         return {}

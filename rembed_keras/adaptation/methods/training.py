@@ -48,21 +48,26 @@ class Reinitialize(Method):
                 )
 
     def apply(self, model):
-        encoder = model.encoder
-        self._check_sharing(encoder.arguments)
-        layers = blocks_of(encoder, [-1 - i for i in range(self.num_layers)])
-        if self.pooler and model.reads == "pooled_output":
-            layers.append(encoder.parts.pooler)
-        quantized = next((each for each in compat.layers_of(encoder) if each.quantization_mode is not None), None)
+        self._check_sharing(model.encoder.arguments)
+        layers = compat.layers_of(model.encoder)
+        quantized = next((each for each in layers if each.quantization_mode is not None), None)
         if quantized is not None:
             raise UserError(f"Reinitialize needs an encoder that is not quantized, and {quantized.path} is")
-        staying = [weight for block in encoder.parts.blocks[: -self.num_layers] for weight in block.weights]
-        left = {id(variable) for variable in (*added_variables(encoder), *staying)}  # what is added is fresh already
-        weights = {id(weight): weight for layer in layers for weight in layer.weights if id(weight) not in left}
-        for weight in weights.values():
+        weights = self.restore(model)
+        for weight in weights:
             first = {"kernel": initializer(), "embeddings": initializer(), "gamma": keras.initializers.Ones()}
             draw = first.get(weight.name, keras.initializers.Zeros())
             weight.assign(draw(weight.shape, weight.dtype))
+        return weights
+
+    def restore(self, model):
+        encoder = model.encoder
+        layers = blocks_of(encoder, [-1 - i for i in range(self.num_layers)])
+        if self.pooler and model.reads == "pooled_output":
+            layers.append(encoder.parts.pooler)
+        staying = [weight for block in encoder.parts.blocks[: -self.num_layers] for weight in block.weights]
+        left = {id(variable) for variable in (*added_variables(encoder), *staying)}  # what is added is fresh already
+        weights = {id(weight): weight for layer in layers for weight in layer.weights if id(weight) not in left}
         return [*weights.values()]
 
 

@@ -149,8 +149,16 @@ class TaskModel(EncoderTask):
         """
         return symmetric_divergence(outputs, others)
 
-    def adapt(self, methods) -> None:
-        """Applies fine-tuning methods, each of which says what of the encoder is trained; see `adaptation.tune`."""
+    def adapt(self, methods, is_read: bool = False) -> None:
+        """Applies fine-tuning methods, each of which says what of the encoder is trained; see `adaptation.tune`.
+
+        Args:
+            methods: the methods.
+            is_read: whether the model is read from a file: its weights follow.
+
+        Raises:
+            UserError: for what is no method, one that does not suit the encoder, or a model that has methods.
+        """
         for method in methods:
             if isinstance(method, type) or not hasattr(method, "apply"):
                 raise UserError(f"{method!r} is no fine-tuning method; in a recipe it ends in (), as @methods.Biases()")
@@ -158,7 +166,8 @@ class TaskModel(EncoderTask):
             raise UserError("this model has fine-tuning methods: give all methods at once")
         self.methods = [*methods]
         others = {id(layer) for layer in hosted_by(self.encoder)}  # of another task that has the same encoder
-        trained = {id(variable) for method in methods for variable in method.apply(self)}
+        changes = [getattr(method, "restore", method.apply) if is_read else method.apply for method in methods]
+        trained = {id(variable) for change in changes for variable in change(self)}
         self.added = frozenset(id(layer) for layer in hosted_by(self.encoder)) - others
         frozen = {id(weight) for weight in quantized_weights(self.encoder)}
         if self.encoder.arguments["freeze_input_embedding"]:
@@ -177,7 +186,7 @@ class TaskModel(EncoderTask):
         arguments = {key: value for key, value in config.items() if key not in ("methods", "ways", "quantized")}
         model = cls(**(arguments | parts_of(config)))
         methods = config.get("methods") or config.get("ways", ())  # as version 0.1 called them
-        model.adapt([made(method, object) for method in methods])
+        model.adapt([made(method, object) for method in methods], is_read=True)
         quantize_again(model, config.get("quantized", {}))
         return model
 

@@ -170,6 +170,8 @@ class TakesTexts(HoldsPreprocessor):
             sample_weight: as in Keras.
             options: Keras's other ones.
         """
+        if validation_split and is_dataset(x):
+            raise UserError("validation_split cuts what is in memory: give another data set as validation_data")
         self._settle()
         own = {
             "epochs": epochs,
