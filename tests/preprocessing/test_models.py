@@ -220,7 +220,10 @@ def pairs_of_tensorflow():
         (lambda model: model.fit(["a", "b"]), "there are no labels: give them as y"),
         (lambda model: model.evaluate(["a", "b"]), "there are no labels"),
         (lambda model: model.fit(["a", "b"], [[0, 1], [1, 0]]), r"labels are of shape \(2, 2\); they are a number"),
-        (lambda model: model.fit(pairs_of_tensorflow(), validation_split=0.5), "give another data set as validation_data"),
+        (
+            lambda model: model.fit(pairs_of_tensorflow(), validation_split=0.5),
+            "give another data set as validation_data",
+        ),
         (lambda model: model.encode(["a"], batch_size=0), "batch_size is 0"),
         (lambda model: model.encode(["a"], layer="last"), "layer is 'last'; this encoder has layers 0 to 1"),
     ],

@@ -1,5 +1,7 @@
 """Models that take texts come back from Keras's files with all that they read texts by."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -38,9 +40,9 @@ def test_a_preprocessor_that_was_set_comes_back(encoders, tokenizer, lines, tmp_
 def test_an_encoder_comes_back_with_its_tokenizer(tokenizer, lines, tmp_path):
     encoder = make_encoder()
     encoder.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
-    again = come_back(encoder, tmp_path)
-    assert again.preprocessor.sequence_length == 16
-    np.testing.assert_allclose(again.encode(lines[:3]), encoder.encode(lines[:3]), atol=1e-5)
+    for again in (come_back(encoder, tmp_path), copy.deepcopy(encoder)):
+        assert again.preprocessor.sequence_length == 16
+        np.testing.assert_allclose(again.encode(lines[:3]), encoder.encode(lines[:3]), atol=1e-5)
     assert "preprocessor" not in encoder.get_config()
     model = come_back(Classifier(encoder, 2, preprocessor=None), tmp_path)
     assert model.preprocessor is None

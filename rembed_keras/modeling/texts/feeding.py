@@ -84,10 +84,19 @@ class HoldsPreprocessor:
             zipped: as in Keras.
             options: of formats, as in Keras.
         """
+        with self._saved_whole():
+            super().save(filepath, overwrite=overwrite, zipped=zipped, **options)  # type: ignore[misc] # the model's
+
+    def __reduce__(self):
+        with self._saved_whole():  # by `pickle` and `copy.deepcopy`, which have Keras write a file in memory
+            return super().__reduce__()
+
+    @contextlib.contextmanager
+    def _saved_whole(self):
         self.take_preprocessor(self.preprocessor)  # again, for an encoder whose own was taken from it
         token = _IS_SAVED.set(True)
         try:
-            super().save(filepath, overwrite=overwrite, zipped=zipped, **options)  # type: ignore[misc] # the model's
+            yield
         finally:
             _IS_SAVED.reset(token)
 
