@@ -80,7 +80,7 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
         return [ids[: self.sequence_length - 2] for ids in self.tokenizer.tokenize(as_texts(texts))]
 
     def padded(self, rows: list[list[int]], sequence_length: int) -> dict[str, np.ndarray]:
-        """The encoder's inputs int32 [B, S] of the ids of texts, S - 2 at most, around which [CLS] and [SEP] are put."""
+        """The encoder's inputs int32 [B, S] of texts' ids, S - 2 at most, around which [CLS] and [SEP] are put."""
         return fill_rows(rows, [None] * len(rows), self.tokenizer.model, sequence_length, self.num_segments)
 
     def arrays(self, x, y, sample_weight) -> tuple:
