@@ -7,7 +7,7 @@ and the remedy; the command line prints that line and exits with 2. In a noteboo
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 SEEDS = 2**32  # number of distinct seeds of NumPy
@@ -104,3 +104,22 @@ def check_counts(counts: Mapping[str, object], kind: str = "Count") -> None:
     for name, count in counts.items():
         if not is_within(count, kind):
             raise UserError(f"{name} is {shortened(count)}; it must be {RANGES[kind][0]}")
+
+
+def check_lists(lists: Mapping[str, Sequence[object]]) -> None:
+    """Checks lists of what there is one model each of, such as seeds.
+
+    Args:
+        lists: the lists by their names in messages.
+
+    Raises:
+        UserError: for a list that is empty or has a value twice.
+
+    >>> check_lists({"seeds": (0, 0)})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: seeds is (0, 0); it must have one value or more, and each once
+    """
+    for name, values in lists.items():
+        written = [f"{value:g}" if isinstance(value, float) else repr(value) for value in values]  # as folders have it
+        if not 0 < len(written) == len(set(written)):
+            raise UserError(f"{name} is {shortened(values)}; it must have one value or more, and each once")

@@ -13,15 +13,17 @@ from rembed_keras.config.making import identity, imported, made, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.data.pipeline.schedules import by_step, check_schedules, check_shares
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, check_lists, shortened
 from rembed_keras.modeling.blocks.stack import has_position_table
 from rembed_keras.modeling.sizes import check_sequence_length
 
 PREPARE = "rembed_keras.training.prepare"
 FINETUNE = "rembed_keras.training.finetune"
 EVALUATE = "rembed_keras.training.evaluate"
+SUBMIT = "rembed_keras.training.submit"
 BOTH = ("pretrained", "scratch")  # starts, unless a recipe says otherwise
 OF_MODELS = ("starts", "learning_rates", "seeds")  # which models of a task a stage trains
+READ = {"sequence_length": 64, "pretrained": None}  # how a stage reads examples, unless a recipe says otherwise
 OF_PLACES = ("strategy", "jit_compile", "log_every", "callbacks")  # where it does, and who looks on
 
 
@@ -31,14 +33,29 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     Raises:
         UserError: for what one of them would refuse.
     """
-    _check_trained_once(recipe, [each for each in listed if each.target == FINETUNE])
+    finetunes = [each for each in listed if each.target == FINETUNE]
+    for stage in listed:
+        _check_lists(recipe, stage)
+    _check_trained_once(recipe, finetunes)
     for stage in listed:
         _check_rows(recipe, stage, stage)
         _check_numbers(recipe, stage)
         if stage.target == FINETUNE:
             _check_methods(recipe, stage)
-        if stage.target == EVALUATE:
-            _check_scored(recipe, stage, [each for each in listed if each.target == FINETUNE])
+        if stage.target in (EVALUATE, SUBMIT):
+            task = _task(recipe, stage)
+            trainers = [each for each in finetunes if _task(recipe, each) == task]
+            _check_read(recipe, stage, trainers)
+            _check_scored(recipe, stage, trainers)
+
+
+def _check_lists(recipe, stage):
+    """Checks that the models of a stage are one or more, and none of them twice."""
+    given = recipe.arguments(stage) if stage.target in (FINETUNE, EVALUATE, SUBMIT) else {}
+    try:
+        check_lists({name: given[name] for name in OF_MODELS if isinstance(given.get(name), list | tuple)})
+    except UserError as error:
+        raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage,))}") from None
 
 
 def _check_rows(recipe, stage, reader):
@@ -103,12 +120,24 @@ def _method(recipe, stage, reference):
         raise UserError(f"no fine-tuning method can be made by {reference.selector}: {error}") from None
 
 
-def _check_scored(recipe, evaluate, finetunes):
+def _check_read(recipe, asks, trainers):
+    """Checks that a stage reads examples as the models that it asks did in training."""
+    for name, default in READ.items():
+        values = [recipe.arguments(each).get(name, default) for each in (asks, *trainers)]
+        pairs = zip(values, (asks, *trainers), strict=True)
+        ours, *theirs = (identity(recipe, value, each.scope) for value, each in pairs)
+        if theirs and ours not in theirs:
+            message = (
+                f"{name} is {shortened(values[0])}, and {shortened(values[1])} in {trainers[0].selector}, whose models "
+                "it asks: give both the same"
+            )
+            raise UserError(f"{asks.selector}: {message}{recipe.places(message, (asks, trainers[0]))}")
+
+
+def _check_scored(recipe, evaluate, trainers):
     """Checks that the models which a stage scores are among those that are fine-tuned for its task."""
-    task = _task(recipe, evaluate)
-    trainers = [each for each in finetunes if _task(recipe, each) == task]
     trained = [_models(recipe, each) for each in trainers]
-    scored = _models(recipe, evaluate)
+    scored = _models(recipe, evaluate) if evaluate.target == EVALUATE else None
     if not trained or scored is None or None in trained:
         return
     missing = next((each for each in scored if not any(each in models for models in trained)), None)

@@ -12,6 +12,8 @@ QUICKSTART = "recipes/quickstart.gin"  # of 2 layers
 OWN_FILES = "recipes/finetune/own_files.gin"
 TWO_OBJECTIVES = "recipes/options/objectives/two_objectives.gin"
 RATES = "which training.finetune does not train: give both the same starts, learning_rates and seeds"
+READ = r"whose models it asks: give both the same \(.*: command line"
+ONCE = "it must have one value or more, and each once"
 MISFITS = {
     "modeling.MaskedLM.micro_batches=3": "BATCH_SIZE is 128, which 3 replicas and micro-batches cannot share evenly",
     "MASK_RATE=0.0": r"mask_rate is 0.0; it must be greater than 0 and less than 1 \(MASK_RATE: command line\)",
@@ -25,6 +27,14 @@ MISFITS = {
     "training.evaluate.seeds=(0, 7)": f"scores start 'pretrained' at learning rate 0.001 with seed 7, {RATES}",
     "training.finetune.starts=('pretrained',)": f"scores start 'scratch' at learning rate 0.001 with seed 0, {RATES}",
     "training.evaluate.learning_rates=(2e-3,)": f"at learning rate 0.002 with seed 0, {RATES}",
+    "training.evaluate.sequence_length=8": f"sequence_length is 8, and 64 in training.finetune, {READ}",
+    "training.evaluate.pretrained='runs/other'": f"pretrained is 'runs/other', and None in training.finetune, {READ}",
+    "FINETUNE_SEEDS=(0, 1, 0)": rf"seeds is \(0, 1, 0\); {ONCE} \(FINETUNE_SEEDS: command line",
+    "FINETUNE_SEEDS=()": rf"seeds is \(\); {ONCE} \(FINETUNE_SEEDS: command line",
+    "training.evaluate.starts=()": rf"^training.evaluate: starts is \(\); {ONCE}",
+    "training.finetune.starts=['scratch', 'scratch']": rf"starts is \['scratch', 'scratch'\]; {ONCE}",
+    "FINETUNE_LEARNING_RATES=()": rf"learning_rates is \(\); {ONCE}",
+    "FINETUNE_LEARNING_RATES=(1e-3, 0.001)": rf"learning_rates is \(0.001, 0.001\); {ONCE}",
 }
 METHODS = {
     "Reinitialize": ("num_layers", 3, "num_layers of Reinitialize is 3; this encoder has 2 layers"),
@@ -66,6 +76,19 @@ def test_models_that_two_stages_would_train_in_two_ways(name, others, said):
         config.ledger_of(config.load("recipes/finetune/stilts.gin", [binding]))
     seeds = [f"after/training.{stage}.seeds=(7,)" for stage in ("finetune", "evaluate")]
     config.ledger_of(config.load("recipes/finetune/stilts.gin", [binding, *seeds]))
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "submit"])
+def test_models_that_are_asked_otherwise_than_they_were_trained(stage):
+    """They would answer, and be scored, as if they had been trained so."""
+    config.ledger_of(config.load("recipes/finetune/glue/cola.gin", ["PRETRAINED=rembed_small"]))
+    for binding, message in (
+        ("sequence_length=8", "sequence_length is 8, and 128 in training.finetune, "),
+        ("pretrained='runs/other'", "pretrained is 'runs/other', and 'rembed_small' in training.finetune, "),
+    ):
+        bindings = ["PRETRAINED=rembed_small", f"training.{stage}.{binding}"]
+        with pytest.raises(UserError, match=f"^training.{stage}: {message}{READ}"):
+            config.ledger_of(config.load("recipes/finetune/glue/cola.gin", bindings))
 
 
 @pytest.mark.parametrize("binding", SUMS)

@@ -4,6 +4,7 @@ Encoded rows have one length, and the last batch is padded to the batch size, so
 rows are sorted and cut to a few lengths. Truncated tokens are counted, so that they can be reported beside a score.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,13 @@ class Encoded:
     rows: np.ndarray
     truncated: int
     lost: int
+
+    def checksum(self) -> str:
+        """Checksum of what a model learns of the examples, in hexadecimal digits."""
+        digest = hashlib.sha256()
+        for column in keras.tree.flatten([self.inputs, self.targets, self.weights]):
+            digest.update(b"" if column is None else np.asarray(column).tobytes())
+        return digest.hexdigest()
 
 
 def encode(texts: Sequence[str], tokenizer: AnyTokenizer, sequence_length: int) -> dict[str, np.ndarray]:

@@ -60,6 +60,31 @@ def refuse_another_task(folder: Path, settings: dict[str, Any]) -> None:
             )
 
 
+def refuse_another_reading(folder: Path, sequence_length: int, tokenizer_sha256: str) -> None:
+    """Refuses to ask models that read texts otherwise in training: their answers would be wrong without a message.
+
+    Args:
+        folder: of the task.
+        sequence_length: S of the stage that asks.
+        tokenizer_sha256: the checksum of its tokenizer.
+
+    Raises:
+        UserError: naming what differs.
+    """
+    there = read_json(folder / "task.json") if (folder / "task.json").exists() else {}
+    length, checksum = there.get("sequence_length"), there.get("tokenizer_sha256")
+    if length not in (None, sequence_length):
+        raise UserError(
+            f"{folder} has models that were fine-tuned with sequence_length {shortened(length)}, and {sequence_length} "
+            "is asked for: give both stages the same"
+        )
+    if checksum not in (None, tokenizer_sha256):
+        raise UserError(
+            f"{folder} has models that were fine-tuned with another tokenizer than that of this stage: give both "
+            "stages the same pretrained"
+        )
+
+
 def has_failed(folder: Path) -> bool:
     """Whether a model's training ended in a non-finite loss."""
     return (folder / "failed.json").exists()

@@ -11,14 +11,14 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.terminal import Whole
-from rembed_keras.errors import Count, Rate, Seed, UserError
+from rembed_keras.errors import Count, Rate, Seed, UserError, check_lists
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import Encoded, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed
+from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed, refuse_another_reading
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
@@ -54,9 +54,11 @@ def evaluate(
         jit_compile: whether to use XLA where it works.
 
     Raises:
-        UserError: for a model that was not fine-tuned, several learning rates and no data to choose by, or more tokens
-            than the encoder has positions for.
+        UserError: for a model that was not fine-tuned, or that was with another length or tokenizer, no start, seed or
+            learning rate or one twice, several learning rates and no data to choose by, or more tokens than the
+            encoder has positions for.
     """
+    check_lists({"starts": starts, "seeds": seeds, "learning_rates": learning_rates})
     initial = EncoderStart(workdir.path, encoder, pretrained)
     initial.check_length(sequence_length)
     asked = Asked(workdir, task, initial, sequence_length, jit_compile)
@@ -92,9 +94,13 @@ class Asked:
         initial: where their encoders came from.
         sequence_length: S.
         jit_compile: whether to use XLA where it works.
+
+    Raises:
+        UserError: for models that were fine-tuned with another length or tokenizer.
     """
 
     def __init__(self, workdir, task, initial, sequence_length, jit_compile=True):
+        refuse_another_reading(workdir.finetuned / task.name, sequence_length, initial.tokenizer.sha256)
         self.workdir, self.task, self.initial, self.sequence_length = workdir, task, initial, sequence_length
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
         self._encoded: dict[int, tuple[Sequence[Any], Encoded]] = {}  # by the identity of the examples

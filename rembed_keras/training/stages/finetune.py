@@ -3,7 +3,6 @@
 Pre-training's head is not loaded. The same is done from random weights: the difference is what pre-training was worth.
 """
 
-import hashlib
 import itertools
 import json
 import math
@@ -12,13 +11,12 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 
 from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
-from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
+from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts, check_lists
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.tasks.kinds.batches import batches, cut_batches
@@ -100,13 +98,12 @@ def finetune(
 
     Raises:
         UserError: for a start that is unknown, no pre-trained encoder to start from or one with fewer positions than
-            are read, several learning rates and no data to choose by, or another task of the same name, one with other
-            examples or settings.
+            are read, no start, seed or learning rate or one twice, several learning rates and no data to choose by, or
+            another task of the same name, one with other examples or settings.
     """
     counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size}
     check_counts(counts | {"FINETUNE_EPOCHS": epochs, "log_every": log_every})
-    for seed in seeds:
-        check_counts({"FINETUNE_SEEDS": seed}, "Seed")
+    _check_models(starts, learning_rates, seeds)
     check_choice(task, learning_rates)
     if workdir.is_rehearsal:
         check_finetuning(task, encoder, methods, terms, dropout, callbacks, strategy, batch_size)
@@ -123,7 +120,7 @@ def finetune(
         "dropout": dropout,
         "methods": [type(method).__name__ for method in methods],
         "terms": [type(term).__name__ for term in terms],
-        "examples_sha256": _sha256(encoded),
+        "examples_sha256": encoded.checksum(),
         "group_by_length": group_by_length,
     } | (task.model_settings() | initial.settings(starts))
     refuse_another_task(workdir.finetuned / task.name, settings)
@@ -174,6 +171,13 @@ def finetune(
         _record_task(workdir.finetuned / task.name, task, initial, sequence_length)
 
 
+def _check_models(starts, learning_rates, seeds):
+    """Checks what there is one model each of."""
+    check_lists({"starts": starts, "learning_rates": learning_rates, "seeds": seeds})
+    for seed in seeds:
+        check_counts({"FINETUNE_SEEDS": seed}, "Seed")
+
+
 def _encoded(workdir, task, initial, sequence_length):
     """The training examples as arrays; how many of them are cut is printed."""
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
@@ -189,14 +193,6 @@ def _announced(workdir, task, count, tokens):
     if trainings.announced() and workdir.is_chief:
         print(f"finetune/{task.name}: {trainings.announced()}", flush=True)
     return trainings
-
-
-def _sha256(encoded):
-    """Checksum of the training examples, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    for column in keras.tree.flatten([encoded.inputs, encoded.targets, encoded.weights]):
-        digest.update(b"" if column is None else np.asarray(column).tobytes())
-    return digest.hexdigest()
 
 
 class _Learners:

@@ -46,7 +46,7 @@ def submit(
         start: which start to hand in.
 
     Raises:
-        UserError: if `evaluate` has not scored it.
+        UserError: if `evaluate` has not scored it, or it was fine-tuned with another length or tokenizer.
     """
     initial = EncoderStart(workdir.path, encoder, pretrained)
     initial.check_length(sequence_length)

@@ -15,7 +15,18 @@ from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import Classification
 from rembed_keras.tasks.kinds.encoding import predict
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
-from rembed_keras.training import AdamW, Answerer, InitialWeights, evaluate, finetune, mine, probe, retrieve, submit
+from rembed_keras.training import (
+    AdamW,
+    Answerer,
+    InitialWeights,
+    evaluate,
+    finetune,
+    mine,
+    prepare,
+    probe,
+    retrieve,
+    submit,
+)
 from rembed_keras.training.initial.encoder_start import check_length
 from rembed_keras.training.stages.evaluate import rate_to_score
 from rembed_keras.training.stages.retrieve import trace_retrieval
@@ -130,6 +141,37 @@ def test_several_learning_rates_need_data_to_choose_by_before_anything_is_traine
     record = RunRecord("# a recipe\n", lambda: "", choices={0: (0.1, 0.01)})
     with pytest.raises(UserError, match=message):
         run([lambda folder: pytest.fail("it runs")], workdir.path, record, [task])
+    assert not workdir.finetuned.exists()
+
+
+@pytest.mark.parametrize("changed", ["length", "tokenizer"])
+def test_models_are_asked_as_they_were_trained(changed, workdir, text_dir):
+    """At another length, or in other pieces, their answers would be wrong without a message."""
+    task = Classification("read", Splits(examples("save open"), {}, {"en": examples("table file")}))
+    finetune(workdir, optimizer, task, **SETTINGS, **MODELS)
+    evaluate(workdir, task, **SETTINGS, **MODELS)
+    settings, message = SETTINGS | {"sequence_length": 8}, "sequence_length 12, and 8 is asked for"
+    if changed == "tokenizer":
+        (workdir.path / "corpus").unlink()
+        prepare(workdir, str(text_dir), vocabulary_size=800)
+        settings, message = SETTINGS, "another tokenizer than that of this stage"
+    scores = workdir.scores.read_bytes()
+    for stage in (
+        lambda: evaluate(workdir, task, **settings, **MODELS),
+        lambda: submit(workdir, task, None, **settings, start="scratch"),
+    ):
+        with pytest.raises(UserError, match=rf"finetuned/read has models that were fine-tuned with {message}: "):
+            stage()
+    assert workdir.scores.read_bytes() == scores
+
+
+@pytest.mark.parametrize("name", ["starts", "seeds", "learning_rates"])
+def test_stages_train_and_score_one_model_or_more_and_each_once(name, workdir):
+    task = Classification("lists", Splits(examples("save open"), {}, {"en": examples("table file")}))
+    for values in ((), ("scratch",) * 2 if name == "starts" else (1, 1)):
+        for stage in (partial(finetune, workdir, optimizer), partial(evaluate, workdir)):
+            with pytest.raises(UserError, match=rf"^{name} is .*; it must have one value or more, and each once$"):
+                stage(task, **SETTINGS, **MODELS | {name: values})
     assert not workdir.finetuned.exists()
 
 
