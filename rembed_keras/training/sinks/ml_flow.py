@@ -18,7 +18,8 @@ class MLflow(Sink):
     """Metrics `pretrain/loss`, `evaluation/loss`, `finetune/<task>/<model>/loss` by step, and the knobs as parameters.
 
     Those of a language are called `pretrain/loss.de`, since metrics are files there, and no file is a folder too.
-    A run that goes on is found there, and what it has of a metric and step is not logged again.
+    A run that goes on is found there, and what it has of a metric and step is not logged again. A knob that may change
+    meanwhile, such as DTYPE, keeps its first value as a parameter, and a tag of its name has the last.
 
     Args:
         tracking_uri: where it is kept; the run's folder `mlruns/` by default.
@@ -48,13 +49,21 @@ class MLflow(Sink):
         client.update_run(self._run, status="RUNNING")
         for name in found.data.metrics:
             self._steps[name] = {point.step for point in client.get_metric_history(self._run, name)}
-        for name, value in watched.settings.items():
-            client.log_param(self._run, name, str(value)[:LONGEST])
+        self._log_settings(found.data, watched)
         client.log_text(self._run, watched.recipe, "config.gin")
         if watched.ledger is not None:
             client.log_dict(self._run, dict(watched.ledger), "ledger.json")
         for row in watched.rows():  # what a kill kept from being logged
             self.draw(row)
+
+    def _log_settings(self, known: Any, watched: Watched) -> None:
+        """Logs each knob as a parameter, or as a tag where the parameter is there with another value, which it keeps."""
+        for name, value in watched.settings.items():
+            said = str(value)[:LONGEST]
+            if name in known.tags or known.params.get(name, said) != said:
+                self._client.set_tag(self._run, name, said)
+            else:
+                self._client.log_param(self._run, name, said)
 
     def draw(self, row: Mapping) -> None:
         run, step = row["run"], row["step"]

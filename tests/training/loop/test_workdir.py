@@ -5,6 +5,7 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import MetricsLog, Workdir, write_atomically
+from rembed_keras.training.sinks.sink import Sink
 from rembed_keras.training.stages.run import RunRecord, run
 
 
@@ -107,6 +108,34 @@ def test_a_mistake_may_be_mended_before_anything_is_learnt(tmp_path):
         run([fail], folder, RunRecord("LEARNING_RATE = 1e9\n", str, None))
     run([], folder, RunRecord("LEARNING_RATE = 0.001\n", str, None))
     assert (tmp_path / "run/config.gin").read_text() == "LEARNING_RATE = 0.001\n"
+
+
+def test_another_recipe_that_begins_anew_is_another_run(tmp_path):
+    """What a sink has of the attempt that failed is not taken for the numbers of the one after it."""
+
+    class Named(Sink):
+        def open(self, watched):
+            names.append((watched.identity(), len(watched.rows())))
+
+    def begin(text, learns=False):
+        record = RunRecord(text, lambda: "")
+        with pytest.raises(UserError, match="diverged"):
+            run([lambda folder: fail(folder, learns)], str(tmp_path), record, sinks=[Named()])
+
+    def fail(folder, learns):
+        folder.metrics.append({"stage": "pretrain", "run": "pretrain", "step": 1, "loss": 2.0})
+        if learns:
+            folder.checkpoints.mkdir()
+        raise UserError("diverged")
+
+    names = []
+    begin("LEARNING_RATE = 1e30\n")
+    begin('LEARNING_RATE = 1e30\nSTRATEGY = "mirrored"\n')
+    begin("LEARNING_RATE = 0.1\nDTYPE = 'float32'\n", learns=True)
+    begin("LEARNING_RATE = 0.1\nDTYPE = 'bfloat16'\n")
+    (first, second, third, fourth), rows = zip(*names, strict=True)
+    assert first == second != third == fourth
+    assert rows == (0, 1, 0, 1)
 
 
 def test_modules_that_one_name_stands_for_are_part_of_the_recipe(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import MEASURED
 from rembed_keras.training.sinks import MLflow, TensorBoard, WeightsAndBiases
+from rembed_keras.training.sinks.sink import Watched
 
 MODULES = {"TensorBoard": "tensorboard", "WeightsAndBiases": "wandb", "MLflow": "mlflow"}
 LIFE = """
@@ -126,6 +127,20 @@ def test_a_killed_run_has_each_row_of_the_log_once(resumed):
         expected = [(row["step"], row[name]) for row in rows if row["run"] == run]
         assert found[f"{run}/{name}"] == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]
     assert "pretrain/peak_memory_bytes" in found and "peak_memory_bytes" in MEASURED
+
+
+def test_a_knob_that_changes_on_the_way_is_a_tag(tmp_path):
+    """MLflow takes no second value of a parameter, and a resumed run may have another DTYPE."""
+    mlflow = pytest.importorskip("mlflow", reason="make test-sinks installs and tests it")
+    for dtype in ("float32", "bfloat16", "float32"):
+        sink = MLflow()
+        sink.open(Watched(tmp_path, f'SEED = 3\nDTYPE = "{dtype}"\n', None, list))
+        sink.close()
+        client = mlflow.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+        (run,) = client.search_runs([client.get_experiment_by_name("rembed-keras").experiment_id])
+        assert run.data.params == {"SEED": "3", "DTYPE": "float32"}
+        tags = {name: value for name, value in run.data.tags.items() if name.isupper()}
+        assert tags.get("DTYPE", "float32") == dtype and "SEED" not in tags
 
 
 def test_what_is_not_installed_is_named(monkeypatch):
