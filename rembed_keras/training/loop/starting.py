@@ -16,9 +16,10 @@ import numpy as np
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.tensors import Stored
 from rembed_keras.modeling.layers.adapters import added_variables, hosted_by
-from rembed_keras.modeling.saving.presets import folder_of as folder_of_name
+from rembed_keras.modeling.saving import presets
 from rembed_keras.training.loop import checkpoints
 
+PARTS = ("checkpoints", "finetuned")  # of a run, that have checkpoints
 GIVEN = "given_sha256"  # of the values before they took the dtype of a model
 
 
@@ -70,7 +71,7 @@ def folder_of(start: object, path: Path) -> Path:
     """Where the starting weights of a checkpoint are.
 
     Args:
-        start: "place" and "sha256"; a place that is relative is in the run of the checkpoint.
+        start: "place" and "sha256"; a place is absolute, or the name of a preset, or in the run of the checkpoint.
         path: the checkpoint's folder.
 
     Raises:
@@ -79,8 +80,10 @@ def folder_of(start: object, path: Path) -> Path:
     place = start.get("place") if isinstance(start, dict) else None
     if not isinstance(place, str) or "\0" in place:
         raise UserError(f"checkpoint {path}: its start is {shortened(start)}, which names no starting weights")
-    there = (each / place for each in path.resolve().parents if (each / place).is_dir())
-    found = next(there, folder_of_name(place))
+    if place in presets.names():
+        return presets.FOLDER / place
+    runs = (each.parent for each in path.resolve().parents if each.name in PARTS)
+    found = next((run / place for run in runs if (run / place).is_dir()), Path(place))
     if not found.is_dir():
         raise UserError(f"checkpoint {path} holds what fine-tuning trained; its starting weights, {place}, are gone")
     return found

@@ -57,7 +57,7 @@ class MLflow(Sink):
             self.draw(row)
 
     def _log_settings(self, known: Any, watched: Watched) -> None:
-        """Logs each knob as a parameter, or as a tag where the parameter is there with another value, which it keeps."""
+        """Logs each knob as a parameter, or as a tag where its parameter has another value, which stays."""
         for name, value in watched.settings.items():
             said = str(value)[:LONGEST]
             if name in known.tags or known.params.get(name, said) != said:

@@ -157,7 +157,8 @@ def test_the_preset_of_the_package_is_known_by_its_name_wherever_the_run_is(tmp_
     )
     evaluate(workdir, classify(), **(MODELS | {"starts": ("pretrained",)} | how))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rembed_small").mkdir()  # a folder of that name comes first
+    (tmp_path / "rembed_small").mkdir()  # a folder of that name comes first, but not for what started from the preset
+    assert Answerer(workdir.path).model.encoder.num_layers == 6
     with pytest.raises(UserError, match="rembed_small is not a run"):
         tune_on(workdir, [Lora(2)], classify("other"), **how)
     workdir.close()
