@@ -93,11 +93,13 @@ def has_failed(folder: Path) -> bool:
 def chosen_model(folder: Path) -> checkpoints.Checkpoint:
     """The model of the lowest seed that started pre-trained, if any did, at the learning rate that was chosen.
 
+    One whose training failed is passed over, though it may have a checkpoint of before.
+
     Args:
         folder: of a task.
 
     Raises:
-        UserError: if nobody has chosen among several learning rates, or no model was trained to its end.
+        UserError: if nobody has chosen among several learning rates, or no model was trained to its end, or all failed.
     """
     trained = trained_in(folder)
     start = next((start for start in STARTS if any(each.start == start for each in trained)), "none")
@@ -107,8 +109,11 @@ def chosen_model(folder: Path) -> checkpoints.Checkpoint:
         rates = {f"{chosen:g}": None}
     if len(rates) > 1:
         raise UserError(f"{folder} has models of learning rates {', '.join(rates)}: run evaluate, which chooses one")
-    for each in trained:
-        found = checkpoints.latest(each.folder) if each.start == start and each.rate in rates else None
-        if found is not None:
-            return found
+    eligible = [each.folder for each in trained if each.start == start and each.rate in rates]
+    whole = [each for each in eligible if not has_failed(each)]
+    found = next(filter(None, map(checkpoints.latest, whole)), None)
+    if found is not None:
+        return found
+    if eligible and not whole:
+        raise UserError(f"{folder} has no model but those whose training failed: lower the learning rate")
     raise UserError(f"{folder} has no model that was trained to its end")

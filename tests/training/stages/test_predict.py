@@ -194,3 +194,24 @@ def test_the_model_of_the_lowest_seed_answers(names, chosen, taken, tmp_path, mo
         return
     with pytest.raises(UserError, match=taken or "has no model that was trained to its end"):
         chosen_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("failed", "taken"),
+    [
+        (SEEDS[1:2], SEEDS[0]),
+        (SEEDS[:2], "has no model but those whose training failed: lower the learning rate"),
+        (SEEDS[2:], SEEDS[1]),
+    ],
+)
+def test_no_model_whose_training_failed_answers(failed, taken, tmp_path, monkeypatch):
+    """It may have a checkpoint of before, for it may have been stopped on its way."""
+    monkeypatch.setattr(checkpoints, "latest", lambda folder: folder.name)
+    folder = folder_of_seeds(tmp_path, SEEDS, {"pretrained": 0.001})
+    for name in failed:
+        (folder / name / "failed.json").write_text("{}")
+    if taken in SEEDS:
+        assert chosen_model(folder) == taken
+        return
+    with pytest.raises(UserError, match=taken):
+        chosen_model(folder)
