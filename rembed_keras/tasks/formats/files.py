@@ -154,8 +154,8 @@ def labelled_folder(folder: str | Path, train_language: str = "en", train_size: 
         Examples of `Labelled`.
 
     Raises:
-        UserError: for a file that is missing or malformed, training data with one class, a label that is not in the
-            training data, or a train_size that is out of range.
+        UserError: for a file that is missing or malformed, or there twice, training data with one class, a label that
+            is not in the training data, or a train_size that is out of range.
     """
     folder = Path(folder)
     languages = sorted({path.name.split(".")[1] for path in folder.glob("test.*.tsv*")})
@@ -173,11 +173,13 @@ def labelled_folder(folder: str | Path, train_language: str = "en", train_size: 
 
 
 def _file_of(folder, split, language):
-    for ending in ("tsv.gz", "tsv"):
-        path = folder / f"{split}.{language}.{ending}"
-        if path.exists():
-            return path
-    raise UserError(f"task {folder} has no {split}.{language}.tsv file")
+    paths = [folder / f"{split}.{language}.{ending}" for ending in ("tsv", "tsv.gz")]
+    found = [path for path in paths if path.exists()]
+    if not found:
+        raise UserError(f"task {folder} has no {split}.{language}.tsv file")
+    if len(found) > 1:
+        raise UserError(f"{found[0]} and {found[1]} are both {split} of {language!r}: keep one")
+    return found[0]
 
 
 def _read_labelled(path):

@@ -33,6 +33,15 @@ def test_a_folder_becomes_a_task(tmp_path):
     }
 
 
+@pytest.mark.parametrize("name", ["train.en", "dev.en", "test.de"])
+def test_one_of_two_files_of_a_language_is_not_chosen(name, tmp_path):
+    write(tmp_path, GOOD)
+    (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress(GOOD[f"{name}.tsv"].encode()))
+    both = "{} of '{}': keep one".format(*name.split("."))
+    with pytest.raises(UserError, match=rf"{name}\.tsv and .*{name}\.tsv\.gz are both {both}"):
+        labelled_folder(tmp_path)
+
+
 @pytest.mark.parametrize("size", [3, 0, -1, True, 1.0])
 def test_train_size_is_at_most_the_number_of_examples(size, tmp_path):
     write(tmp_path, GOOD)
