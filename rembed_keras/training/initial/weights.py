@@ -123,7 +123,8 @@ class InitialWeights:
         dtype: of an encoder that is made as the one there is, where a stage has no other; its own by default.
 
     Raises:
-        UserError: for a number of layers that is none, an unknown word, or the best checkpoint of a fine-tuned task.
+        UserError: for a number of layers that is none, layers to keep without their number, an unknown word, or the
+            best checkpoint of a fine-tuned task.
 
     Source: Sajjad et al. 2020 for dropped layers; Phang et al. 2018 for tasks to start from.
 
@@ -145,6 +146,8 @@ class InitialWeights:
             check_counts({"num_layers of InitialWeights": num_layers})
         if keep not in KEEP:
             raise UserError(f"keep of InitialWeights is {shortened(keep)}; it can be one of {', '.join(KEEP)}")
+        if keep != "bottom" and num_layers is None:
+            raise UserError(f"keep of InitialWeights is {keep!r}, and all layers stay: name num_layers, how many do")
         if checkpoint not in get_args(WhichCheckpoint):
             named = ", ".join(get_args(WhichCheckpoint))
             raise UserError(f"checkpoint of InitialWeights is {shortened(checkpoint)}; it can be one of {named}")

@@ -266,6 +266,7 @@ def test_a_place_that_holds_no_encoder_is_named(tmp_path):
     for arguments in (
         {"num_layers": 0},
         {"keep": "middle"},
+        {"keep": "top"},  # of how many
         {"checkpoint": "last"},
         {"checkpoint": "best", "task": "a"},
     ):
