@@ -6,7 +6,7 @@ from rembed_keras.errors import Count, UserError
 from rembed_keras.preprocessing.texts import TextPreprocessor, rows_of, weights_of_rows
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts
 from rembed_keras.tasks.kinds.examples import Question
-from rembed_keras.tasks.kinds.spans import encode_questions
+from rembed_keras.tasks.kinds.windows import encode_questions
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

@@ -12,7 +12,8 @@ from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer, train_tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Question
-from rembed_keras.tasks.kinds.spans import decode_answers, encode_questions
+from rembed_keras.tasks.kinds.spans import decode_answers
+from rembed_keras.tasks.kinds.windows import encode_questions
 from tests.data.tokenizers.trained import word_piece, write_vocabulary
 
 # characters that normalization lengthens or shortens, scripts without spaces, clusters of code points, and words
