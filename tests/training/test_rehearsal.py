@@ -10,7 +10,7 @@ from rembed_keras.adaptation import Biases, FisherChosen, Lora, RoAd
 from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
-from rembed_keras.tasks import ParallelText
+from rembed_keras.tasks import ParallelText, QuestionAnswering
 from rembed_keras.training import InitialWeights, finetune, probe, retrieve, trace_retrieval
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir
@@ -41,7 +41,8 @@ def begin(tmp_path):
     """Begins a run of three stages, the second of which fine-tunes; gives the first ones that began."""
 
     def begin(chosen=None, **settings):
-        tune = partial(finetune, optimizer=optimizer, task=classify(), **{"encoder": make_encoder} | settings)
+        given = {"task": classify(), "encoder": make_encoder} | settings
+        tune = partial(finetune, optimizer=optimizer, **given)
         rehearsed(tune)
         begun = []
         stages = [lambda folder: begun.append("first"), tune, lambda folder: begun.append("last")]
@@ -65,6 +66,15 @@ def test_a_mistake_is_found_before_the_first_stage(what, begin):
 def test_what_fits_is_not_refused(what, begin):
     begun, error = begin(**FITTING[what])
     assert begun == ["first"] and error  # of the stage itself, which has nothing to start from
+
+
+def test_dropout_before_a_head_that_has_none(begin):
+    begun, error = begin(task=QuestionAnswering("topics", None), dropout=0.3)
+    assert not begun and error == (
+        "finetune/topics: dropout is 0.3, and QuestionAnswering has none before its head: leave dropout out"
+    )
+    for fitting in ({}, {"dropout": None}, {"dropout": 0.0}):
+        assert begin(task=QuestionAnswering("topics", None), **fitting)[0] == ["first"]
 
 
 def test_a_batch_that_replicas_cannot_share(begin, monkeypatch):

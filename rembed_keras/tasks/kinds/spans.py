@@ -107,6 +107,7 @@ class QuestionAnswering(Task):
         UserError: for an unknown normalization, or one that the languages which are scored do not have.
     """
 
+    takes_dropout = False  # as BERT's head for spans
     takes = "questions about passages"
     format = QuestionFormat
 

@@ -16,6 +16,7 @@ from rembed_keras.tasks.kinds.encoding import Encoded
 from rembed_keras.tasks.kinds.examples import Splits
 
 PARTS = ("test", "dev")
+DROPOUT = 0.1  # before a head, as in BERT
 
 
 class Task:
@@ -38,6 +39,7 @@ class Task:
     """
 
     training_metrics: Sequence[str] = ("accuracy",)  # Keras metrics that are logged during fine-tuning
+    takes_dropout = True  # whether `make_model` puts dropout before the head
     takes: str = "examples of its own kind"  # what `fits` is true of, for an error message
 
     def __init__(
@@ -116,6 +118,22 @@ class Task:
                             f"task {self.name}, {split} of {language}, example {example.id}: label {strange!r} is not "
                             "in the training data"
                         )
+
+    def head_dropout(self, given: float | None) -> float:
+        """The rate before the head that `make_model` is given.
+
+        Args:
+            given: what a recipe says; None for the default.
+
+        Raises:
+            UserError: for a rate before a head that takes none.
+        """
+        if given and not self.takes_dropout:
+            raise UserError(
+                f"finetune/{self.name}: dropout is {given}, and {type(self).__name__} has none before its head: leave "
+                "dropout out"
+            )
+        return DROPOUT if given is None else given
 
     def make_model(self, encoder, dropout: float) -> keras.Model:
         """The encoder with this task's head."""

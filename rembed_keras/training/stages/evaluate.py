@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.terminal import Whole
-from rembed_keras.errors import Count, Rate, Seed, UserError, check_lists
+from rembed_keras.errors import Count, Rate, Seed, UserError, check_counts, check_lists
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import Encoded, predict
 from rembed_keras.tasks.kinds.task import Task
@@ -58,7 +58,7 @@ def evaluate(
             learning rate or one twice, several learning rates and no data to choose by, or more tokens than the
             encoder has positions for.
     """
-    check_lists({"starts": starts, "seeds": seeds, "learning_rates": learning_rates})
+    check_models(task, starts, learning_rates, seeds)
     initial = EncoderStart(workdir.path, encoder, pretrained)
     initial.check_length(sequence_length)
     asked = Asked(workdir, task, initial, sequence_length, jit_compile)
@@ -166,6 +166,18 @@ def rate_to_score(asked: Asked, start: Start, learning_rates: Sequence[Rate], se
     shown = ", ".join(f"{rate:g}: {means[rate]:.3f}" if rate in means else f"{rate:g}: failed" for rate in found)
     print(f"evaluate/{task.name}: {start} takes learning rate {chosen:g}, by {language} dev data ({shown})", flush=True)
     return chosen
+
+
+def check_models(task: Task, starts: Sequence[Start], learning_rates: Sequence[Rate], seeds: Sequence[Seed]) -> None:
+    """Checks what there is one model each of.
+
+    Raises:
+        UserError: for none or one twice, a seed out of range, and as `check_choice`.
+    """
+    check_lists({"starts": starts, "learning_rates": learning_rates, "seeds": seeds})
+    for seed in seeds:
+        check_counts({"FINETUNE_SEEDS": seed}, "Seed")
+    check_choice(task, learning_rates)
 
 
 def check_choice(task: Task, learning_rates: Sequence[Rate]) -> None:

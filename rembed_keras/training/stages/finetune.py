@@ -16,7 +16,7 @@ from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
-from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts, check_lists
+from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.tasks.kinds.batches import batches, cut_batches
@@ -36,7 +36,7 @@ from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 from rembed_keras.training.rehearsal import check_finetuning, rehearsed
-from rembed_keras.training.stages.evaluate import check_choice
+from rembed_keras.training.stages.evaluate import check_models
 
 
 @together
@@ -55,7 +55,7 @@ def finetune(
     clip_norm: Rate | None = 1.0,
     skip_nonfinite: CountOrZero = 0,
     warmup_share: Share = 0.1,
-    dropout: Share = 0.1,
+    dropout: Share | None = None,
     starts: Sequence[Start] = STARTS,
     seeds: Sequence[Seed] = (0,),
     log_every: Count = 50,
@@ -85,7 +85,7 @@ def finetune(
         clip_norm: the largest global norm of a gradient; None does not clip.
         skip_nonfinite: how many steps with a non-finite gradient are skipped before training has diverged.
         warmup_share: share of the steps that it rises.
-        dropout: rate before the head.
+        dropout: rate before the head; 0.1 by default, and none where the head of a task takes none.
         starts: "pretrained" for the pre-trained encoder, "scratch" for one as initialised.
         seeds: of the head's initial weights, of dropout and of the order; one model each.
         log_every: steps between rows of the log.
@@ -98,13 +98,14 @@ def finetune(
 
     Raises:
         UserError: for a start that is unknown, no pre-trained encoder to start from or one with fewer positions than
-            are read, no start, seed or learning rate or one twice, several learning rates and no data to choose by, or
-            another task of the same name, one with other examples or settings.
+            are read, dropout before a head that takes none, no start, seed or learning rate or one twice, several
+            learning rates and no data to choose by, or another task of the same name, one with other examples or
+            settings.
     """
-    counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size}
-    check_counts(counts | {"FINETUNE_EPOCHS": epochs, "log_every": log_every})
-    _check_models(starts, learning_rates, seeds)
-    check_choice(task, learning_rates)
+    counts = {"FINETUNE_SEQUENCE_LENGTH": sequence_length, "FINETUNE_BATCH_SIZE": batch_size, "log_every": log_every}
+    check_counts(counts | {"FINETUNE_EPOCHS": epochs})
+    check_models(task, starts, learning_rates, seeds)
+    dropout = task.head_dropout(dropout)
     if workdir.is_rehearsal:
         check_finetuning(task, encoder, methods, terms, dropout, callbacks, strategy, batch_size)
         return
@@ -169,13 +170,6 @@ def finetune(
                 print(f"{error}; it counts as failed", flush=True)
     if workdir.is_chief:
         _record_task(workdir.finetuned / task.name, task, initial, sequence_length)
-
-
-def _check_models(starts, learning_rates, seeds):
-    """Checks what there is one model each of."""
-    check_lists({"starts": starts, "learning_rates": learning_rates, "seeds": seeds})
-    for seed in seeds:
-        check_counts({"FINETUNE_SEEDS": seed}, "Seed")
 
 
 def _encoded(workdir, task, initial, sequence_length):
