@@ -147,7 +147,7 @@ def _begin(folder, record, tasks, stages):
         return False
     for number, learning_rates in record.choices.items():
         check_choice(tasks[number], learning_rates)
-    if _begins_anew(folder.path, record.config):
+    if _begins_afresh(folder.path, record.config):
         (folder.path / IDENTITY).unlink(missing_ok=True)  # sinks would keep the numbers of what failed, and miss others
         folder.metrics.path.unlink(missing_ok=True)
     _write_record(folder, record)
@@ -157,7 +157,7 @@ def _begin(folder, record, tasks, stages):
     return True
 
 
-def _begins_anew(path, config):
+def _begins_afresh(path, config):
     """Whether a folder is of another recipe, by which nothing was learnt."""
     if not (path / "config.gin").exists() or any((path / part).exists() for part in LEARNT):
         return False

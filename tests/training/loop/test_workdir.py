@@ -110,7 +110,7 @@ def test_a_mistake_may_be_mended_before_anything_is_learnt(tmp_path):
     assert (tmp_path / "run/config.gin").read_text() == "LEARNING_RATE = 0.001\n"
 
 
-def test_another_recipe_that_begins_anew_is_another_run(tmp_path):
+def test_another_recipe_that_begins_from_step_0_is_another_run(tmp_path):
     """What a sink has of the attempt that failed is not taken for the numbers of the one after it."""
 
     class Named(Sink):
