@@ -12,6 +12,7 @@ from pathlib import Path
 from rembed_keras.analysis.pages.records import lines_of
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.sinks.sink import IDENTITY
 
 WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir", "training.run.sinks", "training.pretrain.profile_steps"} | {
     f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
@@ -22,7 +23,9 @@ PRECISION = {"DTYPE", "FINETUNE_DTYPE"} | {
 MARK = "SMOKE.txt"
 SAYS = "A smoke run made this folder: nothing in it means anything, and the next smoke run empties it.\n"
 SINKS = ".sinks."  # in the names of their parameters
-LEARNT = ("checkpoints", "finetuned", "finished.json")
+LEARNT = ("checkpoints", "finetuned", "submission", "scores.json", "layers.json", "finished.json")
+# what is written before anything is learnt, and read later; by an identity sinks keep the numbers that they have
+OF_A_RECIPE = ("metrics.jsonl", "ledger.json", "initial_weights.json", "operative_config.gin", IDENTITY)
 IMPORT = re.compile(r"(?:from (?P<parent>\S+) )?import (?P<module>\S+)(?: as (?P<name>\S+))?")  # of a resolved recipe
 
 
@@ -37,24 +40,44 @@ def refuse_another_recipe(folder: Path, config: str, takes_other_precision: bool
     Raises:
         UserError: naming the first binding that differs, or the first module that is imported under one name.
     """
-    path = folder / "config.gin"
-    if not path.exists() or not any((folder / part).exists() for part in LEARNT):
+    if not any((folder / part).exists() for part in LEARNT):
         return
+    differs = _difference(folder, config, PRECISION if takes_other_precision else set())
+    if differs is not None:
+        name, there, here = differs
+        raise UserError(
+            f"WORKDIR {folder} is of another recipe: {name} is {there} there and {here} here; choose another WORKDIR"
+        )
+
+
+def forget_another_recipe(folder: Path, config: str) -> None:
+    """Removes what another recipe left in a run's folder that this one would take for its own.
+
+    Args:
+        folder: the run's, in which nothing was learnt if it is of another recipe; see `refuse_another_recipe`.
+        config: the resolved recipe, a gin text.
+    """
+    if not any((folder / part).exists() for part in LEARNT) and _difference(folder, config, set()) is not None:
+        for name in OF_A_RECIPE:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _difference(folder, config, but):
+    """The first name that means another thing in the recipe of a folder, what it is there, and here; None if none does.
+
+    It is a binding, unless it is one of `but`, or a module that is imported under one name.
+    """
+    path = folder / "config.gin"
+    if not path.exists():
+        return None
     texts = path.read_text(encoding="utf-8"), config
     there, here = map(bindings_in, texts)
-    for key in sorted((there.keys() | here.keys()) - (PRECISION if takes_other_precision else set())):
+    for key in sorted((there.keys() | here.keys()) - but):
         if there.get(key) != here.get(key):
-            raise UserError(
-                f"WORKDIR {folder} is of another recipe: {key} is {there.get(key, 'absent')} there and "
-                f"{here.get(key, 'absent')} here; choose another WORKDIR"
-            )
+            return key, there.get(key, "absent"), here.get(key, "absent")
     there, here = map(imports_in, texts)
-    for name in sorted(there.keys() & here.keys()):  # what one alone has, its bindings alone name
-        if there[name] != here[name]:
-            raise UserError(
-                f"WORKDIR {folder} is of another recipe: {name} is {there[name]} there and {here[name]} here; choose "
-                "another WORKDIR"
-            )
+    both = sorted(there.keys() & here.keys())  # what one alone has, its bindings alone name
+    return next(((name, there[name], here[name]) for name in both if there[name] != here[name]), None)
 
 
 def bindings_in(config: str) -> dict[str, str]:

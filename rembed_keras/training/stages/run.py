@@ -25,10 +25,10 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, join
-from rembed_keras.training.loop.same_recipe import LEARNT, bindings_in, imports_in, refuse_another_recipe, refuse_smoke
+from rembed_keras.training.loop.same_recipe import forget_another_recipe, refuse_another_recipe, refuse_smoke
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.rehearsal import rehearse
-from rembed_keras.training.sinks.sink import IDENTITY, Sink
+from rembed_keras.training.sinks.sink import Sink
 from rembed_keras.training.stages.evaluate import check_choice
 
 WATCHED = (
@@ -147,23 +147,12 @@ def _begin(folder, record, tasks, stages):
         return False
     for number, learning_rates in record.choices.items():
         check_choice(tasks[number], learning_rates)
-    if _begins_afresh(folder.path, record.config):
-        (folder.path / IDENTITY).unlink(missing_ok=True)  # sinks would keep the numbers of what failed, and miss others
-        folder.metrics.path.unlink(missing_ok=True)
+    forget_another_recipe(folder.path, record.config)
     _write_record(folder, record)
     if not any(getattr(stage, "is_in_passing", False) for stage in stages):
         print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
     folder.watch.open()
     return True
-
-
-def _begins_afresh(path, config):
-    """Whether a folder is of another recipe, by which nothing was learnt."""
-    if not (path / "config.gin").exists() or any((path / part).exists() for part in LEARNT):
-        return False
-    texts = (path / "config.gin").read_text(encoding="utf-8"), config
-    there, here = ((bindings_in(text), imports_in(text)) for text in texts)
-    return there != here
 
 
 def _complete(folder, stage, record):

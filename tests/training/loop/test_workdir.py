@@ -138,6 +138,36 @@ def test_another_recipe_that_begins_from_step_0_is_another_run(tmp_path):
     assert rows == (0, 1, 0, 1)
 
 
+LEFT = ("metrics.jsonl", "ledger.json", "initial_weights.json", "operative_config.gin")
+
+
+@pytest.mark.parametrize(("rate", "left"), [("1e9", LEFT), ("0.001", ())])
+def test_a_mended_recipe_finds_nothing_of_the_one_before(rate, left, tmp_path):
+    def fail(workdir):
+        for name in LEFT:
+            (workdir.path / name).write_text("")
+        raise UserError("the loss of pretrain is nan at step 5: lower the learning rate")
+
+    def find(workdir):
+        found.extend(name for name in LEFT if (workdir.path / name).exists())
+
+    found = []
+    with pytest.raises(UserError, match="lower the learning rate"):
+        run([fail], str(tmp_path), RunRecord("LEARNING_RATE = 1e9\nSTRATEGY = 'mirrored'\n", str, None))
+    run([find], str(tmp_path), RunRecord(f"LEARNING_RATE = {rate}\nSTRATEGY = 'one_device'\n", str, None))
+    assert (*found,) == left
+
+
+@pytest.mark.parametrize("name", ["scores.json", "layers.json", "submission"])
+def test_what_was_measured_is_of_one_recipe(name, tmp_path):
+    def measure(workdir):
+        (workdir.path / name).write_text("[]")
+
+    run([measure], str(tmp_path), RunRecord("PRETRAINED = 'r1'\n", str, None), chosen=[0])
+    with pytest.raises(UserError, match="is of another recipe: PRETRAINED is 'r1' there and 'r2' here"):
+        run([measure], str(tmp_path), RunRecord("PRETRAINED = 'r2'\n", str, None))
+
+
 def test_modules_that_one_name_stands_for_are_part_of_the_recipe(tmp_path):
     text = "from rembed_keras.training import sinks\nimport {} as parts\nmodeling.Encoder.attention = @parts.Own()\n"
     folder = str(tmp_path / "run")
