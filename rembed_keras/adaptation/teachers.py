@@ -24,6 +24,7 @@ class Teacher:
 
     Attributes:
         head: its masked-LM head, once it is open, if whoever asks it `needs_head`.
+        sha256: checksum of what is at its place, once it was opened from there.
 
     Raises:
         UserError: for what is neither.
@@ -38,6 +39,7 @@ class Teacher:
         self.place = place if isinstance(place, str) else None
         self._encoder: Encoder | None = None
         self.head: MaskedLMHead | None = None
+        self.sha256: str | None = None
         self.needs_head = False
         if self.place is None:
             if not hasattr(place, "parts"):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.manifest import check_manifest, shards_of
+from rembed_keras.data.manifest import check_manifest, checksum, shards_of
 from rembed_keras.data.prepare.shards import BLOCK
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
@@ -36,6 +36,7 @@ class Corpus:
 
     Attributes:
         manifest: what `manifest.json` says.
+        sha256: checksum of what the manifest says of the tokens.
         languages: names, sorted.
         num_tokens: tokens of each language, to train on.
         num_held_out: tokens that are held out, of the languages that have any.
@@ -53,6 +54,7 @@ class Corpus:
         except UserError:
             raise UserError(f"{self.path} is not a prepared corpus: make one with `rembed prepare`") from None
         check_manifest(self.manifest, self.path / "manifest.json")
+        self.sha256 = checksum(self.manifest)
         self.languages: list[str] = sorted(self.manifest["languages"])
         entries = self.manifest["languages"]
         held_out = {name: entries[name]["held_out"] for name in self.languages if "held_out" in entries[name]}

@@ -3,10 +3,13 @@
 A language is a stream of tokens, over one file or several; what is held out of it is a stream of its own.
 """
 
+import hashlib
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 from rembed_keras.data.prepare.shards import BLOCK
+from rembed_keras.data.tokenizers.opening import FILE_NAMES
 from rembed_keras.errors import UserError
 
 FORMATS = (1, 2)  # that can be read; in the first a language is one file of its own
@@ -28,6 +31,20 @@ def shards_of(stream: dict) -> list[Shard]:
         found.append(Shard(shard["file"], shard.get("first_block", 0), begin))
         begin += shard["tokens"]
     return found
+
+
+def checksum(manifest: dict) -> str:
+    """Checksum, in hexadecimal digits, of what a manifest says of the tokens: from which text, and by which tokenizer.
+
+    How files share them is left out: the tokens are the same.
+    """
+    counts = {
+        name: [about["tokens"], about.get("held_out", {}).get("tokens")]
+        for name, about in manifest["languages"].items()
+    }
+    files = {name: manifest["files"].get(name) for name in (*FILE_NAMES, "counts.npy")}
+    said = [manifest.get("settings"), manifest.get("sources"), counts, files]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def check_manifest(manifest: dict, path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.data.corpus import BLOCK, Corpus
+from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.corpora import prepare, show
 from rembed_keras.errors import UserError
 
@@ -39,6 +40,17 @@ def test_the_manifest_has_settings_and_checksums(corpus, text_dir):
     assert manifest["languages"]["en"]["paragraphs"] == 600
     assert manifest["files"]["tokenizer.model"] == corpus.tokenizer.sha256
     corpus.verify()
+
+
+def test_a_checksum_of_the_tokens_however_files_share_them(corpus, text_dir, tmp_path):
+    again = prepare(text_dir, tmp_path / "again", vocabulary_size=900, shard_megabytes=0.02)
+    assert again.sha256 == corpus.sha256 and again.manifest["files"] != corpus.manifest["files"]
+    others = [
+        prepare(text_dir, tmp_path / "held_out", vocabulary_size=900, cleaning=Cleaning(held_out=0.1)),
+        prepare(text_dir, tmp_path / "small", vocabulary_size=890),
+        prepare(text_dir, tmp_path / "german", tokenizer=corpus.tokenizer.path, languages=["de"]),
+    ]
+    assert len({corpus.sha256, *(each.sha256 for each in others)}) == 4
 
 
 def test_the_same_text_is_not_prepared_again(corpus, text_dir):

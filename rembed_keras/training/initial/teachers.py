@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
@@ -12,7 +13,8 @@ from rembed_keras.modeling.losses.weights import counts
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.initial import places
-from rembed_keras.training.loop import restoring
+from rembed_keras.training.initial.reading import Read
+from rembed_keras.training.loop import restoring, starting
 
 
 def with_teachers(
@@ -51,6 +53,13 @@ def open_teachers(
         _check(teacher, tokenizer, sequence_length, is_packed)
 
 
+def read_by(terms: Sequence[Any], others: Sequence[Teacher] = ()) -> list[Read]:
+    """The teachers that are read from where they are: those of loss terms that were opened, and others, each once."""
+    asked = [each for term in terms for each in getattr(term, "teachers", ())]
+    known = {id(each): each for each in (*asked, *others) if each.sha256 is not None}
+    return [Read("teacher", str(each.place), each.sha256) for each in known.values()]
+
+
 def _open(teacher: Teacher, tokenizer: AnyTokenizer) -> None:
     place = places.find(Path(str(teacher.place)))
     if place.has_tokenizer:
@@ -58,11 +67,13 @@ def _open(teacher: Teacher, tokenizer: AnyTokenizer) -> None:
     whole = restoring.masked_lm_in(place.path) if teacher.needs_head else None
     if whole is not None:
         teacher.take(whole.encoder, whole.head)
-        return
-    held = restoring.held_in(place.path)
-    encoder = held.fresh()
-    held.give(encoder)
-    teacher.take(encoder)
+    else:
+        held = restoring.held_in(place.path)
+        encoder = held.fresh()
+        held.give(encoder)
+        teacher.take(encoder)
+    state = place.path / "state.json"  # of a checkpoint, which has the checksums of its files
+    teacher.sha256 = sha256(state) if state.is_file() else starting.checksum(teacher.weights)
 
 
 def _check(teacher, tokenizer, sequence_length, is_packed):

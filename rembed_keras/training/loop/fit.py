@@ -16,6 +16,7 @@ from rembed_keras.analysis.cost.precision import name_of
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training.distributed.strategies import Placement
+from rembed_keras.training.initial import reading
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import Checkpointer, Measures, Recorder, StepClock
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
@@ -47,6 +48,7 @@ def train(
     trainings: Trainings | None = None,
     begins: tuple[int, float] = (0, 0.0),
     shapes: Sequence[Any] = (),
+    read: Sequence[reading.Read] = (),
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -76,14 +78,23 @@ def train(
         trainings: of the stage, of which this is one; itself alone by default.
         begins: the step at which batches have so many tokens, and the tokens of all before it.
         shapes: a batch of each shape, where batches have several.
+        read: what is read and not changed, which a checkpoint must have been trained with.
 
     Raises:
-        UserError: for checkpoints of another model.
+        UserError: for checkpoints of another model, or that were trained with another corpus or teacher.
         DivergedError: for a non-finite gradient or loss.
         Interrupted: if it was asked to stop.
     """
     own = callbacks if isinstance(callbacks, OwnCallbacks) else OwnCallbacks(callbacks)
-    saves = _Saves(learner, own, workdir, folder, keep_checkpoints, keep_checkpoint_every, checkpoint_every, evaluation)
+    saves = _Saves(
+        learner,
+        own,
+        workdir,
+        folder,
+        (keep_checkpoints, keep_checkpoint_every, checkpoint_every),
+        evaluation,
+        read,
+    )
     first_step = saves.first_step
     check_folder(placement, folder, first_step)
     saves.load(run, steps)
@@ -158,10 +169,10 @@ class _Saves:
         has_ended: whether a callback of the user's ended the training there.
     """
 
-    def __init__(self, learner, own, workdir, folder, keep, keep_every, every, evaluation):
+    def __init__(self, learner, own, workdir, folder, policy, evaluation, read):
         self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
         self.workdir, self.is_chief = workdir, workdir.is_chief
-        self.policy = (keep, keep_every, every)
+        self.policy, self.read = policy, read
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
         self.has_ended = bool(self.found and self.found.state.get("has_ended"))
@@ -173,6 +184,7 @@ class _Saves:
             return
         found = self.found
         _check_terms(found, self.learner)
+        reading.check_same(found, self.read)
         restoring.load_parts(self.learner, found)
         restoring.load_optimizer(self.learner, found)
         if self.is_chief:
@@ -194,7 +206,7 @@ class _Saves:
         """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes."""
         learner = self.learner
         running = [checkpoints.read(variable).tolist() for variable in restoring.running_of(learner)]
-        state = {"running": running} | restoring.state_of(learner)
+        state = {"running": running} | restoring.state_of(learner) | reading.state_of(self.read)
         state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training)}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(learner).items()}
         named = learner.optimizer.named_variables()

@@ -26,7 +26,7 @@ from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.finetuned import SETTINGS, STARTS, Start, folder_of, has_failed, refuse_another_task
 from rembed_keras.training.initial.places import LANGUAGES
-from rembed_keras.training.initial.teachers import with_teachers
+from rembed_keras.training.initial.teachers import read_by, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.callbacks import Measures
@@ -162,6 +162,7 @@ def finetune(
                 callbacks=callbacks,
                 trainings=trainings,
                 shapes=shapes,
+                read=read_by(taught),
             )
         except DivergedError as error:
             if workdir.is_chief:

@@ -21,7 +21,8 @@ from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Placement, Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
-from rembed_keras.training.initial.teachers import open_teachers, with_teachers
+from rembed_keras.training.initial.reading import Read
+from rembed_keras.training.initial.teachers import open_teachers, read_by, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.callbacks import Measures
@@ -95,7 +96,8 @@ def pretrain(
 
     Raises:
         UserError: for a corpus that is missing or does not fit the model, initial weights of another structure or
-            tokenizer, checkpoints of another model, or an evaluation without evaluators or held-out text.
+            tokenizer, checkpoints of another model, corpus or teacher, or an evaluation without evaluators or held-out
+            text.
     """
     check_counts({"STEPS": steps, "CHECKPOINT_EVERY": checkpoint_every, "LOG_EVERY": log_every})
     every = 1 if keep_checkpoint_every is None else keep_checkpoint_every
@@ -118,6 +120,7 @@ def pretrain(
 
     learner = made_learner(make, optimizer, terms, batches.languages, placement, clip_norm, skip_nonfinite)
     _check_fit(batches, learner.encoder)
+    read = [Read("corpus", str(batches.corpus.path), batches.corpus.sha256), *read_by(terms, learner.teachers)]
     phases = batches.phases(steps)
     sizes = {phase.first_step: phase.batch_size for phase in phases}
     check_shares(sizes, placement.replicas * learner.micro_batches)
@@ -146,6 +149,7 @@ def pretrain(
                 profile_steps=profile_steps if number == 0 else 0,
                 coordinates=lambda step, batch: _coordinates(batches, step, batch),
                 begins=(phase.first_step, phase.tokens_before),
+                read=read,
             )
     except Exception:
         if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs

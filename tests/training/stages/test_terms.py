@@ -92,6 +92,8 @@ def test_fine_tuning_has_terms_and_a_teacher_that_outlives_a_failure(corpus, tea
         np.testing.assert_array_equal(np.asarray(weight), value)
     costs = json.loads((workdir.path / "ledger.json").read_text())["tasks"]["again"]
     assert costs["teacher"] == asked.encoder.count_params()
+    (state,) = (workdir.path / "finetuned/again").rglob("state.json")
+    assert json.loads(state.read_text())["state"]["read"] == [["teacher", asked.sha256]]
     there = json.loads((workdir.path / "finetuned/again/settings.json").read_text())
     assert there["terms"] == ["SupervisedContrast", "MiniLM"]
 

@@ -1,0 +1,41 @@
+"""What training reads and does not change, a corpus and teachers: a checkpoint has their checksums.
+
+A folder may have been replaced since a run was stopped. Training that goes on with other text, or another teacher, is
+neither that run nor another.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rembed_keras.errors import UserError
+from rembed_keras.training.loop.checkpoints import Checkpoint
+
+READ = "read"  # in the state of a checkpoint
+
+
+class Read(NamedTuple):
+    """What is read: what it is, in a word, where it is, and its checksum."""
+
+    kind: str
+    place: str
+    sha256: str
+
+
+def state_of(read: Sequence[Read]) -> dict:
+    """What a checkpoint says of what is read, which may be moved: nothing of its place."""
+    return {READ: [[each.kind, each.sha256] for each in read]} if read else {}
+
+
+def check_same(found: Checkpoint, read: Sequence[Read]) -> None:
+    """Checks that training goes on with what it has read so far; a checkpoint that does not say it is believed.
+
+    Raises:
+        UserError: naming what is another.
+    """
+    there = found.state.get(READ)
+    for each, before in zip(read, there if isinstance(there, list) else (), strict=False):
+        if [each.kind, each.sha256] != before:
+            raise UserError(
+                f"the {each.kind} {each.place} is another than {found.path} was trained with: bring that one back, or "
+                "choose another WORKDIR"
+            )

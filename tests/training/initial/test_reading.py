@@ -1,0 +1,95 @@
+"""Training goes on with the corpus and the teachers that it has read so far, wherever they are now."""
+
+import json
+import shutil
+from functools import partial
+
+import pytest
+
+from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.adaptation.terms import MiniLM
+from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.prepare.corpora import prepare
+from rembed_keras.errors import UserError
+from rembed_keras.training.loop import checkpoints
+from tests.training.pretraining import learn, make_encoder, rows
+
+pytestmark = pytest.mark.usefixtures("without_graphs")
+REMEDY = "another than .*step-00000002 was trained with: bring that one back, or choose another WORKDIR"
+
+
+def run(folder, corpus, steps, **settings):
+    learn(folder, corpus, steps=steps, log_every=1, checkpoint_every=2, **settings)
+
+
+def without_record(folder):
+    """Leaves out of a checkpoint what it says of what was read, as one of an earlier version does."""
+    path = folder / "checkpoints/step-00000002/state.json"
+    record = json.loads(path.read_text())
+    del record["state"]["read"]
+    path.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("languages", [["de", "en", "ja"], ["de", "en"]])
+def test_another_corpus_in_the_place_of_one_is_refused(languages, corpus, text_dir, tmp_path):
+    ours, theirs, moved = (tmp_path / name for name in ("ours", "theirs", "moved"))
+    shutil.copytree(corpus.path, ours)
+    run(tmp_path / "run", Corpus(ours), 2)
+    text = tmp_path / "text"
+    text.mkdir()
+    for name in languages:  # as much of the same, in another order
+        lines = (text_dir / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+        (text / f"{name}.txt").write_text("\n".join(lines[::-1]) + "\n", encoding="utf-8")
+    prepare(text, theirs, tokenizer=corpus.tokenizer.path)
+    ours.rename(moved)
+    theirs.rename(ours)
+    with pytest.raises(UserError, match=f"^the corpus {ours} is {REMEDY}"):
+        run(tmp_path / "run", Corpus(ours), 3)
+    run(tmp_path / "run", Corpus(moved), 3)
+    assert [row["step"] for row in rows(tmp_path / "run", "pretrain")] == [1, 2, 3]
+
+
+def test_the_same_corpus_prepared_again_and_an_old_checkpoint_go_on(corpus, text_dir, tmp_path):
+    run(tmp_path / "run", corpus, 2)
+    run(tmp_path / "run", prepare(text_dir, tmp_path / "again", vocabulary_size=900, shard_megabytes=0.02), 4)
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000004")
+    without_record(tmp_path / "run")
+    other = prepare(text_dir, tmp_path / "other", vocabulary_size=890)
+    run(tmp_path / "run", other, 3)
+    assert checkpoints.latest(tmp_path / "run/checkpoints").state["read"] == [["corpus", other.sha256]]
+
+
+def test_another_teacher_in_the_place_of_one_is_refused(corpus, tmp_path):
+    for seed in (1, 2):
+        run(tmp_path / f"teacher{seed}", corpus, 1, seed=seed)
+        (tmp_path / f"teacher{seed}/corpus").symlink_to(corpus.path)
+    one, two, place = (tmp_path / name for name in ("teacher1", "teacher2", "teacher"))
+    go = partial(run, tmp_path / "run", corpus, encoder=partial(make_encoder, dropout=0.1))
+
+    def terms():
+        return [MiniLM(Teacher(str(place)))]
+
+    shutil.copytree(one, place, symlinks=True)
+    go(2, terms=terms())
+    shutil.rmtree(place)
+    two.rename(place)
+    with pytest.raises(UserError, match=f"^the teacher {place} is {REMEDY}"):
+        go(3, terms=terms())
+    shutil.rmtree(place)
+    one.rename(place)
+    go(3, terms=terms())
+    state = checkpoints.latest(tmp_path / "run/checkpoints").state
+    assert [kind for kind, _ in state["read"]] == ["corpus", "teacher"]
+
+
+def test_a_teacher_that_is_no_run_is_known_by_its_weights(corpus, tmp_path):
+    place = str(tmp_path / "preset")
+    for steps in (2, 3):
+        terms = [MiniLM(Teacher(place))]
+        make_encoder().save_to_preset(place)
+        if steps == 3:  # with other random weights
+            with pytest.raises(UserError, match=f"^the teacher {place} is {REMEDY}"):
+                run(tmp_path / "run", corpus, steps, terms=terms)
+        else:
+            run(tmp_path / "run", corpus, steps, terms=terms)
+        shutil.rmtree(place)
