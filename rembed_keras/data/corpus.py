@@ -26,6 +26,7 @@ from rembed_keras.errors import UserError
 _begin = attrgetter("begin")
 CACHED_BLOCKS = 2**15  # records that stay in memory once they were read: 256 MB, or 512 with many pieces
 OPEN_FILES = 256
+ELSEWHERE = "corpus.json"  # in a run's folder: where the corpus is that it read, and its checksum, if not in `corpus`
 
 
 class Corpus:
@@ -165,6 +166,38 @@ class Corpus:
         if not path.exists() or sha256(path) != self.manifest["files"].get(name):
             raise _damaged(path)
         return path
+
+
+def place_of_corpus(run: Path) -> Path:
+    """Where the corpus is that a run's pre-training read, which may be gone.
+
+    Raises:
+        UserError: if the run's note of it is damaged.
+    """
+    note = run / ELSEWHERE
+    if not note.exists():
+        return run / "corpus"
+    place = read_json(note).get("place")
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise UserError(f"{note} names no corpus: remove it, and name the corpus in the recipe again")
+    return Path(place)
+
+
+def corpus_of_run(run: Path) -> Corpus:
+    """The corpus that a run's pre-training read.
+
+    Raises:
+        UserError: if it is gone, or another is in its place.
+    """
+    place, note = place_of_corpus(run), run / ELSEWHERE
+    if not note.exists():
+        return Corpus(place)
+    if not place.is_dir():
+        raise UserError(f"the corpus {place} that {run} was trained on is gone: bring it back")
+    corpus = Corpus(place)
+    if corpus.sha256 != read_json(note).get("sha256"):
+        raise UserError(f"the corpus {place} is another than {run} was trained on: bring that one back")
+    return corpus
 
 
 def _damaged(path):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.corpus import corpus_of_run, place_of_corpus
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
@@ -52,7 +52,7 @@ class Place:
         if self.task is not None:
             return self._of_task(self.task)
         if self.run is not None:
-            return Corpus(self.run / "corpus").tokenizer
+            return corpus_of_run(self.run).tokenizer
         file = tokenizer_of(self.path)
         if file is None:
             raise UserError(f"{self.path} has no tokenizer, and texts cannot be read without it")
@@ -92,7 +92,7 @@ class Place:
         of_task = None if self.task is None else _kept_languages(self.task / "task.json")
         if of_task is not None or self.run is None:
             return of_task or []
-        own = Corpus(self.run / "corpus").languages if (self.run / "corpus").is_dir() else []
+        own = corpus_of_run(self.run).languages if place_of_corpus(self.run).is_dir() else []
         return sorted({*own, *(_kept_languages(self.run / RECORD) or ())})
 
 

@@ -34,14 +34,17 @@ class PretrainingStart:
         initial: the weights, or the place that they are in; None to start from scratch.
         tokenizer: of the corpus.
 
+    Attributes:
+        resumed: the checkpoint that the run goes on from; None if there is none.
+
     Raises:
         UserError: if there are no such weights, or they were trained with another tokenizer.
     """
 
     def __init__(self, workdir: Workdir, initial: str | InitialWeights | None, tokenizer: AnyTokenizer):
         self._workdir, self._held = workdir, None
-        self._resumed = checkpoints.latest(workdir.checkpoints)
-        if initial is None or self._resumed is not None:
+        self.resumed = checkpoints.latest(workdir.checkpoints)
+        if initial is None or self.resumed is not None:
             return
         self._given, self._place = initial_weights(initial), place_of(initial)
         self._place.check_tokenizer(tokenizer)
@@ -77,9 +80,9 @@ class PretrainingStart:
         """An encoder as that of the initial weights, or of the checkpoint that the run goes on from."""
         if self._held is not None:
             return self._held.fresh(self._given.dtype)
-        if self._resumed is None:
+        if self.resumed is None:
             raise UserError(NOTHING)
-        return restoring.encoder_in(self._resumed)
+        return restoring.encoder_in(self.resumed)
 
 
 def place_of(initial: str | InitialWeights) -> places.Place:

@@ -4,11 +4,14 @@ A folder may have been replaced since a run was stopped. Training that goes on w
 neither that run nor another.
 """
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rembed_keras.data.corpus import ELSEWHERE, Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.checkpoints import Checkpoint
+from rembed_keras.training.loop.workdir import Workdir, write_atomically
 
 READ = "read"  # in the state of a checkpoint
 
@@ -39,3 +42,25 @@ def check_same(found: Checkpoint, read: Sequence[Read]) -> None:
                 f"the {each.kind} {each.place} is another than {found.path} was trained with: bring that one back, or "
                 "choose another WORKDIR"
             )
+
+
+def read_corpus(workdir: Workdir, corpus: Corpus, found: Checkpoint | None) -> Read:
+    """A corpus as what pre-training reads; where it is, unless it is the run's own, is noted for later stages.
+
+    Args:
+        workdir: the run's folder.
+        corpus: the corpus.
+        found: the checkpoint that the run goes on from, if there is one.
+
+    Raises:
+        UserError: if the checkpoint was trained with another.
+    """
+    read = Read("corpus", str(corpus.path), corpus.sha256)
+    if found is not None:
+        check_same(found, [read])
+    if workdir.is_chief and corpus.path.resolve() == workdir.corpus.resolve():
+        (workdir.path / ELSEWHERE).unlink(missing_ok=True)
+    elif workdir.is_chief:
+        note = {"place": str(corpus.path.resolve()), "sha256": corpus.sha256}
+        write_atomically(workdir.path / ELSEWHERE, json.dumps(note, indent=1))
+    return read

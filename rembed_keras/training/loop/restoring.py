@@ -9,7 +9,7 @@ import keras
 
 from rembed_keras.adaptation.tuning import task_variables
 from rembed_keras.analysis.cost.ledger import ledger
-from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.corpus import corpus_of_run, place_of_corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model, read_with_notes
 from rembed_keras.modeling import Encoder, MaskedLM
@@ -206,8 +206,8 @@ def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:
     found = checkpoints.latest(Path(folder) / "checkpoints")
     if found is None:
         raise UserError(f"{folder} has no checkpoints: it is not the folder of a run that pre-trained")
-    corpus = Path(folder) / "corpus"
-    return restore(found), Corpus(corpus).tokenizer.path if corpus.exists() else None
+    run = Path(folder)
+    return restore(found), corpus_of_run(run).tokenizer.path if place_of_corpus(run).exists() else None
 
 
 def model_of(source: str | Path) -> tuple[keras.Model, Path | None]:

@@ -25,7 +25,7 @@ SAYS = "A smoke run made this folder: nothing in it means anything, and the next
 SINKS = ".sinks."  # in the names of their parameters
 LEARNT = ("checkpoints", "finetuned", "submission", "scores.json", "layers.json", "finished.json")
 # what is written before anything is learnt, and read later; by an identity sinks keep the numbers that they have
-OF_A_RECIPE = ("metrics.jsonl", "ledger.json", "initial_weights.json", "operative_config.gin", IDENTITY)
+BEFORE = ("metrics.jsonl", "ledger.json", "initial_weights.json", "corpus.json", "operative_config.gin", IDENTITY)
 IMPORT = re.compile(r"(?:from (?P<parent>\S+) )?import (?P<module>\S+)(?: as (?P<name>\S+))?")  # of a resolved recipe
 
 
@@ -58,7 +58,7 @@ def forget_another_recipe(folder: Path, config: str) -> None:
         config: the resolved recipe, a gin text.
     """
     if not any((folder / part).exists() for part in LEARNT) and _difference(folder, config, set()) is not None:
-        for name in OF_A_RECIPE:
+        for name in BEFORE:
             (folder / name).unlink(missing_ok=True)
 
 

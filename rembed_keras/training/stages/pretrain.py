@@ -21,7 +21,7 @@ from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Placement, Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
-from rembed_keras.training.initial.reading import Read
+from rembed_keras.training.initial.reading import read_corpus
 from rembed_keras.training.initial.teachers import open_teachers, read_by, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints
@@ -108,6 +108,7 @@ def pretrain(
     placement = place(strategy, batches.batch_size, jit_compile)
     evaluation = planned(evaluators, eval_every, EvaluationData(batches, placement), keep_best, best_is)
     start = PretrainingStart(workdir, initial, batches.corpus.tokenizer)
+    read = read_corpus(workdir, batches.corpus, start.resumed)
     terms = with_teachers(terms, batches.corpus.tokenizer, batches.sequence_length, placement, is_packed=True)
     keras.utils.set_random_seed(seed)
 
@@ -120,7 +121,6 @@ def pretrain(
 
     learner = made_learner(make, optimizer, terms, batches.languages, placement, clip_norm, skip_nonfinite)
     _check_fit(batches, learner.encoder)
-    read = [Read("corpus", str(batches.corpus.path), batches.corpus.sha256), *read_by(terms, learner.teachers)]
     phases = batches.phases(steps)
     sizes = {phase.first_step: phase.batch_size for phase in phases}
     check_shares(sizes, placement.replicas * learner.micro_batches)
@@ -149,7 +149,7 @@ def pretrain(
                 profile_steps=profile_steps if number == 0 else 0,
                 coordinates=lambda step, batch: _coordinates(batches, step, batch),
                 begins=(phase.first_step, phase.tokens_before),
-                read=read,
+                read=[read, *read_by(terms, learner.teachers)],
             )
     except Exception:
         if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs

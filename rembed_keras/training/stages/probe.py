@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from rembed_keras.analysis.layers import draw_layers
 from rembed_keras.analysis.layers.probing import INVERSE_STRENGTHS, check_strengths
 from rembed_keras.analysis.layers.similarity import FEWEST
-from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.corpus import corpus_of_run
 from rembed_keras.errors import Count, Rate, Seed, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.classification import Classification
@@ -106,7 +106,7 @@ def probe(
 def _corpus(workdir, words):
     if not words:
         return None
-    corpus = Corpus(workdir.corpus)
+    corpus = corpus_of_run(workdir.path)
     missing = next((language for language in words if language not in corpus.languages), None)
     if missing is not None:
         raise UserError(f"corpus {corpus.path} has no language {missing!r} whose words could be compared")

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from rembed_keras.analysis.reports.score_plots import draw_curves
-from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.corpus import corpus_of_run
 from rembed_keras.errors import Count, Seed
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.baselines import tfidf_similarity
@@ -102,7 +102,7 @@ def trace_retrieval(
     check_translations(texts)
     if workdir.is_rehearsal:
         return
-    corpus = Corpus(workdir.corpus)
+    corpus = corpus_of_run(workdir.path)
     rows = [{"step": 0, "tokens": 0}, *workdir.metrics.rows("pretrain")]  # one at the end of every phase
     keras.utils.set_random_seed(seed)
     probed = encoder()

@@ -1,5 +1,6 @@
 """Training goes on with the corpus and the teachers that it has read so far, wherever they are now."""
 
+import contextlib
 import json
 import shutil
 from functools import partial
@@ -11,7 +12,11 @@ from rembed_keras.adaptation.terms import MiniLM
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.tasks import ParallelText
+from rembed_keras.training import trace_retrieval
+from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.loop import checkpoints, restoring
+from rembed_keras.training.loop.workdir import Workdir
 from tests.training.pretraining import learn, make_encoder, rows
 
 pytestmark = pytest.mark.usefixtures("without_graphs")
@@ -47,6 +52,38 @@ def test_another_corpus_in_the_place_of_one_is_refused(languages, corpus, text_d
         run(tmp_path / "run", Corpus(ours), 3)
     run(tmp_path / "run", Corpus(moved), 3)
     assert [row["step"] for row in rows(tmp_path / "run", "pretrain")] == [1, 2, 3]
+
+
+def test_later_stages_find_the_corpus_that_was_read(corpus, text_dir, tmp_path):
+    """Whatever corpus the run has of its own."""
+    shutil.copytree(corpus.path, tmp_path / "ours")
+    folder, ours = tmp_path / "run", Corpus(tmp_path / "ours")
+    prepare(text_dir, folder / "corpus", vocabulary_size=890, languages=["de"])
+    run(folder, ours, 2)
+    start = EncoderStart(folder, make_encoder)
+    assert start.tokenizer.sha256 == corpus.tokenizer.sha256 and start.languages == corpus.languages
+    assert restoring.model_of_run(folder)[1] == ours.path / "tokenizer.model"
+    (tmp_path / "parallel").mkdir()
+    for name in ("en", "ja"):
+        (tmp_path / f"parallel/{name}.txt").write_text("one\ntwo\n")
+    with contextlib.closing(Workdir(folder, sinks=())) as workdir:
+        trace_retrieval(workdir, make_encoder, [ParallelText(tmp_path / "parallel")], sequence_length=16)
+    assert (folder / "retrieval.json").exists()
+    shutil.rmtree(ours.path)
+    with pytest.raises(UserError, match=f"^the corpus {ours.path} that {folder} was trained on is gone"):
+        assert EncoderStart(folder, make_encoder).tokenizer
+    (folder / "corpus").rename(ours.path)
+    with pytest.raises(UserError, match=f"^the corpus {ours.path} is another than {folder} was trained on"):
+        assert EncoderStart(folder, make_encoder).languages
+
+
+def test_a_run_that_reads_its_own_corpus_has_no_note_of_another(corpus, tmp_path):
+    run(tmp_path / "run", corpus, 1)
+    assert (tmp_path / "run/corpus.json").exists()
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    shutil.copytree(corpus.path, tmp_path / "run/corpus")
+    run(tmp_path / "run", Corpus(tmp_path / "run/corpus"), 1)
+    assert not (tmp_path / "run/corpus.json").exists()
 
 
 def test_the_same_corpus_prepared_again_and_an_old_checkpoint_go_on(corpus, text_dir, tmp_path):

@@ -138,7 +138,7 @@ def test_another_recipe_that_begins_from_step_0_is_another_run(tmp_path):
     assert rows == (0, 1, 0, 1)
 
 
-LEFT = ("metrics.jsonl", "ledger.json", "initial_weights.json", "operative_config.gin")
+LEFT = ("metrics.jsonl", "ledger.json", "initial_weights.json", "corpus.json", "operative_config.gin")
 
 
 @pytest.mark.parametrize(("rate", "left"), [("1e9", LEFT), ("0.001", ())])
