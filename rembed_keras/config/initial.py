@@ -1,16 +1,23 @@
 """Initial weights that a recipe names are held against its encoder when it is read, as far as they are there then."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.making import sizes_of, within
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.modeling.blocks.stack import kept_arguments
 from rembed_keras.modeling.saving.presets import folder_of
 
 INITIAL = "training.InitialWeights"
 NAMES = ("initial", "pretrained")  # of the parameter of a stage
+PRETRAIN = "rembed_keras.training.pretrain"
+FINETUNE = "rembed_keras.training.finetune"
+# stages that give an encoder the weights which pre-training left
+STARTED = [f"rembed_keras.training.{name}" for name in ("finetune", "retrieve", "trace_retrieval", "probe", "mine")]
 RUN = Reference("", "training.run", ROOT, False)
 
 
@@ -84,6 +91,33 @@ def check_start(recipe: Recipe, stage: Reference) -> None:
     raise UserError(f"{stage.selector} takes its encoder from {named['place']}, which is not a folder of a model")
 
 
+def check_own_weights(recipe: Recipe, listed: Sequence[Reference]) -> None:
+    """Checks what each stage of a recipe starts from in its own run against what the stages before it leave there.
+
+    What is missing would be found at its turn, after pre-training, when the recipe of the run can no longer be changed.
+
+    Raises:
+        UserError: for a checkpoint, a fine-tuned task or an encoder that they do not leave.
+    """
+    for number, stage in enumerate(listed):
+        before, given = listed[:number], _own_weights(recipe, stage)
+        if given is None:
+            continue
+        if given.get("task") is not None:
+            _check_task(recipe, stage, given["task"], before)
+            continue
+        pretrain = next((each for each in before if each.target == PRETRAIN), None)
+        if pretrain is not None:
+            _check_best(recipe, stage, given, pretrain)
+            _check_structure(recipe, stage, given, pretrain)
+
+
+def name_of_task(recipe: Recipe, stage: Reference) -> str | None:
+    """The name of the task that a stage trains models for; None if the recipe does not say it in words."""
+    task = recipe.arguments(stage).get("task")
+    return recipe.arguments(within(stage, task)).get("name") if isinstance(task, Reference) else None
+
+
 def _named(recipe, stage):
     """What a stage says of its initial weights, as arguments of `InitialWeights`; None if it says nothing of ours."""
     arguments = recipe.arguments(stage)
@@ -114,3 +148,57 @@ def _found(initial, named, may_lack=False):
         if may_lack:
             return None
         raise
+
+
+def _own_weights(recipe, stage):
+    """What a stage says of the weights of its run that it starts from; None if it starts from others."""
+    if recipe.arguments(stage).get("pretrained") is None:
+        return {}
+    named = _named(recipe, stage)
+    return named if named is not None and named.get("place") is None else None
+
+
+def _check_task(recipe, stage, task, before):
+    names = [name_of_task(recipe, each) for each in before if each.target == FINETUNE]
+    if task in names or None in names or not all(is_ours(each.target) for each in before):
+        return
+    message = f"{stage.selector} starts from the task {task!r} of its run, which no stage before it fine-tunes"
+    raise UserError(f"{message}{did_you_mean(task, names)}")
+
+
+def _check_best(recipe, stage, given, pretrain):
+    if given.get("checkpoint") == "best" and recipe.arguments(pretrain).get("keep_best") is None:
+        raise UserError(
+            f"{stage.selector} starts from the best checkpoint of its run, and {pretrain.selector} keeps none: set its "
+            "keep_best"
+        )
+
+
+def _check_structure(recipe, stage, given, pretrain):
+    """Checks that the encoder of a stage can have the weights of the one that is pre-trained, after their changes."""
+    arguments, there = recipe.arguments(stage), recipe.arguments(pretrain)
+    trained, model, encoder = there.get("encoder"), there.get("model"), arguments.get("encoder")
+    starts = arguments.get("starts", [arguments.get("start", "pretrained")])
+    if stage.target not in STARTED or not isinstance(starts, list | tuple) or "pretrained" not in starts:
+        return
+    if not all(isinstance(each, Reference) for each in (trained, model, encoder)):
+        return
+    trained, model, encoder = within(pretrain, trained), within(pretrain, model), within(stage, encoder)
+    is_changed = given.get("num_layers") is not None or given.get("scalar_mix")
+    is_cut = recipe.arguments(model).get("kept_layers") is not None
+    if not (is_changed or is_cut) and recipe.arguments(trained) == recipe.arguments(encoder):
+        return  # as it is in most recipes, which are read without a framework
+    import_framework()
+    from rembed_keras.training.initial.weights import InitialWeights, check_same
+
+    try:
+        theirs = kept_arguments(sizes_of(recipe, trained), recipe.arguments(model))
+        ours = sizes_of(recipe, encoder)
+    except (UserError, KeyError, TypeError, ValueError):
+        return  # no encoder can be made of these, which is said of each
+    try:
+        check_same(InitialWeights(**given).changes.arguments(theirs), ours, f"what {pretrain.selector} keeps")
+    except KeyError as missing:
+        raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
+    except UserError as error:
+        raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage, encoder))}") from None

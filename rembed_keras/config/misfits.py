@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.initial import initial_arguments
+from rembed_keras.config.initial import FINETUNE, check_own_weights, initial_arguments, name_of_task
 from rembed_keras.config.making import identity, imported, made, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
@@ -18,7 +18,6 @@ from rembed_keras.modeling.blocks.stack import has_position_table
 from rembed_keras.modeling.sizes import check_sequence_length
 
 PREPARE = "rembed_keras.training.prepare"
-FINETUNE = "rembed_keras.training.finetune"
 EVALUATE = "rembed_keras.training.evaluate"
 SUBMIT = "rembed_keras.training.submit"
 BOTH = ("pretrained", "scratch")  # starts, unless a recipe says otherwise
@@ -34,6 +33,7 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
         UserError: for what one of them would refuse.
     """
     finetunes = [each for each in listed if each.target == FINETUNE]
+    check_own_weights(recipe, listed)
     for stage in listed:
         _check_lists(recipe, stage)
     _check_trained_once(recipe, finetunes)
@@ -47,6 +47,8 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
             trainers = [each for each in finetunes if _task(recipe, each) == task]
             _check_read(recipe, stage, trainers)
             _check_scored(recipe, stage, trainers)
+        if stage.target == SUBMIT:
+            _check_submitted(recipe, stage, [each for each in listed if each.target == EVALUATE])
 
 
 def _check_lists(recipe, stage):
@@ -149,12 +151,24 @@ def _check_scored(recipe, evaluate, trainers):
         )
 
 
+def _check_submitted(recipe, submit, evaluates):
+    """Checks that the models which a stage hands in are among those that are scored of its task."""
+    task, start = _task(recipe, submit), recipe.arguments(submit).get("start", "pretrained")
+    scorers = [each for each in evaluates if _task(recipe, each) == task]
+    scored = [recipe.arguments(each).get("starts", BOTH) for each in scorers]
+    if scorers and all(isinstance(each, list | tuple) and start not in each for each in scored):
+        raise UserError(
+            f"{submit.selector} hands in models that started {start!r}, which {scorers[0].selector} does not score: "
+            f"add it to its starts, or bind {submit.selector}.start"
+        )
+
+
 def _check_trained_once(recipe, finetunes):
     """Checks that no stage trains models of a task that another has trained in another way: it would find them done."""
     for number, stage in enumerate(finetunes):
-        name, models = _name_of_task(recipe, stage), _models(recipe, stage)
+        name, models = name_of_task(recipe, stage), _models(recipe, stage)
         for other in finetunes[:number] if name and models else ():
-            others = _models(recipe, other) if name == _name_of_task(recipe, other) else None
+            others = _models(recipe, other) if name == name_of_task(recipe, other) else None
             both = [model for model in models if model in (others or ())]
             differs = _difference(recipe, stage, other) if both else None
             if differs:
@@ -174,12 +188,6 @@ def _difference(recipe, stage, other):
         for arguments, each in zip(given, (stage, other), strict=True)
     )
     return next((name for name in names if ours[name] != theirs[name]), None)
-
-
-def _name_of_task(recipe, stage):
-    """The name of the task that a stage trains models for; None if the recipe does not say it in words."""
-    task = recipe.arguments(stage).get("task")
-    return recipe.arguments(within(stage, task)).get("name") if isinstance(task, Reference) else None
 
 
 def _task(recipe, stage):

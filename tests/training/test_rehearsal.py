@@ -11,7 +11,7 @@ from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import ParallelText, QuestionAnswering
-from rembed_keras.training import InitialWeights, finetune, probe, retrieve, trace_retrieval
+from rembed_keras.training import InitialWeights, finetune, mine, probe, retrieve, submit, trace_retrieval
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearse, rehearsed
@@ -95,7 +95,7 @@ def test_a_parallel_text_in_the_pivot_alone(stage, tmp_path):
     begun = []
     with pytest.raises(UserError, match="has no language beside en: there is nothing to find"):
         run([begun.append, later], tmp_path / "run", RunRecord("# a recipe\n", lambda: ""))
-    assert not begun and all(vars(each)["is_rehearsed"] for each in (retrieve, trace_retrieval, probe))
+    assert not begun and all(vars(each)["is_rehearsed"] for each in (retrieve, trace_retrieval, probe, mine, submit))
 
 
 def test_a_stage_of_the_chief_is_rehearsed_by_the_chief_alone(tmp_path):

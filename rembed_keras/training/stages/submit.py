@@ -18,9 +18,11 @@ from rembed_keras.training.initial.encoder_start import EncoderStart, check_leng
 from rembed_keras.training.initial.finetuned import Start
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.rehearsal import rehearsed
 from rembed_keras.training.stages.evaluate import Asked, publish
 
 
+@rehearsed
 def submit(
     workdir: Workdir,
     task: Task,
@@ -48,6 +50,8 @@ def submit(
     Raises:
         UserError: if `evaluate` has not scored it, or it was fine-tuned with another length or tokenizer.
     """
+    if workdir.is_rehearsal:
+        return
     initial = EncoderStart(workdir.path, encoder, pretrained)
     initial.check_length(sequence_length)
     asked = Asked(workdir, task, initial, sequence_length)
@@ -66,6 +70,7 @@ def submit(
         )
 
 
+@rehearsed
 def mine(
     workdir: Workdir,
     name: str,
@@ -89,6 +94,8 @@ def mine(
         sequence_length: S, tokens that are read of a sentence.
         start: "pretrained", or "scratch" for an untrained encoder.
     """
+    if workdir.is_rehearsal:
+        return
     initial = EncoderStart(workdir.path, encoder, pretrained)
     probed = initial.fresh()
     check_length(probed, sequence_length)

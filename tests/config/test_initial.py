@@ -1,0 +1,83 @@
+"""What a stage takes from its own run is missed when the recipe is read, and not after pre-training."""
+
+import pytest
+
+from rembed_keras import config
+from rembed_keras.errors import UserError
+
+QUICKSTART = "recipes/quickstart.gin"  # of 2 layers
+STILTS = "recipes/finetune/stilts.gin"
+OWN = [f"training.{stage}.pretrained=@training.InitialWeights()" for stage in ("finetune", "evaluate")]
+BEST = "training.InitialWeights.checkpoint='best'"
+MISSING = {
+    BEST: "^training.finetune starts from the best checkpoint of its run, and training.pretrain keeps none: set its",
+    "training.InitialWeights.num_layers=1": (
+        "^training.finetune: what training.pretrain keeps: num_layers is 1 there and 2 in the recipe's encoder"
+    ),
+    "training.InitialWeights.num_layers=3": "^training.finetune: .*this encoder has 2",
+    "training.InitialWeights.task='topic'": "^training.finetune starts from the task 'topic' of its run, which",
+    "modeling.MaskedLM.kept_layers=1": "what training.pretrain keeps: num_layers is 1 there and 2 in the recipe's",
+    "other/modeling.Encoder.hidden_dim=32": "what training.pretrain keeps: hidden_dim is 128 there and 32 in the",
+}
+FITTING = [
+    [],
+    [BEST, "EVAL_EVERY=10", "training.pretrain.keep_best='loss'", "HELD_OUT=0.1"],
+    [BEST, "training.InitialWeights.place='elsewhere'"],
+    ["training.InitialWeights.num_layers=1", *(f"training.{each}.encoder=None" for each in ("finetune", "evaluate"))],
+    [
+        "training.InitialWeights.num_layers=1",
+        *(f"training.{each}.starts=('scratch',)" for each in ("finetune", "evaluate")),
+    ],
+    ["training.InitialWeights.num_layers=2"],
+]
+
+
+@pytest.mark.parametrize("binding", MISSING)
+def test_what_the_stages_before_do_not_leave(binding):
+    encoder = ["training.finetune.encoder=@other/modeling.Encoder"] if binding.startswith("other") else []
+    with pytest.raises(UserError, match=MISSING[binding]):
+        config.ledger_of(config.load(QUICKSTART, [*OWN, *encoder, binding]))
+
+
+@pytest.mark.parametrize("bindings", FITTING)
+def test_what_they_leave_is_not_refused(bindings):
+    config.ledger_of(config.load(QUICKSTART, [*OWN, *bindings]))
+
+
+def test_a_task_of_the_run_has_to_be_fine_tuned_before():
+    config.ledger_of(config.load(STILTS))
+    with pytest.raises(UserError, match=r"^training.finetune starts from the task 'topic' .*; did you mean"):
+        config.ledger_of(config.load(STILTS, ["training.InitialWeights.task='topic'"]))
+
+
+def test_a_start_that_is_handed_in_has_to_be_scored():
+    recipe, scratch = "recipes/finetune/glue/rte.gin", "FINETUNE_STARTS=('scratch',)"
+    config.ledger_of(config.load(recipe))
+    config.ledger_of(config.load(recipe, [scratch, "training.submit.start='scratch'"]))
+    with pytest.raises(
+        UserError, match=r"^training.submit hands in models that started 'pretrained', which training.ev"
+    ):
+        config.ledger_of(config.load(recipe, [scratch]))
+
+
+def test_texts_to_mine_that_are_not_there_are_missed_before_the_first_stage(tmp_path):
+    (tmp_path / "recipe.gin").write_text(
+        f"""
+from __gin__ import dynamic_registration
+from rembed_keras import modeling
+from rembed_keras import training
+from rembed_keras.tasks.suites import xtreme
+include "{QUICKSTART}"
+xtreme.tatoeba.folder = "{tmp_path}/nowhere"
+training.mine.name = "tatoeba"
+training.mine.texts = @xtreme.tatoeba()
+training.mine.encoder = @modeling.Encoder
+training.run.tasks = ()
+training.run.stages = [@training.prepare, @training.pretrain, @training.mine]
+"""
+    )
+    folder = tmp_path / "run"
+    recipe = config.load(str(tmp_path / "recipe.gin"), [f"WORKDIR={folder}"])
+    with pytest.raises(UserError, match="nowhere"):
+        config.run(recipe)
+    assert not (folder / "corpus").exists()
