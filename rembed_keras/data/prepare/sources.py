@@ -20,6 +20,7 @@ from rembed_keras.errors import UserError
 
 JSON_LINES = re.compile(r"\.jsonl(\.gz)?$")
 EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its files
+IN_FOLDERS = re.compile(r"^(?!\.)[^/]+/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language
 LANGUAGE_KEYS = ("language", "lang")
 
 
@@ -113,7 +114,8 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
         languages: that are read, of a folder; all by default.
 
     Raises:
-        UserError: for a source that is not there, or has no text or text in several formats, or lacks a language.
+        UserError: for a source that is not there, or has no text or text in several formats, or lacks a language; or
+            has text files in subfolders, unless languages are named.
     """
     if languages is not None and not languages:
         raise UserError("no language is chosen: name some, or leave languages out to read all")
@@ -139,7 +141,19 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
         pieces = [Piece(path, _home(relative[path], folder), 0, path.stat().st_size) for path in extracts]
         files = {relative[path]: path for path in extracts}
         return _source(pieces, read_extract, part_bytes, files, languages, folder)
+    return _text_source(folder, relative.values(), part_bytes, languages)
+
+
+def _text_source(folder, names, part_bytes, languages):
+    """A folder of text files, whose files have these names."""
     files = text_files(folder)
+    deeper = next((name for name in names if IN_FOLDERS.search(name)), None)
+    if deeper is not None and languages is None:
+        first = next(iter(files.values())).name
+        raise UserError(
+            f"{folder} has text in {first} and in {deeper}, which would be left out: make one file of each language, "
+            "or name the languages to read"
+        )
     if languages is not None:
         absent = next((language for language in languages if language not in files), None)
         if absent is not None:

@@ -126,6 +126,10 @@ MISTAKES = {
         r"its language is '\\ud800x', which is not a name",
     ),
     "two forms": ({"de.jsonl": '{"text": "a"}', "en.txt": "b"}, "keep text of one format in a folder"),
+    "files and folders": (
+        {"en.txt": "b", "de/0001.txt.gz": "", "de/.0.txt": "", ".de/0001.txt": "", "vocab/vocab.txt": ""},
+        r"has text in en.txt and in de/0001\.txt\.gz, which would be left out: make one file of each language",
+    ),
     "empty": ({"de.jsonl": ""}, "has no text"),
 }
 
@@ -135,11 +139,19 @@ def test_mistakes_are_reported_in_one_line_and_leave_nothing(mistake, corpus, tm
     files, message = MISTAKES[mistake]
     (tmp_path / "text").mkdir()
     for name, text in files.items():
+        (tmp_path / "text" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "text" / name).write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message) as caught:
         prepare(tmp_path / "text", tmp_path / "out", tokenizer=corpus.tokenizer.path)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_languages_that_are_named_are_read_beside_folders_of_others(tmp_path):
+    for name in ("en.txt", "de/0001.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a\n")
+    assert [*find_source(tmp_path, 10**6, ["en"]).files] == ["en"]
 
 
 @pytest.mark.slow
