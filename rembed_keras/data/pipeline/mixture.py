@@ -8,6 +8,7 @@ tokens attend within their own document only. Batch k does not need those before
 access and prefetching are Grain's; interleaving and shuffling are in `order`, a whole batch at once.
 """
 
+import copy
 import math
 from collections.abc import Mapping
 
@@ -18,7 +19,7 @@ from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.data.pipeline.order import key, shuffled
 from rembed_keras.data.pipeline.phases import Phase, courses, until
-from rembed_keras.data.pipeline.schedules import by_step, check_schedules, shapes
+from rembed_keras.data.pipeline.schedules import by_step, check_schedules, shapes, up_to
 from rembed_keras.errors import Count, CountOrZero, Seed, Share, UserError, check_counts
 
 
@@ -65,14 +66,25 @@ class Mixture:
         check_counts({"SEED": seed}, "Seed")
         _check(corpus, batch_size, sequence_length, alpha, mask_rate)
         self.corpus, self.seed, self.whole_word = corpus, seed, whole_word
+        self.languages = corpus.languages
+        self._follow(batch_size, sequence_length, alpha, mask_rate)
+
+    def _follow(self, batch_size, sequence_length, alpha, mask_rate):
+        """Takes the numbers that may be schedules."""
+        self._schedules = batch_size, sequence_length, alpha, mask_rate
         self._shapes, self._mask_rate = shapes(batch_size, sequence_length), mask_rate
         self.batch_size = self._shapes[-1][1]
         self.sequence_length = max(length for _, _, length in self._shapes)
-        self.languages = corpus.languages
         self.num_predictions = _slots(self.sequence_length, mask_rate)
-        sizes = np.array([corpus.num_tokens[language] for language in self.languages], np.int64)
+        sizes = np.array([self.corpus.num_tokens[language] for language in self.languages], np.int64)
         self._courses = courses(sizes, batch_size, sequence_length, alpha)
         self.weights = self._courses[-1].weights
+
+    def up_to(self, steps: Count) -> "Mixture":
+        """The mixture of a run of so many steps: the same batches, and nothing of what schedules say of later ones."""
+        bounded = copy.copy(self)
+        bounded._follow(*(up_to(each, steps) for each in self._schedules))
+        return bounded
 
     def __getitem__(self, step: int):
         """The batch of a step, from 0.

@@ -28,6 +28,15 @@ def at(value: Any, step: int) -> Any:
     return schedule[max(first for first in schedule if first <= step)]
 
 
+def up_to(value: Any, steps: int) -> Any:
+    """What a schedule says of the first so many steps.
+
+    >>> up_to({0: 0.3, 100: 0.1}, 100), up_to(0.3, 100)
+    ({0: 0.3}, 0.3)
+    """
+    return {first: value[first] for first in value if first < steps} if isinstance(value, Mapping) else value
+
+
 def check_schedules(batch_size: Any = 1, sequence_length: Any = 8, alpha: Any = 0, mask_rate: Any = 0.15) -> None:
     """Checks what may be a schedule: that it has a value from step 0 on, and that its values are in range.
 

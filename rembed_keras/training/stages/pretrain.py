@@ -104,7 +104,7 @@ def pretrain(
     check_counts({"keep_checkpoints": keep_checkpoints, "keep_checkpoint_every": every})
     check_counts({"SEED": seed}, "Seed")
     own = OwnCallbacks(callbacks)
-    batches = mixture(Corpus(corpus or workdir.corpus))
+    batches = mixture(Corpus(corpus or workdir.corpus)).up_to(steps)
     placement = place(strategy, batches.batch_size, jit_compile)
     evaluation = planned(evaluators, eval_every, EvaluationData(batches, placement), keep_best, best_is)
     start = PretrainingStart(workdir, initial, batches.corpus.tokenizer)

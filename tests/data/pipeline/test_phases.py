@@ -33,6 +33,23 @@ def test_tokens_are_those_of_all_phases(corpus):
     assert mixture.rows(45).tolist() == rows.tolist() and mixture.tokens(45).tolist() == tokens.tolist()
 
 
+def test_what_comes_after_the_last_step_is_left_out(held_out_corpus):
+    """The last numbers and the longest rows are those of a run that never reaches what a schedule says of later."""
+    later = {"batch_size": {0: 8, 9: 6}, "sequence_length": {0: 16, 9: 32}, "alpha": {0: 1.0, 9: 0.0}}
+    later["mask_rate"] = {0: 0.2, 9: 0.4}
+    mixture, plain = Mixture(held_out_corpus, **later), Mixture(held_out_corpus, 8, 16, alpha=1.0, mask_rate=0.2)
+    bounded = mixture.up_to(9)
+    for name in ("batch_size", "sequence_length", "num_predictions", "unigram_entropy"):
+        assert getattr(bounded, name) == getattr(plain, name) != getattr(mixture, name)
+    assert bounded.phases(9) == plain.phases(9) and bounded.weights.tolist() == plain.weights.tolist()
+    for ours, theirs in ((bounded.held_out(9), plain.held_out(9)), (bounded[8], plain[8])):
+        for one, two in zip((*ours[0].values(), *ours[1:]), (*theirs[0].values(), *theirs[1:]), strict=True):
+            np.testing.assert_array_equal(one, two)
+    whole = mixture.up_to(10)
+    assert whole.sequence_length == 32 and whole.unigram_entropy == mixture.unigram_entropy
+    assert whole[9][0]["token_ids"].tolist() == mixture[9][0]["token_ids"].tolist()
+
+
 def test_longer_rows_begin_a_new_epoch(corpus):
     """The first epoch after the change has each slice of a language once, wherever it stood before."""
     mixture = Mixture(corpus, {0: 8, 20: 2}, {0: 16, 20: 64}, alpha=0.0)

@@ -85,6 +85,16 @@ def test_a_run_that_is_done_takes_no_step(whole, corpus, capsys):
     assert "done," in out and "resuming" not in out and files_of(whole, 9) == before
 
 
+@pytest.mark.usefixtures("without_graphs")
+def test_what_a_schedule_says_after_the_last_step_changes_nothing(corpus, tmp_path):
+    ends = {"batch_size": 4, "sequence_length": 16, "alpha": 1.0}
+    goes_on = {name: {0: value, 100: later} for (name, value), later in zip(ends.items(), (3, 32, 0.0), strict=True)}
+    for folder, sizes in ((tmp_path / "ends", ends), (tmp_path / "goes_on", goes_on)):
+        learn(folder, corpus, steps=2, log_every=1, mixture=lambda of, sizes=sizes: Mixture(of, seed=3, **sizes))
+    assert rows(tmp_path / "goes_on") == rows(tmp_path / "ends")
+    assert files_of(tmp_path / "goes_on", 2) == files_of(tmp_path / "ends", 2)
+
+
 def test_a_run_ends_whose_rows_all_have_a_step_that_was_skipped(corpus, tmp_path, capsys):
     learn(tmp_path, corpus, steps=1, log_every=1)
     assert "pretrain: the loss ended at" in capsys.readouterr().out
