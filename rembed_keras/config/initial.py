@@ -163,7 +163,7 @@ def _check_task(recipe, stage, task, before):
     if task in names or None in names or not all(is_ours(each.target) for each in before):
         return
     message = f"{stage.selector} starts from the task {task!r} of its run, which no stage before it fine-tunes"
-    raise UserError(f"{message}{did_you_mean(task, names)}")
+    raise UserError(f"{message}{did_you_mean(task, filter(None, names))}")
 
 
 def _check_best(recipe, stage, given, pretrain):

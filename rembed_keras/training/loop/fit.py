@@ -172,7 +172,8 @@ class _Saves:
     def __init__(self, learner, own, workdir, folder, policy, evaluation, read):
         self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
         self.workdir, self.is_chief = workdir, workdir.is_chief
-        self.policy, self.read = policy, read
+        self.policy: tuple[int, int | None, int] = policy
+        self.read = read
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
         self.has_ended = bool(self.found and self.found.state.get("has_ended"))
