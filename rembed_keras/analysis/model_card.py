@@ -11,7 +11,7 @@ from rembed_keras.analysis.pages.records import is_in_nats
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.score_tables import scores_table
 from rembed_keras.analysis.reports.tables import Table
-from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.corpus import corpus_of_run
 from rembed_keras.data.json_files import read_json, read_whole_lines
 from rembed_keras.errors import UserError
 
@@ -34,7 +34,7 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
     folder = Path(run)
     if not (folder / "finished.json").is_file():
         raise UserError(f"{folder} is not finished: run its recipe to the end")
-    corpus = Corpus(folder / "corpus")
+    corpus = corpus_of_run(folder)
     log = _log(folder / "metrics.jsonl")
     last = log[-1]
     layers = f"{arguments['num_layers']} layer{'s' * (arguments['num_layers'] > 1)}"

@@ -19,7 +19,7 @@ from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
-from rembed_keras.data.pipeline.schedules import shapes
+from rembed_keras.data.pipeline.schedules import shapes, up_to
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
@@ -81,9 +81,10 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
     config = _objective(recipe, model)
     config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
-    batch, length, steps = data.get("batch_size"), data.get("sequence_length"), recipe.arguments(stage).get("steps")
+    steps = recipe.arguments(stage).get("steps")
     check_batches(data, config, steps)
-    rate = data.get("mask_rate", 0.15)
+    read = (data.get("batch_size"), data.get("sequence_length"), data.get("mask_rate", 0.15))
+    batch, length, rate = (up_to(value, steps) if isinstance(steps, int) else value for value in read)
     highest = max(rate.values()) if isinstance(rate, dict) else rate
     others = [value for value in config.values() if callable(getattr(value, "read", None))]
     entries, teachers = _entries_of(model.target), teachers_of(terms, others)

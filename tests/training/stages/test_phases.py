@@ -137,6 +137,8 @@ def test_the_ledger_counts_each_phase_at_its_length():
     )
     assert masked[0].training_flops == 64 * 64 * (520 * of_first[0.3] + 2000 * of_first[0.15])
     assert masked[1].training_flops == 280 * 16 * 256 * of_second[0.05]
+    short = config.ledger_of(config.load(recipe, ["STEPS=2000", "MASK_RATE={0: 0.15, 2000: 0.3}"]))  # the first phase
+    assert short.training_flops["total"] == of_first[0.15] and [phase.steps for phase in short.phases] == [2000]
     with pytest.raises(UserError, match="SEQUENCE_LENGTH"):
         config.ledger_of(config.load(recipe, ["SEQUENCE_LENGTH={0: 64, 100: 512}"]))
     with pytest.raises(UserError, match="it must give a length from step 0 on"):
