@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.making import sizes_of, within
+from rembed_keras.config.making import identity, sizes_of, within
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
@@ -110,6 +110,14 @@ def check_own_weights(recipe: Recipe, listed: Sequence[Reference]) -> None:
         if pretrain is not None:
             _check_best(recipe, stage, given, pretrain)
             _check_structure(recipe, stage, given, pretrain)
+
+
+def source_of(recipe: Recipe, stage: Reference) -> object:
+    """What tells where a stage's initial weights are from that of another, whatever either makes of them."""
+    given, named = recipe.arguments(stage).get("pretrained"), _named(recipe, stage)
+    if named is None and given is not None:
+        return identity(recipe, given, stage.scope)
+    return tuple((named or {}).get(name) for name in ("place", "task"))
 
 
 def name_of_task(recipe: Recipe, stage: Reference) -> str | None:

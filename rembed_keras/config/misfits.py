@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.initial import FINETUNE, check_own_weights, initial_arguments, name_of_task
+from rembed_keras.config.initial import FINETUNE, check_own_weights, initial_arguments, name_of_task, source_of
 from rembed_keras.config.making import identity, imported, made, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
@@ -126,8 +126,7 @@ def _check_read(recipe, asks, trainers):
     """Checks that a stage reads examples as the models that it asks did in training."""
     for name, default in READ.items():
         values = [recipe.arguments(each).get(name, default) for each in (asks, *trainers)]
-        pairs = zip(values, (asks, *trainers), strict=True)
-        ours, *theirs = (identity(recipe, value, each.scope) for value, each in pairs)
+        ours, *theirs = values if name != "pretrained" else [source_of(recipe, each) for each in (asks, *trainers)]
         if theirs and ours not in theirs:
             message = (
                 f"{name} is {shortened(values[0])}, and {shortened(values[1])} in {trainers[0].selector}, whose models "

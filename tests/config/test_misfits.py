@@ -89,6 +89,8 @@ def test_models_that_are_asked_otherwise_than_they_were_trained(stage):
         bindings = ["PRETRAINED=rembed_small", f"training.{stage}.{binding}"]
         with pytest.raises(UserError, match=f"^training.{stage}: {message}{READ}"):
             config.ledger_of(config.load("recipes/finetune/glue/cola.gin", bindings))
+    changed = ["PRETRAINED=runs/other", "training.evaluate.pretrained=runs/other"]  # and not what is made of it
+    config.ledger_of(config.load("recipes/finetune/dropped_layers.gin", changed))
 
 
 @pytest.mark.parametrize("binding", SUMS)
