@@ -67,10 +67,10 @@ class Mixture:
         _check(corpus, batch_size, sequence_length, alpha, mask_rate)
         self.corpus, self.seed, self.whole_word = corpus, seed, whole_word
         self.languages = corpus.languages
-        self._follow(batch_size, sequence_length, alpha, mask_rate)
+        self.follow(batch_size, sequence_length, alpha, mask_rate)
 
-    def _follow(self, batch_size, sequence_length, alpha, mask_rate):
-        """Takes the numbers that may be schedules."""
+    def follow(self, batch_size, sequence_length, alpha, mask_rate) -> None:
+        """Takes the numbers that may be schedules, as the constructor does; `up_to` takes parts of them."""
         self._schedules = batch_size, sequence_length, alpha, mask_rate
         self._shapes, self._mask_rate = shapes(batch_size, sequence_length), mask_rate
         self.batch_size = self._shapes[-1][1]
@@ -83,7 +83,7 @@ class Mixture:
     def up_to(self, steps: Count) -> "Mixture":
         """The mixture of a run of so many steps: the same batches, and nothing of what schedules say of later ones."""
         bounded = copy.copy(self)
-        bounded._follow(*(up_to(each, steps) for each in self._schedules))
+        bounded.follow(*(up_to(each, steps) for each in self._schedules))
         return bounded
 
     def __getitem__(self, step: int):

@@ -257,7 +257,7 @@ def test_verify_says_what_stands_twice(study, command, tmp_path, change, said):
         ("hypotheses", {"smallest_effect": "x"}, "malformed: smallest_effect of a row of its hypotheses is missing"),
     ],
 )
-def test_verify_refuses_what_is_no_number(study, command, tmp_path, place, change, message):
+def test_verify_refuses_values_of_other_kinds(study, command, tmp_path, place, change, message):
     study("SEEDS=(0, 1, 2)")
     found = record()
     found[place][0] |= change
