@@ -1,5 +1,6 @@
 """Initial weights that a recipe names are held against its encoder when it is read, as far as they are there then."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,12 +37,19 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
         return
     encoder = within(stage, encoder)
     sizes = sizes_of(recipe, encoder)
-    try:
+    with _said_of(recipe, stage, encoder):
         initial = _initial(named)
         theirs, name = _found(initial, named)
         from rembed_keras.training.initial.weights import check_same
 
         check_same(initial.changes.arguments(theirs), sizes, name)
+
+
+@contextlib.contextmanager
+def _said_of(recipe, stage, encoder):
+    """A block in which what does not suit a stage's encoder is said with the places of the recipe that say it."""
+    try:
+        yield
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
     except UserError as error:
@@ -204,9 +212,5 @@ def _check_structure(recipe, stage, given, pretrain):
         ours = sizes_of(recipe, encoder)
     except (UserError, KeyError, TypeError, ValueError):
         return  # no encoder can be made of these, which is said of each
-    try:
+    with _said_of(recipe, stage, encoder):
         check_same(InitialWeights(**given).changes.arguments(theirs), ours, f"what {pretrain.selector} keeps")
-    except KeyError as missing:
-        raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
-    except UserError as error:
-        raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage, encoder))}") from None

@@ -46,6 +46,7 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
             task = _task(recipe, stage)
             trainers = [each for each in finetunes if _task(recipe, each) == task]
             _check_read(recipe, stage, trainers)
+        if stage.target == EVALUATE:
             _check_scored(recipe, stage, trainers)
         if stage.target == SUBMIT:
             _check_submitted(recipe, stage, [each for each in listed if each.target == EVALUATE])
@@ -138,7 +139,7 @@ def _check_read(recipe, asks, trainers):
 def _check_scored(recipe, evaluate, trainers):
     """Checks that the models which a stage scores are among those that are fine-tuned for its task."""
     trained = [_models(recipe, each) for each in trainers]
-    scored = _models(recipe, evaluate) if evaluate.target == EVALUATE else None
+    scored = _models(recipe, evaluate)
     if not trained or scored is None or None in trained:
         return
     missing = next((each for each in scored if not any(each in models for models in trained)), None)

@@ -37,7 +37,6 @@ class Corpus:
 
     Attributes:
         manifest: what `manifest.json` says.
-        sha256: checksum of what the manifest says of the tokens.
         languages: names, sorted.
         num_tokens: tokens of each language, to train on.
         num_held_out: tokens that are held out, of the languages that have any.
@@ -55,7 +54,6 @@ class Corpus:
         except UserError:
             raise UserError(f"{self.path} is not a prepared corpus: make one with `rembed prepare`") from None
         check_manifest(self.manifest, self.path / "manifest.json")
-        self.sha256 = checksum(self.manifest)
         self.languages: list[str] = sorted(self.manifest["languages"])
         entries = self.manifest["languages"]
         held_out = {name: entries[name]["held_out"] for name in self.languages if "held_out" in entries[name]}
@@ -66,6 +64,11 @@ class Corpus:
         self.damage: UserError | None = None
         self._block = lru_cache(CACHED_BLOCKS)(self._read_block)
         self._reader, self._opening = lru_cache(OPEN_FILES)(self._open), threading.Lock()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Checksum of what the manifest says of the tokens."""
+        return checksum(self.manifest)
 
     @cached_property
     def tokenizer(self) -> AnyTokenizer:
@@ -174,13 +177,8 @@ def place_of_corpus(run: Path) -> Path:
     Raises:
         UserError: if the run's note of it is damaged.
     """
-    note = run / ELSEWHERE
-    if not note.exists():
-        return run / "corpus"
-    place = read_json(note).get("place")
-    if not isinstance(place, str) or not place or "\0" in place:
-        raise UserError(f"{note} names no corpus: remove it, and name the corpus in the recipe again")
-    return Path(place)
+    place, _ = _noted(run) or (run / "corpus", None)
+    return place
 
 
 def corpus_of_run(run: Path) -> Corpus:
@@ -189,15 +187,28 @@ def corpus_of_run(run: Path) -> Corpus:
     Raises:
         UserError: if it is gone, or another is in its place.
     """
-    place, note = place_of_corpus(run), run / ELSEWHERE
-    if not note.exists():
-        return Corpus(place)
+    noted = _noted(run)
+    if noted is None:
+        return Corpus(run / "corpus")
+    place, of_tokens = noted
     if not place.is_dir():
         raise UserError(f"the corpus {place} that {run} was trained on is gone: bring it back")
     corpus = Corpus(place)
-    if corpus.sha256 != read_json(note).get("sha256"):
+    if corpus.sha256 != of_tokens:
         raise UserError(f"the corpus {place} is another than {run} was trained on: bring that one back")
     return corpus
+
+
+def _noted(run):
+    """The place and the checksum of a corpus that is not a run's own; None if the run has no note of one."""
+    note = run / ELSEWHERE
+    if not note.exists():
+        return None
+    said = read_json(note)
+    place = said.get("place")
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise UserError(f"{note} names no corpus: remove it, and name the corpus in the recipe again")
+    return Path(place), said.get("sha256")
 
 
 def _damaged(path):

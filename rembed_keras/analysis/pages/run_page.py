@@ -43,7 +43,8 @@ def run_page(folder: str | Path) -> str:
     body = [f"<h1>{escape(name)}</h1>", f"<p>{state}</p>", _parameters(folder / "ledger.json", name)]
     rows = read_whole_lines(log)
     with understood(log, "the log of a run"):
-        body += [_loss(rows), _masks(rows), _scores(folder), _tuning(rows)]
+        losses, tuning = [_loss(rows), _masks(rows)], _tuning(rows)
+    body += [*losses, _scores(folder), tuning]
     if about.is_file():
         with understood(about, "what a run ran on"):
             body.append(section("Environment", table_html(environment_table(read_json(about)))))
