@@ -66,7 +66,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         )
         if prepare:
             parts.append(prepare)
-            _check_pieces(recipe.arguments(prepare), sizes or recipe.arguments(encoder))
+            _check_tokenizer(recipe.arguments(prepare), sizes or recipe.arguments(encoder))
         return counted
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None
@@ -102,9 +102,13 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
     return counted
 
 
-def _check_pieces(prepare, sizes):
-    """Checks that an encoder has rows for the word pieces of the tokenizer that is going to be trained."""
-    if prepare.get("tokenizer") is None and prepare.get("initial") is None:
+def _check_tokenizer(prepare, sizes):
+    """Checks what is asked of a given tokenizer, or that an encoder has rows for the pieces of one to train."""
+    if prepare.get("tokenizer") is not None:
+        from rembed_keras.data.prepare.corpora import check_given_tokenizer  # which takes a quarter of a second
+
+        check_given_tokenizer(prepare["byte_fallback"], prepare["normalization"])
+    elif prepare.get("initial") is None:
         check_pieces(prepare["vocabulary_size"], sizes["vocabulary_size"])
 
 

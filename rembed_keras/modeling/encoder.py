@@ -26,7 +26,14 @@ from rembed_keras.modeling.documents import document_positions
 from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
-from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, dtypes_of_cut, settle_dtypes
+from rembed_keras.modeling.saving.changes import (
+    KEYS,
+    change_again,
+    changes_of,
+    dtypes_of_cut,
+    frozen_in,
+    settle_dtypes,
+)
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
@@ -265,7 +272,7 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, keras_hub.models.Backbo
         # not keras-hub's, in which what is not quantized is as wide as whoever reads it is used to
         dtype = keras.dtype_policies.serialize(self.dtype_policy)
         own = {"name": self.name, "trainable": self.trainable, "dtype": dtype}
-        return own | self._arguments | changes_of(self) | self.config_of_preprocessor()
+        return own | self._arguments | changes_of(self) | frozen_in(self) | self.config_of_preprocessor()
 
     @classmethod
     def from_config(cls, config):

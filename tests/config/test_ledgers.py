@@ -149,6 +149,15 @@ def test_a_vocabulary_that_only_a_file_says_is_not_guessed(parts, binding):
     config.ledger_of(parts("training.prepare.vocabulary_size = 8001", binding))
 
 
+@pytest.mark.parametrize("asked", ["byte_fallback = True", "normalization = 'nfkc'"])
+def test_what_only_a_trained_tokenizer_can_do_is_not_dropped_beside_a_given_one(parts, asked):
+    name = asked.split()[0]
+    with pytest.raises(
+        UserError, match=rf"^{name} is of a tokenizer to train, and one is given: .*\(training\.prepare"
+    ):
+        config.ledger_of(parts("training.prepare.tokenizer = 'some.model'", f"training.prepare.{asked}"))
+
+
 def test_methods_are_found_in_the_source_through_bases_and_reexports():
     path = "rembed_keras.modeling.objectives.masked_lm_cost.masked_lm_entries"
     assert static_method("rembed_keras.modeling.MaskedLM", "ledger_entries") == path

@@ -107,6 +107,14 @@ def test_mistakes_are_reported_in_one_line_and_leave_nothing(mistake, tmp_path):
     assert not list(tmp_path.rglob("*corpus*"))
 
 
+@pytest.mark.parametrize("asked", [{"byte_fallback": True}, {"normalization": "nfkc"}])
+def test_what_only_a_trained_tokenizer_can_do_is_refused_of_a_given_one(corpus, text_dir, tmp_path, asked):
+    (name,) = asked
+    with pytest.raises(UserError, match=f"^{name} is of a tokenizer to train, and one is given"):
+        prepare(text_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path, **asked)
+    assert not (tmp_path / "corpus").exists()
+
+
 def test_an_empty_language_is_reported_with_a_given_tokenizer_too(corpus, tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "xx.txt").write_text("\n")

@@ -65,7 +65,7 @@ def reallocations(config: Config, kept: int, input_widths: Sequence[int] | None 
     >>> best.options(bert), best.kept
     ('--input-embedding-dim 96', 13811520)
     """
-    if any(config.get(key) for key in KEYS):
+    if any(config.get(key) for key in KEYS if key != "frozen"):
         raise UserError(CHANGED)
     if config.get("input_cutoffs"):
         raise UserError("an encoder whose input table is in bands cannot be reallocated")

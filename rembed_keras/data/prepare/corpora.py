@@ -18,6 +18,7 @@ from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError
 
+USUAL = "nmt_nfkc"  # normalization, unless another is asked for
 LEAST = 1e-6  # megabytes of text in a shard: a byte
 UNKNOWN = 0.01  # share of [UNK] among a language's tokens from which on a warning is printed
 TRAIN_OTHERWISE = "use byte fallback, a larger vocabulary, or a tokenizer that covers its characters"
@@ -59,9 +60,10 @@ def prepare(
         raise UserError(f"shard_megabytes is {shard_megabytes!r}; it must be a number from {LEAST:f}")
     out_dir, cleaning = Path(out_dir), cleaning or Cleaning()
     settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
-    if normalization != "nmt_nfkc":
+    if normalization != USUAL:
         settings["normalization"] = normalization
     if tokenizer is not None:
+        check_given_tokenizer(byte_fallback, normalization)
         settings = {"tokenizer": open_tokenizer(tokenizer).sha256}
     if languages is not None:
         settings["languages"] = sorted(languages)
@@ -80,6 +82,18 @@ def prepare(
     plan = Plan(source, settings, None if tokenizer is None else Path(tokenizer), cleaning, shard_bytes)
     make(plan, out_dir, sources, workers)
     return Corpus(out_dir)
+
+
+def check_given_tokenizer(byte_fallback: bool, normalization: str) -> None:
+    """Checks that nothing is asked of a tokenizer that is given, which only one that is trained could do.
+
+    Raises:
+        UserError: naming what is.
+    """
+    asked = {"byte_fallback": byte_fallback, "normalization": normalization != USUAL}
+    for name in asked:
+        if asked[name]:
+            raise UserError(f"{name} is of a tokenizer to train, and one is given: leave it out")
 
 
 def show(corpus: Corpus, name: str, seconds: float) -> None:

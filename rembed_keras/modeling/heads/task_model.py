@@ -14,7 +14,7 @@ from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
-from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, quantize_again
+from rembed_keras.modeling.saving.changes import OF_LAYERS, change_layers_again, config_with_encoder, parts_of
 from rembed_keras.modeling.saving.configuration import made
 
 
@@ -179,15 +179,15 @@ class TaskModel(EncoderTask):
 
     def get_config(self):
         methods = [keras.saving.serialize_keras_object(method) for method in self.methods]
-        return self._settings | config_with_encoder(self, self.added) | {"methods": methods}
+        return self._settings | config_with_encoder(self, self.added, bool(self.methods)) | {"methods": methods}
 
     @classmethod
     def from_config(cls, config):
-        arguments = {key: value for key, value in config.items() if key not in ("methods", "ways", "quantized")}
+        arguments = {key: value for key, value in config.items() if key not in ("methods", "ways", *OF_LAYERS)}
         model = cls(**(arguments | parts_of(config)))
         methods = config.get("methods") or config.get("ways", ())  # as version 0.1 called them
         model.adapt([made(method, object) for method in methods], is_read=True)
-        quantize_again(model, config.get("quantized", {}))
+        change_layers_again(model, config)
         return model
 
 

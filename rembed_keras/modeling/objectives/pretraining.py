@@ -21,7 +21,7 @@ from rembed_keras.modeling.losses.row_weights import of_each
 from rembed_keras.modeling.micro_batches import StepsInParts
 from rembed_keras.modeling.objectives.running_means import MeanByGroup, MeanOfNumbers, numbers
 from rembed_keras.modeling.replicas import layers_loss, may_add_losses, num_replicas, shares
-from rembed_keras.modeling.saving.changes import config_with_encoder, parts_of, quantize_again
+from rembed_keras.modeling.saving.changes import OF_LAYERS, change_layers_again, config_with_encoder, parts_of
 from rembed_keras.modeling.texts.feeding import Preprocessing
 
 
@@ -282,9 +282,9 @@ class PretrainingModel(StepsInParts, EncoderTask):
 
     @classmethod
     def from_config(cls, config):
-        arguments = {key: value for key, value in config.items() if key != "quantized"}
+        arguments = {key: value for key, value in config.items() if key not in OF_LAYERS}
         model = cls(**(arguments | parts_of(config)))
-        quantize_again(model, config.get("quantized", {}))
+        change_layers_again(model, config)
         return model
 
 

@@ -1,4 +1,4 @@
-"""What was done to a model after it was made: layers that were added to it, and layers that were quantized.
+"""What was done to a model after it was made: layers that were added to it, that were quantized, or that were frozen.
 
 A model is rebuilt from its arguments, and these are none of them: what is saved has to say them too, or weights would
 find no place to go, and be left out without a word. Layers go by the paths that they have in a rebuilt model, whose
@@ -16,7 +16,8 @@ from rembed_keras.modeling.layers.adapters import BottleneckAdapter, hosted_by
 from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on
 from rembed_keras.modeling.saving.configuration import made
 
-KEYS = ("adapters", "hosted", "quantized")  # "adapters" is as version 0.1 said it
+OF_LAYERS = ("quantized", "frozen")
+KEYS = ("adapters", "hosted", *OF_LAYERS)  # "adapters" is as version 0.1 said it
 CHANGED = "this encoder has LoRA, adapters or quantized layers: reallocate it before they are added"
 MODES = ("int8", "int4", "float8")
 
@@ -82,7 +83,7 @@ def change_again(encoder, changes: dict) -> None:
                 host_on(host, layer)
         except (TypeError, KeyError, IndexError, AttributeError):
             raise UserError(f"{shortened(hosted)} describes no layer that this encoder could host") from None
-    quantize_again(encoder, changes.get("quantized", {}))
+    change_layers_again(encoder, changes)
 
 
 def _made_for(host, described):
@@ -110,12 +111,14 @@ def _former(encoder, adapters):
     return found
 
 
-def config_with_encoder(model, added=()) -> dict:
-    """An encoder in the configuration of a model that holds it, and which of the model's other layers are quantized.
+def config_with_encoder(model, added=(), is_adapted: bool = False) -> dict:
+    """An encoder in the configuration of a model that holds it, and what was done to the model's other layers.
 
     Args:
         model: it has an `encoder`.
         added: the ids of layers that the model adds itself when it is rebuilt.
+        is_adapted: whether methods say then what of the encoder is trained, so that all that is frozen has to be so
+            after them.
     """
     encoder = keras.saving.serialize_keras_object(model.encoder)
     reads, of_encoder = model.preprocessor, model.encoder.preprocessor
@@ -123,10 +126,16 @@ def config_with_encoder(model, added=()) -> dict:
     left_out = (*KEYS, "preprocessor") if is_shared else KEYS  # the model gives its own to an encoder that has none
     plain = {key: value for key, value in encoder["config"].items() if key not in left_out}
     changes = changes_of(model.encoder, added)
+    layers = layers_by_name(model)
     named = {name for names in changes.get("quantized", {}).values() for name in names}
-    rest = {name: layer for name, layer in layers_by_name(model).items() if name not in named}
-    quantized = _by_mode(rest)
-    found = {"encoder": encoder | {"config": plain | changes}} | ({"quantized": quantized} if quantized else {})
+    quantized = _by_mode({name: layer for name, layer in layers.items() if name not in named})
+    if is_adapted:
+        still = {name: layer for name, layer in layers.items() if not any(each.trainable for each in layer.variables)}
+        frozen = _outermost_frozen(still)
+    else:
+        frozen = _outermost_frozen(layers, [model.encoder])
+    found = {"encoder": encoder | {"config": plain | changes | frozen_in(model.encoder, added)}}
+    found |= {key: each for key, each in zip(OF_LAYERS, (quantized, frozen), strict=True) if each}
     if reads is not None:
         found["preprocessor"] = keras.saving.serialize_keras_object(reads)
     return found
@@ -143,16 +152,28 @@ def parts_of(config: dict) -> dict:
     return {key: made(each, kinds[key]) if isinstance(each, dict) else each for key, each in there.items()}
 
 
-def quantize_again(model, quantized: dict) -> None:
-    """Quantizes layers of a model that was rebuilt, whose weights are still to come.
+def change_layers_again(model, changes: dict) -> None:
+    """Quantizes and freezes layers of a model that was rebuilt, whose weights are still to come.
+
+    Args:
+        model: an `Encoder`, or a model that has one.
+        changes: "quantized", the paths of layers by mode, and "frozen", those of layers; either may be missing.
 
     Raises:
         UserError: for a mode that is not saved, or a layer that is not there.
     """
-    if not quantized:
+    quantized, frozen = (changes.get(key) for key in OF_LAYERS)
+    if not quantized and not frozen:
         return
     layers = layers_by_name(model)
-    pairs = [(name, mode) for mode, names in quantized.items() for name in names]
+    for name in frozen or ():
+        if name not in layers:
+            raise UserError(f"{shortened(name)} is frozen: this model has no such layer")
+        layers[
+            name
+        ].trainable = True  # TensorFlow's layers drop an assignment of what is there, for their parts as well
+        layers[name].trainable = False
+    pairs = [(name, mode) for mode, names in (quantized or {}).items() for name in names]
     for name, mode in pairs:
         if mode not in MODES or name not in layers:
             raise UserError(f"{shortened(name)} is quantized to {shortened(mode)}: this model has no such layer")
@@ -160,6 +181,42 @@ def quantize_again(model, quantized: dict) -> None:
         for name, mode in pairs:
             if layers[name].quantization_mode is None:
                 layers[name].quantize(mode)
+
+
+def frozen_in(encoder, without=()) -> dict:
+    """Layers of an encoder that were frozen by hand, as JSON can say it: `{"frozen": paths}`, or nothing.
+
+    Left out is what is a part of a frozen layer, of an encoder that says itself that it is not trained, or frozen by an
+    argument.
+
+    Args:
+        encoder: an `Encoder`.
+        without: the ids, as of `id`, of added layers to leave out.
+
+    >>> from rembed_keras.modeling import Encoder
+    >>> encoder = Encoder(100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
+    >>> encoder.parts.blocks[0].trainable = False
+    >>> frozen_in(encoder)
+    {'frozen': ['block_0']}
+    """
+    left = [layer for layer in hosted_by(encoder) if id(layer) in without]
+    if not encoder.trainable:
+        left.append(encoder)
+    elif encoder.arguments["freeze_input_embedding"]:
+        left.append(encoder.token_embedding)
+    frozen = _outermost_frozen(layers_by_name(encoder), left)
+    return {"frozen": frozen} if frozen else {}
+
+
+def _outermost_frozen(layers, left=()):
+    """Names of frozen layers that are a part of no other one, nor of what is `left` out."""
+    met = {id(part) for layer in left for part in compat.layers_of(layer)}
+    frozen = []
+    for name, layer in layers.items():  # a layer stands before its parts
+        if not layer.trainable and id(layer) not in met:
+            frozen.append(name)
+            met |= {id(part) for part in compat.layers_of(layer)}
+    return frozen
 
 
 @contextlib.contextmanager

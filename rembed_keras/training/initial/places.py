@@ -12,7 +12,7 @@ from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import encoder_arguments, opened_tokenizer, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
 from rembed_keras.modeling.saving.presets import folder_of
-from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, trained_in
+from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, has_failed, trained_in
 from rembed_keras.training.initial.weights import WhichCheckpoint
 from rembed_keras.training.loop import checkpoints
 
@@ -120,6 +120,7 @@ def find(folder: Path, checkpoint: WhichCheckpoint = "newest", is_verified: bool
             raise UserError(f"{folder / 'checkpoints'} has no pre-trained encoder: run pretrain first")
         return _of_checkpoint(found)
     if checkpoints.by_step(folder) and (found := checkpoints.latest(folder)) is not None:
+        _check_trained(folder, found)
         return _of_checkpoint(found)
     if (folder / "config.json").is_file():
         return Place(folder, str(named))
@@ -163,6 +164,11 @@ def _best(folder):
     if found is None:
         raise UserError(f"{folder} has no best checkpoint, as a run has whose pre-training had keep_best")
     return found
+
+
+def _check_trained(folder, found):
+    if has_failed(folder):
+        raise UserError(f"{folder} is of a training that failed; its checkpoint of before that is {found.path}")
 
 
 def _undamaged(folder):

@@ -257,6 +257,10 @@ def test_a_place_that_holds_no_encoder_is_named(tmp_path):
         with pytest.raises(UserError, match=message):
             places.find(tmp_path / name)
     assert places.find(path).path == path and places.find(path.parent).path == path
+    (path.parent / "failed.json").write_text("{}")  # as fine-tuning leaves it, where a loss was not finite
+    with pytest.raises(UserError, match=f"is of a training that failed; its checkpoint of before that is {path}$"):
+        places.find(path.parent)
+    assert places.find(path).path == path
     (path / "encoder.safetensors").write_bytes(b"x")
     with pytest.raises(UserError, match="is damaged"):
         places.find(path)
