@@ -12,7 +12,7 @@ from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.score_tables import scores_table
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.data.corpus import corpus_of_run
-from rembed_keras.data.json_files import read_json, read_whole_lines
+from rembed_keras.data.json_files import read_json, read_whole_lines, understood
 from rembed_keras.errors import UserError
 
 RECIPE = "recipe.gin"  # beside the card
@@ -61,7 +61,7 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
         opened,
         "Weights are stored as float16 and read as float32. The pre-training head was dropped.",
         "## Parameters",
-        _ledger_table(read_json(folder / "ledger.json")).markdown(),
+        _ledger_table(folder / "ledger.json").markdown(),
         "## Data",
         _data(corpus, licence),
         "## Training",
@@ -86,13 +86,12 @@ def _metadata(languages):
     return "\n".join(["---", *lines, f"language: {json.dumps(known)}", "---"])  # quoted: no is Norwegian
 
 
-def _ledger_table(ledger):
-    try:
+def _ledger_table(path):
+    with understood(path, "a ledger"):
+        ledger = read_json(path)
         parts = {name: (entry["parameters"], entry["kept"]) for name, entry in ledger["parts"].items()}
         rows = [[name, f"{count:,}", "kept" if is_kept else "dropped"] for name, (count, is_kept) in parts.items()]
         totals = [[f"all {kind}", f"{ledger[kind]:,}", kind] for kind in ("kept", "dropped")]
-    except (KeyError, TypeError, AttributeError):
-        raise UserError("ledger.json of the run is no ledger: run the recipe again") from None
     return Table("What is kept and what is dropped", ["part", "parameters", ""], [*rows, *totals], words=1)
 
 

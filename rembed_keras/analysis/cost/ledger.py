@@ -143,7 +143,10 @@ class Ledger:
 
     @property
     def teacher(self) -> dict[str, int]:
-        """What teachers cost, whose weights are frozen and never saved: parameters, a forward pass, and bytes."""
+        """What the encoders of teachers cost, whose weights are frozen and never saved; nothing of heads they may need.
+
+        Parameters, FLOPs per token of a forward pass, and bytes.
+        """
         parameters = sum(entry.parameters for entry in self.teachers)
         flops = sum(entry.flops for entry in self.teachers)
         size = size_of_number(self.stored_in)
