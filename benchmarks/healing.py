@@ -267,7 +267,7 @@ def main() -> None:
     whole = arguments_of(given.source)[0]
     add(given.source, width=whole["input_embedding_dim"], start="source", recipe=None, steps=0, seed=0)
     for width in given.widths:
-        places = starts(given.source, given.out, text, width, has_head=bool(given.recipes))
+        places = starts(given.source, given.out, text, width, has_head="heal_mlm" in given.recipes)
         for start, place in places.items():
             add(place, width=width, start=start, recipe=None, steps=0, seed=0)
         for recipe in given.recipes:
