@@ -129,11 +129,7 @@ def config_with_encoder(model, added=(), is_adapted: bool = False) -> dict:
     layers = layers_by_name(model)
     named = {name for names in changes.get("quantized", {}).values() for name in names}
     quantized = _by_mode({name: layer for name, layer in layers.items() if name not in named})
-    if is_adapted:
-        still = {name: layer for name, layer in layers.items() if not any(each.trainable for each in layer.variables)}
-        frozen = _outermost_frozen(still)
-    else:
-        frozen = _outermost_frozen(layers, [model.encoder])
+    frozen = _outermost_frozen(layers, [] if is_adapted else [model.encoder])
     found = {"encoder": encoder | {"config": plain | changes | frozen_in(model.encoder, added)}}
     found |= {key: each for key, each in zip(OF_LAYERS, (quantized, frozen), strict=True) if each}
     if reads is not None:
@@ -209,11 +205,17 @@ def frozen_in(encoder, without=()) -> dict:
 
 
 def _outermost_frozen(layers, left=()):
-    """Names of frozen layers that are a part of no other one, nor of what is `left` out."""
+    """Names of frozen layers that are a part of no other one, nor of what is `left` out.
+
+    None are where Keras's LoRA froze them, which is not added again to a model that was rebuilt.
+    """
+    if any(getattr(layer, "lora_enabled", False) for layer in layers.values()):
+        return []
     met = {id(part) for layer in left for part in compat.layers_of(layer)}
     frozen = []
     for name, layer in layers.items():  # a layer stands before its parts
-        if not layer.trainable and id(layer) not in met:
+        is_still = bool(layer.weights) and not any(weight.trainable for weight in layer.weights)
+        if not layer.trainable and is_still and id(layer) not in met:
             frozen.append(name)
             met |= {id(part) for part in compat.layers_of(layer)}
     return frozen

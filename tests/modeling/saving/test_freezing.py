@@ -87,6 +87,22 @@ def test_what_methods_train_and_what_was_frozen_beside_them_come_back(methods, f
 
 
 @pytest.mark.any_backend
+def test_what_was_thawed_in_a_frozen_block_is_trained_when_it_comes_back():
+    encoder = make_encoder()
+    encoder.parts.blocks[0].trainable = False
+    encoder.parts.blocks[0].feed_forward.trainable = True
+    assert trained_names(Encoder.from_config(encoder.get_config())) == trained_names(encoder)
+
+
+@pytest.mark.any_backend
+def test_what_keras_lora_froze_is_not_frozen_where_there_is_no_lora():
+    plain, encoder = make_encoder(), make_encoder()
+    encoder.enable_lora(2)
+    assert "frozen" not in encoder.get_config()
+    assert trained_names(Encoder.from_config(encoder.get_config())) == trained_names(plain)
+
+
+@pytest.mark.any_backend
 def test_a_frozen_layer_that_is_quantized_too_comes_back_as_both(tmp_path):
     encoder = make_encoder()
     encoder.parts.projection.quantize("int8")
