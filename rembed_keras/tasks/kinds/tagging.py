@@ -1,7 +1,8 @@
 """Sequence labelling: words with tags as the encoder's inputs, and tags of pieces back to tags of words.
 
-Every word is tokenized by itself, as in XTREME, so its pieces do not depend on its neighbors or on where spaces are. A
-word's tag is that of its first piece; the other pieces have no target.
+Every word is tokenized by itself, as in XTREME, so its pieces do not depend on its neighbors. Words are taken to have a
+space between them: a tokenizer that would write them without one, as byte-level BPE, reads every word but the first of
+a sentence with a space before it. A word's tag is that of its first piece; the other pieces have no target.
 """
 
 from collections import Counter, defaultdict
@@ -56,12 +57,12 @@ def encode_tagged(
     room = sequence_length - 2
     tag_ids = _tag_ids(sentences, tags)
     pieces = _pieces_of_words(sentences, tokenizer)
-    lost = [sum(max(0, len(pieces[word]) - room) for word in sentence.words) for sentence in sentences]
+    lost = [sum(max(0, len(word) - room) for word in words) for words in pieces]
     rows: list[int] = []
     contents: list[list[int]] = []
     places: list[np.ndarray] = []
-    for number, sentence in enumerate(sentences):
-        for words in _wrapped([pieces[word][:room] for word in sentence.words], room):
+    for number, sentence in enumerate(pieces):
+        for words in _wrapped([word[:room] for word in sentence], room):
             rows.append(number)
             contents.append([piece for word in words for piece in word])
             places.append(np.cumsum([1, *map(len, words)])[:-1])
@@ -123,10 +124,19 @@ def _wrapped(words: Sequence[list[int]], room: int) -> list[list[list[int]]]:
     return rows
 
 
-def _pieces_of_words(sentences, tokenizer) -> dict[str, list[int]]:
-    """Ids by word."""
-    words = list(dict.fromkeys(word for sentence in sentences for word in sentence.words))
-    return {word: ids or [tokenizer.unk_id] for word, ids in zip(words, tokenizer.encode_batch(words), strict=True)}
+def _pieces_of_words(sentences, tokenizer) -> list[list[list[int]]]:
+    """Ids of each word of each sentence."""
+    space = " " if _leaves_out_spaces(tokenizer) else ""
+    written = [[space * (i > 0 and word != "") + word for i, word in enumerate(each.words)] for each in sentences]
+    words = list(dict.fromkeys(word for sentence in written for word in sentence))
+    ids = {word: ids or [tokenizer.unk_id] for word, ids in zip(words, tokenizer.encode_batch(words), strict=True)}
+    return [[ids[word] for word in sentence] for sentence in written]
+
+
+def _leaves_out_spaces(tokenizer) -> bool:
+    """Whether words that are encoded one by one are text without spaces, and are not with a space before each."""
+    bare, spaced = tokenizer.encode_batch(["a", " a"])
+    return tokenizer.decode(bare + bare) == "aa" and tokenizer.decode(bare + spaced) == "a a"
 
 
 def _tag_ids(sentences, tags) -> list[int] | None:

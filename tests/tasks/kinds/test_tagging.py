@@ -2,14 +2,18 @@ import itertools
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
 
 from rembed_keras.data.text import read_paragraphs
+from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Splits, Tagged
 from rembed_keras.tasks.kinds.tagging import Tagging, decode_tags, encode_tagged
+from tests.data.tokenizers.trained import KINDS, SPECIAL, TEXT
 
 TAGS = ["NOUN", "VERB", "X"]
 # an empty word, spaces without a piece, a variation selector, an emoji of several code points, and other words
@@ -149,3 +153,58 @@ def test_span_f1_is_added_where_tags_are_spans(tags, names):
     examples = [Tagged("0", ("a",) * len(tags), tags)]
     assert Tagging("x", Splits(examples, {}, {"en": examples})).metric_names == names
     assert Tagging("x", Splits(examples, {}, {"en": examples}), {"own": len}).metric_names == ["own"]
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory):
+    """Tokenizers of Hugging Face's library by kind, as files."""
+    folder = tmp_path_factory.mktemp("fast")
+    for kind in ("byte_level", "word_piece"):
+        KINDS[kind]().save(str(folder / f"{kind}.json"))
+    return folder
+
+
+def words_read(encoded):
+    """The ids of each word, of sentences that have a row each."""
+    read = []
+    for ids, mask, weights in zip(
+        encoded.inputs["token_ids"], encoded.inputs["padding_mask"], encoded.weights, strict=True
+    ):
+        begins = [*np.flatnonzero(weights), int(mask.sum()) - 1]
+        read.append([ids[i:j].tolist() for i, j in itertools.pairwise(begins)])
+    return read
+
+
+def test_words_of_bytes_are_those_of_running_text(fast):
+    """RoBERTa's and ModernBERT's pieces hold the space before a word: without it all words were one."""
+    ours = FastTokenizer(fast / "byte_level.json")
+    texts = [" ".join(text.split()) for text in TEXT]
+    encoded = encode_tagged([Tagged(str(i), tuple(text.split())) for i, text in enumerate(texts)], ours, 2000, TAGS)
+    read = words_read(encoded)
+    assert [[i for word in words for i in word] for words in read] == ours.encode_batch(texts)
+    theirs = tokenizers.Tokenizer.from_file(str(fast / "byte_level.json"))
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)  # as scripts for tagging demand
+    for text, words in zip(texts, read, strict=True):
+        found = theirs.encode(text.split(), is_pretokenized=True, add_special_tokens=False)
+        pieces = [[] for _ in words]
+        for token_id, word in zip(found.ids, found.word_ids, strict=True):
+            pieces[word].append(token_id)
+        assert words[1:] == pieces[1:]
+    theirs.save(str(fast / "prefixed.json"))  # this one has the space of itself, before the first word too
+    encoded = encode_tagged([Tagged("0", tuple(texts[0].split()))], FastTokenizer(fast / "prefixed.json"), 2000, TAGS)
+    assert words_read(encoded)[0] == [theirs.encode(word, add_special_tokens=False).ids for word in texts[0].split()]
+
+
+def test_a_space_is_put_where_a_tokenizer_writes_one_and_nowhere_else(fast, corpus, tmp_path):
+    words = ("Click", "the", "document", "", ".")
+    pieces = {piece: i for i, piece in enumerate([*SPECIAL, "a", "b"])}
+    tokenizers.Tokenizer(models.BPE(pieces, [], unk_token="[UNK]")).save(str(tmp_path / "no_space.json"))
+    alone = FastTokenizer(fast / "word_piece.json"), FastTokenizer(tmp_path / "no_space.json"), corpus.tokenizer
+    for tokenizer in alone:
+        encoded = encode_tagged([Tagged("0", words)], tokenizer, 64, TAGS)
+        assert words_read(encoded)[0] == [tokenizer.encode(word) or [tokenizer.unk_id] for word in words]
+    tokenizer = FastTokenizer(fast / "byte_level.json")
+    encoded = encode_tagged([Tagged("0", words)] * 2, tokenizer, 6, TAGS)
+    assert decode_tags(np.ones(encoded.weights.shape, int), encoded, TAGS) == [("VERB",) * len(words)] * 2
+    rows = [tokenizer.decode(ids) for ids in encoded.inputs["token_ids"]]
+    assert "".join(rows[: len(rows) // 2]) == "Click the document ."
