@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rembed_keras.analysis.reports.comparison import LEVEL, groups
-from rembed_keras.analysis.reports.results import BASELINES, Measure, Run
+from rembed_keras.analysis.reports.results import BASELINES, Measure, Run, is_baseline
 from rembed_keras.analysis.reports.significance import average_languages, paired_bootstrap, paired_t
 
 
@@ -54,7 +54,7 @@ def _interval(run, measure, system, names, language):
     means = {seed: values for seed, values in run.by_seed(measure, system, names).items() if np.isfinite(values).all()}
     baselines = {}
     for other in BASELINES:
-        if other != system and run.values[measure].get(other, {}).keys() >= set(names):
+        if is_baseline(other, run.values[measure]) and run.values[measure].get(other, {}).keys() >= set(names):
             seeds = [np.mean(values) for values in run.by_seed(measure, other, names).values()]
             if np.isfinite(seeds).any():
                 baselines[other] = float(np.nanmean(seeds))

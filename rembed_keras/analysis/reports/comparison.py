@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rembed_keras.analysis.reports.power import smallest_accuracy_difference, smallest_seeds_difference
-from rembed_keras.analysis.reports.results import BASELINES, Measure, Run
+from rembed_keras.analysis.reports.results import Measure, Run, is_baseline
 from rembed_keras.analysis.reports.significance import (
     Comparison,
     average_languages,
@@ -136,7 +136,7 @@ def score_rows(run: Run, measure: Measure, languages: Sequence[str], language: s
     rows = []
     sizes = [run.sizes[measure][name] for name in languages]
     for system, scores in run.values[measure].items():
-        if system not in BASELINES or scores.keys() >= set(languages):
+        if not is_baseline(system, run.values[measure]) or scores.keys() >= set(languages):
             found = spread([float(np.mean(values)) for values in run.by_seed(measure, system, languages).values()])
             rows.append(
                 ScoreRow(
@@ -157,6 +157,17 @@ def score_rows(run: Run, measure: Measure, languages: Sequence[str], language: s
                 )
             )
     return rows
+
+
+def apart(rows: Sequence[ScoreRow]) -> tuple[list[ScoreRow], list[ScoreRow]]:
+    """Rows of what runs were made for, and rows of their baselines."""
+    systems: dict[tuple[str, str, str], set[str]] = {}
+    for row in rows:
+        systems.setdefault((row.run, row.task, row.metric), set()).add(row.system)
+    split: tuple[list[ScoreRow], list[ScoreRow]] = [], []
+    for row in rows:
+        split[is_baseline(row.system, systems[row.run, row.task, row.metric])].append(row)
+    return split
 
 
 def compare(

@@ -152,8 +152,8 @@ def _differences(pairs, languages):
         shared = [
             (measure, system)
             for measure in run.values
-            for system in run.systems(measure)
-            if system in other.systems(measure)
+            for system in dict.fromkeys([*run.systems(measure), *other.systems(measure)])
+            if system in run.values[measure] and system in other.values.get(measure, {})
         ]
         if not shared:
             raise UserError(f"{run.path} and {other.path} have no task in common: there is nothing to compare")

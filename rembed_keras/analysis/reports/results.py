@@ -6,16 +6,26 @@ object per example, `{"id": …, "correct": …}`; it is optional.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rembed_keras.data.json_files import parse_json, read_json
 from rembed_keras.errors import UserError
 
-BASELINES = ("majority", "chance", "tfidf", "lexicon", "first", "mean", "scratch", "untrained")
+UNTRAINED = ("scratch", "untrained")  # encoders without pre-training: baselines of those that have it
+BASELINES = ("majority", "chance", "tfidf", "lexicon", "first", "mean", *UNTRAINED)
 TYPES = {"task": str, "language": str, "metric": str, "value": int | float | None, "seed": int | None, "n": int}
 SAME_VALUE = 1e-6  # a score and the mean over its examples differ by less
+
+
+def is_baseline(system: str, systems: Collection[str]) -> bool:
+    """Whether a system is a baseline among those that a run has scored alike.
+
+    >>> is_baseline("scratch", ["majority", "scratch", "pretrained"]), is_baseline("scratch", ["majority", "scratch"])
+    (True, False)
+    """
+    return system in BASELINES and (system not in UNTRAINED or not set(BASELINES).issuperset(systems))
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,8 @@ class Run:
 
     def systems(self, measure: Measure) -> list[str]:
         """The systems of a measure that are not baselines."""
-        return [system for system in self.values.get(measure, {}) if system not in BASELINES]
+        found = self.values.get(measure, {})
+        return [system for system in found if not is_baseline(system, found)]
 
     def by_seed(self, measure: Measure, system: str, languages: Sequence[str]) -> dict[int | None, list[float]]:
         """A system's scores in languages, in their order, by seed.

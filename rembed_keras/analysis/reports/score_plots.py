@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rembed_keras.analysis.reports.comparison import NOT_SIGNIFICANT, NOT_TESTED, DifferenceRow, ScoreRow
+from rembed_keras.analysis.reports.comparison import NOT_SIGNIFICANT, NOT_TESTED, DifferenceRow, ScoreRow, apart
 from rembed_keras.analysis.reports.results import BASELINES
 
 # the first eight for the colour-blind; the others so that no two of many arms look alike
@@ -78,7 +78,7 @@ def _label(place, with_metric):
 
 
 def _rows(scores):
-    return max(1.0, 0.6 * len({(row.run, row.system) for row in scores if row.system not in BASELINES}))
+    return max(1.0, 0.6 * len({(row.run, row.system) for row in apart(scores)[0]}))
 
 
 def _shifts(names):
@@ -87,11 +87,12 @@ def _shifts(names):
 
 
 def _draw_scores(axes, scores, places):
-    systems = [*dict.fromkeys((row.run, row.system) for row in scores if row.system not in BASELINES)]
+    own, baselines = apart(scores)
+    systems = [*dict.fromkeys((row.run, row.system) for row in own)]
     several = len({system for _, system in systems}) > 1
     shifts, runs = _shifts(systems), [*dict.fromkeys(row.run for row in scores)]
     for index, name in enumerate(systems):
-        rows = [row for row in scores if (row.run, row.system) == name]
+        rows = [row for row in own if (row.run, row.system) == name]
         axes.errorbar(
             [100 * row.mean for row in rows],
             [places[_place(row)] + shifts[name] for row in rows],
@@ -101,8 +102,8 @@ def _draw_scores(axes, scores, places):
             color=COLOURS[index % len(COLOURS)],
             label=" ".join(name) if several else name[0],
         )
-    for system in dict.fromkeys(row.system for row in scores if row.system in BASELINES):
-        rows = [row for row in scores if row.system == system]
+    for system in dict.fromkeys(row.system for row in baselines):
+        rows = [row for row in baselines if row.system == system]
         lanes = [shifts.get((row.run, systems[0][1]), 0) if len(runs) > 1 and systems else 0 for row in rows]
         heights = [places[_place(row)] + lane for row, lane in zip(rows, lanes, strict=True)]
         axes.scatter([100 * row.mean for row in rows], heights, marker=MARKS[system], color="0.45", label=system)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from rembed_keras.analysis.reports.comparison import MEAN, NOT_SIGNIFICANT, DifferenceRow, ScoreRow
+from rembed_keras.analysis.reports.comparison import MEAN, NOT_SIGNIFICANT, DifferenceRow, ScoreRow, apart
 from rembed_keras.analysis.reports.results import BASELINES, Run
 from rembed_keras.analysis.reports.tables import Table
 
@@ -20,9 +20,10 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 def scores_table(scores: Sequence[ScoreRow]) -> Table:
     """A row for each system, with a column for each baseline of its run."""
-    systems = {row.system for row in scores}
+    own, others = apart(scores)
+    beside = {(*_place(row), row.run, row.system): row for row in others}
+    systems = {row.system for row in others}
     baselines = [name for name in BASELINES if name in systems]
-    beside = {(*_place(row), row.run, row.system): row for row in scores if row.system in BASELINES}
     rows = [
         [
             row.task,
@@ -35,8 +36,7 @@ def scores_table(scores: Sequence[ScoreRow]) -> Table:
             f"{row.failed} of {row.seeds + row.failed} failed" if row.failed else str(row.seeds),
             *(_score(beside.get((*_place(row), row.run, name)), with_failed=True) for name in baselines),
         ]
-        for row in scores
-        if row.system not in BASELINES
+        for row in own
     ]
     columns = ["task", "metric", "language", "run", "system", "n", "score", "seeds", *baselines]
     return Table("Scores, %", columns, rows, words=5).folded(["metric", "system"])

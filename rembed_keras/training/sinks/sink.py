@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rembed_keras.analysis.event_files.trials import Setting
 from rembed_keras.analysis.pages.records import settings_of
-from rembed_keras.analysis.reports.results import BASELINES
+from rembed_keras.analysis.reports.results import is_baseline
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training.sinks.pieces import Pieces
@@ -124,8 +124,11 @@ def final_numbers(scores: Sequence[Score], rows: Sequence[Mapping]) -> dict[str,
     last = {f"final/{row['run']}/loss": row["loss"] for row in rows if row["run"] in ("pretrain", "evaluation")
             and row.get("loss") is not None}  # fmt: skip
     found: dict[str, list[float]] = {}
+    systems: dict[tuple[str, str], set[str]] = {}
     for each in scores:
-        if each.value is not None and each.system not in BASELINES:
+        systems.setdefault((each.task, each.metric), set()).add(each.system)
+    for each in scores:
+        if each.value is not None and not is_baseline(each.system, systems[each.task, each.metric]):
             found.setdefault(f"final/{each.task}/{each.metric}/{each.system}", []).append(each.value)
     return last | {name: sum(values) / len(values) for name, values in found.items()}
 

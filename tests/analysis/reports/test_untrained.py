@@ -1,0 +1,48 @@
+"""Encoders without pre-training: baselines of those that have it, and results of their own where they are alone."""
+
+import json
+
+from rembed_keras.analysis.pages.run_page import run_page
+from rembed_keras.analysis.reports.report import report
+from rembed_keras.tasks.scores import Score
+from rembed_keras.training.sinks.sink import final_numbers
+from tests.analysis.reports.test_report import row, write
+
+
+def shown(run):
+    table = report([run]).tables()[1]
+    return table.columns, table.rows
+
+
+def test_a_run_of_scratch_alone_is_reported(tmp_path):
+    scores = [row("topics", "de", 0.6, seed, "scratch") for seed in (0, 1)]
+    run = write(tmp_path / "run", [*scores, row("topics", "de", 0.25, None, "majority")], kept=None)
+    columns, (cells,) = shown(run)
+    assert "scratch" not in columns and "scratch" in report([run]).tables()[1].title
+    assert cells[-3:] == ["60.0 ±0.0", "2", "25.0"]
+    assert "topics, accuracy, scratch, %" in run_page(run)
+    report([run]).write(tmp_path / "out")
+
+
+def test_it_stands_beside_what_was_pretrained_in_the_same_run(tmp_path):
+    systems = (("pretrained", 0.7), ("scratch", 0.6))
+    both = write(tmp_path / "both", [row("topics", "de", value, 0, name) for name, value in systems], kept=None)
+    columns, rows = shown(both)
+    assert columns[-1] == "scratch" and [cells[-3:] for cells in rows] == [["70.0", "1", "60.0"]]
+    assert "topics, accuracy, scratch, %" not in run_page(both)
+    (both / "ledger.json").write_text('{"kept": 1000, "dropped": 2000}')
+    alone = write(tmp_path / "alone", [row("topics", "de", 0.5, 0, "scratch")])
+    scores, differences = report([both], [alone]).tables()[1:]
+    where = scores.columns.index("score")
+    assert [cells[where] for cells in scores.rows] == ["70.0", "50.0"] and len(differences.rows) == 1
+    (found,) = report([both], [alone]).differences
+    assert found.system == "scratch" and round(found.difference, 9) == 0.1
+
+
+def test_retrieval_and_mining_from_scratch_are_results_too(tmp_path):
+    rows = [row("tatoeba", language, 0.1, None, "scratch") for language in ("de", "fr")]
+    rows += [row("topics", "de", 0.7, 0), row("topics", "de", 0.6, 0, "scratch")]
+    _, cells = shown(write(tmp_path / "run", rows))
+    assert sorted(each[0] for each in cells) == ["tatoeba", "topics"]
+    scores = [Score(**each) for each in json.loads((tmp_path / "run/scores.json").read_text())]
+    assert {*final_numbers(scores, [])} == {"final/tatoeba/accuracy/scratch", "final/topics/accuracy/pretrained"}
