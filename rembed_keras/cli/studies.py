@@ -211,7 +211,7 @@ class _Driver:
 
     def _warn(self):
         """Says at once what measures find nothing, so that nobody waits for all runs to learn it."""
-        from rembed_keras.analysis.studies.record import missing
+        from rembed_keras.analysis.studies.lacking import missing
 
         for line in missing(self.plan, self.record):
             if line not in self.warnings:

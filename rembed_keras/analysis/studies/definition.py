@@ -24,10 +24,12 @@ class Value(NamedTuple):
     Attributes:
         value: the number.
         n: of how many examples, or rows of a log, it is the mean.
+        failed: how many trainings failed that it would be the mean of, too.
     """
 
     value: float
     n: int
+    failed: int = 0
 
 
 class Measure(Protocol):

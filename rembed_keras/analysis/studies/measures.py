@@ -5,7 +5,7 @@ A measure of one's own is a class with `name`, `is_made_by` and `values`, in a p
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,8 @@ class Logged:
 class Score:
     """A score of `scores.json`; the models that a run fine-tuned from several seeds are averaged.
 
+    Models whose training failed are counted, and not averaged.
+
     Attributes:
         name: in hypotheses and tables.
         task: for example "topics" or "retrieval/help".
@@ -94,16 +96,23 @@ class Score:
         return any(tasks is None or self.task in tasks for tasks in scoring)
 
     def values(self, run: Path) -> dict[str, Value]:
-        """The score by language; languages whose training failed are left out."""
-        numbers, sizes = defaultdict(list), {}
+        """The score by language; languages in which every training failed are left out."""
+        numbers, sizes, failed = defaultdict(list), {}, Counter[str]()
         for row in read_scores(run):
             counts = self.languages is None or row["language"] in self.languages
             if (row["task"], row["metric"], row["system"]) != (self.task, self.metric, self.system) or not counts:
                 continue
-            if row["language"] not in self.without and _is_finite(row["value"]):
-                numbers[row["language"]].append(row["value"])
-                sizes[row["language"]] = row["n"]
-        return {language: Value(sum(each) / len(each), sizes[language]) for language, each in sorted(numbers.items())}
+            if row["language"] in self.without:
+                continue
+            if not _is_finite(row["value"]):
+                failed[row["language"]] += 1
+                continue
+            numbers[row["language"]].append(row["value"])
+            sizes[row["language"]] = row["n"]
+        return {
+            language: Value(sum(each) / len(each), sizes[language], failed[language])
+            for language, each in sorted(numbers.items())
+        }
 
 
 @dataclass(frozen=True)

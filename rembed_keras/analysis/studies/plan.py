@@ -177,7 +177,7 @@ class Plan:
                 f"{each.smallest_effect:g}",
                 "none" if math.isinf(detectable) else f"{detectable:.2f} sd",
                 "-" if math.isnan(std) or math.isinf(detectable) else f"{std * detectable:.3g}",
-                "-" if not count else f"{100 * smallest_accuracy_difference(count, AGREEMENT, alpha=alpha):.2f} points",
+                _points_of(count, alpha),
             ])  # fmt: skip
         columns = ["hypothesis", "expected", "measure", "smallest effect", "detectable", "measured", "by examples"]
         title = f"Power of 80 % with {seeds} seeds, at the level {alpha:.3g} of Holm's first step"
@@ -194,6 +194,15 @@ def seconds_by_arm(record: Mapping | None) -> dict[str, float]:
 
 
 def _examples(hypothesis, scores):
-    """Test examples of a hypothesis's measure in all languages together; 0 where it is no score of examples."""
-    sizes = {row["language"]: row["n"] for row in scores if row["measure"] == hypothesis.measure and row["task"]}
-    return sum(sizes.values())
+    """Different test examples of a hypothesis's measure, at least; 0 where it is no score of examples.
+
+    Translations count as one example, so they are as many as the language has that has most.
+    """
+    return max((row["n"] for row in scores if row["measure"] == hypothesis.measure and row["task"]), default=0)
+
+
+def _points_of(count, alpha):
+    if not count:
+        return "-"
+    points = 100 * smallest_accuracy_difference(count, AGREEMENT, alpha=alpha)
+    return f"{points:.2f} points, with {count:,} examples or more"

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from rembed_keras import __version__
-from rembed_keras.analysis.studies.definition import Direction, Hypothesis, is_level
+from rembed_keras.analysis.studies.definition import Direction, Hypothesis, Value, is_level
 from rembed_keras.analysis.studies.kept import definition_of, rows_of_gone_runs
 from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
 from rembed_keras.analysis.studies.verdicts import Verdict, derive, is_same
 from rembed_keras.data.json_files import check_rows, read_json
-from rembed_keras.errors import UserError, did_you_mean, shortened
+from rembed_keras.errors import UserError, shortened
 
 FORMAT = 1
 POINTS = 200  # of a curve, at most
@@ -215,36 +215,15 @@ def _said(verdict):
     return f"{verdict.verdict} (difference {verdict.difference:.6g}, p {p}, adjusted {verdict.adjusted_p:.4g})"
 
 
-def missing(plan: Plan, record: Mapping) -> list[str]:
-    """A line for each measure that a finished run should have and has not."""
-    have = {(row["arm"], row["seed"], row["measure"]) for row in record["scores"]}
-    measures, defined = {arm.name: arm.measures for arm in plan.arms}, {each.name: each for each in plan.study.measures}
-    return [
-        f"{run.name}: {run.folder} has no value of measure {name}{_near(run, defined[name])}"
-        for run in plan.runs
-        if run.is_finished
-        for name in measures[run.arm]
-        if (run.arm, run.seed, name) not in have
-    ]
-
-
-def _near(run, measure):
-    """What the run has that the measure may mean: it names a metric of scores, or a key of a log."""
-    metric, key = getattr(measure, "metric", None), getattr(measure, "key", None)
-    known = [row["metric"] for row in read_scores(run.folder)] if metric else []
-    known += [name for row in read_log(run.folder, getattr(measure, "run", CURVE[0])) for name in row] if key else []
-    name = metric or key
-    return "" if name is None or name in known else f": there is no {name}{did_you_mean(name, dict.fromkeys(known))}"
-
-
 def _measured(plan: Plan, run: PlannedRun) -> list[dict]:
     rows = []
     for measure in plan.study.measures:
         task, metric = getattr(measure, "task", ""), getattr(measure, "metric", measure.name)
         about = {"arm": run.arm, "seed": run.seed, "measure": measure.name, "task": task, "metric": metric}
-        for language, (value, n) in measure.values(run.folder).items():
+        for language, found in measure.values(run.folder).items():
+            value, n, failed = Value(*found)
             if math.isfinite(value):
-                rows.append(about | {"language": language, "value": float(value), "n": int(n)})
+                rows.append(about | {"language": language, "value": float(value), "n": int(n), "failed": int(failed)})
     return rows
 
 

@@ -22,6 +22,9 @@ from rembed_keras.analysis.reports.significance import ROUNDING, Comparison, hol
 from rembed_keras.analysis.studies.definition import Hypothesis
 
 SUPPORTED, CONTRADICTED, TOO_CLOSE = "supported", "contradicted", "too close to call"
+NO_PAIR = "no seed has a score of both arms"
+NO_LANGUAGE = "no language has a score in every run: "
+LEFT_OUT = "left out, since not every run has them: "
 SAME = 1e-6  # relative difference of numbers that were derived twice, perhaps by another version of a library
 
 
@@ -83,10 +86,11 @@ def derive(hypotheses: Sequence[Hypothesis], scores: Iterable[Mapping], alpha: f
     gaps = [differences(each, rows) for each in hypotheses]
     found = [_compared(each, 1 - alpha) for each in gaps]
     adjusted = holm([1.0 if math.isnan(each.p) else each.p for each in found])
-    return [
+    verdicts = [
         _verdict(each, gap, comparison, float(p), alpha, count)
         for each, gap, comparison, p in zip(hypotheses, gaps, found, adjusted, strict=True)
     ]
+    return [_with_left_out(each, lacking(about, rows)) for each, about in zip(verdicts, hypotheses, strict=True)]
 
 
 def differences(hypothesis: Hypothesis, scores: Iterable[Mapping]) -> np.ndarray:
@@ -105,22 +109,50 @@ def by_language(hypothesis: Hypothesis, scores: Iterable[Mapping], alpha: float 
 
 
 def is_same(one: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts agree, numbers up to rounding."""
-    pairs = zip(asdict(one).values(), asdict(other).values(), strict=True)
+    """Whether two verdicts agree, numbers up to rounding.
+
+    Args:
+        one: a verdict.
+        other: another, or one that does not say which languages are left out, as those of earlier versions.
+    """
+    note = other.note if other.note == _without_languages(one.note) else one.note
+    pairs = zip(asdict(replace(one, note=note)).values(), asdict(other).values(), strict=True)
     return all(
         math.isclose(a, b, rel_tol=SAME, abs_tol=ROUNDING) if isinstance(a, float) and isinstance(b, float) else a == b
         for a, b in pairs
     )
 
 
-def _paired(hypothesis, scores):
-    """Languages, and (seed, differences by language) of each pair."""
+def lacking(hypothesis: Hypothesis, scores: Iterable[Mapping]) -> dict[tuple[str, int], list[str]]:
+    """Languages that a run of a pair lacks and another run has, by arm and seed; a verdict leaves them out.
+
+    Args:
+        hypothesis: of the study.
+        scores: as in `derive`.
+    """
+    ours, theirs, seeds = _pairs(hypothesis, scores)
+    runs = {
+        (arm, seed): values[seed]
+        for seed in seeds
+        for arm, values in ((hypothesis.arm, ours), (hypothesis.against, theirs))
+    }
+    every = {language for values in runs.values() for language in values}
+    return {run: sorted(every - values.keys()) for run, values in runs.items() if every - values.keys()}
+
+
+def _pairs(hypothesis, scores):
+    """Values by seed and language of both arms, and the seeds that both have."""
     values: dict[str, dict[int, dict[str, float]]] = {hypothesis.arm: {}, hypothesis.against: {}}
     for row in scores:
         if row["measure"] == hypothesis.measure and row["arm"] in values:
             values[row["arm"]].setdefault(row["seed"], {})[row["language"]] = row["value"]
     ours, theirs = values[hypothesis.arm], values[hypothesis.against]
-    seeds = sorted(ours.keys() & theirs.keys())
+    return ours, theirs, sorted(ours.keys() & theirs.keys())
+
+
+def _paired(hypothesis, scores):
+    """Languages, and (seed, differences by language) of each pair."""
+    ours, theirs, seeds = _pairs(hypothesis, scores)
     of_all = [set(runs[seed]) for seed in seeds for runs in (ours, theirs)]
     languages = sorted(set.intersection(*of_all)) if of_all else []
     if not languages:
@@ -136,7 +168,7 @@ def _verdict(hypothesis, gaps, comparison, adjusted_p, alpha, count):
     seeds, languages = gaps.shape if len(gaps) else (0, 0)
     verdict = Verdict(hypothesis.name, TOO_CLOSE, None, None, None, None, adjusted_p, None, None, seeds, languages)
     if not seeds:
-        return replace(verdict, note="no seed has a score of both arms")
+        return replace(verdict, note=NO_PAIR)
     verdict = replace(verdict, difference=comparison.difference)
     if math.isnan(comparison.p):
         why = "with one seed nothing can be said" if seeds == 1 else "the difference is the same from all seeds"
@@ -155,6 +187,20 @@ def _verdict(hypothesis, gaps, comparison, adjusted_p, alpha, count):
         power=seeds_power(seeds, effect, std, alpha / count),
         note=_note(called, comparison, sign, effect),
     )
+
+
+def _with_left_out(verdict, lost):
+    languages = ", ".join(sorted({language for each in lost.values() for language in each}))
+    if not languages:
+        return verdict
+    if not verdict.seeds:
+        return replace(verdict, note=NO_LANGUAGE + languages)
+    return replace(verdict, note="; ".join(filter(None, [verdict.note, LEFT_OUT + languages])))
+
+
+def _without_languages(note):
+    """A note as it was before it named languages."""
+    return NO_PAIR if note.startswith(NO_LANGUAGE) else note.partition(LEFT_OUT)[0].removesuffix("; ")
 
 
 def _note(verdict, comparison, sign, effect):

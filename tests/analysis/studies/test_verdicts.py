@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.verdicts import by_language, derive, differences, is_same
+from rembed_keras.analysis.studies.verdicts import by_language, derive, differences, is_same, lacking
 
 HIGHER = Hypothesis("h", "new", "old", "accuracy", "higher", 0.02)
 
@@ -103,6 +103,28 @@ def test_only_pairs_count():
     assert found.shape == (4, 2)
     assert derive([HIGHER], rows)[0].seeds == 4
     assert set(by_language(HIGHER, rows)) == {"de", "fr"}
+
+
+def test_languages_that_a_run_lacks_are_left_out_and_named():
+    complete = simulated(0.05)
+    rows = [row for row in complete if (row["arm"], row["seed"], row["language"]) != ("new", 4, "ja")]
+    (verdict,) = derive([HIGHER], rows)
+    assert (verdict.languages, verdict.note) == (2, "left out, since not every run has them: ja")
+    assert lacking(HIGHER, rows) == {("new", 4): ["ja"]} and not lacking(HIGHER, complete)
+    (small,) = derive([replace(HIGHER, smallest_effect=0.5)], rows)
+    assert small.note == (
+        "the effect is smaller than 0.5, the smallest worth seeing; left out, since not every run has them: ja"
+    )
+    (none,) = derive([HIGHER], rows_of("new", [[0.5]], languages=["de"]) + rows_of("old", [[0.5]], languages=["fr"]))
+    assert (none.seeds, none.note) == (0, "no language has a score in every run: de, fr")
+    for found, before in (
+        (verdict, ""),
+        (small, small.note.partition(";")[0]),
+        (none, "no seed has a score of both arms"),
+    ):
+        assert is_same(found, found) and is_same(found, replace(found, note=before)), "of an earlier version"
+        assert not is_same(found, replace(found, note="another"))
+    assert not is_same(replace(verdict, note=""), verdict)
 
 
 def test_one_seed_says_nothing():

@@ -1,9 +1,12 @@
 """Tables of a study's results, from what `study.json` says."""
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 
 from rembed_keras.analysis.reports.significance import Spread, spread
 from rembed_keras.analysis.reports.tables import Table, number
+from rembed_keras.analysis.studies.lacking import failed_trainings
 
 ABOUT = (
     "Scores are means over seeds ± sample standard deviation, languages averaged within a seed. Differences are paired "
@@ -21,10 +24,13 @@ def spreads(record: Mapping) -> dict[tuple[str, str], Spread]:
 
 
 def scores_table(record: Mapping) -> Table:
-    """A row for each arm, a column for each measure."""
+    """A row for each arm, a column for each measure; trainings that failed are counted and not averaged."""
     found, measures = spreads(record), [each["name"] for each in record["measures"]]
+    failed: Counter[tuple[str, str]] = Counter()
+    for (name, _, measure), count in failed_trainings(record).items():
+        failed[name, measure] += count
     rows = [
-        [arm["name"], *_counts(arm), *(_score(found.get((arm["name"], name))) for name in measures)]
+        [arm["name"], *_counts(arm), *(_score(found.get(key), failed[key]) for key in product([arm["name"]], measures))]
         for arm in record["arms"]
     ]
     return Table("Scores", ["arm", "kept", "dropped", *measures], rows, words=1)
@@ -98,7 +104,8 @@ def _counts(arm):
     return ["-" if arm[key] is None else f"{arm[key]:,}" for key in ("kept", "dropped")]
 
 
-def _score(found):
+def _score(found, failed):
     if found is None:
         return "-"
-    return number(found.mean) + (f" ±{found.std:.2g}" if found.n > 1 else "")
+    deviation = f" ±{found.std:.2g}" if found.n > 1 else ""
+    return f"{number(found.mean)}{deviation}{f' ({failed} failed)' if failed else ''}"
