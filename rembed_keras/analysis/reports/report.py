@@ -23,7 +23,7 @@ from rembed_keras.analysis.reports.comparison import (
 from rembed_keras.analysis.reports.results import Run, read_run
 from rembed_keras.analysis.reports.score_plots import draw_scores
 from rembed_keras.analysis.reports.score_tables import differences_table, runs_table, scores_table
-from rembed_keras.analysis.reports.suites import suite_averages
+from rembed_keras.analysis.reports.suites import suite_notes
 from rembed_keras.analysis.reports.tables import Table, csv_text
 from rembed_keras.errors import UserError
 
@@ -130,8 +130,7 @@ def report(
         for language, names in groups(sizes, languages).items()
         for row in score_rows(run, measure, names, language)
     ]
-    averages = suite_averages(read[: len(runs)])
-    notes += [f"{suite}, {system}: {100 * value:.1f} % on average." for (suite, system), value in averages.items()]
+    notes += suite_notes(read[: len(runs)])
     differences = _differences(pairs, languages)
     if differences:
         notes.append(ABOUT_DIFFERENCES)

@@ -17,7 +17,9 @@ from rembed_keras.analysis.reports.averages import (
     xtreme_average,
 )
 from rembed_keras.analysis.reports.results import Run
+from rembed_keras.errors import UserError
 
+DIAGNOSTIC = ("diagnostic", "AX-b", "AX-g")  # parts of MNLI and RTE that count in no average
 MNLI = {"en": "accuracy_matched", "mismatched": "accuracy_mismatched"}  # two test sets that are one task
 AVERAGES = {
     "GLUE": (GLUE, glue_average),
@@ -35,22 +37,58 @@ def suite_averages(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
             an "rte".
 
     Returns:
-        Averages of means over the seeds that did not fail, between 0 and 1.
+        Averages of means over the seeds that did not fail, between 0 and 1; none of a suite that lacks a metric.
     """
+    found = _averages(_scores(runs))
+    return {name: value for name, value in found.items() if isinstance(value, float)}
+
+
+def suite_notes(runs: Sequence[Run]) -> list[str]:
+    """What a report says of suites of which the runs together have every task: an average, or why there is none.
+
+    Args:
+        runs: as in `suite_averages`.
+
+    Returns:
+        A line for each suite and system. Where tasks were scored in different numbers of languages it has those.
+    """
+    scores, notes = _scores(runs), []
+    for (suite, system), value in _averages(scores).items():
+        if not isinstance(value, float):
+            notes.append(f"{suite}, {system}: no average: {value}.")
+            continue
+        sizes = {task: len(scores[system][task]) for task in AVERAGES[suite][0]}
+        counts = ", ".join(f"{task} {size}" for task, size in sizes.items())
+        among = f" of tasks in different numbers of languages: {counts}" if len({*sizes.values()}) > 1 else ""
+        notes.append(f"{suite}, {system}: {100 * value:.1f} % on average{among}.")
+    return notes
+
+
+def _scores(runs):
+    """Means over seeds by system, task, language and metric, of what counts in an average."""
     owners = Counter(task for run in runs for task in {measure.task for measure in run.values})
-    scores: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))  # system, task, language, metric
+    scores: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     for run in runs:
         for measure, systems in run.values.items():
             for system, languages in systems.items():
                 for language, seeds in languages.items():
                     values = [value for value in seeds.values() if not math.isnan(value)]
-                    if values and owners[measure.task] == 1:
-                        is_mnli = measure.task == "mnli" and language in MNLI
-                        part, metric = ("en", MNLI[language]) if is_mnli else (language, measure.metric)
-                        scores[system][measure.task][part][metric] = float(np.mean(values))
-    return {
-        (suite, system): average(found)
-        for system, found in scores.items()
-        for suite, (tasks, average) in AVERAGES.items()
-        if all(task in found for task in tasks)
-    }
+                    if not values or owners[measure.task] > 1 or language in DIAGNOSTIC:
+                        continue
+                    is_mnli = measure.task == "mnli" and language in MNLI
+                    part, metric = ("en", MNLI[language]) if is_mnli else (language, measure.metric)
+                    scores[system][measure.task][part][metric] = float(np.mean(values))
+    return scores
+
+
+def _averages(scores) -> dict[tuple[str, str], float | str]:
+    """Averages by suite and system, or what they lack."""
+    found: dict[tuple[str, str], float | str] = {}
+    for system, tasks in scores.items():
+        for suite, (names, average) in AVERAGES.items():
+            if all(task in tasks for task in names):
+                try:
+                    found[suite, system] = average(tasks)
+                except UserError as error:
+                    found[suite, system] = str(error)
+    return found

@@ -83,7 +83,8 @@ def mine(
     """Finds translations by the nearest mean-pooled sentences, without fine-tuning: BUCC's and Tatoeba's.
 
     Where a development set is there, as in BUCC, pairs are believed above the threshold that suits it best; else every
-    English sentence is asked for its translation, as in Tatoeba. Tests whose translations are hidden are handed in.
+    English sentence is asked for its translation, as in Tatoeba. Tests whose translations are hidden are handed in. If
+    all are, the development set is scored instead, at the thresholds that suit it best, as "dev f1".
 
     Args:
         workdir: the run's folder.
@@ -108,6 +109,8 @@ def mine(
     folder = workdir.path / "submission"
     if thresholds is not None:
         scored = bitext.bucc_scores(open_tests or texts.dev, test if open_tests else dev, thresholds)
+        if not open_tests:  # no score of a test: thresholds were chosen on the same sentences
+            scored = {name: {f"dev {metric}": value for metric, value in each.items()} for name, each in scored.items()}
         for language, pairs in bitext.bucc_pairs(hidden, test, thresholds).items():
             write_bucc(folder, pairs, language)
     else:

@@ -1,0 +1,26 @@
+"""Bitext mining: what is scored, and that development data is called so."""
+
+import json
+
+import pytest
+
+from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
+from rembed_keras.training import mine
+
+pytestmark = pytest.mark.usefixtures("without_graphs")
+SENTENCES = ("Save the file.", "Open the table.", "Click the button.", "Close the document.")
+
+
+def bitext(has_gold):
+    ids = [f"{i:02}" for i in range(len(SENTENCES))]
+    sides = [{f"{language}-{i}": text for i, text in zip(ids, SENTENCES, strict=True)} for language in ("en", "de")]
+    return Bitext(*sides, frozenset((f"de-{i}", f"en-{i}") for i in ids) if has_gold else None)
+
+
+@pytest.mark.parametrize(("is_open", "metric"), [(True, "f1"), (False, "dev f1")])
+def test_the_score_of_a_development_set_is_called_so(is_open, metric, workdir, pretrained):
+    texts = BitextSplits({"de": bitext(True)}, {"de": bitext(is_open)})
+    mine(workdir, "bucc2018", texts, pretrained=str(pretrained), sequence_length=16)
+    (score,) = json.loads(workdir.scores.read_text())
+    assert (score["metric"], score["value"], score["n"]) == (metric, 1.0, len(SENTENCES))
+    assert (workdir.path / "submission/bucc2018/test-de.tsv").exists() != is_open
