@@ -29,7 +29,7 @@ class MultiLabel(Task):
 
     training_metrics = ()
 
-    def __init__(self, name, splits, train_language="en", part="test"):
+    def __init__(self, name, splits, train_language=None, part="test"):
         super().__init__(name, splits, {"f1": _f1}, train_language, part)
         self.labels = sorted({label for example in splits.train for label in example.label.split("|")})
 

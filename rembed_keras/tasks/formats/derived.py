@@ -133,7 +133,7 @@ def _splits(
     )
     if train_language == ALL_LANGUAGES:
         dev = {ALL_LANGUAGES: [row for rows in dev.values() for row in rows]}
-    return Splits(train, dev, test)
+    return Splits(train, dev, test, train_language=train_language)
 
 
 def _part(by_language: Mapping[str, Sequence], languages: Iterable[str], part: str) -> Iterator[Example]:

@@ -169,7 +169,7 @@ def labelled_folder(folder: str | Path, train_language: str = "en", train_size: 
     for paths, examples in zip(parts, read, strict=True):
         for language, path in paths.items():
             _check_trained(examples[language], labels, path, train_size)
-    return Splits(train, *read)
+    return Splits(train, *read, train_language=train_language)
 
 
 def _file_of(folder, split, language):

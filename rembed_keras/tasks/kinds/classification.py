@@ -53,7 +53,7 @@ class Classification(Task):
         splits: Splits | None,
         metrics: Mapping[str, Callable] | None = None,
         labels: Sequence[str] | None = None,
-        train_language: str = "en",
+        train_language: str | None = None,
         part: str = "test",
         pooling: Pooling = "first",
     ):
@@ -125,7 +125,7 @@ class Regression(Task):
         name: str,
         splits: Splits | None,
         metrics: Mapping[str, Callable] | None = None,
-        train_language: str = "en",
+        train_language: str | None = None,
         part: str = "test",
     ):
         both = {"pearson": official.pearson, "spearman": official.spearman}
@@ -185,7 +185,7 @@ class Candidates(Classification):
         name: str,
         splits: Splits | None,
         scoring: Scoring = "choice",
-        train_language: str = "en",
+        train_language: str | None = None,
         part: str = "test",
     ):
         if scoring not in get_args(Scoring):

@@ -78,9 +78,11 @@ class Splits:
         test: by language or part; unlabeled ones are predicted for a submission.
         format: how a file of such examples is read, see `rembed_keras.tasks.formats.columns`; None for the task's
             default.
+        train_language: the language of `train`; None if it is not known.
     """
 
     train: Sequence[Example]
     dev: Mapping[str, Sequence[Example]] = field(default_factory=dict)
     test: Mapping[str, Sequence[Example]] = field(default_factory=dict)
     format: Any = None
+    train_language: str | None = None

@@ -118,7 +118,7 @@ class QuestionAnswering(Task):
         normalization: Normalization = "squad",
         stride: int = 128,
         max_answer_length: int = 30,
-        train_language: str = "en",
+        train_language: str | None = None,
         part: str = "test",
     ):
         if normalization not in get_args(Normalization):

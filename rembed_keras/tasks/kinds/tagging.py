@@ -180,7 +180,7 @@ class Tagging(Task):
         splits: Splits | None,
         metrics: Mapping[str, Callable] | None = None,
         tags: Sequence[str] | None = None,
-        train_language: str = "en",
+        train_language: str | None = None,
         part: str = "test",
     ):
         super().__init__(name, splits, metrics or {"accuracy": tag_accuracy}, train_language, part)

@@ -26,7 +26,7 @@ class Task:
         name: the task's name in scores; a slash makes folders.
         splits: the examples; None for a task that only predicts.
         metrics: functions by metric name, each of (labels, predictions) with a number as result.
-        train_language: the language of the training examples.
+        train_language: the language of the training examples; by default what `splits` say, else "en".
         part: which examples are scored: "test", or "dev" where the test set is unlabeled.
 
     Attributes:
@@ -34,8 +34,8 @@ class Task:
         validation: development examples of the training language, for model selection.
 
     Raises:
-        UserError: for an unknown part or one without examples, examples of another kind, or unlabeled training
-            examples.
+        UserError: for another training language than that of the splits, an unknown part or one without examples,
+            examples of another kind, or unlabeled training examples.
     """
 
     training_metrics: Sequence[str] = ("accuracy",)  # Keras metrics that are logged during fine-tuning
@@ -47,7 +47,7 @@ class Task:
         name: str,
         splits: Splits | None,
         metrics: Mapping[str, Callable],
-        train_language: str = "en",
+        train_language: str | None = None,
         part: str = "test",
     ):
         if part not in PARTS:
@@ -58,15 +58,15 @@ class Task:
                 raise UserError(f"{'/'.join(parts)!r} is not a valid {kind}: files are named by it")
         self.name, self.metrics = name, dict(metrics)
         self.splits: Any = splits or Splits(())  # of the kind of example that the kind of task is made of
-        self.train_language, self.part = train_language, part
+        self.train_language, self.part = self._training_language(train_language), part
         if splits is None:
             return
         self._check_kind(splits)
         self.scored: dict[str, list] = {
             language: self._labeled(examples) for language, examples in getattr(splits, part).items()
         }
-        ours = splits.dev.get(train_language, ())
-        self.validation: list = self.scored.get(train_language, []) if part == "dev" else self._labeled(ours)
+        ours = splits.dev.get(self.train_language, ())
+        self.validation: list = self.scored.get(self.train_language, []) if part == "dev" else self._labeled(ours)
         empty = [language for language, examples in self.scored.items() if not examples]
         if empty or not self.scored:
             other = "; score the development set, part 'dev'" if part == "test" and splits.dev else ""
@@ -74,6 +74,14 @@ class Task:
             raise UserError(f"task {name} has no labeled {part} examples of {where}{other}")
         if not splits.train or any(self.gold(example) is None for example in splits.train):
             raise UserError(f"task {name} has no training examples, or some are unlabeled")
+
+    def _training_language(self, given):
+        known = self.splits.train_language
+        if given and known and given != known:
+            raise UserError(
+                f"task {self.name}: train_language is {given!r}, and its examples train in {known!r}: leave it out here"
+            )
+        return given or known or "en"
 
     def _check_kind(self, splits):
         """Raises `UserError` for an example of another kind."""

@@ -76,3 +76,14 @@ def test_no_line_is_in_two_parts(text):
 def test_a_language_that_is_not_there_is_refused(text):
     with pytest.raises(UserError, match="no language 'fr'"):
         scripts(text, "fr")
+
+
+def test_a_task_takes_the_training_language_from_its_examples(text):
+    splits = capitalization(text, "de")
+    task = Tagging("capitals", splits)
+    assert task.train_language == "de" and task.validation == splits.dev["de"] != splits.dev["en"]
+    assert Tagging("capitals", splits, train_language="de").validation == task.validation
+    assert Tagging("capitals", capitalization(text)).train_language == "en"
+    assert Classification("scripts", scripts(text)).train_language == "all"
+    with pytest.raises(UserError, match="train_language is 'en', and its examples train in 'de': leave it out here"):
+        Tagging("capitals", splits, train_language="en")

@@ -6,6 +6,7 @@ import pytest
 from rembed_keras.data import sample
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.formats.files import labelled_files, labelled_folder, question_files, tagged_files
+from rembed_keras.tasks.kinds.classification import Classification
 from rembed_keras.tasks.kinds.examples import Labelled
 
 GOOD = {
@@ -31,6 +32,13 @@ def test_a_folder_becomes_a_task(tmp_path):
         "de": [Labelled("0", "roter\tApfel", label="fruit")],
         "fr": [Labelled("0", "poireau", label="vegetable")],
     }
+
+
+def test_a_folder_says_in_which_language_it_trains(tmp_path):
+    folder = write(tmp_path, {name.replace(".en.", ".de."): text for name, text in GOOD.items()})
+    splits = labelled_folder(folder, "de")
+    task = Classification("x", splits)
+    assert task.train_language == "de" and task.validation == splits.dev["de"]
 
 
 @pytest.mark.parametrize("name", ["train.en", "dev.en", "test.de"])

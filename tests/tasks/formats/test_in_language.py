@@ -21,7 +21,7 @@ def test_the_parts_are_all_there_is_once_and_always_alike():
 
 
 def test_a_task_is_made_of_them():
-    task = Classification("own", in_language(SPLITS, "de"), train_language="de")
+    task = Classification("own", in_language(SPLITS, "de"))
     assert {"a", "b", "c"} <= {*task.labels} and [*task.scored] == ["de"] and task.validation
 
 
