@@ -4,6 +4,7 @@ Every number stands in a file of the run, so that a card is no more and no less 
 """
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rembed_keras.data.json_files import read_json, read_whole_lines, understood
 from rembed_keras.errors import UserError
 
 RECIPE = "recipe.gin"  # beside the card
+AS_IT_IS = ("retrieval/", "probe/")  # how the names of tasks begin of which nothing was fine-tuned
 INITIAL = "initial_weights.json"  # of a run that did not start from scratch
 
 
@@ -68,12 +70,12 @@ def model_card(run: str | Path, name: str, arguments: dict, licence: str | None 
         *([start] if start else []),
         trained,
         f"```\nrembed run {RECIPE}\n```",
-        _environment(read_json(folder / "environment.json")),
+        _environment(folder / "environment.json"),
         "## Scores",
         scores_table(scored.scores).markdown(),
         "Beside each system stand the baselines of the same run on the same examples, where it has them.",
         "## Limits",
-        _limits(corpus, last, arguments, scored.scores, bool(start)),
+        _limits(corpus, last, arguments, _tuned_seeds(scored.runs[0]), bool(start)),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -118,13 +120,30 @@ def _start(folder):
     )
 
 
-def _environment(found):
-    versions = ", ".join(f"{package} {version}" for package, version in found.get("versions", {}).items())
+def _environment(path):
+    with understood(path, "the environment of a run"):
+        found = read_json(path)
+        versions = ", ".join(f"{package} {version}" for package, version in found.get("versions", {}).items())
     return f"Run with Python {found.get('python')}, backend {found.get('backend')}: {versions}."
 
 
-def _limits(corpus, last, arguments, scores, is_continued):
-    seeds = max(row.seeds for row in scores)
+def _tuned_seeds(run):
+    """From how many seeds a task was fine-tuned, at most; 0 where the encoder was scored as it is."""
+    return max(
+        (
+            len(
+                {seed for seeds in languages.values() for seed, value in seeds.items() if not math.isnan(value)}
+                - {None}
+            )
+            for measure, systems in run.values.items()
+            for languages in systems.values()
+            if not measure.task.startswith(AS_IT_IS)
+        ),
+        default=0,
+    )
+
+
+def _limits(corpus, last, arguments, seeds, is_continued):
     share = last["tokens"] / sum(corpus.num_tokens.values())
     read = (
         f"It read {last['tokens']:,} tokens, {share:.1f} times the size of its text. Published encoders read "
@@ -132,10 +151,8 @@ def _limits(corpus, last, arguments, scores, is_continued):
     )
     if is_continued:
         read = f"Since it started from those weights it read {last['tokens']:,} tokens, {share:.1f} times this text."
-    once = (
-        f"It was pre-trained once; scores are of {seeds} seed{'s' * (seeds > 1)} of fine-tuning at most. What another "
-        "pre-training would score is unknown."
-    )
+    tuned = f"; scores are of {seeds} seed{'s' * (seeds > 1)} of fine-tuning at most" if seeds else ""
+    once = f"It was pre-trained once{tuned}. What another pre-training would score is unknown."
     lines = [
         read,
         "It knows the kind of text named above. Scores on other kinds, and in other languages, are unknown.",

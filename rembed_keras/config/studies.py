@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rembed_keras.analysis.studies.definition import Arm, Measure, Study
-from rembed_keras.analysis.studies.kept import finished_runs, known_runs
+from rembed_keras.analysis.studies.kept import definition_of, finished_runs, known_runs
 from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
 from rembed_keras.analysis.studies.record import read_record
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
@@ -225,6 +225,7 @@ def _name_of(recipe, stage, value):
 def _check_measures(study: Study, produced: Mapping[str, Mapping]) -> None:
     measures: dict[str, Measure] = {measure.name: measure for measure in study.measures}
     for measure in study.measures:
+        definition_of(measure)  # before the first run: its values are kept with it
         if not any(measure.is_made_by(found) for found in produced.values()):
             known = dict.fromkeys(
                 name for found in produced.values() for names in found.values() for name in names or ()

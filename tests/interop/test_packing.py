@@ -171,6 +171,26 @@ def test_a_card_says_what_training_went_on_from_and_its_python_is_python(finishe
     compile(card.partition("```python\n")[2].partition("```")[0], "card", "exec")
 
 
+def test_a_card_counts_seeds_of_fine_tuning_alone(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    arguments = {"num_layers": 1, "hidden_dim": 8, "vocabulary_size": 900, "input_embedding_dim": 4}
+    arguments |= {"max_sequence_length": 64}
+    rows = [Score("retrieval/help", "de", "P@1 into en", 0.5, 0, 8, "pretrained")]
+    rows.append(Score("probe/topics/layer0", "de", "accuracy", 0.5, 0, 8, "pretrained"))
+    for more, said in (
+        ([], "It was pre-trained once. What another"),
+        ([Score("topics", "de", "accuracy", 0.5, None, 8, "majority")], "It was pre-trained once. What another"),
+        ([Score("topics", "de", "accuracy", 0.5, seed, 8, "pretrained") for seed in (0, 1)],
+         "It was pre-trained once; scores are of 2 seeds of fine-tuning at most. What another"),
+    ):  # fmt: skip
+        (tmp_path / "run/scores.json").write_text(dump_scores(rows + more))
+        assert said in model_card(tmp_path / "run", "tiny", arguments)
+    for damaged in ("{", "[]", '{"versions": ["keras"]}'):
+        (tmp_path / "run/environment.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"environment\.json is "):
+            model_card(tmp_path / "run", "tiny", arguments)
+
+
 @pytest.mark.parametrize("gone", ["finished.json", "scores.json", "metrics.jsonl", "config.gin"])
 def test_a_run_that_is_not_whole_is_not_packed(finished, command, tmp_path, gone):
     shutil.copytree(finished, tmp_path / "run")

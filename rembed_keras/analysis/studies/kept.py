@@ -6,14 +6,35 @@ from typing import Any
 
 from rembed_keras.analysis.studies.definition import Measure
 from rembed_keras.analysis.studies.plan import Plan
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 
 ROWS = {"runs": "seed", "scores": "seed", "run_scores": "run_seed", "curves": "seed", "layers": "seed"}  # its seed
 
 
 def definition_of(measure: Measure) -> dict[str, Any]:
-    """A measure, as `study.json` has it: values of measures that are defined alike can stand side by side."""
-    return json.loads(json.dumps({"name": measure.name, "kind": type(measure).__name__} | vars(measure)))
+    """A measure, as `study.json` has it: values of measures that are defined alike can stand side by side.
+
+    Raises:
+        UserError: for a measure with an attribute that JSON has no word for.
+    """
+    about = {"name": measure.name, "kind": type(measure).__name__} | _attributes(measure)
+    for name, value in about.items():
+        try:
+            about[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError, RecursionError):
+            raise UserError(
+                f"measure {measure.name}: {shortened(value)} cannot be kept in study.json: let its {name} be text, a "
+                "number, a list or a dictionary"
+            ) from None
+    return about
+
+
+def _attributes(measure):
+    """The attributes of an object, those of its slots too."""
+    slots = [vars(kind).get("__slots__", ()) for kind in type(measure).__mro__]
+    names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
+    found = {name: getattr(measure, name) for name in names if not name.startswith("__") and hasattr(measure, name)}
+    return found | getattr(measure, "__dict__", {})
 
 
 def finished_runs(record: Mapping) -> set[tuple[str, int]]:

@@ -109,13 +109,23 @@ def _windows(length: int, room: int, stride: int) -> list[slice]:
 
 
 def _with_marks(text, ids, starts, ends):
-    """Pieces whose ends take the combining marks after them that belong to no piece, as where accents are stripped."""
+    """Pieces whose ends take what is after them and of no piece: marks, as where accents are stripped, and characters
+    that are written as one with those before, as the jamo of a Hangul syllable are by NFKC.
+    """
     ends = np.array(ends)
     for i, start in enumerate(starts):
         until = starts[i + 1] if i + 1 < len(starts) else len(text)
-        while start < ends[i] < until and unicodedata.category(text[ends[i]]).startswith("M"):
+        while start < ends[i] < until and _goes_on(text[start : ends[i]], text[ends[i]]):
             ends[i] += 1
     return ids, starts, ends
+
+
+def _goes_on(text, character):
+    """Whether a character is a mark on a text before it, or composes with it."""
+    if unicodedata.category(character).startswith("M"):
+        return True
+    alone = (unicodedata.normalize("NFKC", each) for each in (text, character))
+    return unicodedata.normalize("NFKC", text + character) != "".join(alone)
 
 
 def _pieces_of_answer(question, starts, ends) -> tuple[int, int] | None:

@@ -1,10 +1,13 @@
 """What studies read from a run's folder."""
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from rembed_keras.analysis.studies.definition import Value
+from rembed_keras.analysis.studies.kept import definition_of
 from rembed_keras.analysis.studies.measures import LayerScore, Logged, Score
 from rembed_keras.errors import UserError
 
@@ -128,3 +131,31 @@ def test_measures_know_the_stages_that_make_them():
         {"probe": None}
     )
     assert not LayerScore("a", "x").is_made_by({"probe": ["topics"]}) and not LayerScore("a", "x").is_made_by(stages)
+
+
+class Own:
+    """A measure of one's own."""
+
+    name = "own"
+
+    def __init__(self, place):
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    name: str
+    depth: int = 3
+
+
+class Bare:
+    __slots__ = ()
+    name = "bare"
+
+
+def test_a_measure_of_ones_own_is_kept_by_its_attributes_or_refused_in_one_line():
+    assert definition_of(Own(["a", ("b",)])) == {"name": "own", "kind": "Own", "place": ["a", ["b"]]}
+    assert definition_of(Slotted("s")) == {"name": "s", "kind": "Slotted", "depth": 3}
+    assert definition_of(Bare()) == {"name": "bare", "kind": "Bare"}
+    with pytest.raises(UserError, match=r"^measure own: \w+Path\('a'\) cannot be kept in study.json: let its place be"):
+        definition_of(Own(Path("a")))
