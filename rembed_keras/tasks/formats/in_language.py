@@ -36,4 +36,4 @@ def in_language(splits: Splits, language: str) -> Splits:
     train, dev, test = ([rows[i] for i in part] for part in np.split(order, [len(rows) // 2, len(rows) * 6 // 10]))
     known = {row.label for row in train}
     dev, test = ([row for row in part if row.label in known] for part in (dev, test))
-    return Splits(train, {language: dev}, {language: test}, splits.format, language)
+    return Splits(train, {language: dev}, {language: test}, splits.format, train_language=language)

@@ -85,4 +85,4 @@ class Splits:
     dev: Mapping[str, Sequence[Example]] = field(default_factory=dict)
     test: Mapping[str, Sequence[Example]] = field(default_factory=dict)
     format: Any = None
-    train_language: str | None = None
+    train_language: str | None = field(default=None, kw_only=True)

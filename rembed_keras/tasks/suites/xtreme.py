@@ -180,7 +180,7 @@ def mlqa(
         }
         for part, chosen in (("dev", dev_languages), ("test", languages))
     }
-    return Splits(read_squad(_first(folder, "squad/train-v1.1.json")), **parts)
+    return Splits(read_squad(_first(folder, "squad/train-v1.1.json")), parts["dev"], parts["test"])
 
 
 def tydiqa(folder: str | Path, languages: Sequence[str] | None = None, dev_size: int = 0) -> Splits:

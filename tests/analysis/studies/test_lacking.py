@@ -72,6 +72,6 @@ def test_languages_that_no_run_has_are_named(planned, kind):
     ]
 
 
-def test_languages_are_judged_once_every_arm_has_a_run(planned):
+def test_languages_are_compared_once_every_arm_has_a_run(planned):
     plan, record = planned(Score("m", "topics", languages=["de", "fr"]), {"wide-seed0": [("de", 0, 0.5)]})
     assert missing(plan, record) == []

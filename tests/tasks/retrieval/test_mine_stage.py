@@ -6,6 +6,7 @@ import pytest
 
 from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
 from rembed_keras.training import mine
+from rembed_keras.training.loop.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("without_graphs")
 SENTENCES = ("Save the file.", "Open the table.", "Click the button.", "Close the document.")
@@ -18,9 +19,12 @@ def bitext(has_gold):
 
 
 @pytest.mark.parametrize(("is_open", "metric"), [(True, "f1"), (False, "dev f1")])
-def test_the_score_of_a_development_set_is_called_so(is_open, metric, workdir, pretrained):
+def test_the_score_of_a_development_set_is_called_so(is_open, metric, corpus, pretrained, tmp_path):
     texts = BitextSplits({"de": bitext(True)}, {"de": bitext(is_open)})
+    workdir = Workdir(tmp_path / "run")
+    (workdir.path / "corpus").symlink_to(corpus.path)
     mine(workdir, "bucc2018", texts, pretrained=str(pretrained), sequence_length=16)
     (score,) = json.loads(workdir.scores.read_text())
     assert (score["metric"], score["value"], score["n"]) == (metric, 1.0, len(SENTENCES))
+    workdir.close()
     assert (workdir.path / "submission/bucc2018/test-de.tsv").exists() != is_open
