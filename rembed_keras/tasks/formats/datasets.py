@@ -1,6 +1,7 @@
 """Labelled examples of tensorflow-datasets, by name and version; the extra `tasks` brings the library."""
 
 import importlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ def labelled_dataset(
         text: the feature with the text.
         pair: that with the second text, if there is one.
         label: that with the label: a name, a fraction, or a whole number, which is a name unless `numeric`.
-        id: that with the example's id; its index from 0 by default.
+        id: that with the example's id, of which none comes twice; its index from 0 by default.
         data_dir: where data sets are kept; the library's folder by default.
         numeric: whether labels are numbers to be predicted (regression), and not names of classes.
 
@@ -75,6 +76,12 @@ def _read(part, columns, data_dir, numeric):
     examples = [_example(number, row, columns, features, numeric) for number, row in enumerate(rows)]
     if not examples:
         raise UserError(f"data set {name} has no examples in split {split}")
+    twice = next((each for each, count in Counter(example.id for example in examples).items() if count > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"data set {name}, split {split}: two examples have the {columns['id']} {twice!r}: name a feature of "
+            "ids, or none"
+        )
     return examples
 
 

@@ -7,6 +7,7 @@ that no training example has is left out, and so is a language that has no test 
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rembed_keras.data.tokenizers.sentence_piece import UNSPACED
 from rembed_keras.errors import UserError
@@ -132,7 +133,8 @@ def _splits(
         for part in ("dev", "test")
     )
     if train_language == ALL_LANGUAGES:
-        dev = {ALL_LANGUAGES: [row for rows in dev.values() for row in rows]}
+        named = [replace(row, id=f"{name}-{row.id}") for name, rows in dev.items() for row in rows]
+        dev = {ALL_LANGUAGES: named}
     return Splits(train, dev, test, train_language=train_language)
 
 

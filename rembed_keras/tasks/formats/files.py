@@ -189,6 +189,7 @@ def _read_labelled(path):
     examples = []
     for number, line in enumerate(lines, start=2):
         text, tab, label = line.rpartition("\t")
+        text = text.rstrip(" ")
         if not (text and tab and label):
             raise UserError(f"{path}, line {number} is not text<TAB>label")
         examples.append(Labelled(str(number - 2), text, label=label))

@@ -91,6 +91,20 @@ def test_minus_one_is_a_label_where_training_examples_have_it(library, monkeypat
     assert [example.label for example in splits.test["en"]] == ["-1", "1"]
 
 
+def test_ids_that_come_twice_are_refused(library, monkeypatch):
+    rows = [{"text": b"t", "label": b"a", "id": np.int64(value)} for value in (1, 2, 1)]
+    made = SimpleNamespace(
+        info=SimpleNamespace(features={"text": None, "label": None, "id": None}),
+        download_and_prepare=lambda: None,
+        as_dataset=lambda split: rows,
+    )
+    monkeypatch.setattr(library, "builder", lambda *_, **__: made)
+    monkeypatch.setattr(library, "as_numpy", lambda found: found)
+    assert [example.id for example in labelled_dataset(("made:1.0.0", "train")).train] == ["0", "1", "2"]
+    with pytest.raises(UserError, match=r"made:1\.0\.0, split train: two examples have the id '1': name a feature of"):
+        labelled_dataset(("made:1.0.0", "train"), id="id")
+
+
 def test_mistakes_are_named(library):
     with pytest.raises(UserError, match=r"data set glu/mrpc:2\.0\.0, split train: "):
         labelled_dataset(("glu/mrpc:2.0.0", "train"))

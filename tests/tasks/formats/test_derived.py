@@ -57,6 +57,7 @@ def test_scripts_are_those_of_most_letters_and_of_all_languages(text):
     assert [*splits.dev] == ["all"]
     task = Classification("scripts", splits, train_language="all")
     assert len(task.validation) == 3  # of the fourth lines; HIRAGANA is in none of training
+    assert [each.id for each in task.validation] == ["de-3", "en-3", "ru-3"]  # not the same
 
 
 def test_lengths_are_in_characters(text):

@@ -41,6 +41,11 @@ def test_a_folder_says_in_which_language_it_trains(tmp_path):
     assert task.train_language == "de" and task.validation == splits.dev["de"]
 
 
+def test_spaces_around_a_text_are_removed(tmp_path):
+    splits = labelled_folder(write(tmp_path, GOOD | {"test.de.tsv": "text\tlabel\n roter\tApfel \tfruit\n"}))
+    assert splits.test["de"][0].text == "roter\tApfel"
+
+
 @pytest.mark.parametrize("name", ["train.en", "dev.en", "test.de"])
 def test_one_of_two_files_of_a_language_is_not_chosen(name, tmp_path):
     write(tmp_path, GOOD)
