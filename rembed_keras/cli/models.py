@@ -46,6 +46,7 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
     import_framework()
     from rembed_keras import interop, training
     from rembed_keras.interop.convert import check_target
+    from rembed_keras.training.initial.places import said_beside
 
     if task is not None and (source_kind != "run" or target_kind == "huggingface" or family or tokenizer):
         raise UserError("--task needs --from run, and --to savedmodel or preset, and neither --family nor --tokenizer")
@@ -53,18 +54,23 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
     import_own_classes(allow_import, source)
     if source_kind in ("huggingface", "preset"):
         source = interop.fetched(source)
+    beside: dict[str, str] = {}
     if task is not None:
         fine_tuned = training.Answerer(source, task)
         if target_kind == "preset":
+            beside = said_beside(Path(source), task)
             notes = fine_tuned.save_to_preset(target)
         else:
             fine_tuned.export(target)
             notes = ["load it after `import tensorflow_text`"]
     elif source_kind == "run":
         model, own_tokenizer = training.model_of_run(source)
+        beside = said_beside(Path(source)) if target_kind == "preset" else {}
         notes = interop.write(model, target, target_kind, Path(tokenizer) if tokenizer else own_tokenizer, family)
     else:
         notes = interop.convert(source, target, source_kind, target_kind, tokenizer, family)
+    for file, text in beside.items():
+        (Path(target) / file).write_text(text, encoding="utf-8")
     for note in notes:
         click.echo(f"note: {note}")
     click.echo(f"{target}: {target_kind}")
@@ -118,6 +124,7 @@ def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ..
     from rembed_keras.interop.convert import check_absent
     from rembed_keras.interop.packing import pack as write
     from rembed_keras.modeling.objectives.pretraining import kept_encoder
+    from rembed_keras.training.initial.places import said_beside
 
     check_absent(Path(target))
     terms = None if licence is None else _text_of(Path(licence))
@@ -128,7 +135,7 @@ def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ..
     about = None if terms is None else terms.strip().split("\n\n")[0]
     kept = kept_encoder(model)
     card = model_card(run, Path(target).name, kept.arguments, about)
-    texts = {"README.md": card, RECIPE: _text_of(Path(run) / "config.gin")}
+    texts = {"README.md": card, RECIPE: _text_of(Path(run) / "config.gin")} | said_beside(Path(run))
     size = write(kept, target, tokenizer, texts if terms is None else texts | {"LICENSE": terms})
     click.echo(f"{target}: {size / 1e6:,.1f} MB")
 

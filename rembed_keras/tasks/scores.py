@@ -5,12 +5,15 @@ examples. Stages replace their own rows and leave the others.
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+
+LANGUAGE = re.compile("[a-z]{2,3}([-_].+)?")  # codes such as "de" and "zh-Hans"; other names are of parts of a test
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Score:
         metric: for example "accuracy".
         value: between 0 and 1, or between -1 and 1 for a correlation; None for a training that failed.
         seed: seed of the training; None for a deterministic system.
-        n: how many examples.
+        n: how many examples, or questions, where several examples are one.
         system: what was evaluated: "pretrained", "scratch", "tfidf", "majority" and so on.
     """
 
@@ -49,7 +52,7 @@ def dump_scores(scores: Iterable[Score]) -> str:
 
 
 def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: str, seen: Collection[str]):
-    """A table of one task: a row per language of the pre-training, a column per system, and means below.
+    """A table of one task: a row per language of the pre-training, or all, a column per system, and means below.
 
     Several seeds show as mean ± standard deviation; several metrics stand side by side. Failed trainings are counted
     and not averaged.
@@ -58,8 +61,9 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
         scores: rows of any tasks.
         task: the task to show.
         systems: the columns, in order.
-        source: the language of fine-tuning, or the pivot of retrieval; not part of a mean.
-        seen: the languages of the pre-training; of the others only the mean is shown.
+        source: the language of fine-tuning, or the pivot of retrieval; always shown, and not part of a mean.
+        seen: the languages of the pre-training; of others only the mean is shown, but parts of a test that are no
+            languages, such as "mismatched", have a row. Empty if they are not known: every language is shown then.
 
     Returns:
         A `rich.table.Table`.
@@ -71,16 +75,19 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
     shown = Table(title=f"{task}: {' / '.join(metrics)}, %")
     for column in ("language", "n", *systems):
         shown.add_column(column, justify="left" if column == "language" else "right")
-    sizes = {score.language: score.n for score in rows}
-    for language in sorted(sizes, key=lambda name: (name != source, name)):
-        if language in seen:
-            cells = [_cell(rows, metrics, system, [language]) for system in systems]
-            shown.add_row(language, str(sizes[language]), *cells)
-    shown.add_section()
+    sizes: dict[str, dict[int, None]] = {}  # several where metrics count other things
+    for score in rows:
+        sizes.setdefault(score.language, {})[score.n] = None
     targets = [language for language in sizes if language != source]
+    unseen = [name for name in targets if seen and name not in seen and LANGUAGE.fullmatch(name)]
+    for language in sorted(sizes, key=lambda name: (name != source, name)):
+        if language not in unseen:
+            cells = [_cell(rows, metrics, system, [language]) for system in systems]
+            shown.add_row(language, " / ".join(map(str, sizes[language])), *cells)
+    shown.add_section()
     known = [language for language in targets if language in seen]
-    unknown = [language for language in targets if language not in seen]
-    for languages, kind in ((known, "seen"), (unknown, "unseen")):
+    others = [] if seen else targets
+    for languages, kind in ((known, "seen"), (unseen, "unseen"), (others, "others")):
         if languages:
             cells = [_cell(rows, metrics, system, languages) for system in systems]
             shown.add_row(f"mean of {len(languages)} {kind}", "", *cells)

@@ -20,6 +20,7 @@ from rembed_keras.interop.packing import pack as write_packed
 from rembed_keras.modeling.saving import presets
 from rembed_keras.tasks.scores import Score, dump_scores
 from rembed_keras.training import model_of_run
+from rembed_keras.training.initial.encoder_start import EncoderStart
 
 MOST = 12e6  # bytes of a preset in the wheel
 TEXTS = ["the file is saved", "open the table and close it"]
@@ -96,6 +97,13 @@ def test_a_name_opens_with_its_tokenizer_whatever_opens_it(built_in, monkeypatch
     np.testing.assert_allclose(classifier.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
     tokenizer = rembed_keras.Tokenizer.from_preset("tiny_one")
     assert tokenizer.detokenize(tokenizer.tokenize("the file")) == "the file"
+
+
+def test_the_languages_of_pre_training_go_along(built_in, finished, corpus, command, tmp_path):
+    done = command("convert", finished, tmp_path / "preset", "--from", "run", "--to", "preset", cwd=tmp_path)
+    assert done[0] == 0, done[2]
+    for place in ("tiny_one", str(tmp_path / "preset")):
+        assert EncoderStart(tmp_path, None, place).languages == corpus.languages == ["de", "en", "ja"]
 
 
 def test_names_are_listed_by_keras_hub_too(built_in):
@@ -224,3 +232,6 @@ def test_presets_of_the_package_are_small_and_open(name):
     close, far = encoder.similarity("Open the file.", ["Opens a file.", "Rotates the selected picture."])[0]
     assert close > far
     assert {"README.md", "LICENSE", "recipe.gin"} <= {path.name for path in folder.iterdir()}
+    languages = EncoderStart(folder, None, name).languages
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"pre-trained in {len(languages)} languages" in text and all(f"{each} " in text for each in languages)

@@ -32,3 +32,31 @@ def test_means_leave_the_trained_language_out_and_seeds_show_their_deviation():
     rows = [line for line in text.splitlines() if "│" in line]
     assert rows[0].split("│")[1].strip() == "en"
     assert rows[0].split("│")[-2].strip() == "-"  # no tfidf score
+
+
+def first_cells(text):
+    return [line.split("│")[1].strip() for line in text.splitlines() if "│" in line]
+
+
+def in_languages(*names, n=10):
+    return [Score("topics", name, "accuracy", 0.5, 0, n, "pretrained") for name in names]
+
+
+def test_every_language_is_shown_where_those_of_pretraining_are_not_known():
+    text = shown(in_languages("de", "en", "xx"), seen=[])
+    assert first_cells(text) == ["en", "de", "xx", "mean of 2 others", "en minus mean of 2"]
+    assert first_cells(shown(in_languages("en"), seen=[])) == ["en"]
+
+
+def test_the_language_of_training_is_shown_even_if_it_was_not_read():
+    assert first_cells(shown(in_languages("de", "en"), seen=["de"]))[:2] == ["en", "de"]
+
+
+def test_parts_of_a_test_are_no_languages():
+    text = shown(in_languages("en", "mismatched", "AX-b", "de", "zh-Hans"), seen=["en", "de"])
+    assert first_cells(text)[:6] == ["en", "AX-b", "de", "mismatched", "mean of 1 seen", "mean of 1 unseen"]
+
+
+def test_sizes_that_differ_by_metric_are_both_shown():
+    scores = [*in_languages("en", n=4), Score("topics", "en", "exact_match", 0.5, 0, 2, "pretrained")]
+    assert "4 / 2" in shown(scores, seen=["en"])

@@ -1,5 +1,6 @@
 """Places that an encoder can be taken from, and what stands beside it there: its tokenizer, and how it is called."""
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from rembed_keras.training.initial.weights import WhichCheckpoint
 from rembed_keras.training.loop import checkpoints
 
 LANGUAGES = "pretraining_languages"  # in what is said of a fine-tuned task, and of where pre-training started
+BESIDE = "pretraining.json"  # beside an encoder that left its run: what is said of its pre-training
 RECORD = "initial_weights.json"  # in a run's folder: where its pre-training started, if not from scratch
 PREPARE_AGAIN = "set TOKENIZER, or training.prepare.tokenizer, to it and prepare the corpus in another folder"
 
@@ -90,8 +92,10 @@ class Place:
             UserError: if a file says it in another form.
         """
         of_task = None if self.task is None else _kept_languages(self.task / "task.json")
-        if of_task is not None or self.run is None:
-            return of_task or []
+        if of_task is not None:
+            return of_task
+        if self.run is None:
+            return _kept_languages(self.path / BESIDE) or []
         own = corpus_of_run(self.run).languages if place_of_corpus(self.run).is_dir() else []
         return sorted({*own, *(_kept_languages(self.run / RECORD) or ())})
 
@@ -130,6 +134,24 @@ def find(folder: Path, checkpoint: WhichCheckpoint = "newest", is_verified: bool
     if tasks:
         raise UserError(f"{folder} did not pre-train: name one of its fine-tuned tasks, for example {tasks[0]}")
     raise UserError(f"{folder} is not a run, a fine-tuned task, a keras-hub preset or a Hugging Face model")
+
+
+def said_beside(folder: Path, task: str | None = None) -> dict[str, str]:
+    """What is written beside the encoder of a run where it is passed on, by the names of files.
+
+    Args:
+        folder: as in `find`.
+        task: the name of the task that it was fine-tuned for; None for the encoder as pre-trained.
+
+    Returns:
+        The languages of its pre-training; nothing where none is known.
+
+    Raises:
+        UserError: as `find` and `Place.languages`.
+    """
+    of_task = folder / "finetuned" / (task or "")
+    place = Place(of_task, str(of_task), task=of_task) if task else find(folder, is_verified=False)
+    return {BESIDE: json.dumps({LANGUAGES: place.languages}) + "\n"} if place.languages else {}
 
 
 def arguments_of(folder: Path, checkpoint: WhichCheckpoint = "newest") -> tuple[dict, str]:
