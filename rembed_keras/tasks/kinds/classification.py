@@ -7,7 +7,7 @@ that is true or false, and the most probable candidate of a question is its answ
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from numbers import Real
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -41,7 +41,8 @@ class Classification(Task):
         labels: names; a label's id is its index.
 
     Raises:
-        UserError: for fewer than two labels, one that is not in the training data, or one that is unknown.
+        UserError: for fewer than two labels, one that is named twice or is not in the training data, or one of an
+            example that is unknown.
     """
 
     takes = "texts whose labels are names"
@@ -90,7 +91,7 @@ class Classification(Task):
         gold, guesses = (
             np.array([self._ids[label] for label in labels]) for labels in ([e.label for e in examples], answers)
         )
-        return {name: float(metric(gold, guesses)) for name, metric in self.metrics.items()}
+        return self.measured(gold, guesses)
 
     def baselines(self):
         labels = [self._ids[example.label] for example in self.splits.train]
@@ -218,17 +219,51 @@ class Candidates(Classification):
         chosen = {group: i for i, group in enumerate(groups) if guesses[i]}
         if self.scoring == "choice":
             return {"accuracy": float(np.mean([gold[i] for i in chosen.values()]))}
-        right: dict = {group: [] for group in chosen}
-        for example in examples:
-            if example.label == "true":
-                right[example.group].append(example.answer)
+        right = _right_texts(examples)
         predictions = [examples[i].answer for i in chosen.values()]
-        return texts_of_answers.squad_scores(predictions, list(right.values()))
+        return texts_of_answers.squad_scores(predictions, [right[group] for group in chosen])
+
+    def predictions(self, examples, answers, language):
+        """A row for each question, with the question's id, and the prediction for each of its candidates by their ids.
+
+        The answer is the text of the candidate that was chosen, or those of all that were; the id where it has none.
+        """
+        right = _right_texts(examples)
+        questions: dict[Any, list[tuple[Labelled, str]]] = {}
+        for example, answer in zip(examples, answers, strict=True):
+            questions.setdefault(example.group, []).append((example, answer))
+        rows = []
+        for group, candidates in questions.items():
+            chosen = [example for example, answer in candidates if answer == "true"]
+            texts = [example.id if example.answer is None else example.answer for example in chosen]
+            if self.scoring == "each":
+                correct = float(all(example.label == answer for example, answer in candidates))
+            elif self.scoring == "choice":
+                correct = float(chosen[0].label == "true")
+            else:
+                correct = texts_of_answers.exact_match(texts[0], right[group])
+            said = {example.id: answer for example, answer in candidates}
+            answer = texts if self.scoring == "each" else texts[0]
+            rows.append({"id": group, "answer": answer, "correct": correct, "candidates": said})
+        return rows
+
+    def count(self, examples, metric):
+        """How many questions; candidates for F1a, which counts each."""
+        return len(examples) if metric == "f1a" else len({example.group for example in examples})
 
     def baselines(self):
         linear = super().baselines()["tfidf"]
         first = {"first": _firsts}
         return first | ({"tfidf": linear} if self.scoring == "each" else {})
+
+
+def _right_texts(examples: Sequence[Labelled]) -> dict[Any, list[Any]]:
+    """The texts of the right candidates of every question, by its id."""
+    right: dict[Any, list[Any]] = {example.group: [] for example in examples}
+    for example in examples:
+        if example.label == "true":
+            right[example.group].append(example.answer)
+    return right
 
 
 def _firsts(examples: Sequence[Labelled]):

@@ -42,6 +42,17 @@ class Encoded:
     truncated: int
     lost: int
 
+    def shortfalls(self) -> dict[str, int]:
+        """How many examples are not read whole, by what is the matter with them, as a verb and what follows it."""
+        if self.weights is not None:
+            return {"have words that are cut": self.truncated}
+        return {f"are cut to {self.length} tokens": self.truncated}
+
+    @property
+    def length(self) -> int:
+        """S, the length of a row."""
+        return next(iter(self.inputs.values())).shape[1]
+
     def checksum(self) -> str:
         """Checksum of what a model learns of the examples, in hexadecimal digits."""
         digest = hashlib.sha256()

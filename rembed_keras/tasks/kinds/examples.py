@@ -30,6 +30,11 @@ class Labelled:
     group: str | None = None
     answer: str | None = None
 
+    @property
+    def target(self) -> str | float | None:
+        """The right prediction: its label."""
+        return self.label
+
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
@@ -44,6 +49,11 @@ class Tagged:
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
+
+    @property
+    def target(self) -> tuple[str, ...] | None:
+        """The right prediction: its tags."""
+        return self.tags
 
 
 @dataclass(frozen=True, slots=True)

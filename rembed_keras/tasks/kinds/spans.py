@@ -1,6 +1,7 @@
 """Extractive question answering: predicted positions as text, and the task; see `windows` for what is read."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -162,6 +163,12 @@ class QuestionAnswering(Task):
     def correct(self, example, answer):
         """1 for an exact match after SQuAD's normalisation."""
         return exact_match(answer, example.answers)
+
+    def correct_in(self, example, answer, language):
+        """1 for an exact match after the task's normalisation in a language."""
+        if self.normalization == "mlqa":
+            return exact_match(answer, example.answers, partial(mlqa_normalize, language=language))
+        return self.correct(example, answer)
 
     def baselines(self):
         return {"first": lambda examples: [" ".join(example.context.split()[:3]) for example in examples]}

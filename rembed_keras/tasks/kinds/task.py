@@ -25,17 +25,18 @@ class Task:
     Args:
         name: the task's name in scores; a slash makes folders.
         splits: the examples; None for a task that only predicts.
-        metrics: functions by metric name, each of (labels, predictions) with a number as result.
+        metrics: functions by metric name, each of (labels, predictions) with a number as result; where a prediction is
+            a label, they are tried before a model is trained, on labels as their own predictions.
         train_language: the language of the training examples; by default what `splits` say, else "en".
         part: which examples are scored: "test", or "dev" where the test set is unlabeled.
 
     Attributes:
-        scored: by language, the examples that are scored.
+        scored: by language, the examples that are scored: those with a label.
         validation: development examples of the training language, for model selection.
 
     Raises:
         UserError: for another training language than that of the splits, an unknown part or one without examples,
-            examples of another kind, or unlabeled training examples.
+            examples of another kind, two that are scored and have the same id, or unlabeled training examples.
     """
 
     training_metrics: Sequence[str] = ("accuracy",)  # Keras metrics that are logged during fine-tuning
@@ -59,12 +60,11 @@ class Task:
         self.name, self.metrics = name, dict(metrics)
         self.splits: Any = splits or Splits(())  # of the kind of example that the kind of task is made of
         self.train_language, self.part = self._training_language(train_language), part
+        self.scored: dict[str, list] = {}
         if splits is None:
             return
         self._check_kind(splits)
-        self.scored: dict[str, list] = {
-            language: self._labeled(examples) for language, examples in getattr(splits, part).items()
-        }
+        self.scored = {language: self._labeled(examples) for language, examples in getattr(splits, part).items()}
         ours = splits.dev.get(self.train_language, ())
         self.validation: list = self.scored.get(self.train_language, []) if part == "dev" else self._labeled(ours)
         empty = [language for language, examples in self.scored.items() if not examples]
@@ -72,6 +72,8 @@ class Task:
             other = "; score the development set, part 'dev'" if part == "test" and splits.dev else ""
             where = ", ".join(empty) or "any language"
             raise UserError(f"task {name} has no labeled {part} examples of {where}{other}")
+        for language, examples in self.scored.items():
+            self._check_ids(language, examples)
         if not splits.train or any(self.gold(example) is None for example in splits.train):
             raise UserError(f"task {name} has no training examples, or some are unlabeled")
 
@@ -93,6 +95,18 @@ class Task:
             if strange is not None:
                 raise UserError(f"task {self.name} takes {self.takes}; {place} has {shortened(strange)}")
 
+    def _check_ids(self, language, examples):
+        """Raises `UserError` for two examples of one id, whose predictions could not be told apart."""
+        seen: set[Any] = set()
+        for example in examples:
+            name = getattr(example, "id", None)
+            if name is not None and name in seen:
+                raise UserError(
+                    f"task {self.name}, {self.part} of {language}: two examples have the id {shortened(name)}; give "
+                    "each its own"
+                )
+            seen.add(name)
+
     def fits(self, example: Any) -> bool:
         """Whether an example is of the kind that the task takes, its label too if it has one."""
         return True
@@ -111,12 +125,21 @@ class Task:
         raise NotImplementedError
 
     def check_labels(self, trained: Collection[str], known: Sequence[str], labels_of: Callable) -> None:
-        """Raises `UserError` for a known label without training examples, or an unknown label in the examples."""
+        """Raises `UserError` for a known label twice or without training examples, or an unknown one in examples."""
         if not self.splits.train:
             return
+        twice = next((label for label in known if known.count(label) > 1), None)
+        if twice is not None:
+            raise UserError(f"task {self.name}: the label {twice!r} is named twice")
         missing = next((label for label in known if label not in trained), None)
         if missing is not None:
             raise UserError(f"task {self.name}: no training example has the label {missing!r}")
+        unnamed = min(set(trained) - set(known), default=None)
+        if unnamed is not None:
+            raise UserError(
+                f"task {self.name}: training examples have the label {unnamed!r}, which is not among those that are "
+                f"named, {', '.join(map(repr, known))}: name it, or leave them out"
+            )
         for split, parts in (("dev", self.splits.dev), ("test", self.splits.test)):
             for language, examples in parts.items():
                 for example in examples:
@@ -167,12 +190,66 @@ class Task:
 
     def score(self, examples: Sequence[Any], answers: Sequence[Any], language: str) -> dict[str, float]:
         """The metrics of predictions for labeled examples."""
-        gold = [self.gold(example) for example in examples]
-        return {name: float(metric(gold, answers)) for name, metric in self.metrics.items()}
+        return self.measured([self.gold(example) for example in examples], answers)
+
+    def measured(self, gold: Any, answers: Any) -> dict[str, float]:
+        """Every metric of predictions.
+
+        Args:
+            gold: the labels of N examples, as metrics take them.
+            answers: as many predictions.
+
+        Raises:
+            UserError: for a metric that cannot be computed of them.
+        """
+        values = {}
+        for name, metric in self.metrics.items():
+            try:
+                values[name] = float(metric(gold, answers))
+            except Exception as error:  # of a metric that may be anyone's
+                said = next(iter(str(error).splitlines()), "") or type(error).__name__
+                raise UserError(f"task {self.name}: the metric {name!r} cannot be computed: {said}") from error
+        return values
+
+    def check_metrics(self) -> None:
+        """Tries the metrics on the labels of a language, taken for predictions, before a model is trained for them.
+
+        It is left out where a prediction is something else than the label of an example, as a span of a passage is.
+
+        Raises:
+            UserError: for a metric that cannot be computed of them.
+        """
+        language, examples = next(iter(self.scored.items()), ("", []))
+        if examples and all(self.gold(example) is getattr(example, "target", None) for example in examples):
+            self.score(examples, [self.gold(example) for example in examples], language)
 
     def correct(self, example: Any, answer: Any) -> float:
         """The score of one prediction, from 0 to 1."""
         return float(self.gold(example) == answer)
+
+    def correct_in(self, example: Any, answer: Any, language: str) -> float:
+        """As `correct`, where it depends on the language."""
+        return self.correct(example, answer)
+
+    def predictions(self, examples: Sequence[Any], answers: Sequence[Any], language: str) -> list[dict[str, Any]]:
+        """What is kept of predictions for labeled examples, a row for each that counts once in a score.
+
+        Args:
+            examples: the examples.
+            answers: the prediction for each.
+            language: that of the examples.
+
+        Returns:
+            Rows with `id`, `answer`, and `correct`, a score from 0 to 1.
+        """
+        return [
+            {"id": example.id, "answer": answer, "correct": self.correct_in(example, answer, language)}
+            for example, answer in zip(examples, answers, strict=True)
+        ]
+
+    def count(self, examples: Sequence[Any], metric: str) -> int:
+        """How many examples a metric counts, or questions, where several examples are one."""
+        return len(examples)
 
     def baselines(self) -> dict[str, Callable[[Sequence[Any]], list]]:
         """Encoder-free baselines by name: functions from examples to predictions."""

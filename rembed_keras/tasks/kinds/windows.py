@@ -30,6 +30,13 @@ class Windows(Encoded):
     offsets: np.ndarray
     uncovered: int
 
+    def shortfalls(self):
+        """Questions that are cut, and those whose answer no window has whole: to train on them teaches no answer."""
+        return {
+            "have a question that is cut": self.truncated,
+            f"have an answer that no window of {self.length} tokens has whole": self.uncovered,
+        }
+
 
 def encode_questions(
     questions: Sequence[Question],

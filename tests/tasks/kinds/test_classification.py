@@ -3,7 +3,15 @@ import pytest
 
 from rembed_keras.data import sample
 from rembed_keras.errors import UserError
-from rembed_keras.tasks import Candidates, Classification, QuestionAnswering, Regression, Tagging, labelled_folder
+from rembed_keras.tasks import (
+    Candidates,
+    Classification,
+    QuestionAnswering,
+    Regression,
+    Tagging,
+    labelled_folder,
+    metrics,
+)
 from rembed_keras.tasks.kinds.encoding import encode
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
@@ -97,6 +105,12 @@ MISTAKES = {
     "part is 'train'; it can be test or dev": (splits(text(0, "a")), {"part": "train"}),
     "has no labeled dev examples of any language": (splits(text(0, "a")), {"part": "dev"}),
     "has no labeled test examples of en": (splits(text(0, None)), {}),
+    "training examples have the label 'b', which is not among those that are named, 'a', 'c'": (
+        splits(text(0, "a"), train=("a", "b", "c")),
+        {"labels": ("a", "c")},
+    ),
+    "the label 'a' is named twice": (splits(text(0, "a")), {"labels": ("a", "b", "a")}),
+    "task t, test of en: two examples have the id '3'; give each its own": (splits(text(3, "a"), text(3, "b")), {}),
 }
 
 
@@ -125,3 +139,69 @@ def test_the_bundled_task_is_learnable_and_its_splits_are_disjoint():
     systems = {name: answer(task.scored["en"]) for name, answer in task.baselines().items()}
     scores = {name: task.score(task.scored["en"], answers, "en")["accuracy"] for name, answers in systems.items()}
     assert scores["tfidf"] > scores["majority"] + 0.15
+
+
+@pytest.mark.parametrize(
+    ("scoring", "rows", "counts"),
+    [
+        ("choice", [("q", "Paris", 0.0), ("r", "the Bob", 1.0)], {"accuracy": 2}),
+        ("text", [("q", "Paris", 0.0), ("r", "the Bob", 1.0)], {"exact_match": 2, "f1": 2}),
+        ("each", [("q", ["Rome", "Paris"], 0.0), ("r", [], 0.0)], {"f1a": 4, "exact_match": 2}),
+    ],
+)
+def test_candidates_count_once_a_question(scoring, rows, counts):
+    task = Candidates("t", splits(*QUESTIONS, train=("true", "false")), scoring)
+    answers = task.answers(QUESTIONS, None, LOGITS)
+    kept = task.predictions(QUESTIONS, answers, "en")
+    assert [(row["id"], row["answer"], row["correct"]) for row in kept] == rows
+    assert {key: value for row in kept for key, value in row["candidates"].items()} == {
+        example.id: answer for example, answer in zip(QUESTIONS, answers, strict=True)
+    }
+    assert {metric: task.count(QUESTIONS, metric) for metric in task.metric_names} == counts
+    exact = task.score(QUESTIONS, answers, "en")["accuracy" if scoring == "choice" else "exact_match"]
+    assert np.mean([row["correct"] for row in kept]) == exact
+
+
+def test_other_examples_count_once_each():
+    task = Classification("t", splits(text(0, "b"), text(1, "a")))
+    assert task.predictions(task.scored["en"], ["b", "b"], "en") == [
+        {"id": "0", "answer": "b", "correct": 1.0},
+        {"id": "1", "answer": "b", "correct": 0.0},
+    ]
+    assert task.count(task.scored["en"], "accuracy") == 2
+
+
+def macro_f1_of(labels, predictions, num_classes):
+    return metrics.macro_f1(labels, predictions, num_classes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "metric", "said"),
+    [
+        (Classification, NAMED, macro_f1_of, "missing 1 required positional argument: 'num_classes'"),
+        (Classification, NAMED, metrics.span_f1, "object of type .* has no len"),
+        (Classification, NAMED, "accuracy", "'str' object is not callable"),
+        (Tagging, TAGGED, metrics.accuracy, "labels have shape"),
+        (Regression, NUMBERED, metrics.tag_accuracy, "has no len"),
+    ],
+)
+def test_a_metric_that_does_not_suit_the_labels_is_named_before_anything_is_trained(kind, given, metric, said):
+    task = kind("t", Splits(given, {}, {"en": given}), {"mine": metric})
+    with pytest.raises(UserError, match=f"task t: the metric 'mine' cannot be computed: .*{said}") as caught:
+        task.check_metrics()
+    assert "\n" not in str(caught.value)
+
+
+def test_metrics_that_suit_the_labels_are_taken():
+    for kind, given in ((Classification, NAMED), (Regression, NUMBERED), (Tagging, TAGGED), (QuestionAnswering, ASKED)):
+        kind("t", Splits(given, {}, {"en": given})).check_metrics()
+    for scoring in ("choice", "each", "text"):
+        Candidates("t", splits(*QUESTIONS, train=("true", "false")), scoring).check_metrics()
+
+
+def test_a_task_whose_predictions_are_no_labels_is_not_tried():
+    class Marked(Classification):
+        def gold(self, example):
+            return {example.label}
+
+    Marked("t", Splits(NAMED, {}, {"en": NAMED}), {"mine": None}).check_metrics()

@@ -66,6 +66,7 @@ def test_rows_by_hand(corpus):
     ]
     assert encoded.inputs["padding_mask"].tolist() == [[1] * 8, [1] * 4 + [0] * 4, [1] * 8]
     assert (encoded.truncated, encoded.lost) == (1, 2)
+    assert encoded.shortfalls() == {"are cut to 8 tokens": 1}
     assert encoded.targets is targets and encoded.weights is None
 
 
