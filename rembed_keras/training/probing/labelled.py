@@ -89,7 +89,10 @@ class LabelledProbing:
     def _rows(self, layer, language, answers, seed, system):
         name, examples = f"probe/{self.task.name}/layer{layer}", self.task.scored[language]
         values = self.task.score(examples, answers, language)
-        return [Score(name, language, metric, value, seed, len(examples), system) for metric, value in values.items()]
+        return [
+            Score(name, language, metric, value, seed, self.task.count(examples, metric), system)
+            for metric, value in values.items()
+        ]
 
 
 def _labels(encoded: Encoded) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Scores of fine-tuned encoders, beside encoder-free baselines."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.terminal import Whole
-from rembed_keras.errors import Count, Rate, Seed, UserError, check_counts, check_lists
+from rembed_keras.errors import Count, DivergedError, Rate, Seed, UserError, check_counts, check_lists
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import Encoded, predict
 from rembed_keras.tasks.kinds.task import Task
@@ -68,13 +69,15 @@ def evaluate(
         for seed in seeds:
             model = asked.model(start, rate, seed)
             for language, examples in task.scored.items():
-                answers = None if model is None else asked.answers(model, examples)
+                answers = _answers(asked, model, examples, f"{start}, seed {seed}, in {language}")
                 scores += _record(asked, start, seed, language, examples, answers)
     write_atomically(workdir.finetuned / task.name / "chosen.json", json.dumps(chosen))
     baselines = task.baselines()
     for system, answer in baselines.items():
         for language, examples in task.scored.items():
             scores += _record(asked, system, None, language, examples, answer(examples))
+    for line in asked.shortfalls():
+        print(f"evaluate/{task.name}: {line}", flush=True)
     publish(workdir, scores, [*starts, *baselines], task.train_language, initial.languages)
 
 
@@ -125,14 +128,37 @@ class Asked:
         return self._model
 
     def answers(self, model, examples):
-        """What a model says to examples, which are encoded once: the list is kept, and should not change."""
+        """What a model says to examples, which are encoded once: the list is kept, and should not change.
+
+        Raises:
+            DivergedError: for a model whose outputs are not finite.
+        """
+        encoded = self._encoding(examples)
+        outputs = predict(model, encoded.inputs, BATCH_SIZE)
+        if not all(np.isfinite(np.max(each)) for each in keras.tree.flatten(outputs)):  # minus infinity may be a mask
+            raise DivergedError(f"task {self.task.name}: the model's outputs are not finite")
+        return self.task.answers(examples, encoded, outputs)
+
+    def shortfalls(self):
+        """Which of the examples that are scored are not, or not as they are: a line for each matter."""
+        task, found = self.task, defaultdict(list)
+        for language, examples in task.scored.items():
+            every = len(getattr(task.splits, task.part).get(language, examples))
+            if every > len(examples):
+                yield f"{len(examples):,} of {every:,} {task.part} examples of {language} have labels, and are scored"
+            for matter, count in self._encoding(examples).shortfalls().items():
+                if count:
+                    found[matter].append(f"{count / len(examples):.1%} of {language}")
+        for matter, shares in found.items():
+            yield f"of the examples that are scored, {', '.join(shares)} {matter}"
+
+    def _encoding(self, examples):
         if id(examples) not in self._encoded:
             self._encoded[id(examples)] = (
                 examples,
                 self.task.encode(examples, self.initial.tokenizer, self.sequence_length, self.initial.num_segments),
             )
-        _, encoded = self._encoded[id(examples)]
-        return self.task.answers(examples, encoded, predict(model, encoded.inputs, BATCH_SIZE))
+        return self._encoded[id(examples)][1]
 
 
 def rate_to_score(asked: Asked, start: Start, learning_rates: Sequence[Rate], seeds: Sequence[Seed]) -> Rate:
@@ -156,10 +182,10 @@ def rate_to_score(asked: Asked, start: Start, learning_rates: Sequence[Rate], se
     for rate in learning_rates:
         found[rate] = []
         for seed in seeds:
-            model = asked.model(start, rate, seed)
+            answers = _answers(asked, asked.model(start, rate, seed), examples, f"{start}, {rate:g}, seed {seed}")
             value = None
-            if model is not None:
-                value = next(iter(task.score(examples, asked.answers(model, examples), language).values()))
+            if answers is not None:
+                value = next(iter(task.score(examples, answers, language).values()))
             found[rate].append(value)
     means = _means(found)
     chosen = max(means, key=means.__getitem__, default=learning_rates[0])
@@ -169,15 +195,16 @@ def rate_to_score(asked: Asked, start: Start, learning_rates: Sequence[Rate], se
 
 
 def check_models(task: Task, starts: Sequence[Start], learning_rates: Sequence[Rate], seeds: Sequence[Seed]) -> None:
-    """Checks what there is one model each of.
+    """Checks what there is one model each of, and whether it can be scored.
 
     Raises:
-        UserError: for none or one twice, a seed out of range, and as `check_choice`.
+        UserError: for none or one twice, a seed out of range, and as `check_choice` and `Task.check_metrics`.
     """
     check_lists({"starts": starts, "learning_rates": learning_rates, "seeds": seeds})
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     check_choice(task, learning_rates)
+    task.check_metrics()
 
 
 def check_choice(task: Task, learning_rates: Sequence[Rate]) -> None:
@@ -205,24 +232,38 @@ def _means(found):
     }
 
 
+def _answers(asked, model, examples, which):
+    """What a model says to examples; None if its training failed, or its outputs are not finite, which is printed."""
+    if model is None:
+        return None
+    try:
+        return asked.answers(model, examples)
+    except DivergedError as error:
+        print(f"evaluate/{asked.task.name}: {which}: {error}; it counts as failed", flush=True)
+        return None
+
+
 def _record(asked, system, seed, language, examples, answers):
     """Scores of one system in one language, after its answers are written down; None are those of a failed one."""
     task = asked.task
-    if answers is None:
-        return [Score(task.name, language, metric, None, seed, len(examples), system) for metric in task.metric_names]
-    rows = [
-        {"id": example.id, "answer": answer, "correct": task.correct(example, answer)}
-        for example, answer in zip(examples, answers, strict=True)
+    values = dict.fromkeys(task.metric_names)
+    if answers is not None:
+        rows = task.predictions(examples, answers, language)
+        path = predictions_of(asked.workdir, task.name, system, seed, language)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        values = task.score(examples, answers, language)
+    return [
+        Score(task.name, language, metric, value, seed, task.count(examples, metric), system)
+        for metric, value in values.items()
     ]
-    path = predictions_of(asked.workdir, task.name, system, seed, language)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    values = task.score(examples, answers, language)
-    return [Score(task.name, language, metric, value, seed, len(examples), system) for metric, value in values.items()]
 
 
 def predictions_of(workdir: Workdir, task: str, system: str, seed: int | None, language: str) -> Path:
-    """The file of a system's answers in a language: one JSON object an example, with `id`, `answer`, `correct`."""
+    """The file of a system's answers in a language: one JSON object an example, with `id`, `answer`, `correct`.
+
+    Of candidates it is one a question, with what each was taken for in `candidates`; older runs have one a candidate.
+    """
     return workdir.path / "predictions" / task / f"{system}-seed{seed}.{language}.jsonl"
 
 

@@ -174,11 +174,11 @@ def finetune(
 
 
 def _encoded(workdir, task, initial, sequence_length):
-    """The training examples as arrays; how many of them are cut is printed."""
+    """The training examples as arrays; how many of them are not read whole is printed."""
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
-    if encoded.truncated and workdir.is_chief:
-        share = encoded.truncated / len(task.splits.train)
-        print(f"finetune/{task.name}: {share:.1%} of the training examples are cut to {sequence_length} tokens")
+    for matter, count in encoded.shortfalls().items():
+        if count and workdir.is_chief:
+            print(f"finetune/{task.name}: {count / len(task.splits.train):.1%} of the training examples {matter}")
     return encoded
 
 

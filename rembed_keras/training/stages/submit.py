@@ -79,6 +79,7 @@ def mine(
     pretrained: str | InitialWeights | None = None,
     sequence_length: Count = 64,
     start: Start = "pretrained",
+    seed: Seed = 0,
 ) -> None:
     """Finds translations by the nearest mean-pooled sentences, without fine-tuning: BUCC's and Tatoeba's.
 
@@ -94,10 +95,12 @@ def mine(
         pretrained: as in `finetune`.
         sequence_length: S, tokens that are read of a sentence.
         start: "pretrained", or "scratch" for an untrained encoder.
+        seed: of an untrained encoder's weights.
     """
     if workdir.is_rehearsal:
         return
     initial = EncoderStart(workdir.path, encoder, pretrained)
+    keras.utils.set_random_seed(seed)
     probed = initial.fresh()
     check_length(probed, sequence_length)
     initial.start(probed, start)
@@ -119,12 +122,12 @@ def mine(
             write_tatoeba(folder, hidden[language], rows, language)
     sizes = {language: len(each.english) for language, each in (open_tests or texts.dev).items()}
     scores = [
-        Score(name, language, metric, value, None, sizes[language], start)
+        Score(name, language, metric, value, seed if start == "scratch" else None, sizes[language], start)
         for language, values in scored.items()
         for metric, value in values.items()
     ]
     if scores:
-        publish(workdir, scores, [start], "en", initial.languages or list(sizes))
+        publish(workdir, scores, [start], "en", initial.languages)
     if hidden:
         Console().print(f"mine/{name}: {len(hidden)} tests are hidden; what is handed in is in {folder}")
 

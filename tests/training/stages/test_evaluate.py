@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from rembed_keras.adaptation import Biases
+from rembed_keras.analysis.reports.results import Measure, read_run
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks import PreNorm
-from rembed_keras.tasks import Classification
+from rembed_keras.tasks import Candidates, Classification, QuestionAnswering, Regression, metrics
 from rembed_keras.tasks.kinds.encoding import predict
-from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits
+from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
+from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training import (
     AdamW,
     Answerer,
@@ -28,6 +31,8 @@ from rembed_keras.training import (
     submit,
 )
 from rembed_keras.training.initial.encoder_start import check_length
+from rembed_keras.training.stages import evaluate as evaluation
+from rembed_keras.training.stages import submit as submission
 from rembed_keras.training.stages.evaluate import rate_to_score
 from rembed_keras.training.stages.retrieve import trace_retrieval
 from rembed_keras.training.stages.run import RunRecord, run
@@ -195,3 +200,80 @@ def test_no_stage_reads_more_tokens_than_there_are_positions(workdir, tmp_path):
             stage()
     rotary = Encoder(900, 1, 2, 8, 16, 4, max_sequence_length=32, block=PreNorm)
     check_length(rotary, 33)  # has no table of positions
+
+
+def test_what_is_not_scored_or_not_read_whole_is_said(workdir, capsys):
+    long = Labelled("9", "the file and the window and the table and the name", None, "yes")
+    test = {"en": [*examples("table file"), Labelled("8", "name")], "de": [*examples("window name open"), long]}
+    task = Classification("said", Splits([*examples("save open all"), long], {}, test))
+    finetune(workdir, optimizer, task, **SETTINGS, **MODELS)
+    assert "finetune/said: 25.0% of the training examples are cut to 12 tokens\n" in capsys.readouterr().out
+    evaluate(workdir, task, **SETTINGS, **MODELS)
+    said = capsys.readouterr().out
+    assert "evaluate/said: 2 of 3 test examples of en have labels, and are scored\n" in said
+    assert "evaluate/said: of the examples that are scored, 25.0% of de are cut to 12 tokens\n" in said
+
+
+def test_answers_that_no_window_has_whole_are_said_before_they_are_trained_on(workdir, capsys):
+    passage = "save the file and open the window " * 3
+    asked = [Question(str(i), "save", passage, (answer,), (0,)) for i, answer in enumerate(("save", passage.strip()))]
+    task = QuestionAnswering("asked", Splits(asked, {}, {"en": asked[:1]}))
+    finetune(workdir, optimizer, task, **SETTINGS, **MODELS, epochs=1)
+    said = "finetune/asked: 50.0% of the training examples have an answer that no window of 12 tokens has whole\n"
+    assert said in capsys.readouterr().out
+
+
+def test_a_report_counts_and_pairs_questions_and_not_their_candidates(workdir):
+    rows = [
+        Labelled(f"{group}-{i}", f"save {group}", "open", label, group)
+        for group in "abc"
+        for i, label in enumerate(("true", "false"))
+    ]
+    task = Candidates("copa", Splits(rows, {"en": rows}), part="dev")
+    finetune(workdir, optimizer, task, **SETTINGS, **MODELS, epochs=1)
+    evaluate(workdir, task, **SETTINGS, **MODELS)
+    assert {score.n for score in read_scores(workdir.scores)} == {3}
+    paired = read_run(workdir.path).examples(Measure("copa", "accuracy"), "scratch", 0, "en")
+    assert paired.keys() == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_model_whose_outputs_are_not_finite_counts_as_failed(value, workdir, monkeypatch, capsys):
+    rows = [Labelled(str(i), word, None, float(i)) for i, word in enumerate(["save", "open", "the"])]
+    task = Regression("numbers", Splits(rows, {"en": rows}, {"en": rows}))
+    rates = MODELS | {"learning_rates": (0.1, 0.01)}
+    finetune(workdir, optimizer, task, **SETTINGS, **rates, epochs=1)
+    monkeypatch.setattr(evaluation, "predict", lambda *_: np.array([0.0, value, 1.0]))
+    evaluate(workdir, task, **SETTINGS, **rates)
+    found = {score.value for score in read_scores(workdir.scores) if score.system == "scratch"}
+    said = capsys.readouterr().out
+    assert found == {None}
+    assert (
+        "evaluate/numbers: scratch, seed 0, in en: task numbers: the model's outputs are not finite; it counts" in said
+    )
+
+
+def test_a_metric_that_does_not_suit_the_labels_is_refused_before_anything_is_trained(workdir):
+    parts = Splits(examples("save open"), {}, {"en": examples("table file")})
+    task = Classification("blind", parts, {"f1": metrics.span_f1})
+    with pytest.raises(UserError, match="task blind: the metric 'f1' cannot be computed: "):
+        finetune(workdir, optimizer, task, **SETTINGS, **MODELS)
+    workdir.is_rehearsal = True
+    with pytest.raises(UserError, match="task blind: the metric 'f1' cannot be computed: "):
+        finetune(workdir, optimizer, task, **SETTINGS, **MODELS)
+    assert not workdir.finetuned.exists()
+
+
+def test_an_untrained_encoder_mines_the_same_with_the_same_seed(workdir, monkeypatch):
+    english = {str(i): word for i, word in enumerate(["save", "open", "file"])}
+    texts = BitextSplits({}, {"de": Bitext(english, english, frozenset((name, name) for name in english))})
+    weights, seeds, vectors = [], [], submission._vectors
+    monkeypatch.setattr(
+        submission, "_vectors", lambda model, *others: (weights.append(model.get_weights()), vectors(model, *others))[1]
+    )
+    for seed in (1, 1, 2):
+        mine(workdir, "tatoeba", texts, **SETTINGS, start="scratch", seed=seed)
+        seeds += [score.seed for score in read_scores(workdir.scores)]
+    one, same, other = (np.concatenate([each.ravel() for each in found]) for found in weights[::2])
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other) and seeds == [1, 1, 2]
