@@ -41,7 +41,8 @@ SUPERGLUE = {
 
 def superglue(folder):
     """The unpacked archives of SuperGLUE."""
-    for task, (labelled, hidden) in SUPERGLUE.items():
+    for task, (rows_of_one_id, hidden) in SUPERGLUE.items():
+        labelled = [row | {"idx": number} for number, row in enumerate(rows_of_one_id)]
         for part, rows in {"train": labelled, "val": labelled, "test": [hidden]}.items():
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             put(folder, f"{task}/{part}.jsonl", text)
