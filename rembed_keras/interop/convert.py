@@ -32,6 +32,8 @@ from rembed_keras.modeling.saving.presets import folder_of
 
 NO_TOKENIZER = "no tokenizer is stored: the folder has none that is read here; name its file with --tokenizer"
 
+FOREIGN = ("huggingface", "tf1")  # formats of models that have a tokenizer, if not always one that is read here
+
 
 def convert(
     source: str,
@@ -65,9 +67,11 @@ def convert(
         raise UserError(f"{source} is not a folder")
     check_target(target, target_kind, family)
     model, notes = READERS[source_kind](path)
-    file = Path(tokenizer) if tokenizer else tokenizer_of(path)
-    if file is None and source_kind == "huggingface":
+    file = Path(tokenizer) if tokenizer else tokenizer_of(path if path.is_dir() else path.parent)
+    if file is None and source_kind in FOREIGN:
         notes.append(NO_TOKENIZER)
+    if file is not None and not tokenizer and not path.is_dir():
+        notes.append(f"the tokenizer is {file}, beside the checkpoint; --tokenizer names another")
     return notes + write(model, target, target_kind, file, family)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import convert, write
@@ -53,6 +54,21 @@ def test_the_original_checkpoint_is_read(tmp_path):
         again, notes = read_tf1(place)
         same(again, encoder)
     assert notes == ["GELU is the tanh form of the original code"]
+
+
+def test_the_tokenizer_beside_a_checkpoint_is_stored(corpus, tmp_path):
+    (tmp_path / "in").mkdir()
+    write_original(random_encoder(), prefix := tmp_path / "in/model.ckpt")
+    for number, place in enumerate((prefix, tmp_path / "in")):
+        notes = convert(str(place), str(tmp_path / f"without {number}"), "tf1", "preset")
+        assert any("no tokenizer is stored" in note for note in notes)
+    corpus.tokenizer.copy_to(tmp_path / "in")
+    for number, place in enumerate((prefix, tmp_path / "in")):
+        notes = convert(str(place), str(tmp_path / f"with {number}"), "tf1", "preset")
+        assert open_tokenizer(tmp_path / f"with {number}").sha256 == corpus.tokenizer.sha256
+        assert any("in/tokenizer.model, beside the checkpoint" in note for note in notes) == (place == prefix)
+    notes = convert(str(prefix), str(tmp_path / "named"), "tf1", "preset", str(corpus.tokenizer.path))
+    assert not any("tokenizer" in note for note in notes)
 
 
 def test_of_several_checkpoints_that_of_the_last_step_is_read(tmp_path):

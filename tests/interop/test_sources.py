@@ -147,6 +147,35 @@ def test_pieces_that_were_added_to_a_tokenizer_json_are_read(corpus, tmp_path):
     assert ids == theirs.encode("a heptagon", add_special_tokens=False).ids and ids[-1] == 900
 
 
+def test_pieces_that_were_added_to_a_sentencepiece_model_are_not_ignored(corpus, tmp_path):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    corpus.tokenizer.copy_to(folder).rename(file := folder / "sentencepiece.model")
+    added = folder / "added_tokens.json"
+    added.write_text(json.dumps({"[MASK]": 4}))
+    assert interop.tokenizer_of(folder) == file
+    for other in ({"[MASK]": 4, "heptagon": 900}, {"[MASK]": 5}):
+        added.write_text(json.dumps(other))
+        assert interop.tokenizer_of(folder) is None
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_a_vocabulary_is_read_as_berts_only_if_it_is(name, tmp_path):
+    folder = tmp_path / "there"
+    interop.write(random_model(BERT).encoder, str(folder), "huggingface", None)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "vocab.txt").write_text("the 100\nfile@@ 50\n")
+    said = {"tokenizer_class": "BertweetTokenizer"}
+    (folder / name).write_text(json.dumps(config | said if name == "config.json" else said))
+    notes = interop.convert(str(folder), str(tmp_path / "out"), "huggingface", "preset")
+    assert any("no tokenizer is stored" in note for note in notes)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    for usual in ("DistilBertTokenizerFast", "ElectraTokenizer", None):
+        (folder / name).write_text(json.dumps(config | {"tokenizer_class": usual}))
+        assert interop.tokenizer_of(folder) == folder / "vocab.txt"
+
+
 def test_heads_that_are_left_out_are_noted(tmp_path, command):
     Classifier(random_model().encoder, 3).save_to_preset(str(tmp_path / "task"))
     said = "the heads of rembed_keras>Classifier are dropped"

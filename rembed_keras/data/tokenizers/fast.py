@@ -3,7 +3,7 @@
 The `tokenizers` library does the work, so ids are those of transformers, but for special pieces that a text spells:
 here they are text. Such a file is data: no code of it runs, and no other file is read by its name. A `vocab.txt` says
 nothing of case, accents and Chinese characters: that is read from `tokenizer_config.json` beside it, with BERT's
-defaults.
+defaults. The same holds of a `tokenizer.json` that BERT's class reads, and pieces that were added since are read too.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from rembed_keras.data.json_files import read_json
 from rembed_keras.data.text import read_exact_lines
+from rembed_keras.data.tokenizers.beside import added_pieces, normalization, overrides_normalization
 from rembed_keras.data.tokenizers.protocol import BROKEN
 from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES, begins_word
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 
 UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT keeps free
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # pieces of models that encode characters without a piece as bytes
@@ -229,17 +229,30 @@ def _ends(processor):
 
 
 def _whole(path):
-    return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    made = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    if isinstance(made.normalizer, tokenizers.normalizers.BertNormalizer) and overrides_normalization(path):
+        cleans = made.normalizer.clean_text
+        made.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=cleans, **normalization(path))
+        made = tokenizers.Tokenizer.from_str(made.to_str())  # its added pieces are normalized too
+    return _with_added(made, path)
 
 
 def _word_piece(path):
-    pieces = read_exact_lines(path)
-    beside = path.with_name("tokenizer_config.json")
-    config = read_json(beside) if beside.exists() else {}
-    made = tokenizers.BertWordPieceTokenizer(
-        vocab={piece: i for i, piece in enumerate(pieces)},
-        lowercase=config.get("do_lower_case", True),
-        strip_accents=config.get("strip_accents"),
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-    )
-    return tokenizers.Tokenizer.from_str(made.to_str())
+    vocabulary = {piece: i for i, piece in enumerate(read_exact_lines(path))}
+    made = tokenizers.BertWordPieceTokenizer(vocab=vocabulary, **normalization(path))
+    return _with_added(tokenizers.Tokenizer.from_str(made.to_str()), path)
+
+
+def _with_added(made, path):
+    """A tokenizer with the pieces that files beside its own add."""
+    own = {token.content for token in made.get_added_tokens_decoder().values()}
+    for token_id, rules in added_pieces(path).items():
+        if rules["content"] in own:
+            continue
+        made.add_tokens([tokenizers.AddedToken(**rules)])
+        if (got := made.token_to_id(rules["content"])) != token_id:
+            raise UserError(
+                f"the files beside {path} give the piece {shortened(rules['content'])} the id {token_id}, "
+                f"and {path.name} gives it {got}: correct them"
+            )
+    return made

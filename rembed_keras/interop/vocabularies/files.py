@@ -5,13 +5,15 @@ import tempfile
 from pathlib import Path
 
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.beside import added_pieces, is_berts, settings
 from rembed_keras.data.tokenizers.opening import open_tokenizer, tokenizer_files
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
 from rembed_keras.interop.huggingface.tokenizer import write_tokenizer
 from rembed_keras.interop.spm import from_deberta, from_fairseq
 
-THEIRS = ("sentencepiece.model", "tokenizer.model", "tokenizer.json", "vocab.txt")
+VOCABULARY = "vocab.txt"
+THEIRS = ("sentencepiece.model", "tokenizer.model", "tokenizer.json", VOCABULARY)
 REWRITTEN = {"sentencepiece.bpe.model": from_fairseq, "spm.model": from_deberta}  # which number pieces in code
 FAIRSEQ, DEBERTA = REWRITTEN
 SENTENCE_PIECE = (FAIRSEQ, *THEIRS[:2])
@@ -28,7 +30,19 @@ def tokenizer_of(source: Path) -> Path | None:
     found = next(iter(tokenizer_files(source, (FAIRSEQ, *THEIRS))), None)
     if found is not None and found.name in SENTENCE_PIECE and _has_added(whole := found.with_name("tokenizer.json")):
         return whole
-    return found or next((source / name for name in PLAIN if _is_plain(source / name)), None)
+    found = found or next((source / name for name in PLAIN if _is_plain(source / name)), None)
+    return found if found is not None and _is_whole(found) else None
+
+
+def _is_whole(path):
+    """Whether a tokenizer's file is read as its class reads it, with all pieces of the vocabulary."""
+    if path.name == VOCABULARY:
+        return is_berts(path)
+    added = added_pieces(path) if path.name in (*SENTENCE_PIECE, ALBERT) else {}
+    if not added:
+        return True
+    ours = opened_tokenizer(path)
+    return all(i < ours.vocabulary_size and ours.piece(i) == each["content"] for i, each in added.items())
 
 
 def _has_added(path):
@@ -46,8 +60,7 @@ def _is_plain(path):
     """Whether a SentencePiece model is a tokenizer by itself, whose text no class changes first."""
     if not path.exists():
         return False
-    config = path.with_name("tokenizer_config.json")
-    said = read_json(config) if config.exists() else {}
+    said = settings(path)
     return all(bool(said.get(key, usual)) is wanted for key, (wanted, usual) in PLAIN[path.name].items())
 
 

@@ -1,0 +1,101 @@
+"""What files beside a tokenizer's say of it: ids are those of transformers."""
+
+import json
+
+import pytest
+import tokenizers
+
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.errors import UserError
+
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "file",
+    "open",
+    "##s",
+    "zo",
+    "##o",
+]
+TEXT = "open the zoofiles Zoo"
+RULES = {"content": "zoofile", "lstrip": False, "normalized": True, "rstrip": False, "special": False}
+CASED = {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+BESIDE = {
+    "none": {},
+    "added_tokens.json": {"added_tokens.json": {"zoofile": 11}},
+    "in the configuration": {
+        "tokenizer_config.json": {
+            "added_tokens_decoder": {
+                "11": RULES | {"single_word": True},
+                "1": {**RULES, "content": "[UNK]", "special": True},
+            }
+        }
+    },
+    "special": {
+        "added_tokens.json": {"zoofile": 11},
+        "special_tokens_map.json": {"additional_special_tokens": ["zoofile"]},
+    },
+    "of the vocabulary": {"added_tokens.json": {"zo": 9, "zoofile": 11}},
+    "cased": {"tokenizer_config.json": CASED},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def made(beside, whole=False):
+        if whole:
+            vocabulary = {piece: i for i, piece in enumerate(PIECES)}
+            tokenizers.BertWordPieceTokenizer(vocab=vocabulary).save(str(tmp_path / "tokenizer.json"))
+        else:
+            (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+        for name, content in beside.items():
+            (tmp_path / name).write_text(json.dumps(content))
+        return tmp_path / ("tokenizer.json" if whole else "vocab.txt")
+
+    return made
+
+
+def test_pieces_that_were_added_have_their_ids(folder, tmp_path):
+    assert open_tokenizer(folder({})).encode("open zoofile") == [7, 1]
+    path = folder(BESIDE["added_tokens.json"])
+    ours = open_tokenizer(path)
+    assert ours.vocabulary_size == 12 and ours.encode("open the zoofile") == [7, 5, 11]
+    assert open_tokenizer(ours.copy_to(tmp_path)).encode("open the zoofile") == [7, 5, 11]
+
+
+def test_added_pieces_whose_ids_cannot_be_are_refused(folder):
+    path = folder({"added_tokens.json": {"zoofile": 14}})
+    with pytest.raises(UserError, match=r"the piece 'zoofile' the id 14, and vocab\.txt gives it 11"):
+        open_tokenizer(path)
+    with pytest.raises(UserError, match="cannot be read from the files beside it"):
+        open_tokenizer(folder({"added_tokens.json": {"zoofile": None}}))
+
+
+@pytest.mark.parametrize(
+    "beside", [CASED, {"do_lower_case": False}, CASED | {"tokenizer_class": "DistilBertTokenizerFast"}]
+)
+def test_the_configuration_overrides_a_tokenizer_json_that_berts_class_reads(beside, folder):
+    ours = open_tokenizer(folder({"tokenizer_config.json": beside}, whole=True))
+    assert ours.encode("Open the File") == [1, 5, 1]
+    assert ours.encode("open the file") == [7, 5, 6]
+
+
+@pytest.mark.parametrize("beside", [{}, {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}])
+def test_a_tokenizer_json_holds_where_another_class_reads_it(beside, folder):
+    path = folder({"tokenizer_config.json": beside}, whole=True)
+    assert open_tokenizer(path).encode("Open the File") == [7, 5, 6]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("what", BESIDE)
+def test_ids_are_those_of_transformers(what, whole, folder, peers, tmp_path):
+    _, transformers = peers
+    ours = open_tokenizer(folder(BESIDE[what], whole))
+    theirs = transformers.BertTokenizerFast.from_pretrained(tmp_path)
+    text = TEXT.replace("zoofiles", "zoo") if what == "special" else TEXT  # which to us is text
+    assert ours.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
+    assert ours.vocabulary_size == len(theirs)
