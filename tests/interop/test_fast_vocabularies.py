@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError
@@ -120,6 +121,38 @@ def test_a_new_piece_is_used_and_no_other_text_changes(preset, tokenizer, tmp_pa
     )
     np.testing.assert_array_equal(longer[:size], rows)
     np.testing.assert_allclose(longer[size], rows[former].mean(axis=0), atol=1e-6)
+
+
+GAPS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "open", "[unused0]", "zo", "open", "##o", "file"]  # "open" twice
+
+
+@pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json"])
+def test_a_new_piece_has_a_row_of_its_own_where_ids_are_missing(form, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(GAPS) + "\n")
+    tokenizer = open_tokenizer(tmp_path / "vocab.txt")
+    if form == "tokenizer.json":
+        tokenizer = open_tokenizer(tokenizer.copy_to(tmp_path))
+    assert tokenizer.vocabulary_size == len(GAPS) and not tokenizer.piece(5)
+    vocabulary = vocabulary_of(tokenizer)
+    assert vocabulary.write_extended(["zoofile", "opener"], tmp_path / "more.json") == [[1], [1]]
+    ours = open_tokenizer(tmp_path / "more.json")
+    assert ours.vocabulary_size == len(GAPS) + 2 and ours.encode("zoofile opener file") == [11, 12, 10]
+    assert [ours.piece(i) for i in range(5, 11)] == ["[unused1]", "[unused0]", "zo", "open", "##o", "file"]
+    assert ours.is_special[5] and 5 not in ours.encode("open [unused1]")
+    wider = vocabulary_of(ours)
+    wider.write_kept(np.array([0, 1, 2, 3, 4, 8, 11]), tmp_path / "less.json")
+    assert open_tokenizer(tmp_path / "less.json").encode("zoofile open") == [6, 5]
+
+
+def test_a_vocabulary_whose_added_piece_hides_another_cannot_be_extended(tmp_path):
+    made = tokenizers.BertWordPieceTokenizer(vocab={piece: i for i, piece in enumerate(GAPS)})
+    made.add_tokens(["table"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = open_tokenizer(tmp_path / "tokenizer.json")
+    assert tokenizer.encode("table file") == [10, 10]  # the library counts pieces
+    with pytest.raises(UserError, match=r"no piece can be added, .*'table': repair its ids first"):
+        vocabulary_of(tokenizer).write_extended(["zoofile"], tmp_path / "more.json")
+    assert not (tmp_path / "more.json").exists()
 
 
 def test_what_cannot_be_added_costs_one_line(tmp_path):

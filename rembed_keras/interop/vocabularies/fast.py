@@ -7,6 +7,7 @@ first before is there, and none that came later has moved before it.
 """
 
 import copy
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,6 +65,7 @@ class FastVocabulary:
         """See `Vocabulary`."""
         parts, former = copy.deepcopy(self.parts), []
         new: list[str] = []
+        pieces = self.fill_gaps(parts["model"])
         for number, line in enumerate(lines, start=1):
             if not line or line in self.ids:
                 continue
@@ -77,7 +79,28 @@ class FastVocabulary:
             former.append(self.add(parts, piece, len(self.pieces) + len(new), number))
             new.append(piece)
         _write(parts, path)
+        if (wrong := _first_difference(FastTokenizer(path), pieces + new)) is not None:
+            path.unlink()
+            raise UserError(
+                f"{self.tokenizer.path}: no piece can be added, since others would have other ids then, such as "
+                f"{shortened((pieces + new)[wrong])}: repair its ids first"
+            )
         return former
+
+    def fill_gaps(self, model: dict[str, Any]) -> list[str]:
+        """Gives ids without a piece one that stands for no text: by their number the library would number new pieces.
+
+        Args:
+            model: that of a tokenizer's parts, whose vocabulary is filled.
+
+        Returns:
+            All pieces, by their ids.
+        """
+        names = (name for i in itertools.count() if (name := f"[unused{i}]") not in self.ids)
+        pieces = [piece or next(names) for piece in self.pieces]
+        if isinstance(model["vocab"], dict):
+            model["vocab"] |= {piece: i for i, piece in enumerate(pieces) if not self.pieces[i]}
+        return pieces
 
     def normalized(self, line: str) -> str:
         """A line after the tokenizer's normalization of text."""
@@ -222,6 +245,12 @@ def _renumber_frame(processor, new):
     for role in ("sep", "cls"):  # of BERT's and RoBERTa's own
         if role in processor:
             processor[role] = [processor[role][0], new[processor[role][0]]]
+
+
+def _first_difference(tokenizer, pieces):
+    """The first id at which a tokenizer has another piece than it should; None if there is none."""
+    found = (tokenizer.piece(i) if i < tokenizer.vocabulary_size else None for i in range(len(pieces)))
+    return next((i for i, (one, other) in enumerate(zip(found, pieces, strict=True)) if one != other), None)
 
 
 def _write(parts, path):
