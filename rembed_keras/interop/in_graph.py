@@ -34,7 +34,7 @@ def in_graph(tokenizer: AnyTokenizer) -> Any:
     import tensorflow_text as tf_text
 
     if isinstance(tokenizer, Tokenizer):
-        return tf_text.SentencepieceTokenizer(tokenizer.path.read_bytes(), out_type=tf.int32)
+        return tf_text.SentencepieceTokenizer(tokenizer.contents, out_type=tf.int32)
 
     model, steps = tokenizer.parts["model"], tokenizer.parts["normalizer"]  # type: ignore[attr-defined]
     longest = model["max_input_chars_per_word"]

@@ -33,6 +33,12 @@ def test_ids_of_word_pieces_are_the_same_in_all_languages(lowercase, strip_accen
     assert len(UDHR) == 55 and found.to_list() == tokenizer.encode_batch(TEXTS + RARE)
 
 
+def test_a_tokenizer_whose_file_is_gone_is_read(corpus, tmp_path):
+    tokenizer = open_tokenizer(corpus.tokenizer.copy_to(tmp_path))
+    tokenizer.path.unlink()  # as that of one trained in memory
+    assert in_graph(tokenizer).tokenize(TEXTS[:3]).to_list() == corpus.tokenizer.encode_batch(TEXTS[:3])
+
+
 def test_a_saved_model_reads_word_pieces(tmp_path):
     import tensorflow as tf
 

@@ -46,6 +46,7 @@ class Tokenizer:
         path: the model file.
 
     Attributes:
+        contents: bytes of the model file, which stay when it is gone.
         sha256: checksum of the model file.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
 
@@ -67,7 +68,7 @@ class Tokenizer:
             self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError:
             raise UserError(f"tokenizer {self.path} is not a SentencePiece model") from None
-        self._file = model
+        self.contents = model
         self.sha256 = hashlib.sha256(model).hexdigest()
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, SPECIAL_PIECES)
 
@@ -178,7 +179,7 @@ class Tokenizer:
     def copy_to(self, folder: Path) -> Path:
         """Writes the model file into a folder, as `tokenizer.model`, and returns its path."""
         path = folder / self.file_name
-        path.write_bytes(self._file)
+        path.write_bytes(self.contents)
         return path
 
     def piece(self, token_id: int) -> str:
