@@ -10,15 +10,21 @@ import json
 import os
 from pathlib import Path
 
+import tokenizers
+
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES
+from rembed_keras.interop.huggingface.families import FAMILIES
+from rembed_keras.interop.huggingface.families.family import DEFAULTS
 from rembed_keras.interop.spm import read_model
+from rembed_keras.modeling.blocks.stack import has_position_table
 
 MODEL = "sentencepiece.model"
 NORMAL = 1  # type of a piece that is text
-USER_DEFINED = 4  # type of a piece that is matched before all others
+USER_DEFINED = 4  # type of a piece that is preferred to others
+TEXT = (NORMAL, USER_DEFINED)
 UNIGRAM = 1  # type of a model
 
 
@@ -39,23 +45,69 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
     model = read_model(tokenizer.path)
     os.rename(tokenizer.path, folder / MODEL)
     roles = {f"{role}_token": model.pieces[getattr(tokenizer, f"{role}_id")].piece for role in SPECIAL_PIECES}
-    is_unigram = model.trainer_spec.model_type == UNIGRAM
-    _write_config(folder, roles, "PreTrainedTokenizerFast" if is_unigram else "RemBertTokenizer")
-    if not is_unigram:
-        return ["the tokenizer is not a unigram model, so no tokenizer.json is written"]
-    (folder / "tokenizer.json").write_text(json.dumps(_fast(model, tokenizer), ensure_ascii=False), encoding="utf-8")
-    spec = model.normalizer_spec
+    obstacle = _obstacle(model)
+    _write_config(folder, roles, "RemBertTokenizer" if obstacle else "PreTrainedTokenizerFast")
+    if obstacle:
+        return [f"the tokenizer {obstacle}, so no tokenizer.json is written"]
+    text = json.dumps(_fast(model, tokenizer, _config(folder)), ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    notes, spec = [], model.normalizer_spec
     if spec.add_dummy_prefix and not spec.remove_extra_whitespaces:  # Metaspace puts none before one that is there
-        return ["to tokenizer.json a text that begins with a space has one space less than to the SentencePiece model"]
-    return []
+        notes.append(
+            "to tokenizer.json a text that begins with a space has one space less than to the SentencePiece model"
+        )
+    if unlike := _unlike(model, tokenizer, text):
+        named = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3:,} others" if len(unlike) > 3 else "")
+        notes.append(f"a text that has {named} has other ids to tokenizer.json than to the SentencePiece model")
+    return notes
+
+
+def _obstacle(model):
+    """What of a SentencePiece model no `tokenizer.json` can say."""
+    if model.trainer_spec.model_type != UNIGRAM:
+        return "is not a unigram model"
+    if model.trainer_spec.treat_whitespace_as_suffix:
+        return "has spaces at the ends of pieces"
+    return None if model.normalizer_spec.escape_whitespaces else f"has spaces that are not {SPACE}"
+
+
+def _unlike(model, tokenizer, whole):
+    """Pieces that are no plain text, whose spelling in a text the two read otherwise.
+
+    To `tokenizer.json` a piece is text whatever its type, and one that normalization would change is never found.
+    """
+    special = {getattr(tokenizer, f"{role}_id") for role in SPECIAL_PIECES}
+    others = [piece.piece for i, piece in enumerate(model.pieces) if piece.type != NORMAL and i not in special]
+    if not others:
+        return []
+    theirs, unlike = tokenizers.Tokenizer.from_str(whole), []
+    for piece in others:
+        text = piece.replace(SPACE, " ")
+        texts = (text, f"{text} {text}", f"a{text}a")
+        if any(tokenizer.encode(each) != theirs.encode(each, add_special_tokens=False).ids for each in texts):
+            unlike.append(piece)
+    return unlike
+
+
+def _config(folder):
+    return read_json(folder / "config.json")
+
+
+def _longest(config):
+    """Tokens of the longest input of a model; None if it has no table of positions."""
+    arguments = DEFAULTS | FAMILIES[config["model_type"]].arguments(config)
+    return arguments["max_sequence_length"] if has_position_table(arguments) else None
 
 
 def _write_config(folder, roles, kind):
-    has_segments = read_json(folder / "config.json").get("type_vocab_size", 0) > 1  # others refuse or misread their ids
+    model = _config(folder)
+    has_segments = model.get("type_vocab_size", 0) > 1  # others refuse or misread their ids
     segments = ["token_type_ids"] if has_segments else []
+    longest = _longest(model)
     config = {
         "tokenizer_class": kind,
         "model_input_names": ["input_ids", *segments, "attention_mask"],
+        **({} if longest is None else {"model_max_length": longest}),
         "bos_token": roles["cls_token"],
         "eos_token": roles["sep_token"],
         **roles,
@@ -63,30 +115,41 @@ def _write_config(folder, roles, kind):
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def _fast(model, tokenizer):
+def _fast(model, tokenizer, config):
     special = sorted(getattr(tokenizer, f"{role}_id") for role in SPECIAL_PIECES)
-    own = [i for i, piece in enumerate(model.pieces) if piece.type == USER_DEFINED and i not in special]
     begin = "always" if model.normalizer_spec.add_dummy_prefix else "never"
-    has_longer = any(SPACE in piece.piece[1:] for piece in model.pieces if piece.type == NORMAL)  # than a word
+    has_longer = any(SPACE in piece.piece[1:] for piece in model.pieces if piece.type in TEXT)  # than a word
     spaces = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": begin, "split": not has_longer}
     return {
         "version": "1.0",
         "added_tokens": [
-            {"id": i, "content": model.pieces[i].piece, "special": i in special}
+            {"id": i, "content": model.pieces[i].piece, "special": True}
             | {"single_word": False, "lstrip": i == tokenizer.mask_id, "rstrip": False, "normalized": False}
-            for i in sorted([*special, *own])
+            for i in special
         ],
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(model.normalizer_spec)},
         "pre_tokenizer": spaces,
-        "post_processor": _frame({model.pieces[i].piece: i for i in (tokenizer.cls_id, tokenizer.sep_id)}),
+        "post_processor": _frame(
+            {model.pieces[i].piece: i for i in (tokenizer.cls_id, tokenizer.sep_id)},
+            FAMILIES[config["model_type"]].doubles_separator,
+        ),
         "decoder": spaces,
         "model": {
             "type": "Unigram",
             "unk_id": tokenizer.unk_id,
-            "vocab": [[piece.piece, piece.score] for piece in model.pieces],
+            "vocab": [[piece.piece, score] for piece, score in zip(model.pieces, _scores(model), strict=True)],
             "byte_fallback": model.trainer_spec.byte_fallback,
         },
     }
+
+
+def _scores(model):
+    """Scores of pieces; a user-defined one has that with which SentencePiece prefers it to its parts."""
+    highest = max(piece.score for piece in model.pieces if piece.type == NORMAL)
+    return [
+        len(piece.piece.encode()) * highest - 0.1 if piece.type == USER_DEFINED else piece.score
+        for piece in model.pieces
+    ]
 
 
 def _normalizers(spec):
@@ -100,10 +163,14 @@ def _normalizers(spec):
     return steps
 
 
-def _frame(ids):
-    """The template [CLS] A [SEP], and for pairs [CLS] A [SEP] B [SEP], with segment ids."""
+def _frame(ids, is_doubled):
+    """The template [CLS] A [SEP], and for pairs [CLS] A [SEP] B [SEP], with segment ids.
+
+    With `is_doubled` two [SEP] are between the texts of a pair, and all segment ids are 0.
+    """
     cls, sep = ids
-    places = [(cls, 0), ("A", 0), (sep, 0), ("B", 1), (sep, 1)]
+    second = 0 if is_doubled else 1
+    places = [(cls, 0), ("A", 0), (sep, 0), *[(sep, 0)] * is_doubled, ("B", second), (sep, second)]
     items = [{"SpecialToken" if name in ids else "Sequence": {"id": name, "type_id": i}} for name, i in places]
     return {
         "type": "TemplateProcessing",

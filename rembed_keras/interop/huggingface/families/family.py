@@ -100,6 +100,7 @@ class Family:
         ties: whether a head can share the input table.
         tied: the coupling of a head that does.
         unties: whether one can have a table of its own.
+        doubles_separator: whether two separators are between the texts of a pair.
     """
 
     kind = ""
@@ -130,6 +131,7 @@ class Family:
     ties = True
     tied = "coupled"
     unties = True
+    doubles_separator = False
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Checks what a configuration asks for beside sizes.

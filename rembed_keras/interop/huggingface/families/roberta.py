@@ -25,6 +25,7 @@ class Roberta(Family):
         }
     )
     head_activation = "gelu"
+    doubles_separator = True
 
     def skipped_positions(self, config):
         return config.get("pad_token_id", 1) + 1

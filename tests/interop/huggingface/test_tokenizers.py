@@ -1,0 +1,125 @@
+"""The files that Hugging Face's libraries read of a SentencePiece model, against the model itself."""
+
+import io
+import json
+import random
+
+import pytest
+import sentencepiece
+import tokenizers
+
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.interop import write
+from rembed_keras.modeling.blocks import PreNorm
+from tests.interop.models import random_model
+
+LINES = ["open the file and save it", "the table of a file is kept <sep2> open the head", "is [CLS] paid twice?"] * 40
+WORDS = [*("the", "file", "open", "<sep2>", " ", "  ", "\u00e9", "\u6f22", "he", "head", "x", "th", ".", "[")]
+PLAIN = {"input_embedding_dim": 16, "always_project": False}
+
+
+IDS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "control_symbols": ["[MASK]"]}
+SPECIAL = IDS | {"pad_piece": "[PAD]", "unk_piece": "[UNK]", "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
+FAIRSEQ = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
+
+
+def trained(path, special=SPECIAL, **changes):
+    """The path of a model with the special pieces of this package, and others."""
+    made = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=made,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **({"vocab_size": 50} | special | changes),
+    )
+    path.write_bytes(made.getvalue())
+    return path
+
+
+def written(path, folder, family=None, **encoder):
+    """The notes of a folder with a model's tokenizer, and the tokenizer."""
+    ours = open_tokenizer(path)
+    model = random_model({"vocabulary_size": ours.vocabulary_size} | encoder).encoder
+    return write(model, str(folder), "huggingface", path, family), ours
+
+
+def differing(ours, folder, words):
+    theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    rng = random.Random(0)
+    texts = ["".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(400)]
+    return [text for text in texts if ours.encode(text) != theirs.encode(text, add_special_tokens=False).ids]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"user_defined_symbols": ["<sep2>"]},
+        {"user_defined_symbols": ["<sep2>", "th", "\u2581file"]},
+        {"user_defined_symbols": ["<sep2>", "th"], "add_dummy_prefix": False},
+        {"user_defined_symbols": ["<sep2>"], "normalization_rule_name": "identity"},
+    ],
+)
+def test_user_defined_pieces_are_found_as_in_the_model(changes, tmp_path):
+    notes, ours = written(trained(tmp_path / "own.model", **changes), tmp_path / "out")
+    assert notes == [] and not differing(ours, tmp_path / "out", WORDS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "spelled", "said"),
+    [
+        ({"control_symbols": ["[MASK]", "<lang>"]}, "<lang>", "a text that has <lang> has other ids"),
+        ({"user_defined_symbols": ["\ufb01"]}, "\ufb01", "a text that has \ufb01 has other ids"),
+        ({"byte_fallback": True, "vocab_size": 310}, "<0x41>", "<0x00>, <0x01>, <0x02> and 253 others has other ids"),
+    ],
+)
+def test_pieces_that_a_tokenizer_json_reads_otherwise_are_noted(changes, spelled, said, tmp_path):
+    notes, ours = written(trained(tmp_path / "own.model", **changes), tmp_path / "out")
+    assert len(notes) == 1 and said in notes[0]
+    assert differing(ours, tmp_path / "out", [spelled]) and not differing(ours, tmp_path / "out", WORDS)
+
+
+def test_no_tokenizer_json_is_written_where_spaces_end_pieces(tmp_path):
+    notes, _ = written(trained(tmp_path / "own.model", treat_whitespace_as_suffix=True), tmp_path / "out")
+    assert notes == ["the tokenizer has spaces at the ends of pieces, so no tokenizer.json is written"]
+    assert not (tmp_path / "out/tokenizer.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("family", "encoder", "longest"),
+    [
+        ("rembert", {}, 20),
+        ("xlm-roberta", PLAIN | {"num_segments": 1}, 20),
+        ("modernbert", PLAIN | {"block": PreNorm(), "num_segments": 0}, None),
+    ],
+)
+def test_the_longest_input_is_said(family, encoder, longest, tmp_path):
+    written(trained(tmp_path / "own.model"), tmp_path / "out", family, **encoder)
+    said = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
+    assert said.get("model_max_length") == longest
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
+def test_two_separators_are_between_the_texts_of_a_pair_of_roberta(family, tmp_path):
+    path = trained(tmp_path / "sentencepiece.bpe.model", FAIRSEQ)
+    model = random_model(PLAIN | {"num_segments": 1}).encoder
+    write(model, str(tmp_path / "out"), "huggingface", path, family)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "out/tokenizer.json"))
+    found = theirs.encode("the file", "the head")
+    assert [token for token in found.tokens if token in ("<s>", "</s>")] == ["<s>", "</s>", "</s>", "</s>"]
+    assert {*found.type_ids} == {0}
+
+
+def test_pairs_and_long_texts_are_those_of_xlmr(peers, tmp_path):
+    _, transformers = peers
+    path = trained(tmp_path / "sentencepiece.bpe.model", FAIRSEQ)
+    model = random_model(PLAIN | {"num_segments": 1}).encoder
+    write(model, str(tmp_path / "out"), "huggingface", path, "xlm-roberta")
+    ours = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    long = "the file " * 400
+    assert len(ours(long, truncation=True)["input_ids"]) == ours.model_max_length == 20
+    if transformers.__version__ < "5":  # whose own of version 5 reads no sentencepiece.bpe.model
+        theirs = transformers.XLMRobertaTokenizer(str(path), model_max_length=20)
+        for texts in (("the file", "open the head"), (long,), (long, "the head")):
+            assert ours(*texts, truncation=True)["input_ids"] == theirs(*texts, truncation=True)["input_ids"]
