@@ -24,7 +24,7 @@ WANTED = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer", "
 def in_graph(tokenizer: AnyTokenizer) -> Any:
     """A `tf.Module` whose `tokenize(texts)` makes of strings [B] the ids of each, without special pieces, int32 ragged.
 
-    Special pieces that a text spells are read as text.
+    Special pieces that a text spells are read as outside a graph: as text, but for user-defined ones of SentencePiece.
 
     Raises:
         UserError: for a tokenizer that has no twin in a graph.
@@ -40,8 +40,9 @@ def in_graph(tokenizer: AnyTokenizer) -> Any:
     longest = model["max_input_chars_per_word"]
     strips = steps["lowercase"] if steps["strip_accents"] is None else steps["strip_accents"]
     unknown = model["unk_token"]
-    # a row without a piece gets one that no word can be
-    pieces = [tokenizer.piece(i) or f"[no piece {i}]" for i in range(tokenizer.vocabulary_size)]
+    rows = [tokenizer.piece(i) for i in range(tokenizer.vocabulary_size)]
+    # a row without a piece of the model gets one that no word can be
+    pieces = [piece if piece in model["vocab"] else f"[no piece {i}]" for i, piece in enumerate(rows)]
     replace = tf.strings.regex_replace
 
     class WordPiece(tf.Module):

@@ -65,6 +65,15 @@ def test_others_are_refused_in_a_line(kind, tmp_path):
     assert not (tmp_path / "served").exists()
 
 
+def test_a_special_piece_that_was_added_is_read_as_text(tmp_path):
+    path = write_vocabulary(word_piece(), tmp_path)
+    added = {"zwetschge": open_tokenizer(path).vocabulary_size}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": [*added]}))
+    tokenizer, texts = open_tokenizer(path), ["eine zwetschge"]
+    assert tokenizer.is_special[-1] and in_graph(tokenizer).tokenize(texts).to_list() == tokenizer.encode_batch(texts)
+
+
 def test_an_extended_vocabulary_is_refused(tmp_path):
     made = word_piece()
     made.add_tokens(["zwetschgenmus"])
