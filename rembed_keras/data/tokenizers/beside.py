@@ -44,7 +44,7 @@ def is_berts(path: Path) -> bool:
     return tokenizer_class(path) in (None, *BERTS)
 
 
-def normalization(path: Path) -> dict[str, bool | None]:
+def normalization(path: Path) -> dict[str, Any]:
     """How BERT's class normalizes text, by the names of the `tokenizers` library."""
     said = settings(path)
     return {name: said.get(theirs, usual) for name, (theirs, usual) in NORMALIZATION.items()}
