@@ -145,7 +145,7 @@ def _fast(model, tokenizer, config):
 
 def _scores(model):
     """Scores of pieces; a user-defined one has that with which SentencePiece prefers it to its parts."""
-    highest = max(piece.score for piece in model.pieces if piece.type == NORMAL)
+    highest = max(0.0, *(piece.score for piece in model.pieces if piece.type == NORMAL))  # it takes 0 if all are less
     return [
         len(piece.piece.encode()) * highest - 0.1 if piece.type == USER_DEFINED else piece.score
         for piece in model.pieces

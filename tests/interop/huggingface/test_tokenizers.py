@@ -57,6 +57,7 @@ def differing(ours, folder, words):
         {},
         {"user_defined_symbols": ["<sep2>"]},
         {"user_defined_symbols": ["<sep2>", "th", "\u2581file"]},
+        {"user_defined_symbols": ["efi", "the\u2581file", "head\u2581the"]},
         {"user_defined_symbols": ["<sep2>", "th"], "add_dummy_prefix": False},
         {"user_defined_symbols": ["<sep2>"], "normalization_rule_name": "identity"},
     ],
