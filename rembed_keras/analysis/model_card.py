@@ -15,6 +15,7 @@ from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.data.corpus import corpus_of_run
 from rembed_keras.data.json_files import read_json, read_whole_lines, understood
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks.stack import has_position_table
 
 RECIPE = "recipe.gin"  # beside the card
 AS_IT_IS = ("retrieval/", "probe/")  # how the names of tasks begin of which nothing was fine-tuned
@@ -156,12 +157,19 @@ def _limits(corpus, last, arguments, seeds, is_continued):
     lines = [
         read,
         "It knows the kind of text named above. Scores on other kinds, and in other languages, are unknown.",
-        f"It reads up to {arguments['max_sequence_length']} tokens of a text.",
+        _length(arguments),
         "The pooler was not trained by masked LM: pool by the mean, as `encode` does, or fine-tune.",
         once,
         "What its text says of people and things, it may repeat. No test of bias was made.",
     ]
     return "\n".join(f"* {line}" for line in lines)
+
+
+def _length(arguments):
+    tokens = arguments["max_sequence_length"]
+    if has_position_table(arguments):
+        return f"It reads up to {tokens} tokens of a text."
+    return f"It reads {tokens} tokens of a text by default, and can read more: it has no table of positions."
 
 
 def _log(path):

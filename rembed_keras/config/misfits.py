@@ -9,12 +9,12 @@ from typing import Any
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import FINETUNE, check_own_weights, initial_arguments, name_of_task, source_of
-from rembed_keras.config.making import identity, imported, made, within
+from rembed_keras.config.making import identity, imported, made, sizes_of, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.data.pipeline.schedules import by_step, check_schedules, check_shares
 from rembed_keras.errors import UserError, check_lists, shortened
-from rembed_keras.modeling.blocks.stack import has_position_table
+from rembed_keras.modeling.blocks.stack import longest_row
 from rembed_keras.modeling.sizes import check_sequence_length
 
 PREPARE = "rembed_keras.training.prepare"
@@ -64,8 +64,10 @@ def _check_lists(recipe, stage):
 def _check_rows(recipe, stage, reader):
     """Checks that the encoder of a stage takes rows as long as the stage, or a part of it, reads."""
     encoder, sizes = _encoder_of(recipe, stage)
-    if sizes is None or (encoder is stage and not has_position_table(sizes)):
+    if sizes is None or not _may_exceed(recipe.arguments(reader), sizes):
         return
+    if encoder is not stage:
+        sizes = sizes_of(recipe, encoder)
     try:
         check_length(recipe.arguments(reader), sizes)
     except UserError as error:
@@ -263,7 +265,16 @@ def check_length(data: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
     Raises:
         UserError: for rows that are too long.
     """
-    length, longest = data.get("sequence_length"), sizes.get("max_sequence_length")
-    length = max(length.values(), default=None) if isinstance(length, dict) else length
-    if isinstance(length, int) and isinstance(longest, int):
-        check_sequence_length(length, longest)
+    if _may_exceed(data, sizes) and "num_layers" in sizes:
+        check_sequence_length(_longest_of(data), longest_row(sizes))
+
+
+def _may_exceed(data, sizes):
+    """Whether rows are longer than a table of positions, should the encoder have one."""
+    length, longest = _longest_of(data), sizes.get("max_sequence_length")
+    return isinstance(length, int) and isinstance(longest, int) and length > longest
+
+
+def _longest_of(data):
+    length = data.get("sequence_length")
+    return max(length.values(), default=None) if isinstance(length, dict) else length

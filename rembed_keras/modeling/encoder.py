@@ -56,7 +56,8 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, keras_hub.models.Backbo
         hidden_dim: D, width of the blocks.
         intermediate_dim: F, width inside the feed-forward pair.
         input_embedding_dim: E_in, width of the token, position and segment tables.
-        max_sequence_length: rows of the position table, the longest document.
+        max_sequence_length: rows of the position table, the longest document. Without such a table, as where blocks
+            rotate, any length is read, and this is what preprocessors take by default.
         num_segments: rows of the segment table; 0 for none.
         dropout: rate everywhere in the encoder; the paper pre-trains with 0.
         activation: "gelu" (exact), "gelu_tanh" or "relu".

@@ -24,7 +24,7 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
 
     Args:
         tokenizer: a `Tokenizer`.
-        sequence_length: S; longer texts are truncated at the end.
+        sequence_length: S; longer texts are truncated at the end. By default as in `TextClassifierPreprocessor`.
         num_segments: as in `TextClassifierPreprocessor`.
         mask_rate: share of a text's tokens that are predicted, one at least.
         whole_word: whether to mask whole words.
@@ -49,7 +49,7 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
     def __init__(
         self,
         tokenizer: Tokenizer,
-        sequence_length: Count = 512,
+        sequence_length: Count | None = None,
         num_segments: Count = 2,
         mask_rate: Share = 0.15,
         whole_word: bool = False,

@@ -15,7 +15,7 @@ class SpanPreprocessor(TextPreprocessor):
 
     Args:
         tokenizer: a `Tokenizer`.
-        sequence_length: S.
+        sequence_length: S; by default as in `TextClassifierPreprocessor`.
         num_segments: as in `TextClassifierPreprocessor`.
         stride: pieces from the beginning of a window to that of the next.
         max_question_length: pieces; longer questions are truncated.
@@ -42,7 +42,7 @@ class SpanPreprocessor(TextPreprocessor):
     def __init__(
         self,
         tokenizer: Tokenizer,
-        sequence_length: Count = 512,
+        sequence_length: Count | None = None,
         num_segments: Count = 2,
         stride: Count = 128,
         max_question_length: Count = 64,

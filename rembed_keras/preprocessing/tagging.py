@@ -17,7 +17,8 @@ class TaggerPreprocessor(TextPreprocessor):
 
     Args:
         tokenizer: a `Tokenizer`.
-        sequence_length: S; a sentence that is longer continues in a row of its own.
+        sequence_length: S; a sentence that is longer continues in a row of its own. By default as in
+            `TextClassifierPreprocessor`.
         num_segments: as in `TextClassifierPreprocessor`.
         name: the layer's name.
 

@@ -11,6 +11,7 @@ import numpy as np
 from rembed_keras.data.tokenizers.opening import FILE_NAMES
 from rembed_keras.errors import Count, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.blocks.stack import longest_row
 from rembed_keras.modeling.saving.presets import located
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
 from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows
@@ -28,7 +29,8 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
 
     Args:
         tokenizer: the encoder's.
-        sequence_length: S; longer texts are truncated. A model that reads no such length takes a copy of its own.
+        sequence_length: S; longer texts are truncated. A model whose positions are fewer takes a copy of its own. By
+            default 512, or the `max_sequence_length` of the model if that is less.
         num_segments: 1 for an encoder that has segment 0 only; a model's copy has the encoder's.
         name: the layer's name.
     """
@@ -41,8 +43,14 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
     takes_pairs = False  # whether a pair of texts may be what it is called with
 
     def __init__(
-        self, tokenizer: Tokenizer, sequence_length: Count = 512, num_segments: Count = 2, name: str | None = None
+        self,
+        tokenizer: Tokenizer,
+        sequence_length: Count | None = None,
+        num_segments: Count = 2,
+        name: str | None = None,
     ):
+        self.is_length_given = sequence_length is not None
+        sequence_length = TextPreprocessor.sequence_length if sequence_length is None else sequence_length
         check_counts({"sequence_length": sequence_length, "num_segments": num_segments})
         if sequence_length < self.shortest:
             raise UserError(f"sequence_length is {sequence_length}; it must be {self.shortest} or more")
@@ -68,9 +76,10 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
         size, rows = self.tokenizer.vocabulary_size() if self.tokenizer.is_open else 0, arguments["vocabulary_size"]
         if size > rows:
             raise UserError(f"the tokenizer has {size} pieces and the encoder only {rows} rows")
+        longest = longest_row(arguments) if self.is_length_given else arguments["max_sequence_length"]
         own = {"sequence_length": self.sequence_length, "num_segments": self.num_segments}
         suits = {
-            "sequence_length": min(self.sequence_length, arguments["max_sequence_length"]),
+            "sequence_length": min(self.sequence_length, longest),
             "num_segments": max(1, min(2, arguments["num_segments"])),
         }
         return self if suits == own else self.from_config(self.get_config() | {"tokenizer": self.tokenizer} | suits)
@@ -146,7 +155,8 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
 
     Args:
         tokenizer: a `Tokenizer`.
-        sequence_length: S; longer texts are truncated at the end, pairs longest first.
+        sequence_length: S; longer texts are truncated at the end, pairs longest first. By default as long as the model
+            reads, and 512 at most.
         num_segments: 1 for an encoder that has segment 0 only; a model takes a copy of its own.
         name: the layer's name.
 

@@ -121,8 +121,8 @@ MISFITS = {
         r"attention Nystrom needs one document a row, .* \(PATTERN: .*strange\.gin:8\)$",
     ),
     "length": (
-        "SEQUENCE_LENGTH = 129",
-        r"^sequence_length is 129; .* is 128 \(SEQUENCE_LENGTH: .*strange\.gin:6, .*_length: .*tiny\.gin:17\)$",
+        "modeling.Encoder.block = 'bert'\nSEQUENCE_LENGTH = 129",
+        r"^sequence_length is 129; .* is 128 \(SEQUENCE_LENGTH: .*strange\.gin:7, .*_length: .*tiny\.gin:17\)$",
     ),
     "vocabulary": (
         "training.prepare.vocabulary_size = 8001",

@@ -130,6 +130,14 @@ def test_texts_that_are_longer_than_the_positions_of_an_encoder_that_is_there(tm
     assert config.ledger_of(config.load(OWN_FILES, [*bindings, f"PRETRAINED={tmp_path}/to_come"])) is None
 
 
+def test_rows_of_an_encoder_without_a_table_of_positions_may_be_longer_than_it_says():
+    short = ["SEQUENCE_LENGTH=64", "modeling.Encoder.max_sequence_length=32"]
+    with pytest.raises(UserError, match="sequence_length is 64; the model's max_sequence_length is 32"):
+        config.ledger_of(config.load(QUICKSTART, [*short, "modeling.Encoder.block='bert'"]))
+    rotary = config.ledger_of(config.load(QUICKSTART, short))
+    assert rotary.training_flops["total"] > 0
+
+
 def test_tasks_for_which_learning_rates_are_chosen_among():
     assert choices(config.load(QUICKSTART)) == {}
     assert choices(config.load(QUICKSTART, ["FINETUNE_LEARNING_RATES=(1e-3, 2e-3)"])) == {0: (1e-3, 2e-3)}

@@ -8,6 +8,8 @@ import pytest
 
 from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, TextClassifierPreprocessor, Tokenizer
 from rembed_keras.modeling import Sum
+from rembed_keras.modeling.blocks import PreNorm
+from tests.modeling.forward import forward
 
 pytestmark = pytest.mark.any_backend
 
@@ -66,3 +68,17 @@ def test_two_encoders_share_a_preprocessor_and_not_its_length(tokenizer, lines):
     assert (preprocessor.sequence_length, preprocessor.num_segments) == (32, 2)
     assert single.preprocessor.num_segments == single.encoder.preprocessor.num_segments == 1
     assert long.preprocessor(lines[:2])[0]["token_ids"].shape == (2, 32)
+
+
+def test_an_encoder_without_a_table_of_positions_reads_any_length(tokenizer, lines):
+    rotary = Encoder(400, 1, 2, 8, 16, 4, max_sequence_length=16, block=PreNorm)
+    text = " ".join(lines[:8])
+    model = Classifier(rotary, 2, preprocessor=TextClassifierPreprocessor(tokenizer, sequence_length=64))
+    assert model.preprocessor.sequence_length == 64
+    inputs = model.preprocessor([text])
+    assert model.predict(inputs, verbose=0).shape == (1, 2) and inputs["padding_mask"].sum() == 64
+    states = forward(rotary, inputs)["sequence_output"]
+    np.testing.assert_allclose(model.encode(text), states.mean(axis=1), atol=1e-5)
+    masked = MaskedLM(rotary, 8, preprocessor=MaskedLMPreprocessor(tokenizer))
+    assert masked.preprocessor.sequence_length == 16  # as nobody said another
+    assert len(masked.fill_mask(f"{lines[0]} {lines[1]} [MASK]", top=2)) == 2

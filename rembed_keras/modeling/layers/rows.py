@@ -75,8 +75,11 @@ def check_inputs(arguments: Mapping, x: object) -> None:
     for key, table, size in checked:
         if isinstance(x.get(key), np.ndarray) and arguments.get(size):
             check_rows(x[key], arguments[size], BEYOND[table])
+    from rembed_keras.modeling.blocks.stack import longest_row
+
     mask, longest = x.get("padding_mask"), arguments.get("max_sequence_length")
-    if isinstance(mask, np.ndarray) and longest and mask.ndim == 2 and mask.shape[1] > longest:
+    is_longer = isinstance(mask, np.ndarray) and longest and mask.ndim == 2 and mask.shape[1] > longest
+    if is_longer and mask.shape[1] > (longest := longest_row(arguments)):
         for number in range(1, int(mask.max(initial=0)) + 1):  # documents of packed rows
             lengths = (mask == number).sum(axis=1)
             check_rows(np.maximum(lengths - 1, 0), longest, BEYOND["position"])

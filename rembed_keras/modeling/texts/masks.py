@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rembed_keras.errors import UserError, check_counts, shortened
+from rembed_keras.modeling.blocks.stack import longest_row
 
 
 class Fill(NamedTuple):
@@ -44,7 +45,7 @@ class FillsMasks:
             raise UserError("there is no tokenizer: take a preset that has one, or set preprocessor")
         tokenizer = model.preprocessor.tokenizer
         given = [texts] if isinstance(texts, str) else list(texts)
-        rows = [_row(text, tokenizer, model.encoder.arguments["max_sequence_length"]) for text in given]
+        rows = [_row(text, tokenizer, longest_row(model.encoder.arguments)) for text in given]
         is_text = ~tokenizer.model.is_special
         is_text[tokenizer.model.unk_id] = False
         answers = [self._fills(model, tokenizer, row, is_text, top) for row in rows]

@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from rembed_keras.errors import UserError, check_counts, shortened
+from rembed_keras.modeling.blocks.stack import longest_row
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import HoldsPreprocessor
 
@@ -64,7 +65,7 @@ class ReadsTexts(HoldsPreprocessor):
         starts = range(0, len(rows), batch_size)
         shows = len(starts) >= MANY if verbose == "auto" else bool(verbose)
         progress = keras.utils.Progbar(len(starts), unit_name="batch") if shows else None
-        longest = encoder.arguments["max_sequence_length"]
+        longest = longest_row(encoder.arguments)
         for number, start in enumerate(starts):
             chosen = order[start : start + batch_size]
             length = min(_rounded(max(len(rows[i]) for i in chosen) + 2), longest)  # [CLS] and [SEP] go around them

@@ -7,7 +7,7 @@ from pathlib import Path
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import has_position_table
+from rembed_keras.modeling.blocks.stack import longest_row
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length
@@ -27,8 +27,7 @@ def check_length(encoder: Encoder, sequence_length: int) -> None:
 
 
 def _check_length(arguments, sequence_length):
-    if has_position_table(arguments):
-        check_sequence_length(sequence_length, arguments["max_sequence_length"])
+    check_sequence_length(sequence_length, longest_row(arguments))
 
 
 class EncoderStart:

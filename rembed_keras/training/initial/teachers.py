@@ -8,7 +8,7 @@ from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import check_packed_rows
+from rembed_keras.modeling.blocks.stack import check_packed_rows, longest_row
 from rembed_keras.modeling.losses.weights import counts
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed.strategies import Placement
@@ -82,7 +82,7 @@ def _check(teacher, tokenizer, sequence_length, is_packed):
         if is_packed:
             check_packed_rows(config)
         check_pieces(tokenizer.vocabulary_size, config["vocabulary_size"])
-        check_sequence_length(sequence_length, config["max_sequence_length"])
+        check_sequence_length(sequence_length, longest_row(config))
     except UserError as error:
         of = f" {teacher.place}" if teacher.place else ""
         raise UserError(f"the teacher{of}: {error}") from None

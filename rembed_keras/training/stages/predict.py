@@ -13,7 +13,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
-from rembed_keras.modeling.blocks.stack import has_position_table
+from rembed_keras.modeling.blocks.stack import longest_row
 from rembed_keras.preprocessing import Tokenizer
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
 from rembed_keras.tasks.formats.columns import parse_format
@@ -26,7 +26,6 @@ from rembed_keras.training.loop import restoring
 KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
 CHUNK = 512  # examples that are held at a time
 BATCH_SIZE = 64
-LONGEST = 2**20  # tokens of an example, where no table of positions says it
 
 
 class Answerer:
@@ -68,8 +67,7 @@ class Answerer:
     def _check(self, path):
         """Checks whether the task, the tokenizer and the model belong together."""
         config, length, labels = self.model.encoder.get_config(), self.sequence_length, self._labels
-        longest = config["max_sequence_length"] if has_position_table(config) else LONGEST
-        if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= longest:
+        if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= longest_row(config):
             raise UserError(f"{path}: sequence_length is {shortened(length)}, which the model cannot read")
         if labels is not None and not all(isinstance(label, str) for label in labels):
             raise UserError(f"{path}: labels are {shortened(labels)}, not texts")

@@ -11,7 +11,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.data.pipeline.schedules import check_shares
 from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
-from rembed_keras.modeling.blocks.stack import check_packed_rows
+from rembed_keras.modeling.blocks.stack import check_packed_rows, longest_row
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
@@ -258,4 +258,4 @@ def _check_fit(batches, encoder):
     config = encoder.get_config()
     check_packed_rows(config)
     check_pieces(batches.corpus.tokenizer.vocabulary_size, config["vocabulary_size"])
-    check_sequence_length(batches.sequence_length, config["max_sequence_length"])
+    check_sequence_length(batches.sequence_length, longest_row(config))

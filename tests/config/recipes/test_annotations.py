@@ -12,6 +12,7 @@ from rembed_keras.errors import UserError
 ROOT = Path(__file__).parent.parent.parent.parent
 ROOMS = sorted({path.parent for path in (ROOT / "rembed_keras").rglob("__init__.py*")} - {ROOT / "rembed_keras/cli"})
 QUICKSTART, ENCODER = "recipes/quickstart.gin", "modeling.Encoder"
+POSITIONS = f"{ENCODER}.block=bert"  # where the quickstart's blocks rotate, they have a table
 
 
 def module_of(folder):
@@ -116,8 +117,14 @@ IMPOSSIBLE = {
         r"coupling 'coupled' shares one table of one width, but output_embedding_dim is 7 and input_embedding_dim "
         r"\d+ \(COUPLING: command line, OUTPUT_EMBEDDING_DIM: command line, INPUT_EMBEDDING_DIM: .*gin:\d+\)"
     ),
-    ("SEQUENCE_LENGTH=4096",): r"sequence_length is 4096; .*max_sequence_length is \d+ \(SEQUENCE_LENGTH: command line",
-    ("training.retrieve.sequence_length=4096",): r"training.retrieve: sequence_length is 4096; .*length: command line",
+    (
+        "SEQUENCE_LENGTH=4096",
+        POSITIONS,
+    ): r"sequence_length is 4096; .*max_sequence_length is \d+ \(SEQUENCE_LENGTH: comm",
+    (
+        "training.retrieve.sequence_length=4096",
+        POSITIONS,
+    ): r"training.retrieve: sequence_length is 4096; .*length: comm",
     ("modeling.MaskedLM.kept_layers=99",): r"kept_layers is 99; .*modeling.MaskedLM.kept_layers: command line",
     (f"{ENCODER}.scalar_mix=True", "modeling.MaskedLM.kept_layers=1"): r"scalar_mix needs all of its layers.*command",
     (f"{ENCODER}.dropout=0.1", f"{ENCODER}.rematerialize=True"): r"rematerialize needs dropout 0.*command line",
@@ -127,7 +134,7 @@ IMPOSSIBLE = {
     (
         "modeling.MaskedLM.output_cutoffs=(9000,)",
     ): r"output_cutoffs are \[9000\].*MaskedLM.output_cutoffs: command line",
-    ("SEQUENCE_LENGTH=64", f"{ENCODER}.max_sequence_length=63"): r"sequence_length is 64; .*max_sequence_length is 63",
+    ("SEQUENCE_LENGTH=64", f"{ENCODER}.max_sequence_length=63", POSITIONS): r"sequence_length is 64; .*length is 63",
     (f"{ENCODER}.layer_groups=99",): r"layer_groups is 99; it must be from 1 to num_layers",
 }
 

@@ -10,6 +10,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import MaskedLM
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.training import pretrain
 from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import files_of, learn, make_encoder, rows
@@ -21,8 +22,8 @@ def growing(of, **changes):
     return Mixture(of, **SHAPES | changes, seed=3)
 
 
-def encoder(longest=32):
-    return make_encoder(max_sequence_length=longest, dropout=0.2)
+def encoder(longest=32, **changes):
+    return make_encoder(max_sequence_length=longest, dropout=0.2, **changes)
 
 
 def learned(folder, corpus, **settings):
@@ -107,6 +108,7 @@ def test_a_run_ends_whose_rows_all_have_a_step_that_was_skipped(corpus, tmp_path
 def test_positions_must_hold_the_longest_rows_and_replicas_share_all(corpus, tmp_path):
     with pytest.raises(UserError, match="sequence_length is 32; the model's max_sequence_length is 16"):
         learned(tmp_path / "short", corpus, encoder=lambda: encoder(16))
+    learned(tmp_path / "rotary", corpus, encoder=lambda: encoder(16, block=PreNorm), steps=6)
     with pytest.raises(UserError, match="BATCH_SIZE is 3 from step 5 on, which 2 replicas and micro-batches cannot"):
         learned(tmp_path / "parts", corpus, head=lambda encoder: MaskedLM(encoder, 8, micro_batches=2))
     with pytest.raises(UserError, match="BATCH_SIZE is 4, which 3 replicas and micro-batches cannot share evenly"):
