@@ -18,7 +18,7 @@ from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.convert import check_absent, written_whole
 from rembed_keras.interop.presets import read_preset, write_preset
-from rembed_keras.interop.reallocation.heads import head_arguments
+from rembed_keras.interop.reallocation.heads import headed_as
 from rembed_keras.interop.vocabularies.files import tokenizer_of
 from rembed_keras.interop.vocabularies.protocol import Vocabulary, vocabulary_of
 from rembed_keras.modeling import Encoder, MaskedLM
@@ -195,7 +195,7 @@ def _with_rows(model, vocabulary_size, change) -> keras.Model:
     own: set[str] = set()
     copy = Encoder.from_config(encoder.get_config() | {"vocabulary_size": vocabulary_size})
     if isinstance(model, MaskedLM):
-        copy = MaskedLM(copy, **head_arguments(model))
+        copy = headed_as(model, copy)
         own = {table.embeddings.path for table in model.head.output_embedding.coupling.own.values()}
     for old, new in zip(model.weights, copy.weights, strict=True):
         per_piece = old.path.endswith(PER_PIECE) or old.path in own

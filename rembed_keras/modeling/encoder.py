@@ -26,17 +26,11 @@ from rembed_keras.modeling.documents import document_positions
 from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
-from rembed_keras.modeling.saving.changes import (
-    KEYS,
-    change_again,
-    changes_of,
-    dtypes_of_cut,
-    frozen_in,
-    settle_dtypes,
-)
+from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, frozen_in
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
+from rembed_keras.modeling.saving.naming import dtypes_of_cut, settle_dtypes
 from rembed_keras.modeling.saving.presets import described as described_presets
 from rembed_keras.modeling.saving.presets import located, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
@@ -259,8 +253,9 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, keras_hub.models.Backbo
         layers = layers_of_cut(config, num_layers, keep)
         blocks = [self.parts.blocks[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
-        dtype = dtypes_of_cut(self.dtype_policy, blocks)
-        cut = type(self)(parts=parts, **(cut_arguments(config, layers) | {"dtype": dtype}))
+        arguments = cut_arguments(config, layers)
+        dtype = dtypes_of_cut(self.dtype_policy, blocks, arguments)
+        cut = type(self)(parts=parts, **(arguments | {"dtype": dtype}))
         cut.preprocessor = self.preprocessor
         return cut
 

@@ -15,8 +15,8 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.losses.row_weights import checks_class_weight
 from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.replicas import OnReplicas
-from rembed_keras.modeling.saving.changes import settle_dtypes
 from rembed_keras.modeling.saving.configuration import class_named
+from rembed_keras.modeling.saving.naming import settle_dtypes
 from rembed_keras.modeling.saving.presets import located, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import TakesTexts, found

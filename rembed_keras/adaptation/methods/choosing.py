@@ -10,7 +10,7 @@ import numpy as np
 from rembed_keras.adaptation.fisher import diagonal_fisher
 from rembed_keras.adaptation.methods.method import Method, OfBlocks, blocks_of, named
 from rembed_keras.errors import Count, UserError, check_counts
-from rembed_keras.modeling.saving.changes import layers_by_name
+from rembed_keras.modeling.saving.naming import layers_by_name
 
 Units: TypeAlias = Literal["norms", "blocks"]
 

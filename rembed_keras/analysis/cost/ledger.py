@@ -38,6 +38,7 @@ MASKED_LM_ARGUMENTS = (
     "micro_batches",
     "name",
     "quantized",
+    "frozen",
 )
 
 

@@ -12,11 +12,19 @@ import numpy as np
 
 from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.blocks.stack import attention_of, block_of, cut_arguments, layers_of_cut, make_blocks
+from rembed_keras.modeling.blocks.stack import (
+    attention_of,
+    block_of,
+    cut_arguments,
+    kind_numbers,
+    layers_of_cut,
+    make_blocks,
+)
 from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.parts import Parts
-from rembed_keras.modeling.saving.changes import names_in_blocks
 from rembed_keras.modeling.saving.filling import blank, fill
+from rembed_keras.modeling.saving.naming import names_in_blocks, path_in_block
+from rembed_keras.modeling.sizes import check_sizes
 
 
 def with_depth(encoder: Encoder, num_layers: int, keep: str = "bottom") -> Encoder:
@@ -35,6 +43,7 @@ def with_depth(encoder: Encoder, num_layers: int, keep: str = "bottom") -> Encod
     (5, 1)
     """
     check_counts({"num_layers": num_layers})
+    check_sizes({"num_layers": num_layers})
     config = encoder.arguments
     depth = config["num_layers"]
     if num_layers <= depth:
@@ -72,19 +81,39 @@ def stacked(depth: int, num_layers: int) -> list[int]:
 
 def _restacked(encoder, layers, config):
     """An encoder whose blocks begin as the given ones of another."""
-    dtype = _dtypes(encoder, layers)
+    dtype = _dtypes(encoder, layers, config)
     with blank():
         parts = Parts(**(vars(encoder.parts) | {"blocks": make_blocks(config, dtype)}))
         made = type(encoder)(parts=parts, name=encoder.name, trainable=encoder.trainable, dtype=dtype, **config)
-    for block, layer in zip(parts.blocks, layers, strict=True):
-        theirs = {_in_block(weight): weight for weight in encoder.parts.blocks[layer].weights}
-        for weight in block.weights:
-            if _in_block(weight) in theirs:  # the first of blocks with norms first has one norm less than a copy of it
-                fill(weight, theirs[_in_block(weight)].value)
+    for place, (block, layer) in enumerate(zip(parts.blocks, layers, strict=True)):
+        source = encoder.parts.blocks[layer]
+        _copy(source, block)
+        if encoder.trainable and layer not in layers[:place]:  # a layer that is new learns
+            _freeze(source, block)
     return made
 
 
-def _dtypes(encoder, layers):
+def _copy(source, block):
+    """Gives a block the weights of another of the same kind."""
+    theirs = {path_in_block(weight.path, 0): weight for weight in source.weights}
+    for weight in block.weights:
+        path = path_in_block(weight.path, 0)
+        if path in theirs:
+            fill(weight, theirs[path].value)
+        elif source.attention.norm is not None or not path.startswith("attention/norm/"):
+            # the first of blocks with norms first has one norm less than a copy of it
+            raise UserError(f"the depth of this encoder cannot be changed: {path} is not in each of its layers")
+
+
+def _freeze(source, block):
+    """Freezes of a block what is frozen of another of the same kind."""
+    ours, theirs = ({name: layer for layer, name in names_in_blocks([each], [0]).items()} for each in (block, source))
+    for name, layer in theirs.items():
+        if name in ours and not layer.trainable:
+            ours[name].trainable = False
+
+
+def _dtypes(encoder, layers, config):
     """The dtype policy of an encoder whose blocks begin as the given ones of another: a map names blocks by place."""
     policy = encoder.dtype_policy
     if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
@@ -92,15 +121,10 @@ def _dtypes(encoder, layers):
     blocks = [encoder.parts.blocks[layer] for layer in layers]
     renamed = {
         f"block_{i}{name.removeprefix('block_0')}": policy[layer.path]
-        for i, block in enumerate(blocks)
-        for layer, name in names_in_blocks([block]).items()
+        for i, (block, number) in enumerate(zip(blocks, kind_numbers(attention_of(config)), strict=True))
+        for layer, name in names_in_blocks([block], [number]).items()
     }
     return keras.dtype_policies.DTypePolicyMap(policy.default_policy, dict(policy) | renamed)
-
-
-def _in_block(weight):
-    """A weight's path after the name of its block."""
-    return weight.path.partition("/")[2]
 
 
 def _silence(block):

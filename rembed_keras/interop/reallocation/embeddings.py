@@ -8,6 +8,7 @@ from rembed_keras.interop.reallocation.low_rank import Narrowing, Reduced, Table
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks.stack import check_narrowing
 from rembed_keras.modeling.parts import Parts, make_parts
+from rembed_keras.modeling.saving.changes import freeze_again, frozen_in
 from rembed_keras.modeling.saving.filling import Values, blank, fill
 
 
@@ -52,6 +53,7 @@ def with_width(encoder: Encoder, width: int, usage: Usage | None = None) -> tupl
     for table, rows in zip(ours, (tables.token, *tables.others), strict=True):
         fill(table.embeddings, Reduced(rows, found.reduce))
     _absorb(encoder.parts, found, new.projection)
+    freeze_again(narrowed, frozen_in(encoder).get("frozen", ()))
     return narrowed, found.share
 
 

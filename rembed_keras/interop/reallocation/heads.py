@@ -1,6 +1,7 @@
 """The pre-training head of a reallocated encoder, which healing needs and which is dropped again."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import keras
 import numpy as np
@@ -9,6 +10,8 @@ from rembed_keras.errors import UserError, check_counts
 from rembed_keras.interop.reallocation.low_rank import Reduced
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.couplings.naming import COUPLINGS
+from rembed_keras.modeling.objectives.pretraining import encoder_of
+from rembed_keras.modeling.saving.changes import OF_LAYERS, freeze_again
 from rembed_keras.modeling.saving.filling import Rows, Values, blank, fill
 
 
@@ -28,7 +31,7 @@ def keep_head(model: MaskedLM, encoder: Encoder) -> tuple[MaskedLM, list[str]]:
     shares = COUPLINGS.kind(arguments["coupling"]).reads_input
     is_apart = shares and encoder.token_embedding is not model.encoder.token_embedding
     with blank():
-        made = MaskedLM(encoder, **(arguments | ({"coupling": "decoupled"} if is_apart else {})))
+        made = headed_as(model, encoder, {"coupling": "decoupled"} if is_apart else {})
     ours = {weight.path: weight for weight in made.droppable_variables}
     for weight in model.droppable_variables:
         if weight.path in ours:
@@ -38,6 +41,19 @@ def keep_head(model: MaskedLM, encoder: Encoder) -> tuple[MaskedLM, list[str]]:
     fill(_own_table(made).embeddings, output_rows(model))
     width = arguments["output_embedding_dim"]
     return made, [f"the head gets the former output table, of width {width}, as its own; it is dropped with it"]
+
+
+def headed_as(model: MaskedLM, encoder: Encoder, changes: Mapping = MappingProxyType({})) -> MaskedLM:
+    """A masked LM of another encoder with a head as a model's, whose layers are frozen where the model's are.
+
+    Args:
+        model: the model.
+        encoder: the encoder.
+        changes: other arguments of the head than the model's.
+    """
+    made = MaskedLM(encoder, **(head_arguments(model) | changes))
+    freeze_again(made, model.get_config().get("frozen", ()))
+    return made
 
 
 def new_head(source: keras.Model, encoder: Encoder, width: int) -> tuple[MaskedLM, list[str]]:
@@ -72,10 +88,13 @@ def output_rows(model: keras.Model) -> Rows:
     Raises:
         UserError: for tables in bands.
     """
-    if not isinstance(model, MaskedLM):
-        return Values(model.token_embedding.embeddings)
-    if head_arguments(model)["output_cutoffs"] or model.encoder.arguments["input_cutoffs"]:
+    has_head = isinstance(model, MaskedLM)
+    if encoder_of(model).arguments["input_cutoffs"]:
+        raise UserError("an input embedding with input_cutoffs has bands of several widths: no table is close to it")
+    if has_head and head_arguments(model)["output_cutoffs"]:
         raise UserError("a head with output_cutoffs has bands of several widths: no table of another width is close")
+    if not has_head:
+        return Values(encoder_of(model).token_embedding.embeddings)
     coupling = model.head.output_embedding.coupling
     own = {name: Values(table.embeddings) for name, table in coupling.own.items()}
     return Scored(coupling.kind, Values(model.encoder.token_embedding.embeddings), own, model.head.dense.units)
@@ -106,7 +125,7 @@ class Scored:
 
 def head_arguments(model: MaskedLM) -> dict:
     """What a masked LM is made with besides its encoder and its name."""
-    beside = ("encoder", "name", "preprocessor", "quantized")
+    beside = ("encoder", "name", "preprocessor", *OF_LAYERS)
     return {key: value for key, value in model.get_config().items() if key not in beside}
 
 

@@ -19,7 +19,7 @@ from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.changes import CHANGED, changes_of
-from rembed_keras.modeling.sizes import Keep
+from rembed_keras.modeling.sizes import Keep, check_sizes
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,10 @@ class Plan:
         """Refuses what a plan says and nothing would read.
 
         Raises:
-            UserError: naming what it needs.
+            UserError: naming what it needs, or for a size out of all reason.
         """
+        sizes = {name: getattr(self, name) for name in ("input_embedding_dim", "num_layers", "output_embedding_dim")}
+        check_sizes({name: size for name, size in sizes.items() if size is not None})
         if self.text is not None and self.input_embedding_dim is None:
             raise UserError("the text weights pieces for a narrower input table: give input_embedding_dim too")
         if self.keep != "bottom" and self.num_layers is None:

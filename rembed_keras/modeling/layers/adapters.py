@@ -18,6 +18,7 @@ from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.sublayer import PLACES, Place, changes_on, host_on, inner_axes, own_kernel
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.saving.filling import Values
+from rembed_keras.modeling.saving.naming import names_of_weights
 
 Projection: TypeAlias = Literal["query", "key", "value", "output", "up", "down"]
 PROJECTIONS = get_args(Projection)
@@ -245,7 +246,7 @@ def quantized_weights(encoder) -> list:
 def plain_weights(model) -> dict:
     """The `Values` of a model by their paths, for those who know no layers that were added, nor quantized matrices.
 
-    Blocks are numbered from 0 in them, even if these were cut from other ones.
+    Blocks and kinds of attention are numbered from 0 in them, even if these were cut from other ones.
 
     Args:
         model: an `Encoder`, or a model that has one.
@@ -266,11 +267,7 @@ def plain_weights(model) -> dict:
     ):
         raise UserError("this encoder has LoRA or the like that other forms have no place for: fold it in with `merge`")
     left_out = {id(weight) for weight in (*lora, *(weight for _, change in changes for weight in change.weights))}
-    places = {
-        id(weight): f"block_{i}/{weight.path.partition('/')[2]}"
-        for i, block in reversed([*enumerate(encoder.parts.blocks)])  # what several share goes by the first
-        for weight in block.weights
-    }
+    places = names_of_weights(encoder)
     return {
         places.get(id(weight), weight.path): Values(weight) for weight in model.weights if id(weight) not in left_out
     }

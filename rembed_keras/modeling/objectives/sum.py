@@ -15,9 +15,10 @@ from rembed_keras.modeling.losses.weights import weight_at
 from rembed_keras.modeling.objectives.masked_tokens import with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.sum_cost import UNSHARED, check_objectives, check_weights, sum_entries
+from rembed_keras.modeling.saving.changes import OF_LAYERS
 from rembed_keras.modeling.saving.configuration import class_named
 
-OURS = ("encoder", "preprocessor", "quantized")  # what the configuration of a sum says once for all of its objectives
+OURS = ("encoder", "preprocessor", *OF_LAYERS)  # what the configuration of a sum says once for all of its objectives
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")

@@ -7,6 +7,7 @@ blocks are numbered from 0 even if blocks were cut from this one.
 
 import contextlib
 import gc
+from collections.abc import Iterable
 
 import keras
 
@@ -15,6 +16,7 @@ from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.layers.adapters import BottleneckAdapter, hosted_by
 from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on
 from rembed_keras.modeling.saving.configuration import made
+from rembed_keras.modeling.saving.naming import layers_by_name, sublayers_of
 
 OF_LAYERS = ("quantized", "frozen")
 KEYS = ("adapters", "hosted", *OF_LAYERS)  # "adapters" is as version 0.1 said it
@@ -51,7 +53,7 @@ def _hosted(encoder, without):
     found: list[dict] = []
     met: set[int] = set(without)
     for i, block in enumerate(encoder.parts.blocks):
-        for sublayer in _pair(block):
+        for sublayer in sublayers_of(block):
             places = {"after": sublayer.after, "beside": sublayer.beside}
             places |= {name: changes_on(dense) for name, dense in sublayer.projections.items()}
             for place, layers in places.items():
@@ -73,7 +75,7 @@ def change_again(encoder, changes: dict) -> None:
     blocks = encoder.parts.blocks
     for hosted in changes.get("hosted", []) or _former(encoder, changes.get("adapters", [])):
         try:
-            sublayer = {each.name: each for each in _pair(blocks[hosted["block"]])}[hosted["sublayer"]]
+            sublayer = {each.name: each for each in sublayers_of(blocks[hosted["block"]])}[hosted["sublayer"]]
             place = hosted["place"]
             host = sublayer if place in PLACES else sublayer.projections[place]
             layer = _made_for(host, hosted["layer"])
@@ -102,7 +104,7 @@ def _former(encoder, adapters):
         raise UserError(f"adapters are {shortened(adapters)}; they must be two widths for each of {len(blocks)} blocks")
     found, met = [], set()
     for i, (block, widths) in enumerate(zip(blocks, adapters, strict=False)):
-        for sublayer, width in zip(_pair(block), widths, strict=True):
+        for sublayer, width in zip(sublayers_of(block), widths, strict=True):
             if width and id(sublayer) not in met:  # blocks may share it
                 met.add(id(sublayer))
                 adapter = BottleneckAdapter(width, encoder.arguments["activation"], dtype=sublayer.dtype_policy)
@@ -165,10 +167,7 @@ def change_layers_again(model, changes: dict) -> None:
     for name in frozen or ():
         if name not in layers:
             raise UserError(f"{shortened(name)} is frozen: this model has no such layer")
-        layers[
-            name
-        ].trainable = True  # TensorFlow's layers drop an assignment of what is there, for their parts as well
-        layers[name].trainable = False
+        _freeze(layers[name])
     pairs = [(name, mode) for mode, names in (quantized or {}).items() for name in names]
     for name, mode in pairs:
         if mode not in MODES or name not in layers:
@@ -177,6 +176,24 @@ def change_layers_again(model, changes: dict) -> None:
         for name, mode in pairs:
             if layers[name].quantization_mode is None:
                 layers[name].quantize(mode)
+
+
+def freeze_again(model, names: Iterable[str]) -> None:
+    """Freezes those layers of a model that it has of another's which were frozen by hand.
+
+    Args:
+        model: an `Encoder`, or a model that has one.
+        names: as `frozen_in` gives them of the other.
+    """
+    layers = layers_by_name(model)
+    for name in names:
+        if name in layers and layers[name].trainable:
+            _freeze(layers[name])
+
+
+def _freeze(layer):
+    layer.trainable = True  # TensorFlow's layers drop an assignment of what is there, for their parts as well
+    layer.trainable = False
 
 
 def frozen_in(encoder, without=()) -> dict:
@@ -232,54 +249,6 @@ def _without_old_garbage():
     finally:
         if is_ours:
             gc.unfreeze()
-
-
-def layers_by_name(model) -> dict[str, keras.layers.Layer]:
-    """The layers of a model, by the paths that they have in one that is rebuilt."""
-    encoder = getattr(model, "encoder", model)
-    names = names_in_blocks(encoder.parts.blocks)
-    for layer in compat.layers_of(model, include_self=False):
-        if layer.path and not isinstance(layer, keras.Model):
-            names.setdefault(layer, layer.path)
-    return {name: layer for layer, name in names.items()}
-
-
-def names_in_blocks(blocks) -> dict[keras.layers.Layer, str]:
-    """The paths of blocks and of all that they are made of in an encoder of these blocks."""
-    names: dict[keras.layers.Layer, str] = {}
-    for i, block in enumerate(blocks):
-        names[block] = f"block_{i}"
-        for sublayer in _pair(block):
-            for layer in compat.layers_of(sublayer):
-                if layer.path:
-                    names.setdefault(layer, f"block_{i}/{sublayer.name}{layer.path.removeprefix(sublayer.path)}")
-    return names
-
-
-def settle_dtypes(layer) -> None:
-    """Gives each part of a layer a policy of its own, where all hold one `DTypePolicyMap`.
-
-    Keras asks such a map for a layer's dtypes, but not where it quantizes the layer or saves it quantized: both fail.
-    What has no path, as dropout, takes the dtype of what it is a part of.
-    """
-    for part in compat.layers_of(layer, recursive=False, include_self=False):
-        policies = part.dtype_policy
-        if isinstance(policies, keras.dtype_policies.DTypePolicyMap) and not isinstance(part, keras.Model):
-            above = policies.default_policy if isinstance(layer, keras.Model) else layer.dtype_policy
-            compat.set_dtype_policy(part, policies[part.path] if part.path else above)
-        settle_dtypes(part)
-
-
-def dtypes_of_cut(policy, blocks):
-    """The dtype policy of an encoder that has some of another's blocks: a map knows them by their new paths too."""
-    if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-        return policy
-    renamed = {name: policy[layer.path] for layer, name in names_in_blocks(blocks).items()}
-    return keras.dtype_policies.DTypePolicyMap(policy.default_policy, dict(policy) | renamed)
-
-
-def _pair(block):
-    return block.attention, block.feed_forward
 
 
 def _fit(adapters, blocks):

@@ -8,8 +8,8 @@ import keras
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.layers.adapters import added_variables, merge, sublayers
-from rembed_keras.modeling.saving.changes import changes_of
+from rembed_keras.modeling.layers.adapters import added_variables, hosted_by, merge, sublayers
+from rembed_keras.modeling.saving.changes import changes_of, frozen_in
 from rembed_keras.modeling.saving.filling import Rows, blank
 from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.training.initial.weights import Changes, check_same, mix_values
@@ -130,7 +130,8 @@ def folded(encoder: Encoder, source: Path) -> Held:
     if "quantized" in changes_of(encoder):
         raise UserError(f"{source} is quantized: what its fine-tuning method added cannot be folded into it")
     merge(encoder)
-    config = {key: value for key, value in encoder.get_config().items() if key != "hosted"}
+    kept = {key: value for key, value in encoder.get_config().items() if key not in ("hosted", "frozen")}
+    config = kept | frozen_in(encoder, {id(layer) for layer in hosted_by(encoder)})
     with blank():
         plain = type(encoder).from_config(config)
     return Held.whole(plain, source, [weight for weight in encoder.weights if id(weight) not in added])

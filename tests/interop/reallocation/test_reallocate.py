@@ -61,6 +61,18 @@ def test_a_new_head_starts_from_the_closest_table(width, tmp_path):
     np.testing.assert_allclose(np.linalg.svd(table, compute_uv=False), values, rtol=1e-4)
 
 
+@pytest.mark.parametrize("has_head", [True, False])
+def test_a_new_head_of_a_table_in_bands_is_refused(has_head, tmp_path):
+    model = random_model({"input_cutoffs": (20,)})
+    with pytest.raises(UserError, match="input_cutoffs has bands of several widths: no table is close to it"):
+        reallocate(model if has_head else model.encoder, str(tmp_path / "out"), Plan(output_embedding_dim=12))
+
+
+def test_sizes_out_of_all_reason_are_refused_first(tmp_path):
+    with pytest.raises(UserError, match="num_layers is 10001; it can be 10000 at most"):
+        reallocate(random_model(), str(tmp_path / "out"), Plan(num_layers=10_001))
+
+
 def test_a_hugging_face_bert_becomes_a_rembert(tmp_path):
     write(random_model(BERT).encoder, str(tmp_path / "bert"), "huggingface", None)
     model, _ = read_model(str(tmp_path / "bert"))
