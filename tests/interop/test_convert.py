@@ -8,7 +8,7 @@ import sentencepiece
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop import convert, write
+from rembed_keras.interop import Plan, convert, reallocate, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.spm import message_class
@@ -235,3 +235,21 @@ def test_a_folder_that_is_not_a_preset_is_reported(tmp_path):
         read_preset(tmp_path)
     with pytest.raises(UserError, match="savedmodel cannot be read; readable formats are huggingface, tf1, preset"):
         convert(str(tmp_path), str(tmp_path / "out"), "savedmodel", "preset")
+
+
+MAP = keras.dtype_policies.DTypePolicyMap("float32", {"block_1/.*": keras.dtype_policies.DTypePolicy("bfloat16")})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", MAP], ids=["bfloat16", "mixed", "map"])
+def test_an_encoder_keeps_its_dtype(dtype, tmp_path):
+    encoder = random_encoder(dtype=dtype)
+    encoder.save_to_preset(str(tmp_path / "preset"))
+    convert(str(tmp_path / "preset"), str(tmp_path / "again"), "preset", "preset")
+    reallocate(read_preset(tmp_path / "preset")[0], str(tmp_path / "deeper"), Plan(num_layers=4))
+    for name, places in (("again", (0, 1)), ("deeper", (0, 2))):
+        again, _ = read_preset(tmp_path / name)
+        assert type(again.dtype_policy) is type(encoder.dtype_policy)
+        for place, theirs in zip(places, encoder.parts.blocks, strict=True):
+            ours = again.parts.blocks[place]
+            assert ours.feed_forward.up.dtype_policy == theirs.feed_forward.up.dtype_policy
+            np.testing.assert_array_equal(np.asarray(ours.feed_forward.up.kernel), theirs.feed_forward.up.kernel)
