@@ -93,6 +93,11 @@ def _check_tokenizers(sources, files):
 
     found = [file and opened_tokenizer(file).sha256 for file in files]
     for source, each in zip(sources, found, strict=True):
+        if None in (each, found[0]) and each != found[0]:
+            bare, other = (source, sources[0]) if each is None else (sources[0], source)
+            raise UserError(
+                f"{bare} has no tokenizer beside it, and {other} has one: give it one by `rembed convert --tokenizer`"
+            )
         if each != found[0]:
             raise UserError(f"{source} and {sources[0]} have different tokenizers, so rows of their tables differ")
 

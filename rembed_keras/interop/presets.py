@@ -21,6 +21,8 @@ from rembed_keras.modeling.saving.configuration import OURS, check_names
 from rembed_keras.modeling.saving.filling import pieces_of
 from rembed_keras.preprocessing import MaskedLMPreprocessor, Tokenizer
 
+HUGGING_FACE = "it is a Hugging Face folder: convert it --from huggingface --to preset first"
+
 
 def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
     """Reads a keras-hub preset of an `Encoder` or a `MaskedLM`.
@@ -30,6 +32,9 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
     """
     try:
         config = read_json(folder / "config.json")
+        if "registered_name" not in config:
+            is_other = "model_type" in config
+            raise UserError(HUGGING_FACE if is_other else "its config.json names no class")
         name = config["registered_name"]
         if name != "rembed_keras>Encoder":
             raise UserError(f"it is a preset of {shortened(name)}, not of an Encoder")

@@ -46,7 +46,7 @@ class Trimmed:
 def trim(
     source: str, target: str, text_dir: str, languages: Sequence[str] | None = None, min_count: int = 1
 ) -> Trimmed:
-    """Trims a preset's vocabulary to the pieces that a text uses.
+    """Trims a preset's vocabulary to the pieces that a text uses; rows without a piece go too.
 
     Args:
         source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
@@ -114,7 +114,7 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
     """Adds pieces to a preset's vocabulary.
 
     The embedding of a new piece is initialized as the mean of the pieces of its former segmentation, to which it is
-    preferred; no other text is segmented differently.
+    preferred; no other text is segmented differently. Rows that the table has beyond the pieces are taken first.
 
     Args:
         source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
@@ -138,9 +138,11 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
             raise UserError("all pieces to add are already in the vocabulary")
 
         def grow(rows):
-            return np.concatenate([rows, [rows[ids].mean(axis=0) for ids in former]]).astype(rows.dtype)
+            new = [rows[ids].mean(axis=0) for ids in former]
+            return np.concatenate([rows[:known], new, rows[known + len(new) :]]).astype(rows.dtype)
 
-        grown = _with_rows(model, tokenizer.vocabulary_size + len(former), grow)
+        known = tokenizer.vocabulary_size
+        grown = _with_rows(model, max(encoder_of(model).arguments["vocabulary_size"], known + len(former)), grow)
         write_preset(grown, folder, open_tokenizer(file), model.preprocessor)
     return len(former)
 
@@ -148,7 +150,10 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
 def _read(source):
     model, notes = read_preset(source)
     if notes:
-        raise UserError(f"{source} is not of an Encoder or MaskedLM, and {notes[0]}: convert it to a preset first")
+        raise UserError(
+            f"{source} is not of an Encoder or MaskedLM, and {notes[0]}: convert it --from preset --to preset first, "
+            "which writes its encoder alone"
+        )
     file = tokenizer_of(source)
     if file is None:
         raise UserError(f"{source} has no tokenizer: convert it again with --tokenizer MODEL")
@@ -168,8 +173,7 @@ def changeable(model: keras.Model, tokenizer: AnyTokenizer, source: object) -> V
         UserError: if it cannot.
     """
     config = encoder_of(model).get_config()
-    if config["vocabulary_size"] != tokenizer.vocabulary_size:
-        rows = config["vocabulary_size"]
+    if (rows := config["vocabulary_size"]) < tokenizer.vocabulary_size:
         raise UserError(f"{source}: the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
     if config.get("quantized") or model.get_config().get("quantized"):
         raise UserError(f"{source} is quantized: change its vocabulary before `quantize`")

@@ -129,3 +129,10 @@ def test_mistakes_cost_one_line_and_nothing_is_written(what, folders, command):
     lines = [line for line in err.splitlines() if line.startswith("rembed: ")]
     assert code == 2 and len(lines) == 1 and message in lines[0], err
     assert sorted(folders.rglob("*")) == before
+
+
+def test_a_model_without_a_tokenizer_is_named(folders, corpus, tmp_path, command):
+    write(random_model({"vocabulary_size": 900}).encoder, str(tmp_path / "whole"), "preset", corpus.tokenizer.path)
+    for order in (("whole", folders / "one"), (folders / "one", "whole")):
+        code, _, err = command("merge", *order, "out", cwd=tmp_path)
+        assert code == 2 and f"{folders / 'one'} has no tokenizer beside it, and whole has one" in err

@@ -12,6 +12,7 @@ from rembed_keras.interop import convert, extend, trim, write
 from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.spm import read_model, write_model
+from rembed_keras.interop.vocabulary import changeable
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.tasks.kinds.encoding import encode
 from tests.modeling.forward import forward
@@ -129,9 +130,18 @@ def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp
     (tmp_path / "empty/sr-Latn.txt").write_text("\n\u200b\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"sr-Latn\.txt has no text"):
         trim(str(preset), str(tmp_path / "out"), str(tmp_path / "empty"))
-    write(random_model(950), str(tmp_path / "other"), "preset", corpus.tokenizer.path)
-    with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 950 rows"):
-        trim(str(tmp_path / "other"), str(tmp_path / "out"), str(text_dir))
+    with pytest.raises(UserError, match="the tokenizer has 900 pieces and the model 899 rows"):
+        changeable(random_model(899), corpus.tokenizer, "short")
+    write(
+        random_model(60, input_embedding_dim=16, always_project=False).encoder,
+        str(tmp_path / "hf"),
+        "huggingface",
+        None,
+    )
+    with pytest.raises(
+        UserError, match=r"hf is not a keras-hub preset: it is a Hugging Face folder: convert it --from"
+    ):
+        trim(str(tmp_path / "hf"), str(tmp_path / "out"), str(text_dir))
     write(random_model(900), str(tmp_path / "bare"), "preset", None)
     with pytest.raises(UserError, match=r"has no tokenizer: convert it again"):
         trim(str(tmp_path / "bare"), str(tmp_path / "out"), str(text_dir))
@@ -139,6 +149,31 @@ def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp
     with pytest.raises(UserError, match="has adaptive tables"):
         trim(str(tmp_path / "bands"), str(tmp_path / "out"), str(text_dir))
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_rows_without_a_piece_are_taken_by_new_ones_and_go_when_trimmed(corpus, text_dir, tmp_path):
+    padded = random_model(903)
+    write(padded, str(tmp_path / "padded"), "preset", corpus.tokenizer.path)
+    rows = padded.encoder.token_embedding.embeddings.numpy()
+    for count, wanted in ((2, 903), (4, 904)):
+        pieces = [f"{SPACE}newest{i}" for i in range(count)]
+        assert extend(str(tmp_path / "padded"), str(tmp_path / f"more{count}"), pieces) == count
+        more = read_preset(tmp_path / f"more{count}")[0].encoder
+        table, parts = more.token_embedding.embeddings.numpy(), corpus.tokenizer.encode("newest0")
+        assert table.shape[0] == more.arguments["vocabulary_size"] == wanted
+        np.testing.assert_array_equal(table[:900], rows[:900])
+        np.testing.assert_allclose(table[900], rows[parts].mean(axis=0), atol=1e-6)
+        np.testing.assert_array_equal(table[900 + count :], rows[900 + count :])
+    done = trim(str(tmp_path / "padded"), str(tmp_path / "small"), str(text_dir))
+    small = read_preset(tmp_path / "small")[0].encoder
+    assert done.pieces == (900, small.arguments["vocabulary_size"])
+    text = lines("en", 0, 2)
+    before, after = (
+        encode(text, each, 32) for each in (corpus.tokenizer, Tokenizer(tmp_path / "small/tokenizer.model"))
+    )
+    np.testing.assert_array_equal(
+        forward(small, after)["sequence_output"], forward(padded.encoder, before)["sequence_output"]
+    )
 
 
 def test_text_of_kept_pieces_is_segmented_as_before(tmp_path, corpus):
@@ -178,7 +213,9 @@ def test_models_that_cannot_be_edited_are_refused(edit, preset, corpus, text_dir
     with pytest.raises(UserError, match="is not a unigram model"):
         edit(*paths)
     write(LateMaskedLM(random_model(900).encoder, 20), str(tmp_path / "late"), "preset", corpus.tokenizer.path)
-    with pytest.raises(UserError, match="the heads of rembed_keras>LateMaskedLM are dropped: convert it"):
+    with pytest.raises(
+        UserError, match="the heads of rembed_keras>LateMaskedLM are dropped: convert it --from preset --to preset"
+    ):
         edit(str(tmp_path / "late"), *paths[1:])
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
 
