@@ -14,7 +14,7 @@ from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.data.pipeline.schedules import by_step, check_schedules, check_shares
 from rembed_keras.errors import UserError, check_lists, shortened
-from rembed_keras.modeling.blocks.stack import longest_row
+from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.sizes import check_sequence_length
 
 PREPARE = "rembed_keras.training.prepare"

@@ -23,7 +23,6 @@ from rembed_keras.modeling.blocks.stack import (
 )
 from rembed_keras.modeling.choices import Choice
 from rembed_keras.modeling.documents import document_positions
-from rembed_keras.modeling.layers.rows import checks_arrays
 from rembed_keras.modeling.losses.terms import Note
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of, frozen_in
@@ -36,6 +35,7 @@ from rembed_keras.modeling.saving.presets import located, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
+from rembed_keras.modeling.texts.inputs import checks_arrays
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 

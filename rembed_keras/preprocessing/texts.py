@@ -11,7 +11,7 @@ import numpy as np
 from rembed_keras.data.tokenizers.opening import FILE_NAMES
 from rembed_keras.errors import Count, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.blocks.stack import longest_row
+from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.saving.presets import located
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
 from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows

@@ -51,7 +51,7 @@ def headed_as(model: MaskedLM, encoder: Encoder, changes: Mapping = MappingProxy
         encoder: the encoder.
         changes: other arguments of the head than the model's.
     """
-    made = MaskedLM(encoder, **(head_arguments(model) | changes))
+    made = MaskedLM(encoder, **{**head_arguments(model), **changes})
     freeze_again(made, model.get_config().get("frozen", ()))
     return made
 

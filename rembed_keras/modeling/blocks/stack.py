@@ -20,7 +20,6 @@ from rembed_keras.modeling.sizes import (
 )
 
 WORDS = {"activation": get_args(Activation), "layer_sharing": get_args(LayerSharing)}
-LONGEST = 2**20  # tokens of a row, where no table of positions bounds it
 FORMER_BLOCKS = {"bert": blocks.PostNorm, "modern": blocks.PreNorm}  # as checkpoints and presets of version 0.1 say it
 
 
@@ -117,15 +116,6 @@ def has_position_table(config: Config) -> bool:
     """Whether positions are embedded, in a table of `max_sequence_length` rows."""
     is_needed = block_of(config).has_position_table and not any(kind.knows_positions for kind in attention_of(config))
     return input_embedding_of(config).has_positions(is_needed)
-
-
-def longest_row(config: Config) -> int:
-    """How long a row an encoder takes: its table has so many positions; without one it is `LONGEST`.
-
-    >>> longest_row({"num_layers": 1, "max_sequence_length": 64})
-    64
-    """
-    return config.get("max_sequence_length", 512) if has_position_table(config) else LONGEST
 
 
 def has_projection(config: Config) -> bool:

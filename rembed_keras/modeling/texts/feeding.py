@@ -17,8 +17,9 @@ import keras
 import keras_hub
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.layers.rows import check_inputs, check_labels, checks_arrays
+from rembed_keras.modeling.layers.rows import check_labels
 from rembed_keras.modeling.saving.failing import weights_kept
+from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays
 
 ROOM = "rembed_keras.preprocessing"  # named, since modeling imports none of the rooms above it
 PLAIN_TEXT = "TextClassifierPreprocessor"  # for encoders: texts as they are, without labels

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rembed_keras.errors import UserError, check_counts, shortened
-from rembed_keras.modeling.blocks.stack import longest_row
+from rembed_keras.modeling.blocks.positions import longest_row
 
 
 class Fill(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from rembed_keras.errors import UserError, check_counts, shortened
-from rembed_keras.modeling.blocks.stack import longest_row
+from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import HoldsPreprocessor
 

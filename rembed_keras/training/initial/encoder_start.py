@@ -7,7 +7,7 @@ from pathlib import Path
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import longest_row
+from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length

@@ -8,7 +8,8 @@ from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import check_packed_rows, longest_row
+from rembed_keras.modeling.blocks.positions import longest_row
+from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.losses.weights import counts
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length
 from rembed_keras.training.distributed.strategies import Placement

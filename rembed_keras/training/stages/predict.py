@@ -13,7 +13,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
-from rembed_keras.modeling.blocks.stack import longest_row
+from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.preprocessing import Tokenizer
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
 from rembed_keras.tasks.formats.columns import parse_format

@@ -11,7 +11,8 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.data.pipeline.schedules import check_shares
 from rembed_keras.errors import Count, CountOrZero, Rate, Seed, check_counts
-from rembed_keras.modeling.blocks.stack import check_packed_rows, longest_row
+from rembed_keras.modeling.blocks.positions import longest_row
+from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.sizes import check_pieces, check_sequence_length

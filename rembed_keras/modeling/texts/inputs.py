@@ -1,0 +1,57 @@
+"""Arrays of an encoder's inputs, checked before they are in a graph."""
+
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from rembed_keras.modeling.blocks.positions import longest_row
+from rembed_keras.modeling.layers.rows import BEYOND, check_rows
+
+
+def check_inputs(arguments: Mapping, x: object) -> None:
+    """Refuses arrays of an encoder's inputs that it has no rows for, before they are in a graph.
+
+    Args:
+        arguments: the encoder's.
+        x: a dict of NumPy arrays [N, S]; whatever else it is, nothing is checked.
+
+    Raises:
+        UserError: for a token or segment id, or a document, that is beyond its table.
+
+    >>> check_inputs({"vocabulary_size": 10}, {"token_ids": np.array([[2, 10]])})
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: token id 10 has no row in the token table: vocabulary_size is 10
+    """
+    if not isinstance(x, Mapping):
+        return
+    checked = (("token_ids", "token", "vocabulary_size"), ("segment_ids", "segment", "num_segments"))
+    for key, table, size in checked:
+        if isinstance(x.get(key), np.ndarray) and arguments.get(size):
+            check_rows(x[key], arguments[size], BEYOND[table])
+    mask, said = x.get("padding_mask"), arguments.get("max_sequence_length")
+    if not isinstance(mask, np.ndarray) or mask.ndim != 2 or not said or mask.shape[1] <= said:
+        return
+    longest = longest_row(arguments)
+    if mask.shape[1] > longest:
+        for number in range(1, int(mask.max(initial=0)) + 1):  # documents of packed rows
+            lengths = (mask == number).sum(axis=1)
+            check_rows(np.maximum(lengths - 1, 0), longest, BEYOND["position"])
+
+
+def checks_arrays(loop: Callable) -> Callable:
+    """One of Keras's loops over data, which first looks at the ids in NumPy arrays: the loop's program is compiled.
+
+    Args:
+        loop: a method of a model that has an `encoder` or is one, `predict` for example, that takes `x` first.
+
+    Returns:
+        The same, which raises `UserError` as `check_inputs` does.
+    """
+
+    @functools.wraps(loop)
+    def checked(model, x=None, *arguments, **named):
+        check_inputs(getattr(model, "encoder", model).arguments, x)
+        return loop(model, x, *arguments, **named)
+
+    return checked
