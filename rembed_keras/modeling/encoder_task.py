@@ -14,6 +14,7 @@ from rembed_keras.errors import UserError, with_article
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.losses.row_weights import checks_class_weight
 from rembed_keras.modeling.losses.terms import HasTerms
+from rembed_keras.modeling.objectives.running_means import ListsLogsOnce
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.configuration import class_named
 from rembed_keras.modeling.saving.naming import settle_dtypes
@@ -23,7 +24,7 @@ from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
-class EncoderTask(TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_hub.models.Task):
+class EncoderTask(ListsLogsOnce, TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_hub.models.Task):
     """A model around an encoder, with presets: `save_to_preset` and `from_preset`.
 
     A subclass whose constructor has an `encoder` takes it as `backbone=` too, as keras-hub hands it over, and
@@ -42,7 +43,7 @@ class EncoderTask(TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_
     backbone_cls = Encoder
     reads_rows = True  # whether the encoder sees all tokens of a row in training
     takes_class_weight = False  # whether labels are one class a row
-    fit, train_on_batch = map(checks_class_weight, (TakesTexts.fit, TakesTexts.train_on_batch))
+    fit, train_on_batch = map(checks_class_weight, (TakesTexts.fit, ListsLogsOnce.train_on_batch))
 
     def __init_subclass__(cls, **arguments):
         super().__init_subclass__(**arguments)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from rembed_keras.errors import UserError, shortened
@@ -112,6 +113,30 @@ class HasTerms:
             self.weigh_terms()
         return super().train_step(*args)  # type: ignore[misc] # the model's
 
+    def test_step(self, *args):
+        """The model's, in which no term is computed."""
+        _TESTS.value = True
+        try:
+            return super().test_step(*args)  # type: ignore[misc] # the model's
+        finally:
+            _TESTS.value = None
+
+    @property
+    def logs_terms(self) -> bool:
+        """Whether logs have terms: evaluation computes none, and means of nothing would be NaN."""
+        return bool(self.terms) and not _TESTS.value and not all(_is_zero(mean.count) for mean in self.term_means)
+
+    def get_metrics_result(self) -> dict:
+        """The model's, without terms that were not computed."""
+        return self.without_idle_terms(super().get_metrics_result())  # type: ignore[misc] # the model's
+
+    def without_idle_terms(self, logs: dict) -> dict:
+        """Logs without those of terms, unless training has computed them since metrics were reset."""
+        if not self.terms or self.logs_terms:
+            return logs
+        idle = {metric.name for metric in (*self.term_means, *self.term_weights)}
+        return {name: log for name, log in logs.items() if name not in idle}
+
     def weigh_terms(self) -> None:
         """Looks up the weights of terms that change, at the optimizer's step."""
         model: Any = self
@@ -163,6 +188,9 @@ class Held(threading.local):
     value: Any = None
 
 
+_TESTS = Held()  # whether a step of evaluation runs, or is compiled
+
+
 class Note(Held):
     """What an encoder computed when it was last called, for loss terms; kept only while they want it.
 
@@ -188,6 +216,14 @@ def _seed_states(model):
     """States of a model's generators of random numbers."""
     weights = {id(weight) for weight in model.weights}
     return [each for each in model.variables if id(each) not in weights and "int" in str(each.dtype)]
+
+
+def _is_zero(count):
+    """Whether a number is 0; False of one of a graph that is being made."""
+    try:
+        return not np.asarray(ops.convert_to_tensor(count)).any()
+    except (TypeError, NotImplementedError, ValueError):
+        return False
 
 
 def _counts(losses, x, sample_weight):

@@ -266,7 +266,7 @@ class PretrainingModel(StepsInParts, EncoderTask):
     def get_metrics_result(self):
         # Keras's own tracker of the loss averages over rows; ours, over predictions, takes its place
         added = 0.0 if self.layer_losses is None else self.layer_losses.result()
-        terms = {"term_losses": self.terms_result()} if self.terms else {}
+        terms = {"term_losses": self.terms_result()} if self.logs_terms else {}
         return self.own_logs() | terms | {"loss": self.loss_result() + added + sum(terms.values())}
 
     def own_logs(self) -> dict:

@@ -35,6 +35,45 @@ class MeanOfNumbers(keras.metrics.Mean):
         return self.total / self.count
 
 
+class ListsLogsOnce:
+    """A model whose loops give each log once where they give a list; a mixin that stands before the model's class.
+
+    A mean of the model's own can have the name of one of Keras's, or of another objective's, whose place it takes in
+    logs. Keras's list would have it twice.
+    """
+
+    @property
+    def metrics_names(self) -> list[str]:
+        """Keras's, each once."""
+        return [*dict.fromkeys(super().metrics_names)]  # type: ignore[misc] # the model's
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, return_dict=False, **options
+    ):
+        """The model's; a list has each log once."""
+        given = (x, y, batch_size, verbose, sample_weight)
+        logs = super().evaluate(*given, return_dict=True, **options)  # type: ignore[misc] # the model's
+        return logs if return_dict else _listed(self, logs)
+
+    def train_on_batch(self, x=None, y=None, sample_weight=None, class_weight=None, return_dict=False):
+        """The model's; a list has each log once."""
+        given = (x, y, sample_weight, class_weight)
+        logs = super().train_on_batch(*given, return_dict=True)  # type: ignore[misc] # the model's
+        return logs if return_dict else _listed(self, logs)
+
+    def test_on_batch(self, x=None, y=None, sample_weight=None, return_dict=False):
+        """The model's; a list has each log once."""
+        logs = super().test_on_batch(x, y, sample_weight, return_dict=True)  # type: ignore[misc] # the model's
+        return logs if return_dict else _listed(self, logs)
+
+
+def _listed(model, logs):
+    """Logs in the order of a model's metrics, then others by name; one alone as it is."""
+    names = [each.name for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
+    listed = [logs[name] for name in dict.fromkeys([*names, *sorted(logs)]) if name in logs]
+    return listed[0] if len(listed) == 1 else listed
+
+
 class MeanByGroup(keras.metrics.Metric):
     """Weighted means of a value, one a group: for example the loss of each language.
 

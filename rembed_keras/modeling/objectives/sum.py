@@ -149,7 +149,8 @@ class Sum(PretrainingModel):
         """Keras's, without those of the objectives, which would stand under names of the sum's, such as `loss/de`."""
         unused = (self.loss_mean, self.accuracy)
         own = [metric for metric in super().metrics if not any(metric is each for each in unused)]
-        return {metric.name: log for metric in own if not isinstance(log := metric.result(), dict)}
+        logs = {metric.name: log for metric in own if not isinstance(log := metric.result(), dict)}
+        return self.without_idle_terms(logs)
 
     def loss_result(self):
         return sum(

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
+from rembed_keras.modeling.layers import draws
 from tests.modeling import reference
 from tests.modeling.forward import EAGER, forward
 from tests.modeling.objectives.test_objectives import QUICK, make_detection
@@ -217,3 +218,33 @@ def test_a_model_without_losses_of_layers_has_no_such_log():
     logs = model.test_on_batch(x, y, weights, return_dict=True)
     assert "layer_losses" not in logs
     assert np.isclose(logs["loss"], (expected_losses(model, x, y) * weights).sum() / 4, atol=1e-5)
+
+
+def make_objective(name):
+    encoder = make_encoder(num_layers=1)
+    makes = {
+        "masked": lambda: MaskedLM(encoder, 20),
+        "late": lambda: LateMaskedLM(encoder, 20, decoder_layers=1),
+        "detection": lambda: ReplacedTokenDetection(encoder, 20, generator_layers=1, generator_scale=0.5),
+        "sum": lambda: Sum(encoder, [lambda each: MaskedLM(each, 20), lambda each: LateMaskedLM(each, 20, 1)]),
+    }
+    return makes[name]()
+
+
+@pytest.mark.parametrize("name", ["masked", "late", "detection", "sum"])
+def test_lists_have_each_log_once(name, monkeypatch):
+    monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+    model = make_objective(name)
+    model.compile("sgd", **QUICK)
+    x, y, weights = make_batch()
+    logs = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
+    listed = model.evaluate(x, y, sample_weight=weights, verbose=0)
+    assert sorted(listed) == pytest.approx(sorted(logs.values()))
+    assert listed[0] == pytest.approx(logs["loss"])
+    assert listed[1] == pytest.approx(logs["accuracy"])
+    assert len(set(model.metrics_names)) == len(model.metrics_names)
+    assert len(model.test_on_batch(x, y, weights)) == len(logs)
+    assert len(model.train_on_batch(x, y, weights)) == len(logs)
+    if name == "masked":
+        loss, _ = model.evaluate(x, y, sample_weight=weights, verbose=0)
+        assert loss == model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)["loss"]
