@@ -42,7 +42,7 @@ class StepsInParts:
         Here what the optimizer multiplies the loss by, and the share that a micro-batch has in the batch.
         """
         model: Any = self
-        one = ops.ones(())
+        one = ops.ones((), "float32")
         if not training:
             return {"loss_scales": one, "micro_batch_shares": one}
         return {"loss_scales": model.optimizer.scale_loss(one), "micro_batch_shares": one / model.micro_batches}
@@ -56,7 +56,9 @@ class StepsInParts:
             x, y, sample_weight = filled(x, y, sample_weight, parts)
         weights = row_weights(x["padding_mask"], y, sample_weight)
         x = x | {"row_weights": weights, "row_shares": shares(weights)}
-        rows = {name: number * ops.ones(ops.shape(y)[:1]) for name, number in step_numbers.items()}  # [B] each
+        rows = {
+            name: number * ops.ones(ops.shape(y)[:1], "float32") for name, number in step_numbers.items()
+        }  # [B] each
         return x | model.shares_of(x, y, sample_weight) | rows, y, sample_weight
 
     def _with_shares(self, x, y, sample_weight):

@@ -72,8 +72,9 @@ def contrast(features, labels, weights=None, temperature: float = 0.3):
     features = ops.normalize(ops.cast(features, "float32"), axis=-1, epsilon=1e-12)
     (keys, first), (their_labels, _), (there, _) = (gathered(each) for each in (features, labels, counted))
     scores = ops.matmul(features, ops.transpose(keys)) / temperature  # [B, D] x [D, G] -> [B, G]
-    own = first + ops.arange(ops.shape(features)[0])
-    is_other = ops.logical_and(ops.arange(ops.shape(keys)[0])[None, :] != own[:, None], there[None, :] > 0)
+    own = first + ops.arange(ops.shape(features)[0], dtype="int32")
+    each = ops.arange(ops.shape(keys)[0], dtype="int32")
+    is_other = ops.logical_and(each[None, :] != own[:, None], there[None, :] > 0)
     scores = ops.where(is_other, scores, -1e30)
     is_partner = ops.logical_and(is_other, labels[:, None] == their_labels[None, :])
     log_shares = scores - ops.logsumexp(scores, axis=1, keepdims=True)

@@ -106,6 +106,6 @@ def _picked(query, key, value, documents, positions, at, window):
     mask = ops.logical_and(other > 0, ops.logical_or(ops.equal(own, other), ops.equal(own, 0)))
     if window is not None:
         near = ops.abs(pick(positions, at)[:, :, None] - positions[:, None, :]) <= window // 2
-        itself = ops.equal(at[:, :, None], ops.arange(documents.shape[1]))
+        itself = ops.equal(at[:, :, None], ops.arange(documents.shape[1], dtype="int32"))
         mask = ops.logical_or(ops.logical_and(mask, near), itself)
     return softmax_attention(query, key, value, mask, drop=None)

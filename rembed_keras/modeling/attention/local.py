@@ -44,7 +44,7 @@ class Local(Global):
         from keras import ops
 
         distance = ops.abs(positions[:, :, None] - positions[:, None, :])  # [B, S] -> [B, S, S]
-        index = ops.arange(ops.shape(mask)[1])
+        index = ops.arange(ops.shape(mask)[1], dtype="int32")
         is_near = ops.logical_and(mask, distance <= self.window // 2)
         return ops.logical_or(is_near, index[:, None] == index)
 

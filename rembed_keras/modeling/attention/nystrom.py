@@ -76,7 +76,8 @@ class Nystrom(Global):
         mask = ops.repeat(is_key[:, None, :], self.landmarks, axis=1)
         gathered = softmax_attention(queries, key, value, mask, drop=None)  # [B, m, H, K]
         core = _shares(queries, keys, exists)  # [B, H, m, m]
-        core = ops.where(exists[:, None, :, None], core, ops.eye(self.landmarks))  # others are left to themselves
+        alone = ops.eye(self.landmarks, dtype="float32")
+        core = ops.where(exists[:, None, :, None], core, alone)  # others are left to themselves
         mixed = ops.einsum("bhmn,bnhk->bmhk", ops.cast(pseudo_inverse(core, self.iterations), value.dtype), gathered)
         return ops.einsum("bhqm,bmhk->bqhk", ops.cast(_shares(pick(query, at), keys, exists), value.dtype), mixed)
 
@@ -114,12 +115,12 @@ def segment_means(x, is_token, count):
     tokens = ops.sum(is_token, axis=1, keepdims=True)  # [B, 1]
     rank = ops.maximum(ops.cumsum(is_token, axis=1) - 1, 0)
     segment = rank * count // ops.maximum(tokens, count)  # [B, S]
-    segment = ops.reshape(segment + count * ops.arange(batch)[:, None], (-1,))
+    segment = ops.reshape(segment + count * ops.arange(batch, dtype="int32")[:, None], (-1,))
     counted = ops.reshape(ops.cast(is_token, "float32"), (-1, 1))
     features = ops.reshape(ops.cast(x, "float32"), (batch * length, heads * width)) * counted
     sums, sizes = (ops.segment_sum(each, segment, num_segments=batch * count) for each in (features, counted))
     means = ops.reshape(sums / ops.maximum(sizes, 1.0), (batch, count, heads, width))
-    return ops.cast(means, x.dtype), ops.arange(count) < tokens
+    return ops.cast(means, x.dtype), ops.arange(count, dtype="int32") < tokens
 
 
 def pseudo_inverse(matrix, iterations):
@@ -132,13 +133,13 @@ def pseudo_inverse(matrix, iterations):
     """
     from keras import ops
 
-    size = matrix.shape[-1]
+    one = ops.eye(matrix.shape[-1], dtype=matrix.dtype)
     norms = [ops.max(ops.sum(matrix, axis=axis), axis=-1)[..., None, None] for axis in (-1, -2)]
     inverse = ops.swapaxes(matrix, -1, -2) / (norms[0] * norms[1])
     for _ in range(iterations):
         product = ops.matmul(matrix, inverse)
-        inner = 15.0 * ops.eye(size) - ops.matmul(product, 7.0 * ops.eye(size) - product)
-        inverse = 0.25 * ops.matmul(inverse, 13.0 * ops.eye(size) - ops.matmul(product, inner))
+        inner = 15.0 * one - ops.matmul(product, 7.0 * one - product)
+        inverse = 0.25 * ops.matmul(inverse, 13.0 * one - ops.matmul(product, inner))
     return inverse
 
 

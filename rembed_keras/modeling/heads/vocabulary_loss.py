@@ -138,7 +138,7 @@ def _score(features, rows, bias, targets, weights, scale, with_gradients):
     values = [ops.sum(losses * weights), losses, hits]
     if not with_gradients:
         return values
-    is_right = ops.cast(ops.arange(logits.shape[1])[None, :] == targets[:, None], "float32")  # [C, V]
+    is_right = ops.cast(ops.arange(logits.shape[1], dtype="int32")[None, :] == targets[:, None], "float32")  # [C, V]
     slope = (powers / mass - is_right) * (weights * scale)[:, None]
     by_features, by_rows, start = [], [], 0
     for feature, row in zip(features, rows, strict=True):

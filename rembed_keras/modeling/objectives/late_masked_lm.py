@@ -71,7 +71,7 @@ class LateMasking(keras.layers.Layer):
         length = ops.shape(token_ids)[1]
         positions = document_positions(padding_mask)  # [B, S]
         is_masked = ops.sum(chosen(mask_positions, length), axis=1) > 0  # [B, S]
-        index = ops.cumsum(ops.ones_like(token_ids), axis=1) - 1
+        index = ops.cumsum(ops.ones_like(token_ids, dtype="int32"), axis=1) - 1
         seen = ops.argsort(ops.cast(is_masked, "int32") * length + index, axis=1)  # in order, those not masked first
         seen = seen[:, : length - ops.shape(mask_positions)[1]]  # [B, S] -> [B, S - P]
         parts = self.encoder.parts

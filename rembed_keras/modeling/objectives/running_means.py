@@ -15,7 +15,9 @@ def numbers(values, weights):
     [[1.0, 0.0], [2.0, 0.0]]
     """
     is_number = ops.isfinite(values)
-    return ops.where(is_number, values, 0.0), ops.where(is_number, ops.cast(weights, "float32"), 0.0)
+    return ops.where(is_number, ops.cast(values, "float32"), 0.0), ops.where(
+        is_number, ops.cast(weights, "float32"), 0.0
+    )
 
 
 class MeanOfNumbers(keras.metrics.Mean):
@@ -97,7 +99,7 @@ class MeanByGroup(keras.metrics.Metric):
     def update_state(self, values, group_ids, sample_weight):
         """Adds values [N] with weights [N] to the groups int [N]."""
         size = len(self.keys)
-        weight = ops.cast(sample_weight, "float32")
+        values, weight = (ops.cast(each, self.dtype) for each in (values, sample_weight))
         self.total.assign_add(ops.segment_sum(values * weight, group_ids, num_segments=size))
         self.count.assign_add(ops.segment_sum(weight, group_ids, num_segments=size))
 

@@ -1,0 +1,91 @@
+"""Ids of NumPy's default integers, masks of bools, and Keras's default floats of 64 bits."""
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras.adaptation.distillation import Distillation
+from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.modeling import Classifier, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
+from rembed_keras.modeling.attention import Disentangled, Local, Nystrom
+from tests.modeling.forward import EAGER
+from tests.modeling.objectives.test_pretraining import make_batch
+from tests.modeling.test_encoder import make_encoder
+
+QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
+
+
+def late(encoder):
+    return LateMaskedLM(encoder, 20, decoder_layers=1)
+
+
+def detection(encoder):
+    return ReplacedTokenDetection(encoder, 20, generator_layers=1, generator_scale=0.5)
+
+
+def distillation(encoder):
+    return Distillation(encoder, Teacher(make_encoder(num_layers=2)), relations=1.0, hidden_states=1.0)
+
+
+OBJECTIVES = {
+    "masked": lambda encoder: MaskedLM(encoder, 20),
+    "in parts": lambda encoder: MaskedLM(encoder, 20, micro_batches=2),
+    "late": late,
+    "detection": detection,
+    "sum": lambda encoder: Sum(encoder, [late, detection]),
+    "distillation": distillation,
+}
+ATTENTION = {"local": Local(4), "disentangled": Disentangled(4, 8), "nystrom": Nystrom(2)}
+
+
+def losses(model, changes):
+    """Those of a step and of the evaluation after it."""
+    x, y, weights = make_batch()
+    x = x | {key: x[key].astype(dtype) for key, dtype in changes.items()}
+    x["padding_mask"] = np.minimum(x["padding_mask"], 1).astype(x["padding_mask"].dtype)
+    model.compile("sgd", **QUICK)
+    fitted = model.fit(x, y.astype(changes.get("token_ids", "int32")), sample_weight=weights, verbose=0)
+    return fitted.history["loss"][0], model.evaluate(x, y, sample_weight=weights, verbose=0)[0]
+
+
+WIDE = dict.fromkeys(("token_ids", "segment_ids", "mask_positions"), "int64")
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_objectives_take_wide_ids_and_masks_of_bools(name):
+    seen = []
+    for changes in ({}, WIDE | {"padding_mask": "int64"}, WIDE | {"padding_mask": "bool"}):
+        keras.utils.set_random_seed(1)
+        seen.append(losses(OBJECTIVES[name](make_encoder(num_layers=1)), changes))
+    assert np.isfinite(seen).all()
+    np.testing.assert_allclose(seen[1:], [seen[0]] * 2, rtol=1e-5)
+
+
+@pytest.fixture
+def floats_of_64_bits():
+    if keras.config.backend() == "jax":
+        pytest.skip("JAX has them only where it is asked to")
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+@pytest.mark.usefixtures("floats_of_64_bits")
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_objectives_take_floats_of_64_bits(name):
+    assert np.isfinite(losses(OBJECTIVES[name](make_encoder(num_layers=1)), {})).all()
+
+
+@pytest.mark.usefixtures("floats_of_64_bits")
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_kinds_of_attention_take_floats_of_64_bits(kind):
+    encoder = make_encoder(num_layers=1, attention=ATTENTION[kind])
+    assert np.isfinite(losses(MaskedLM(encoder, 20), {})).all()
+    x, y, _ = make_batch()
+    x["padding_mask"] = np.minimum(x["padding_mask"], 1)
+    model = Classifier(encoder, 3, pooling="mean")
+    model.compile("sgd", **QUICK)
+    assert np.isfinite(model.fit({key: x[key] for key in model.input}, y[:, 0] % 3, verbose=0).history["loss"]).all()
