@@ -29,6 +29,7 @@ from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of,
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
+from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import dtypes_of_cut, settle_dtypes
 from rembed_keras.modeling.saving.presets import described as described_presets
 from rembed_keras.modeling.saving.presets import located, task_in
@@ -40,7 +41,7 @@ from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
-class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, keras_hub.models.Backbone):
+class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras_hub.models.Backbone):
     """A BERT-like encoder whose input embedding has a width of its own.
 
     Args:

@@ -17,6 +17,7 @@ from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.objectives.running_means import ListsLogsOnce
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.configuration import class_named
+from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import settle_dtypes
 from rembed_keras.modeling.saving.presets import located, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
@@ -24,7 +25,9 @@ from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
-class EncoderTask(ListsLogsOnce, TakesTexts, ReadsTexts, HasTerms, Retraced, OnReplicas, keras_hub.models.Task):
+class EncoderTask(
+    ListsLogsOnce, TakesTexts, ReadsTexts, HasTerms, Retraced, KeepsTableFrozen, OnReplicas, keras_hub.models.Task
+):
     """A model around an encoder, with presets: `save_to_preset` and `from_preset`.
 
     A subclass whose constructor has an `encoder` takes it as `backbone=` too, as keras-hub hands it over, and

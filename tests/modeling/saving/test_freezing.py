@@ -117,3 +117,31 @@ def test_a_frozen_layer_that_is_quantized_too_comes_back_as_both(tmp_path):
 def test_a_layer_that_is_not_there_is_not_frozen():
     with pytest.raises(UserError, match="'block_7' is frozen: this model has no such layer"):
         Encoder.from_config(make_encoder().get_config() | {"frozen": ["block_7"]})
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "make", [lambda encoder: Classifier(encoder, 3), lambda encoder: MaskedLM(encoder, 6, "coupled")]
+)
+@pytest.mark.parametrize("of_encoder", [True, False])
+def test_a_frozen_table_stays_frozen_when_all_else_is_thawed(make, of_encoder):
+    model = make(make_encoder(num_layers=1, freeze_input_embedding=True))
+    trained = [weight.path for weight in model.trainable_variables]
+    part = model.encoder if of_encoder else model
+    for value in (False, True):
+        part.trainable = value
+        assert part.trainable == value
+    assert [weight.path for weight in model.trainable_variables] == trained
+    assert not model.encoder.token_embedding.trainable_variables
+    model.encoder.trainable = True  # again
+    assert not model.encoder.token_embedding.trainable_variables
+
+
+@pytest.mark.any_backend
+def test_a_table_that_is_not_frozen_is_thawed():
+    encoder = make_encoder(num_layers=1)
+    count = len(encoder.trainable_variables)
+    encoder.trainable = False
+    assert not encoder.trainable_variables
+    encoder.trainable = True
+    assert len(encoder.trainable_variables) == count
