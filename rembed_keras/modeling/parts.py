@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from rembed_keras import compat
 from rembed_keras.modeling.blocks.stack import (
     block_of,
     has_position_table,
@@ -74,13 +75,19 @@ def make_parts(config: Mapping[str, Any], dtype=None, prefix: str = "") -> Parts
         )
     if config["scalar_mix"]:
         mix = ScalarMix(config["num_layers"] + 1, name=f"{prefix}mix", dtype=dtype)
+    kind = input_embedding_of(config)
+    embeddings = kind.layer(config, block, has_position_table(config), f"{prefix}embeddings", dtype)
+    embeddings.reads_neighbours = kind.reads_neighbours
     return Parts(
-        embeddings=input_embedding_of(config).layer(
-            config, block, has_position_table(config), f"{prefix}embeddings", dtype
-        ),
+        embeddings=embeddings,
         projection=projection,
         blocks=make_blocks(config, dtype, prefix=prefix),
         norm=norm,
         mix=mix,
         pooler=keras.layers.Dense(hidden_dim, activation="tanh", name=f"{prefix}pooler", **dense),
     )
+
+
+def padding_read(model: keras.Model) -> int:
+    """How many tokens of padding a row needs after its last token: 1 where a token is read with its neighbours."""
+    return int(any(getattr(layer, "reads_neighbours", False) for layer in compat.layers_of(model)))

@@ -14,6 +14,7 @@ import grain
 import keras
 import numpy as np
 
+from rembed_keras.modeling.parts import padding_read
 from rembed_keras.tasks.kinds.encoding import Encoded, can_cut, rounded_length, row_lengths
 
 POOL = 50  # batches whose rows are sorted together
@@ -123,27 +124,30 @@ def cut_batches(
         The dataset, and a batch of each shape that it has.
     """
     teachers = (teacher for term in model.terms for teacher in getattr(term, "teachers", ()))
-    if not all(can_cut(reader) for reader in (model, *(teacher.encoder for teacher in teachers))):
+    readers = [model, *(teacher.encoder for teacher in teachers)]
+    if not all(map(can_cut, readers)):
         return data, [data[0]]
     mask = encoded.inputs["padding_mask"]
     size = len(keras.tree.flatten(data[0])[0])
-    lengths = lengths_worth_compiling(row_lengths(mask), mask.shape[1], size, steps, group_by_length)
+    padding = max(map(padding_read, readers))
+    lengths = lengths_worth_compiling(row_lengths(mask, padding), mask.shape[1], size, steps, group_by_length)
     lengths = lengths if may_vary else lengths[-1:]
-    return data.map(lambda batch: cut(batch, lengths)), [_cut_to(length, *data[0]) for length in lengths]
+    return data.map(lambda batch: cut(batch, lengths, padding)), [_cut_to(length, *data[0]) for length in lengths]
 
 
-def cut(batch: tuple, lengths: Sequence[int]) -> tuple:
+def cut(batch: tuple, lengths: Sequence[int], padding: int = 0) -> tuple:
     """A batch without the padding behind the least of some lengths that holds its longest row.
 
     Args:
         batch: of `batches`; targets are cut where weights say of each token whether its target counts.
         lengths: rising.
+        padding: how many tokens of it are kept after the longest row, see `padding_read`.
 
     >>> inputs = {"padding_mask": np.array([[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]])}
     >>> cut((inputs, np.array([7, 8])), (2, 5))[0]["padding_mask"].shape
     (2, 2)
     """
-    needed = int(row_lengths(batch[0]["padding_mask"]).max())
+    needed = int(row_lengths(batch[0]["padding_mask"], padding).max())
     return _cut_to(next(length for length in lengths if length >= needed), *batch)
 
 

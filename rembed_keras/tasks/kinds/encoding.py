@@ -17,6 +17,7 @@ from rembed_keras import compat
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.parts import padding_read
 from rembed_keras.tasks.kinds.examples import Labelled
 
 FEW = 7  # batches, for which no second length is worth its compilation
@@ -169,7 +170,7 @@ def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int =
     """
     size = len(next(iter(inputs.values())))
     axes = _token_axes(model) if size > FEW * batch_size and "padding_mask" in inputs else None
-    lengths = np.zeros(size, int) if axes is None else row_lengths(inputs["padding_mask"])
+    lengths = np.zeros(size, int) if axes is None else row_lengths(inputs["padding_mask"], padding_read(model))
     order = np.argsort(-lengths, kind="stable")  # what takes most memory first
     outputs = []
     for start in range(0, size, batch_size):  # `Model.predict` builds a pipeline, which costs a dozen batches
@@ -191,14 +192,20 @@ def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int =
     return keras.tree.map_structure(joined, *outputs)
 
 
-def row_lengths(padding_mask: np.ndarray) -> np.ndarray:
+def row_lengths(padding_mask: np.ndarray, padding: int = 0) -> np.ndarray:
     """Tokens of each row up to the last that is no padding: int [N, S] -> int [N].
+
+    Args:
+        padding_mask: [N, S].
+        padding: how many tokens of padding are counted along, where there are as many.
 
     >>> row_lengths(np.array([[1, 1, 0, 0], [1, 1, 1, 1]])).tolist()
     [2, 4]
     """
     is_token = padding_mask > 0
-    return np.where(is_token.any(axis=1), is_token.shape[1] - np.argmax(is_token[:, ::-1], axis=1), 0)
+    longest = is_token.shape[1]
+    lengths = np.where(is_token.any(axis=1), longest - np.argmax(is_token[:, ::-1], axis=1), 0)
+    return np.minimum(lengths + padding, longest)
 
 
 def rounded_length(length: int, longest: int) -> int:
@@ -215,7 +222,7 @@ def rounded_length(length: int, longest: int) -> int:
 
 
 def can_cut(model: keras.Model) -> bool:
-    """Whether a model computes the same of rows without their padding.
+    """Whether a model computes the same of rows without their padding, but for what `padding_read` counts.
 
     It may not where a token's output depends on the queries of all tokens, padding too, as in Nyström attention.
     """

@@ -8,6 +8,7 @@ from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM
 from rembed_keras.modeling import Classifier, Encoder, Regressor, SpanExtractor, Tagger
 from rembed_keras.modeling.attention import Global, Local, Nystrom
+from rembed_keras.modeling.input_embeddings import Summed, Trigrams
 from rembed_keras.tasks.kinds import batches as module
 from rembed_keras.tasks.kinds.batches import batches, cut_batches, lengths_worth_compiling
 from rembed_keras.tasks.kinds.encoding import Encoded, rounded_length, row_lengths
@@ -105,6 +106,21 @@ def test_a_batch_without_padding_has_the_loss_of_the_whole(head, monkeypatch):
             losses.append(float(model.compute_loss(inputs, y, model(inputs), sample_weight)))
         assert losses[1] == pytest.approx(losses[0], rel=1e-5)
         assert losses[0] > 0.1
+
+
+def test_a_token_of_padding_is_left_where_tokens_are_read_with_their_neighbours(monkeypatch):
+    monkeypatch.setattr(module, "COMPILATION", 0)
+    encoded = rows_of([4, 9, 32, 14])
+    data = batches(encoded, 4, 0)
+    for embedding, length in ((Summed, 32), (Trigrams, 48)):
+        model = Tagger(Encoder(30, 1, 2, 8, 16, 4, max_sequence_length=S, input_embedding=embedding), 3)
+        for weight in model.weights:
+            weight.assign(weight + 0.3 * np.random.default_rng(3).normal(size=weight.shape))
+        few, _ = cut_batches(data, model, encoded, steps=10)
+        whole, cut = (each[0][0] for each in (data, few))
+        assert cut["token_ids"].shape == (4, length)
+        kept = cut["padding_mask"][:, :, None]
+        np.testing.assert_allclose(model(cut) * kept, model(whole)[:, :length] * kept, atol=1e-5)
 
 
 def test_what_padding_counts_for_is_not_cut():
