@@ -12,12 +12,18 @@ import keras
 from keras import ops
 
 from rembed_keras import compat
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.replicas import shares
 from rembed_keras.modeling.sizes import NARROW
+
+NO_LABELS = "there are no labels: give the ids of the masked tokens as y"
 
 
 class StepsInParts:
     """Steps of a pre-training model, whose loss needs some numbers of the whole batch; a mixin before its class."""
+
+    needs_labels = True
+    no_labels = NO_LABELS
 
     def train_step(self, *args):
         """Keras's, of a batch that has what the loss needs of all of it; JAX hands over its state first."""
@@ -50,8 +56,11 @@ class StepsInParts:
     def _completed(self, batch, step_numbers, parts=1):
         """A batch whose inputs hold the shares of its rows and predictions, and the step's numbers for each row."""
         model: Any = self
-        tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in batch)
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
+        given = keras.utils.unpack_x_y_sample_weight(batch)
+        if given[1] is None:
+            raise UserError(NO_LABELS)
+        tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in given)
+        x, y, sample_weight = tensors
         if parts > 1 or model.has_replicas:  # which may have no row of a batch that is left over
             x, y, sample_weight = filled(x, y, sample_weight, parts)
         weights = row_weights(x["padding_mask"], y, sample_weight)

@@ -9,7 +9,7 @@ import numpy as np
 from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.errors import Count, Seed, Share, UserError, check_counts
 from rembed_keras.preprocessing.texts import INPUTS, TextPreprocessor, read_in_graph, weights_of_rows
-from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts
+from rembed_keras.preprocessing.tokenizer import Tokenizer
 
 X = (*INPUTS, "mask_positions")
 
@@ -73,7 +73,7 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
         return super().call(x, y, sample_weight)
 
     def arrays(self, x, y, sample_weight):
-        rows = self.tokenized(as_texts([x] if isinstance(x, str | bytes) else x))
+        rows = self.tokenized(x)
         inputs = self.padded(rows, self.sequence_length)
         slots = (len(rows), self.num_predictions)
         positions, ids, weights = np.zeros(slots, np.int32), np.zeros(slots, np.int32), np.zeros(slots, np.float32)

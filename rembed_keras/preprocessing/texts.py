@@ -13,6 +13,7 @@ from rembed_keras.errors import Count, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.saving.presets import located
+from rembed_keras.modeling.texts.strings import are_texts
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
 from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows
 from rembed_keras.tasks.kinds.examples import Labelled
@@ -84,8 +85,8 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
         }
         return self if suits == own else self.from_config(self.get_config() | {"tokenizer": self.tokenizer} | suits)
 
-    def tokenized(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text, cut to what a row has room for."""
+    def tokenized(self, texts: Any) -> list[list[int]]:
+        """Ids of each text, or of one, cut to what a row has room for."""
         return [ids[: self.sequence_length - 2] for ids in self.tokenizer.tokenize(as_texts(texts))]
 
     def padded(self, rows: list[list[int]], sequence_length: int) -> dict[str, np.ndarray]:
@@ -101,7 +102,7 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
         if self.takes_pairs and len(arguments) == 1 and not {"y", "sample_weight"} & named.keys():
             (x,) = arguments
             if isinstance(x, tuple) and len(x) == 2:
-                is_pair = all(map(_are_texts, x))
+                is_pair = all(map(are_texts, x))
                 arguments, named["y"] = ((x,), None) if is_pair else ((x[0],), x[1])
         return super().__call__(*arguments, **named)
 
@@ -177,7 +178,7 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
         if y is not None and np.asarray(y).dtype.kind in "USO":
             raise UserError(NAMES)
         parts = _one_or_two(x)
-        texts = [as_texts([part] if isinstance(part, str | bytes) else part) for part in parts]
+        texts = [as_texts(part) for part in parts]
         examples = [
             Labelled(str(i), *row) for i, row in enumerate(rows_of(dict(zip(("texts", "pairs"), texts, strict=False))))
         ]
@@ -190,7 +191,7 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
             inputs, _, _ = self.arrays(tuple(texts), None, None)
             return [inputs[name] for name in INPUTS]
 
-        if getattr(y, "dtype", None) is not None and _are_texts(y):
+        if getattr(y, "dtype", None) is not None and are_texts(y):
             raise UserError(NAMES)
         parts = _one_or_two(x)
         found = read_in_graph(read, parts, [("int32", self.sequence_length)] * len(INPUTS))
@@ -246,19 +247,6 @@ def _one_or_two(x):
     if len(parts) not in (1, 2):
         raise UserError(f"there are {len(parts)} lists in a tuple; a row has one text, or two")
     return parts
-
-
-def _are_texts(part):
-    """Whether it is a text, or a collection of such, in memory or in a graph."""
-    if isinstance(part, str | bytes):
-        return True
-    dtype = getattr(part, "dtype", None)
-    if dtype is not None and getattr(dtype, "kind", "O") != "O":
-        return dtype.kind in "US"
-    if getattr(dtype, "name", "") == "string":
-        return True
-    values = part.tolist() if hasattr(part, "tolist") else part
-    return isinstance(values, list) and bool(values) and isinstance(values[0], str | bytes)
 
 
 def read_in_graph(read: Callable, parts: Sequence[Any], results: Sequence[tuple[str, int]]) -> list[Any]:

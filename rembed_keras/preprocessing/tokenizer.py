@@ -1,9 +1,10 @@
 """A tokenizer as a keras-hub layer, over SentencePiece, WordPiece and Hugging Face's `tokenizer.json` alike."""
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import keras
 import keras_hub
@@ -16,6 +17,7 @@ from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES, t
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.presets import located
+from rembed_keras.modeling.texts.strings import in_memory, is_one_text, listed
 
 SPACE_BYTE = "\u0120"  # a space, as models of bytes write it
 
@@ -99,16 +101,18 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         """Ids of texts, without special pieces.
 
         Args:
-            inputs: a text, a list or an array of texts, or a string tensor of tf.data's.
+            inputs: a text, which may be bytes, or an array or a tensor without axes; a list, an array or a tensor of
+                texts; or a string tensor of tf.data's.
 
         Returns:
             A list of ids for a text; a list of such lists for texts; a ragged tensor [B, None] in a graph of tf.data's.
         """
         if is_symbolic(inputs):
             return self._tokenize_in_graph(inputs)
-        if isinstance(inputs, str | bytes):
-            return list(self.model.encode(as_texts([inputs])[0]))
-        return [list(ids) for ids in self.model.encode_batch(as_texts(inputs))]
+        texts = as_texts(inputs)
+        if is_one_text(inputs):
+            return list(self.model.encode(texts[0]))
+        return [list(ids) for ids in self.model.encode_batch(texts)]
 
     def _tokenize_in_graph(self, inputs):
         import tensorflow as tf
@@ -232,14 +236,13 @@ def bare_tokenizer(preset: str | Path) -> Path | None:
     return model if model.is_file() else None
 
 
-def as_texts(inputs: Sequence) -> list[str]:
-    """Texts of lists, arrays, columns or tensors of strings.
+def as_texts(inputs: Any) -> list[str]:
+    """Texts of lists, arrays, columns or tensors of strings, or of one string, which may be bytes.
 
     Raises:
         UserError: for what is no text.
     """
-    values = inputs.numpy() if hasattr(inputs, "numpy") else inputs
-    values = values.tolist() if hasattr(values, "tolist") else list(values)
+    values = (value if isinstance(value, str) else in_memory(value) for value in listed(inputs))
     texts = [value.decode("utf-8") if isinstance(value, bytes) else value for value in values]
     strange = [text for text in texts if not isinstance(text, str)]
     if strange:

@@ -11,7 +11,7 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, Regressor, SpanExtractor, Tagger
-from tests.modeling.forward import forward
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND]], 8)
@@ -127,6 +127,24 @@ def test_labels_without_an_output_are_a_sentence(make, x, y, message, loop):
     model.compile("sgd")
     with pytest.raises(UserError, match=message):
         getattr(model, loop)(x, y)
+
+
+@pytest.mark.parametrize("make", [lambda encoder: Classifier(encoder, 3), lambda encoder: MaskedLM(encoder, 8)])
+@pytest.mark.parametrize("loop", ["fit", "evaluate", "train_on_batch", "test_on_batch", "validation", "generator"])
+def test_labels_that_are_left_out_are_a_sentence(make, loop):
+    model = make(make_encoder(num_layers=1))
+    x, is_objective = MASKED, isinstance(model, MaskedLM)
+    model.compile("sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    y = np.array([[1, 2], [3, 4]]) if is_objective else np.array([0, 1])
+    said = "give the ids of the masked tokens as y" if is_objective else "give them as y"
+    if loop == "generator" and not is_objective:
+        pytest.skip("Keras's own loss says it")
+    calls = {
+        "validation": lambda: model.fit(x, y, validation_data=(x,), verbose=0),
+        "generator": lambda: model.fit(((x,) for _ in range(2)), shuffle=False, verbose=0),
+    }
+    with pytest.raises(UserError, match=f"^there are no labels: {said}$"):
+        calls.get(loop, lambda: getattr(model, loop)(x))()
 
 
 @pytest.mark.any_backend

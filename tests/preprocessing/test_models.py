@@ -10,8 +10,17 @@ import keras_hub
 import numpy as np
 import pytest
 
-from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, ReplacedTokenDetection, Tagger
+from rembed_keras import (
+    Classifier,
+    Encoder,
+    MaskedLM,
+    MaskedLMPreprocessor,
+    ReplacedTokenDetection,
+    Tagger,
+    TextClassifierPreprocessor,
+)
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.input_embeddings import Summed, Trigrams
 from tests.modeling.forward import forward
 
 
@@ -91,8 +100,12 @@ def test_vectors_are_means_of_the_layer(preset, lines):
         Encoder(10, 1, 2, 8, 16, 4).encode("a")
 
 
-def test_a_vector_is_of_the_whole_text_however_long_and_whatever_is_beside_it(preset, lines):
-    encoder = Encoder.from_preset(preset)
+@pytest.mark.parametrize("embedding", [Summed, Trigrams])
+def test_a_vector_is_of_the_whole_text_however_long_and_whatever_is_beside_it(embedding, tokenizer, lines):
+    encoder = Encoder(400, 1, 2, 8, 16, 4, max_sequence_length=32, input_embedding=embedding)
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer)
+    for weight in encoder.weights:
+        weight.assign(weight + 0.3 * np.random.default_rng(3).normal(size=weight.shape))  # as far apart as trained ones
     count = {len(encoder.preprocessor.tokenizer(text)): text for text in _beginnings(" ".join(lines[:3]))}
     lengths = [*range(9, 20), 29, 30]
     texts = [count[length] for length in lengths]

@@ -42,7 +42,8 @@ class Retraced:
         if self._trained is not None and self._trained[0]() is model.optimizer and self._trained[1] != weights:
             raise UserError(
                 f"the optimizer has trained {len(self._trained[1])} weights, and the {len(weights)} that are to be "
-                "trained now are others, since layers were added, quantized, frozen or thawed: compile again"
+                "trained now are others, since layers were added, quantized, frozen or thawed: compile again "
+                "with a new optimizer"
             )
         object.__setattr__(self, "_trained", (weakref.ref(model.optimizer), weights))
 

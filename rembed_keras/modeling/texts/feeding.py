@@ -20,6 +20,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_labels
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays
+from rembed_keras.modeling.texts.strings import NO_TOKENIZER, are_texts, is_in_memory, without_texts
 
 ROOM = "rembed_keras.preprocessing"  # named, since modeling imports none of the rooms above it
 PLAIN_TEXT = "TextClassifierPreprocessor"  # for encoders: texts as they are, without labels
@@ -120,6 +121,7 @@ def _checks_batch(loop):
 
     @functools.wraps(loop)
     def checked(model, x=None, y=None, sample_weight=None, *arguments, **named):
+        model.check_given(x, y)
         model.check_labels(x, y, sample_weight)
         return loop(model, x, y, sample_weight, *arguments, **named)
 
@@ -130,6 +132,7 @@ class TakesTexts(HoldsPreprocessor):
     """Loops that take texts where there is a preprocessor; a mixin that stands before keras-hub's `Task`."""
 
     needs_labels = False  # beside texts
+    no_labels = "there are no labels: give them as y"
 
     train_on_batch, test_on_batch = map(_checks_batch, (keras.Model.train_on_batch, keras.Model.test_on_batch))
     predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
@@ -229,10 +232,12 @@ class TakesTexts(HoldsPreprocessor):
         """What to validate on, preprocessed: keras-hub 0.21 would leave that to an `evaluate` of its own."""
         if is_dataset(validation_data) and self.preprocessor is not None:
             return validation_data.map(self._mapped)
+        if are_texts(validation_data):
+            validation_data = (validation_data,)
         if isinstance(validation_data, tuple | list):
             parts = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
-            return tuple(part for part in self._arrays(*parts) if part is not None)
-        return validation_data
+            return tuple(part for part in self._labelled(*parts) if part is not None)
+        return validation_data if self.preprocessor is None else without_texts(validation_data)
 
     def _mapped(self, *batch):
         parts = batch[0] if len(batch) == 1 and isinstance(batch[0], tuple) else batch
@@ -240,8 +245,12 @@ class TakesTexts(HoldsPreprocessor):
 
     def _arrays(self, x, y, sample_weight):
         """What is in memory as arrays, checked; whatever else it is, as it is."""
-        if self.preprocessor is not None and _is_in_memory(x):
+        if self.preprocessor is not None and is_in_memory(x):
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(self.preprocess_samples(x, y, sample_weight))
+        elif self.preprocessor is not None:
+            x = without_texts(x)
+        elif are_texts(x):
+            raise UserError(NO_TOKENIZER)
         model: Any = self
         if _is_tokenized(x) and 0 in getattr(x["token_ids"], "shape", ()):
             raise UserError("there are no texts")
@@ -252,9 +261,13 @@ class TakesTexts(HoldsPreprocessor):
     def _labelled(self, x, y, sample_weight):
         """As `_arrays`, of what must have labels if the model learns them."""
         x, y, sample_weight = self._arrays(x, y, sample_weight)
-        if self.needs_labels and y is None and _is_tokenized(x):
-            raise UserError("there are no labels: give them as y")
+        self.check_given(x, y)
         return x, y, sample_weight
+
+    def check_given(self, x, y) -> None:
+        """Raises a UserError for inputs in memory without the labels that the model learns."""
+        if self.needs_labels and y is None and _is_tokenized(x):
+            raise UserError(self.no_labels)
 
     def check_labels(self, x, y, sample_weight) -> None:
         """Raises a UserError for labels in memory that the model has no output for, if its loss is its own."""
@@ -274,8 +287,3 @@ def is_dataset(x: object) -> bool:
 
 def _is_tokenized(x):
     return isinstance(x, Mapping) and "token_ids" in x
-
-
-def _is_in_memory(x):
-    """Whether it is a collection of texts, and no generator."""
-    return isinstance(x, str | list | tuple | Mapping) or hasattr(x, "tolist")

@@ -13,8 +13,10 @@ from keras import ops
 
 from rembed_keras.errors import UserError, check_counts, shortened
 from rembed_keras.modeling.blocks.positions import longest_row
+from rembed_keras.modeling.parts import padding_read
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import HoldsPreprocessor
+from rembed_keras.modeling.texts.strings import NO_TOKENIZER, is_one_text, listed
 
 TextPooling: TypeAlias = Literal["mean", "first"]
 SHORTEST = 16  # rows are padded to a power of two, so that few lengths are compiled
@@ -53,22 +55,23 @@ class ReadsTexts(HoldsPreprocessor):
         encoder: Any = getattr(self, "encoder", self)
         preprocessor = self.preprocessor or getattr(encoder, "preprocessor", None)
         if preprocessor is None:
-            raise UserError("there is no tokenizer: take a preset that has one, or set preprocessor")
+            raise UserError(NO_TOKENIZER)
         check_counts({"batch_size": batch_size})
         fold = getattr(self, "fold", None)
         if fold is not None:
             fold()  # of what pre-training moved, where the encoder's own table is computed
         reader = _reader(encoder, pooling, layer)
-        rows = preprocessor.tokenized([texts] if isinstance(texts, str) else list(texts))
+        rows = preprocessor.tokenized(listed(texts))
         order = np.argsort([len(row) for row in rows], kind="stable")[::-1]  # what takes most memory first
         vectors = np.zeros((len(rows), encoder.arguments["hidden_dim"]), np.float32)
         starts = range(0, len(rows), batch_size)
         shows = len(starts) >= MANY if verbose == "auto" else bool(verbose)
         progress = keras.utils.Progbar(len(starts), unit_name="batch") if shows else None
         longest = longest_row(encoder.arguments)
+        around = 2 + padding_read(encoder)  # [CLS], [SEP] and what is read with [SEP]
         for number, start in enumerate(starts):
             chosen = order[start : start + batch_size]
-            length = min(_rounded(max(len(rows[i]) for i in chosen) + 2), longest)  # [CLS] and [SEP] go around them
+            length = min(_rounded(max(len(rows[i]) for i in chosen) + around), longest)
             filled = chosen if len(starts) == 1 else np.resize(chosen, batch_size)  # one shape for each length
             inputs = preprocessor.padded([rows[i] for i in filled], length)
             vectors[chosen] = np.asarray(reader.predict_on_batch(inputs), np.float32)[: len(chosen)]
@@ -94,11 +97,11 @@ class ReadsTexts(HoldsPreprocessor):
         Returns:
             A number for two texts; float32 [N, M] for lists.
         """
-        first, second = ([each] if isinstance(each, str) else list(each) for each in (a, b))
+        first, second = (listed(each) for each in (a, b))
         vectors = self.encode([*first, *second], pooling, layer)
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         cosines = vectors[: len(first)] @ vectors[len(first) :].T
-        return float(cosines[0, 0]) if isinstance(a, str) and isinstance(b, str) else cosines
+        return float(cosines[0, 0]) if is_one_text(a) and is_one_text(b) else cosines
 
 
 class _Reader(Retraced, keras.Model):

@@ -1,0 +1,95 @@
+"""What texts in memory come as: strings and bytes, lists, arrays and tensors of them, and columns of tables."""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from rembed_keras.errors import UserError
+
+NO_TOKENIZER = "there is no tokenizer: take a preset that has one, or set preprocessor"
+NO_BATCHES = (
+    "texts come in lists, arrays and data sets of tf.data or Grain, and not from a generator or a PyDataset: "
+    "make a data set of them, or preprocess what they give"
+)
+
+
+def in_memory(texts: Any) -> Any:
+    """A tensor or an array of strings as a list, or as a string where it has no axes; all else as it is.
+
+    >>> in_memory(np.array(["a", "b"])), in_memory(np.array("a"))
+    (['a', 'b'], 'a')
+    """
+    values = texts.numpy() if hasattr(texts, "numpy") else texts
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+def is_one_text(texts: Any) -> bool:
+    """Whether it is one text, and no collection of them.
+
+    >>> is_one_text("ab"), is_one_text(np.array("ab")), is_one_text(["ab"])
+    (True, True, False)
+    """
+    return isinstance(texts, str | bytes) or (_has_no_axes(texts) and isinstance(in_memory(texts), str | bytes))
+
+
+def _has_no_axes(texts):
+    return tuple(getattr(texts, "shape", (1,))) == ()
+
+
+def listed(texts: Any) -> list:
+    """Texts as a list, of one text too."""
+    values = in_memory(texts)
+    return [values] if isinstance(values, str | bytes) else [*values]
+
+
+def are_texts(part: Any) -> bool:
+    """Whether it is a text, or a collection of such, in memory or in a graph."""
+    if isinstance(part, str | bytes):
+        return True
+    dtype = getattr(part, "dtype", None)
+    if dtype is not None and getattr(dtype, "kind", "O") != "O":
+        return dtype.kind in "US"
+    if getattr(dtype, "name", "") == "string":
+        return True
+    values = part.tolist() if hasattr(part, "tolist") else part
+    return isinstance(values, str | bytes) or (
+        isinstance(values, list) and bool(values) and isinstance(values[0], str | bytes)
+    )
+
+
+def is_in_memory(x: Any) -> bool:
+    """Whether it is a text or a collection of texts, and no generator."""
+    return isinstance(x, str | bytes | list | tuple | Mapping) or hasattr(x, "tolist") or are_texts(x)
+
+
+def without_texts(x: Any) -> Any:
+    """What Keras takes batches from, of which the first is looked at.
+
+    Args:
+        x: a generator or a PyDataset; whatever else it is, nothing is checked.
+
+    Returns:
+        The same; of a generator another, which gives the first batch again.
+
+    Raises:
+        UserError: for batches of texts, which no preprocessor would meet.
+    """
+    if isinstance(x, types.GeneratorType):
+        first = next(x, None)
+        x = _again(first, x)
+    elif isinstance(x, keras.utils.PyDataset) and x.num_batches != 0:
+        first = x[0]
+    else:
+        return x
+    texts = first[0] if isinstance(first, tuple) and first else first
+    if are_texts(texts) or (isinstance(texts, tuple | list) and texts and are_texts(texts[0])):
+        raise UserError(NO_BATCHES)
+    return x
+
+
+def _again(first, rest):
+    if first is not None:
+        yield first
+    yield from rest

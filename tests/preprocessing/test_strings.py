@@ -1,0 +1,144 @@
+"""One text comes in many forms, and batches of texts in those that are preprocessed."""
+
+import keras
+import numpy as np
+import pytest
+
+from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, TextClassifierPreprocessor
+from rembed_keras.errors import UserError
+from tests.modeling.forward import EAGER
+
+QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
+TEXT = "the file is open"
+TEXTS = [TEXT, "a table"]
+
+
+def tensor(values):
+    return pytest.importorskip("tensorflow").constant(values)
+
+
+@pytest.fixture(scope="module")
+def encoder(tokenizer):
+    encoder = Encoder(400, 1, 2, 8, 16, 4, max_sequence_length=32)
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    return encoder
+
+
+@pytest.fixture
+def classifier(encoder):
+    model = Classifier(encoder, 2, dropout=0.0)
+    model.compile("sgd", **QUICK)
+    return model
+
+
+@pytest.fixture
+def masked(encoder, tokenizer):
+    model = MaskedLM(encoder, 8, preprocessor=MaskedLMPreprocessor(tokenizer, 16))
+    model.compile("sgd", **QUICK)
+    return model
+
+
+ONE = {
+    "string": TEXT,
+    "bytes": TEXT.encode(),
+    "array": np.array(TEXT),
+    "array of bytes": np.array(TEXT.encode()),
+    "array of objects": np.array(TEXT, object),
+    "tensor": lambda: tensor(TEXT),
+}
+MANY = {
+    "array": np.array(TEXTS),
+    "array of objects": np.array(TEXTS, object),
+    "tensor": lambda: tensor(TEXTS),
+    "tensors": lambda: [tensor(text) for text in TEXTS],
+}
+
+
+def made(forms, form):
+    return forms[form]() if callable(forms[form]) else forms[form]
+
+
+@pytest.mark.parametrize("form", ONE)
+def test_one_text_is_one_in_every_form(form, tokenizer, encoder, classifier):
+    text = made(ONE, form)
+    assert tokenizer(text) == tokenizer(TEXT)
+    np.testing.assert_array_equal(encoder.preprocessor(text)["token_ids"], encoder.preprocessor([TEXT])["token_ids"])
+    np.testing.assert_array_equal(encoder.encode(text), encoder.encode([TEXT]))
+    assert isinstance(encoder.similarity(text, TEXT), float)
+    expected = classifier.predict([TEXT], verbose=0)
+    np.testing.assert_array_equal(classifier.predict(text, verbose=0), expected)
+
+
+@pytest.mark.parametrize("form", MANY)
+def test_texts_are_those_of_a_list_in_every_form(form, tokenizer, encoder):
+    texts = made(MANY, form)
+    assert tokenizer(texts) == tokenizer(TEXTS)
+    np.testing.assert_array_equal(encoder.encode(texts), encoder.encode(TEXTS))
+
+
+def test_tensors_of_texts_are_preprocessed(classifier, masked):
+    texts, labels = tensor(TEXTS), tensor([0, 1])
+    expected = classifier.predict(TEXTS, verbose=0)
+    np.testing.assert_array_equal(classifier.predict(texts, verbose=0), expected)
+    logs = classifier.evaluate(TEXTS, [0, 1], verbose=0)
+    assert classifier.evaluate(texts, labels, verbose=0) == logs
+    assert classifier.fit(texts, labels, verbose=0).history["loss"][0] == pytest.approx(logs[0], rel=1e-5)
+    assert np.isfinite(masked.fit(texts, verbose=0).history["loss"][0])
+
+
+@pytest.mark.parametrize("form", ["list", *MANY])
+def test_an_objective_is_validated_on_texts_alone(form, masked):
+    if form == "tensors":
+        pytest.skip("no list that Keras knows")
+    texts = TEXTS if form == "list" else made(MANY, form)
+    expected = masked.evaluate(TEXTS, verbose=0)[0]
+    masked.compile(keras.optimizers.SGD(0.0), **QUICK)
+    logs = masked.fit(TEXTS, validation_data=texts, verbose=0).history
+    assert logs["val_loss"][0] == pytest.approx(expected, rel=1e-5)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return self.batch
+
+
+def generator(batch):
+    yield batch
+    yield batch
+
+
+@pytest.mark.parametrize("make", [Batches, generator])
+@pytest.mark.parametrize("batch", [(TEXTS, np.array([0, 1])), ((TEXTS, TEXTS), np.array([0, 1])), (np.array(TEXTS),)])
+def test_texts_of_generators_are_refused(make, batch, classifier):
+    calls = (
+        lambda: classifier.fit(make(batch), verbose=0),
+        lambda: classifier.evaluate(make(batch), verbose=0),
+        lambda: classifier.predict(make(batch), verbose=0),
+        lambda: classifier.fit(TEXTS, [0, 1], validation_data=make(batch), verbose=0),
+    )
+    for call in calls:
+        with pytest.raises(UserError, match=r"tf\.data or Grain, and not from a generator or a PyDataset"):
+            call()
+
+
+@pytest.mark.parametrize("make", [Batches, generator])
+def test_generators_of_ids_give_all_of_their_batches(make, classifier):
+    x, y = classifier.preprocessor(TEXTS), np.array([0, 1])
+    classifier.compile(keras.optimizers.SGD(0.1), **QUICK)
+    logs = classifier.fit(make((x, y)), validation_data=make((x, y)), shuffle=False, verbose=0).history
+    assert int(classifier.optimizer.iterations) == 2
+    assert logs["val_loss"][0] == pytest.approx(classifier.evaluate(x, y, verbose=0)[0], rel=1e-5)
+
+
+def test_a_model_without_a_tokenizer_says_so():
+    model = MaskedLM(Encoder(400, 1, 2, 8, 16, 4), 8)
+    for loop in (model.fit, model.evaluate, model.predict):
+        with pytest.raises(UserError, match="there is no tokenizer"):
+            loop(TEXTS, verbose=0)
