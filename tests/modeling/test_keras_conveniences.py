@@ -143,7 +143,7 @@ def test_labels_that_are_left_out_are_a_sentence(make, loop):
         "validation": lambda: model.fit(x, y, validation_data=(x,), verbose=0),
         "generator": lambda: model.fit(((x,) for _ in range(2)), shuffle=False, verbose=0),
     }
-    with pytest.raises(UserError, match=f"^there are no labels: {said}$"):
+    with pytest.raises(UserError, match=f"^there are no labels: {said}"):
         calls.get(loop, lambda: getattr(model, loop)(x))()
 
 

@@ -128,6 +128,7 @@ def test_texts_of_generators_are_refused(make, batch, classifier):
             call()
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")  # Keras's, of any generator
 @pytest.mark.parametrize("make", [Batches, generator])
 def test_generators_of_ids_give_all_of_their_batches(make, classifier):
     x, y = classifier.preprocessor(TEXTS), np.array([0, 1])
