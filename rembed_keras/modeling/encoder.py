@@ -71,7 +71,8 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         scalar_mix: whether `sequence_output` is a learned mix of all hidden states instead of the last.
         freeze_input_embedding: whether the token table stays as it is in training.
         rematerialize: whether training, pre-training and fine-tuning alike, keeps of each block only what comes in, and
-            computes the rest once more for the gradient: less memory for a third more time. Not with dropout.
+            computes the rest once more for the gradient: less memory for 15 % more time where `benchmarks/README.md`
+            measures it. Not with dropout.
         input_embedding: the kind of input embedding, see `modeling.input_embeddings`; `input_embeddings.Summed` by
             default.
         parts: layers to use instead of new ones, of an encoder of the same widths; both then have the same weights.

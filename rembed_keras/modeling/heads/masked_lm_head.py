@@ -22,7 +22,7 @@ class MaskedLMHead(keras.layers.Layer):
         output_embedding_dim: E_out.
         coupling: "decoupled", "coupled", "extended", "gdes" or a kind of your own; see `modeling.couplings`.
         output_cutoffs: where the bands of an output table of its own begin; none by default.
-        activation: "gelu" or "gelu_tanh".
+        activation: "gelu", "gelu_tanh" or "relu".
         layer_norm_epsilon: the norm's epsilon.
         name: the layer's name.
         dtype: dtype or policy of the layer.

@@ -30,7 +30,7 @@ class BottleneckAdapter(keras.layers.Layer):
 
     Args:
         width: m, of the bottleneck.
-        activation: "gelu" or "gelu_tanh".
+        activation: "gelu", "gelu_tanh" or "relu".
         residual: whether its input is added to its output, as after a sublayer; not beside one.
         name: the layer's name.
         dtype: dtype or policy of the layer.

@@ -15,7 +15,7 @@ class FeedForward(Sublayer):
     Args:
         intermediate_dim: F, the width between the two dense layers.
         dropout: rate on the residual branch.
-        activation: "gelu" or "gelu_tanh".
+        activation: "gelu", "gelu_tanh" or "relu".
         layer_norm_epsilon: the norm's epsilon.
         norm: another norm, a layer.
         name: the layer's name.
@@ -75,7 +75,7 @@ class GatedFeedForward(Sublayer):
     Args:
         intermediate_dim: F, the width between the dense layers; the first is twice as wide, values and gates.
         dropout: rate on the residual branch.
-        activation: "gelu" or "gelu_tanh".
+        activation: "gelu", "gelu_tanh" or "relu".
         layer_norm_epsilon: the norm's epsilon.
         name: the layer's name.
         dtype: dtype or policy of the layer.
