@@ -46,7 +46,8 @@ class EncoderTask(
     backbone_cls = Encoder
     reads_rows = True  # whether the encoder sees all tokens of a row in training
     takes_class_weight = False  # whether labels are one class a row
-    fit, train_on_batch = map(checks_class_weight, (TakesTexts.fit, ListsLogsOnce.train_on_batch))
+    fit = checks_class_weight(TakesTexts.fit)
+    train_on_batch = checks_class_weight(ListsLogsOnce.train_on_batch)
 
     def __init_subclass__(cls, **arguments):
         super().__init_subclass__(**arguments)

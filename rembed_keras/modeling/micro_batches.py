@@ -59,8 +59,8 @@ class StepsInParts:
         given = keras.utils.unpack_x_y_sample_weight(batch)
         if given[1] is None:
             raise UserError(NO_LABELS)
-        tensors = (part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in given)
-        x, y, sample_weight = tensors
+        tensors = [part if part is None else keras.tree.map_structure(ops.convert_to_tensor, part) for part in given]
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
         if parts > 1 or model.has_replicas:  # which may have no row of a batch that is left over
             x, y, sample_weight = filled(x, y, sample_weight, parts)
         weights = row_weights(x["padding_mask"], y, sample_weight)

@@ -17,7 +17,6 @@ from tests.modeling.objectives.test_objectives import shake
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
-ROWS = ("token_ids", "segment_ids", "padding_mask")
 QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 
 
@@ -32,13 +31,6 @@ class Confidence(Term):
             return keras.ops.mean(keras.ops.square(outputs["features"]), axis=-1)  # [B, P]
         shares = keras.ops.softmax(outputs)
         return keras.ops.sum(shares * keras.ops.log(shares), axis=-1)
-
-
-class One(Term):
-    """1 for each row, whatever the model gives."""
-
-    def loss(self, model, batch, outputs):
-        return keras.ops.ones_like(batch[0]["token_ids"][:, 0], "float32")
 
 
 def masked(encoder, **arguments):
@@ -283,29 +275,3 @@ def test_weights_of_rows_weigh_a_terms_losses_of_predictions():
         model = shake(Tagger(make_encoder(num_layers=1), 3, dropout=0.0))
         seen.append(steps_of(model, [Confidence()], (x, tags, weights))[0])
     assert seen[0] == pytest.approx(seen[1], rel=1e-5)
-
-
-def classifier(encoder):
-    return Classifier(encoder, 3, dropout=0.0)
-
-
-@pytest.mark.parametrize("make", [masked, both, classifier])
-@pytest.mark.parametrize("compiling", [EAGER, {"jit_compile": keras.config.backend() == "jax"}], ids=["eager", "graph"])
-def test_evaluation_stays_as_it_is(make, compiling):
-    if make is both and compiling is not EAGER:
-        pytest.skip("compiles long")
-    x, y, weights = make_batch()
-    model = make(make_encoder(num_layers=1))
-    x, y, weights = (x, y, weights) if make is not classifier else ({key: x[key] for key in ROWS}, y[:, 0] % 3, None)
-    model.compile("sgd", **compiling)
-    plain = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
-    model.use_terms([One({0: 0.5, 9: 1.0}, "one")])
-    model.compile(keras.optimizers.SGD(0.0), **compiling)
-    logs = model.fit(x, y, sample_weight=weights, validation_data=(x, y, weights), verbose=0).history
-    assert logs["one"] == [1.0] and logs["one/weight"] == [0.5]
-    evaluated = {name.removeprefix("val_"): logs[name][0] for name in logs if name.startswith("val_")}
-    assert evaluated == pytest.approx(plain, rel=1e-5)
-    again = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
-    assert again == pytest.approx(plain, rel=1e-5)
-    read = {name: float(value) for name, value in model.get_metrics_result().items()}
-    assert read == pytest.approx(plain, rel=1e-5)

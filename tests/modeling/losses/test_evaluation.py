@@ -1,0 +1,46 @@
+"""Loss terms are of training: evaluation computes none, and its logs are those of a model without terms."""
+
+import keras
+import pytest
+
+from rembed_keras.adaptation.terms import Term
+from rembed_keras.modeling import Classifier
+from tests.modeling.forward import EAGER
+from tests.modeling.losses.test_terms import both, masked
+from tests.modeling.objectives.test_pretraining import make_batch
+from tests.modeling.test_encoder import make_encoder
+
+ROWS = ("token_ids", "segment_ids", "padding_mask")
+
+
+class One(Term):
+    """1 for each row, whatever the model gives."""
+
+    def loss(self, model, batch, outputs):
+        return keras.ops.ones_like(batch[0]["token_ids"][:, 0], "float32")
+
+
+def classifier(encoder):
+    return Classifier(encoder, 3, dropout=0.0)
+
+
+@pytest.mark.parametrize("make", [masked, both, classifier])
+@pytest.mark.parametrize("compiling", [EAGER, {"jit_compile": keras.config.backend() == "jax"}], ids=["eager", "graph"])
+def test_evaluation_stays_as_it_is(make, compiling):
+    if make is both and compiling is not EAGER:
+        pytest.skip("compiles long")
+    x, y, weights = make_batch()
+    model = make(make_encoder(num_layers=1))
+    x, y, weights = (x, y, weights) if make is not classifier else ({key: x[key] for key in ROWS}, y[:, 0] % 3, None)
+    model.compile("sgd", **compiling)
+    plain = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
+    model.use_terms([One({0: 0.5, 9: 1.0}, "one")])
+    model.compile(keras.optimizers.SGD(0.0), **compiling)
+    logs = model.fit(x, y, sample_weight=weights, validation_data=(x, y, weights), verbose=0).history
+    assert logs["one"] == [1.0] and logs["one/weight"] == [0.5]
+    evaluated = {name.removeprefix("val_"): logs[name][0] for name in logs if name.startswith("val_")}
+    assert evaluated == pytest.approx(plain, rel=1e-5)
+    again = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
+    assert again == pytest.approx(plain, rel=1e-5)
+    read = {name: float(value) for name, value in model.get_metrics_result().items()}
+    assert read == pytest.approx(plain, rel=1e-5)
