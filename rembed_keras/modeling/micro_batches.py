@@ -65,9 +65,8 @@ class StepsInParts:
             x, y, sample_weight = filled(x, y, sample_weight, parts)
         weights = row_weights(x["padding_mask"], y, sample_weight)
         x = x | {"row_weights": weights, "row_shares": shares(weights)}
-        rows = {
-            name: number * ops.ones(ops.shape(y)[:1], "float32") for name, number in step_numbers.items()
-        }  # [B] each
+        each_row = ops.ones(ops.shape(y)[:1], "float32")  # [B]
+        rows = {name: number * each_row for name, number in step_numbers.items()}
         return x | model.shares_of(x, y, sample_weight) | rows, y, sample_weight
 
     def _with_shares(self, x, y, sample_weight):

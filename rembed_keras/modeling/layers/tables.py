@@ -89,9 +89,8 @@ class LookupTable(keras.layers.Embedding):
     def scoring(self, features):
         """What features [..., E] are multiplied with to score all words: a list of one pair (features, rows [V, E])."""
         if self.quantization_mode is not None:
-            return [
-                (features, self(ops.arange(self.input_dim, dtype="int32")))
-            ]  # what stands in the table has yet to be scaled
+            rows = self(ops.arange(self.input_dim, dtype="int32"))  # what stands in the table has yet to be scaled
+            return [(features, rows)]
         return [(features, ops.cast(self.embeddings, self.compute_dtype))]
 
 

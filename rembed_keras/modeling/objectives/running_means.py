@@ -15,9 +15,8 @@ def numbers(values, weights):
     [[1.0, 0.0], [2.0, 0.0]]
     """
     is_number = ops.isfinite(values)
-    return ops.where(is_number, ops.cast(values, "float32"), 0.0), ops.where(
-        is_number, ops.cast(weights, "float32"), 0.0
-    )
+    values, weights = (ops.where(is_number, ops.cast(each, "float32"), 0.0) for each in (values, weights))
+    return values, weights
 
 
 class MeanOfNumbers(keras.metrics.Mean):
