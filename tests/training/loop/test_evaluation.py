@@ -268,5 +268,7 @@ def test_a_recipe_that_holds_nothing_out_is_refused_when_it_is_read():
 def test_rows_that_an_evaluator_cannot_read_are_refused_when_a_recipe_is_read():
     long = "training.pretrain.evaluators=[@help/evaluators.BitextRetrieval()]"
     texts = "help/evaluators.BitextRetrieval.texts=[@help/tasks.ParallelText()]"
+    rows = ["help/evaluators.BitextRetrieval.sequence_length=9999"]
     with pytest.raises(UserError, match=r"evaluators.BitextRetrieval: .*9999"):
-        config.ledger_of(load("EVAL_EVERY=4", long, texts, "help/evaluators.BitextRetrieval.sequence_length=9999"))
+        config.ledger_of(load("EVAL_EVERY=4", long, texts, *rows, "modeling.Encoder.block=bert"))
+    config.ledger_of(load("EVAL_EVERY=4", long, texts, *rows))  # whose encoder has no table of positions
