@@ -45,16 +45,19 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
         if objective == "rembed_keras>MaskedLM":
             return MaskedLM.from_preset(path, preprocessor=_preprocessor(folder)), []
         notes = [f"the heads of {objective} are dropped"] if objective else []
-        return Encoder.from_preset(path, preprocessor=None, **_dtype_in(config)), notes
+        return _encoder(path, config["config"].get("dtype")), notes
     except Exception as error:  # noqa: BLE001 - readers of weights raise many kinds
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{folder} is not a keras-hub preset: {reason}") from None
 
 
-def _dtype_in(config):
-    """The dtype or policy that a preset says, as an argument: keras-hub's default is what its reader is used to."""
-    said = config["config"].get("dtype")
-    return {} if said is None else {"dtype": keras.dtype_policies.get(said)}
+def _encoder(path, said):
+    """The encoder of a preset, of the dtype or policy that it says; so reads keras-hub 0.21, and later ones do not."""
+    encoder = Encoder.from_preset(path, preprocessor=None)
+    read, wanted = map(keras.dtype_policies.serialize, (encoder.dtype_policy, keras.dtype_policies.get(said)))
+    if said is None or read == wanted:
+        return encoder
+    return Encoder.from_preset(path, preprocessor=None, dtype=said)
 
 
 def _objective(task):

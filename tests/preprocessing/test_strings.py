@@ -91,7 +91,7 @@ def test_an_objective_is_validated_on_texts_alone(form, masked):
     if form == "tensors":
         pytest.skip("no list that Keras knows")
     texts = TEXTS if form == "list" else made(MANY, form)
-    expected = masked.evaluate(TEXTS, verbose=0)[0]
+    expected = float(masked.evaluate(TEXTS, verbose=0)[0])
     masked.compile(keras.optimizers.SGD(0.0), **QUICK)
     logs = masked.fit(TEXTS, validation_data=texts, verbose=0).history
     assert logs["val_loss"][0] == pytest.approx(expected, rel=1e-5)
