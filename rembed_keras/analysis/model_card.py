@@ -130,18 +130,12 @@ def _environment(path):
 
 def _tuned_seeds(run):
     """From how many seeds a task was fine-tuned, at most; 0 where the encoder was scored as it is."""
-    return max(
-        (
-            len(
-                {seed for seeds in languages.values() for seed, value in seeds.items() if not math.isnan(value)}
-                - {None}
-            )
-            for measure, systems in run.values.items()
-            for languages in systems.values()
-            if not measure.task.startswith(AS_IT_IS)
-        ),
-        default=0,
-    )
+    counts = [0]
+    for measure, systems in run.values.items():
+        for languages in () if measure.task.startswith(AS_IT_IS) else systems.values():
+            scored = [seed for seeds in languages.values() for seed in seeds if not math.isnan(seeds[seed])]
+            counts.append(len({*scored} - {None}))
+    return max(counts)
 
 
 def _limits(corpus, last, arguments, seeds, is_continued):

@@ -14,8 +14,8 @@ def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
 
     The signature `serving_default` takes `texts`, strings [B], and gives `sequence_output` float [B, S, D],
     `pooled_output` [B, D], `sentence_vectors` [B, D], the mean of the tokens other than [CLS] and [SEP], and
-    `token_ids` int [B, S], padded to the longest text; texts are cut to
-    `max_sequence_length` tokens, whatever positions are. Loading it needs `import tensorflow_text`.
+    `token_ids` int [B, S], padded to the longest text; texts are cut to `max_sequence_length` tokens, whatever
+    positions are. Loading it needs `import tensorflow_text`.
 
     Args:
         model: an `Encoder`, or a `MaskedLM`, whose head is dropped.

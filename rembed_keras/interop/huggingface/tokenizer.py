@@ -38,18 +38,19 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
     Returns:
         Notes.
     """
+    config = read_json(folder / "config.json")
     if isinstance(tokenizer, FastTokenizer):
         roles = {f"{role}_token": tokenizer.piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_PIECES}
-        _write_config(folder, roles, "PreTrainedTokenizerFast")
+        _write_config(folder, config, roles, "PreTrainedTokenizerFast")
         return []
     model = read_model(tokenizer.path)
     os.rename(tokenizer.path, folder / MODEL)
     roles = {f"{role}_token": model.pieces[getattr(tokenizer, f"{role}_id")].piece for role in SPECIAL_PIECES}
     obstacle = _obstacle(model)
-    _write_config(folder, roles, "RemBertTokenizer" if obstacle else "PreTrainedTokenizerFast")
+    _write_config(folder, config, roles, "RemBertTokenizer" if obstacle else "PreTrainedTokenizerFast")
     if obstacle:
         return [f"the tokenizer {obstacle}, so no tokenizer.json is written"]
-    text = json.dumps(_fast(model, tokenizer, _config(folder)), ensure_ascii=False)
+    text = json.dumps(_fast(model, tokenizer, config), ensure_ascii=False)
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     notes, spec = [], model.normalizer_spec
     if spec.add_dummy_prefix and not spec.remove_extra_whitespaces:  # Metaspace puts none before one that is there
@@ -89,22 +90,17 @@ def _unlike(model, tokenizer, whole):
     return unlike
 
 
-def _config(folder):
-    return read_json(folder / "config.json")
-
-
 def _longest(config):
     """Tokens of the longest input of a model; None if it has no table of positions."""
     arguments = DEFAULTS | FAMILIES[config["model_type"]].arguments(config)
     return arguments["max_sequence_length"] if has_position_table(arguments) else None
 
 
-def _write_config(folder, roles, kind):
-    model = _config(folder)
-    has_segments = model.get("type_vocab_size", 0) > 1  # others refuse or misread their ids
+def _write_config(folder, config, roles, kind):
+    has_segments = config.get("type_vocab_size", 0) > 1  # others refuse or misread their ids
     segments = ["token_type_ids"] if has_segments else []
-    longest = _longest(model)
-    config = {
+    longest = _longest(config)
+    said = {
         "tokenizer_class": kind,
         "model_input_names": ["input_ids", *segments, "attention_mask"],
         **({} if longest is None else {"model_max_length": longest}),
@@ -112,7 +108,7 @@ def _write_config(folder, roles, kind):
         "eos_token": roles["sep_token"],
         **roles,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(said, indent=2), encoding="utf-8")
 
 
 def _fast(model, tokenizer, config):
