@@ -7,6 +7,7 @@ import numpy as np
 
 from rembed_keras.errors import UserError, check_counts, shortened
 from rembed_keras.modeling.blocks.positions import longest_row
+from rembed_keras.modeling.texts.strings import NO_TOKENIZER
 
 
 class Fill(NamedTuple):
@@ -42,7 +43,7 @@ class FillsMasks:
         check_counts({"top": top})
         model: Any = self
         if model.preprocessor is None:
-            raise UserError("there is no tokenizer: take a preset that has one, or set preprocessor")
+            raise UserError(NO_TOKENIZER)
         tokenizer = model.preprocessor.tokenizer
         given = [texts] if isinstance(texts, str) else list(texts)
         rows = [_row(text, tokenizer, longest_row(model.encoder.arguments)) for text in given]

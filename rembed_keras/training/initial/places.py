@@ -151,7 +151,8 @@ def said_beside(folder: Path, task: str | None = None) -> dict[str, str]:
     """
     of_task = folder / "finetuned" / (task or "")
     place = Place(of_task, str(of_task), task=of_task) if task else find(folder, is_verified=False)
-    return {BESIDE: json.dumps({LANGUAGES: place.languages}) + "\n"} if place.languages else {}
+    languages = place.languages
+    return {BESIDE: json.dumps({LANGUAGES: languages}) + "\n"} if languages else {}
 
 
 def arguments_of(folder: Path, checkpoint: WhichCheckpoint = "newest") -> tuple[dict, str]:
