@@ -1,18 +1,34 @@
 """Measures one peer in a process of its own: `python -m benchmarks.worker PEER VARIANT WORK SHAPE STEPS`.
 
 Prints one line of JSON: seconds to make the model, of the first step, which compiles, and of each of the others, the
-highest memory of the process and of its accelerator, if there is one, in bytes, and the losses.
+highest memory of the process and of its accelerator, if there is one, in bytes, and the losses. TURNS=FOLDER:COUNT in
+the environment lets COUNT such processes compile side by side and take their other steps one process at a time, once
+all of them are there.
 """
 
+import fcntl
 import importlib
 import json
+import os
 import resource
 import sys
 import time
+from pathlib import Path
 
 from benchmarks.shapes import batches, named
 
 WARM_UP = 1  # steps after the first that are not counted
+
+
+def wait_for_turn(turns: str):
+    """Blocks until all processes of FOLDER:COUNT compiled and none of them takes steps; its end gives the turn away."""
+    folder, count = turns.rsplit(":", 1)
+    (Path(folder) / f"{os.getpid()}.there").touch()
+    while len([*Path(folder).glob("*.there")]) < int(count):
+        time.sleep(0.1)
+    turn = (Path(folder) / "turn").open("w")
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    return turn
 
 
 def measure(peer: str, variant: str, work: str, shape_name: str, steps: int) -> dict:
@@ -20,13 +36,26 @@ def measure(peer: str, variant: str, work: str, shape_name: str, steps: int) -> 
     shape = named(shape_name)
     start = time.perf_counter()
     module = importlib.import_module(f"benchmarks.peers.{peer}")
-    step = getattr(module, work)(shape, variant)
-    seconds = [time.perf_counter() - start]
-    losses = []
-    for batch in batches(shape, 1 + WARM_UP + steps):
-        start = time.perf_counter()
-        losses.append(step(batch))
-        seconds.append(time.perf_counter() - start)
+    learner = getattr(module, work)(shape, variant)
+    seconds, losses = [time.perf_counter() - start], []
+
+    turns = []
+
+    def note(loss):
+        nonlocal taken
+        losses.append(float(loss))
+        seconds.append(time.perf_counter() - taken)
+        if len(losses) == 1 + WARM_UP and "TURNS" in os.environ:
+            turns.append(wait_for_turn(os.environ["TURNS"]))
+        taken = time.perf_counter()
+
+    given = batches(shape, 1 + WARM_UP + steps)
+    taken = time.perf_counter()
+    if hasattr(learner, "fit"):
+        learner.fit(given, note)
+    else:
+        for batch in given:
+            note(learner(batch))
     return {
         "make_s": seconds[0],
         "first_step_s": seconds[1],
@@ -47,5 +76,9 @@ if __name__ == "__main__":
         from benchmarks.accelerator import product_rate
 
         print(json.dumps(product_rate()))
+    elif name == "trace":
+        from benchmarks.accelerator import trace
+
+        print(json.dumps(trace(shape_name, Path(variant))))
     else:
         print(json.dumps(measure(name, variant, work, shape_name, int(steps))))

@@ -4,6 +4,7 @@ import keras
 import keras_hub
 import numpy as np
 
+from benchmarks.peers.fitting import Fitting
 from benchmarks.shapes import CLIP_NORM, WEIGHT_DECAY, Shape
 
 
@@ -59,7 +60,7 @@ def _step(model, shape, variant, arrange):
         jit_compile=True if variant == "xla" else "auto",
     )
     if keras.config.backend() == "jax":
-        return lambda batch: float(model.train_on_batch(*arrange(batch), return_dict=True)["loss"])
+        return Fitting(model, arrange)
     model.optimizer.build(model.trainable_variables)
     model.make_train_function()
     return lambda batch: float(model.train_function(iter([arrange(batch)]))["loss"])

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from benchmarks.peers.fitting import Fitting
 from benchmarks.shapes import CLIP_NORM, WEIGHT_DECAY, Shape
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
 from rembed_keras.training.optimizers.adamw import AdamW
@@ -16,9 +17,10 @@ def training(shape: Shape, variant: str):
         "bfloat16, no xla": {"dtype": "mixed_bfloat16"},
         "gelu_tanh": {"activation": "gelu_tanh"},
         "rematerialized": {"rematerialize": True},
+        "bfloat16, one chunk": {"dtype": "mixed_bfloat16"},
         "bfloat16, rematerialized": {"dtype": "mixed_bfloat16", "rematerialize": True},
     }
-    chunk = 160 if variant == "chunks of 160" else 512
+    chunk = {"chunks of 160": 160, "bfloat16, one chunk": shape.batch_size * shape.num_predictions}.get(variant, 512)
     parts = {"2 micro-batches": 2, "4 micro-batches": 4}.get(variant, 1)
     encoder = _encoder(shape, **options.get(variant, {}))
     model = MaskedLM(encoder, shape.output_embedding_dim, loss_chunk=chunk, micro_batches=parts)
@@ -82,7 +84,7 @@ def _step(model, shape, variant, arrange):
         jit_compile=_is_compiled(variant),
     )
     if keras.config.backend() == "jax":
-        return lambda batch: float(model.train_on_batch(*arrange(batch), return_dict=True)["loss"])
+        return Fitting(model, arrange)
     model.optimizer.build(model.trainable_variables)
     model.make_train_function()
     return lambda batch: float(model.train_function(iter([arrange(batch)]))["loss"])

@@ -63,17 +63,20 @@ def test_the_script_for_accelerators_runs_where_there_is_none(tmp_path):
         "SHAPES": "tiny",
         "ROUNDS": "1",
         "STEPS": "2",
+        "LENGTHS": "128",
     }
     command = ["bash", "benchmarks/gpu.sh", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "failed: tests on jax")
     assert "tests/no_such_test.py" in (tmp_path / "tests-jax.txt").read_text()
+    attention = json.loads((tmp_path / "attention.json").read_text())["lengths"]["128"]
+    assert attention["mask of all pairs"]["error"] < 0.03 and "refused" in attention["cuDNN"]
     report = json.loads((tmp_path / "accelerator.json").read_text())
     assert report["device"] == "cpu" and report["flops_per_second"] > 0
     named = {(row["peer"], row["variant"]): row for row in report["results"]}
     assert named.keys() == {*PEERS}
     own = [row for (peer, _), row in named.items() if peer in ("rembed", "keras_hub")]
-    assert len(own) == 3 and all(row["tokens_per_s"] > 0 for row in own)
+    assert len(own) == 4 and all(row["tokens_per_s"] > 0 for row in own)
     assert all(
         0 < named["rembed", variant]["share_of_products"] < 1 for variant in ("bfloat16", "bfloat16, rematerialized")
     )

@@ -6,15 +6,15 @@ scores nor masks of all pairs of tokens ever lie in memory.
 | platform | `attention.Global` | `attention.Local` |
 |---|---|---|
 | TPU, JAX | splash attention, segment ids | splash attention, segment ids and its own window |
-| GPU, JAX, 16 bits | Pallas's flash attention, segment ids | blocks of half a window |
-| CPU; GPU in float32; TensorFlow | a mask of all pairs | blocks of half a window, cut from such a mask |
+| GPU, JAX | a mask of all pairs; in 16 bits Keras hands it to cuDNN, which keeps no scores | blocks of half a window |
+| CPU; TensorFlow | a mask of all pairs | blocks of half a window, cut from such a mask |
 
-Kernels do not drop attention probabilities: training with dropout has masks, on any platform.
+On a GPU cuDNN took as long as JAX's own flash attention, tuned, at 512 tokens a row and less at 2,048:
+`benchmarks/results/attention.md`. Kernels do not drop attention probabilities: training with dropout has masks, on any
+platform.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from functools import partial
 
 import keras
@@ -23,41 +23,14 @@ from keras import ops
 from rembed_keras.modeling.attention import kernels
 from rembed_keras.modeling.attention.full import softmax_attention
 from rembed_keras.modeling.attention.local import attend_in_blocks
+from rembed_keras.modeling.attention.platforms import platform_traced_for
 from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.replicas import on_own_rows, row_groups
 
 SHORT = 128  # tokens of a row, up to which no kernel is worth its call
-_target: ContextVar[str | None] = ContextVar("platform that a step is traced for", default=None)
 
 
-@contextlib.contextmanager
-def tracing_for(platform: str) -> Iterator[None]:
-    """While open, what is traced is going to be compiled for a platform that may not be here.
-
-    Args:
-        platform: as JAX calls it, "cpu", "cuda" or "tpu".
-
-    >>> with tracing_for("tpu"):
-    ...     platform_traced_for() == ("tpu" if keras.config.backend() == "jax" else "cpu")
-    True
-    """
-    token = _target.set(platform)
-    try:
-        yield
-    finally:
-        _target.reset(token)
-
-
-def platform_traced_for() -> str:
-    """The platform that a step will run on, as JAX calls it; "cpu" for all of TensorFlow, which has no kernels."""
-    if keras.config.backend() != "jax":
-        return "cpu"
-    import jax
-
-    return _target.get() or jax.default_backend()
-
-
-def kernel_for(kind, hidden, documents, at, is_dropping: bool, dtype: str) -> Callable | None:
+def kernel_for(kind, hidden, documents, at, is_dropping: bool) -> Callable | None:
     """What attends in the place of a softmax over all pairs of tokens; None where that is best, or all there is.
 
     Args:
@@ -66,14 +39,14 @@ def kernel_for(kind, hidden, documents, at, is_dropping: bool, dtype: str) -> Ca
         documents: int [B, S], the number of each token's document, 0 for padding; None where it is not known.
         at: int [B, P], the only tokens to compute, or None.
         is_dropping: whether attention probabilities are dropped.
-        dtype: in which queries and keys are.
 
     Returns:
         A function of query [B, Q, H, K], key and value [B, S, H, K] and positions int [B, S], which gives
         [B, Q, H, K]; Q is P if `at` says which tokens are wanted. What it gives for padding is no more than finite.
     """
     platform = platform_traced_for()
-    if platform == "cpu" or documents is None or is_dropping or not kind.takes_kernels or kind.kernel == "dense":
+    has_kernel = platform == "tpu" or (platform != "cpu" and kind.window is not None)
+    if not has_kernel or documents is None or is_dropping or not kind.takes_kernels or kind.kernel == "dense":
         return None
     batch, length = hidden.shape[:2]
     documents = ops.cast(documents, "int32")
@@ -83,15 +56,7 @@ def kernel_for(kind, hidden, documents, at, is_dropping: bool, dtype: str) -> Ca
         return None
     if at is not None and (platform != "tpu" or kind.window is not None):
         return lambda query, key, value, positions: _picked(query, key, value, documents, positions, at, kind.window)
-    attend: Callable
-    if platform == "tpu":
-        attend = kernels.splash_attention
-    elif kind.window is not None:
-        attend = attend_in_blocks
-    elif dtype in ("bfloat16", "float16"):
-        attend = kernels.flash_attention
-    else:
-        return None
+    attend: Callable = kernels.splash_attention if platform == "tpu" else attend_in_blocks
 
     def kernel(query, key, value, positions):
         rows = query, key, value, pick(documents, at), documents

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, get_args
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.attention.platforms import platform_traced_for
 from rembed_keras.modeling.cost import Config, Entry, Work, heads_of
 
 Kernel: TypeAlias = Literal["auto", "dense"]
@@ -121,13 +122,27 @@ def softmax_attention(query, key, value, mask, drop):
     from keras import ops
 
     if drop is None:
-        rows = (ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value))
-        attended = ops.dot_product_attention(*rows, mask=ops.reshape(mask, (-1, 1, *ops.shape(mask)[-2:])))
-        return ops.reshape(attended, ops.shape(query))
+        rows = [ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value)]
+        mask = ops.reshape(mask, (-1, 1, *ops.shape(mask)[-2:]))
+        if platform_traced_for() not in ("cpu", "tpu"):
+            return ops.reshape(_fused(*rows, mask), ops.shape(query))
+        return ops.reshape(ops.dot_product_attention(*rows, mask=mask), ops.shape(query))
     scale = query.shape[-1] ** -0.5
     scores = ops.einsum("...qhk,...shk->...hqs", query * ops.cast(scale, query.dtype), key)
     shares = ops.cast(masked_softmax(scores, mask[..., None, :, :]), value.dtype)
     return ops.einsum("...hqs,...shk->...qhk", drop(shares), value)
+
+
+def _fused(query, key, value, mask):
+    """Attention on a GPU, which Keras hands to cuDNN in 16 bits; with a mask, cuDNN takes even lengths alone."""
+    from keras import ops
+
+    count = query.shape[1]
+    more, spare = count % 2, key.shape[1] % 2
+    query = ops.pad(query, [[0, 0], [0, more], [0, 0], [0, 0]])
+    key, value = (ops.pad(each, [[0, 0], [0, spare], [0, 0], [0, 0]]) for each in (key, value))
+    mask = ops.pad(mask, [[0, 0], [0, 0], [0, more], [0, spare]])
+    return ops.dot_product_attention(query, key, value, mask=mask)[:, :count]
 
 
 def masked_softmax(scores, mask):

@@ -1,11 +1,11 @@
-"""Fused attention of JAX's own kernels, which know packed rows by segment ids; untested on hardware.
+"""Fused attention on TPUs by JAX's own kernel, which knows packed rows by segment ids; untested on hardware.
 
-They are compared with softmax attention where JAX interprets them, on CPU. Sources: Dao et al. 2022 (FlashAttention);
+It is compared with softmax attention where JAX interprets it, on CPU. Sources: Dao et al. 2022 (FlashAttention);
 JAX's `pallas.ops`.
 """
 
 PADDED = -1  # the segment of what fills a row up, which attends to itself alone
-LANES = 128  # what a TPU's and our GPU's blocks are multiples of
+LANES = 128  # what a TPU's blocks are multiples of
 BLOCKS = (512, 256, LANES)
 
 
@@ -56,16 +56,6 @@ def _splash_kernel(heads, queries, keys, window, interpret):
     return splash.make_splash_mha(
         masks.MultiHeadMask([mask] * heads), block_sizes=sizes, head_shards=1, q_seq_shards=1, interpret=interpret
     )
-
-
-def flash_attention(query, key, value, documents, key_documents, window=None, interpret=False):
-    """Attention on GPUs; arguments are those of `splash_attention`, of one `documents`, without a window."""
-    from jax.experimental.pallas.ops.gpu import attention
-
-    count, width = query.shape[1], query.shape[-1]
-    query, key, value = (_filled(each, 0) for each in (query, key, value))
-    attended = attention.mha(query, key, value, _filled(documents, PADDED), sm_scale=width**-0.5, interpret=interpret)
-    return attended[:, :count]
 
 
 def _filled(rows, by):

@@ -93,7 +93,7 @@ class NarrowAttention(Sublayer):
         query = project(self.query, pick(shared, early))  # [B, S, H x K] -> [B, S, H, K]
         key, value = project(self.key, shared), project(self.value, hidden)
         drop = (lambda shares: self.dropout(shares, training=True)) if self.dropout.rate and training else None
-        kernel = kernel_for(self.kind, hidden, documents, at, drop is not None, self.compute_dtype)
+        kernel = kernel_for(self.kind, hidden, documents, at, drop is not None)
         if kernel is not None:
             attended = kernel(query, key, value, positions)
         else:

@@ -72,7 +72,7 @@ class SelfAttention(Sublayer):
         early = None if self.kind.needs_all_queries else at
         if isinstance(self.heads, Heads):
             is_dropping = bool(self.heads.dropout and training)
-            kernel = kernel_for(self.kind, hidden, documents, at, is_dropping, self.compute_dtype)
+            kernel = kernel_for(self.kind, hidden, documents, at, is_dropping)
             if kernel is not None:
                 return self.heads.attended_by(kernel, pick(hidden, at), hidden, positions)
         query, mask = pick(hidden, early), pick(self.kind.restrict(mask, positions), early)
@@ -177,7 +177,7 @@ class RotaryAttention(Sublayer):
         query = rotate(query, pick(positions, early), self.kind.rotary_base)
         key = rotate(project(self.key, normed), positions, self.kind.rotary_base)
         value = project(self.value, normed)
-        kernel = kernel_for(self.kind, hidden, documents, at, is_dropping=False, dtype=self.compute_dtype)
+        kernel = kernel_for(self.kind, hidden, documents, at, is_dropping=False)
         if kernel is None:
             mask = pick(self.kind.restrict(mask, positions), early)
             attended = self._attend(query, key, value, mask, at)

@@ -16,7 +16,7 @@ import numpy as np
 from rembed_keras import compat
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.attention.dispatch import tracing_for
+from rembed_keras.modeling.attention.platforms import tracing_for
 from rembed_keras.training.compiling import NO_TEACHER
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.stages.pretrain import made_learner

@@ -10,9 +10,10 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.attention import Disentangled, Global, Local, Nystrom, dispatch, kernels
-from rembed_keras.modeling.attention.dispatch import kernel_for, tracing_for
+from rembed_keras.modeling.attention.dispatch import kernel_for
 from rembed_keras.modeling.attention.full import softmax_attention
 from rembed_keras.modeling.attention.local import attend_in_blocks
+from rembed_keras.modeling.attention.platforms import platform_traced_for, tracing_for
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.documents import attention_mask
 from rembed_keras.training.distributed import meshes
@@ -25,23 +26,17 @@ POSITIONS = np.stack([np.concatenate([*map(np.arange, counts)]) for counts in RO
 KERNELS = {
     "splash": (kernels.splash_attention, None),
     "splash, window": (kernels.splash_attention, 32),
-    "flash": (kernels.flash_attention, None),
     "blocks": (attend_in_blocks, 32),
 }
 
 
-@on_jax
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
-@pytest.mark.parametrize("name", KERNELS)
-def test_values_and_gradients_of_tokens_are_those_of_a_dense_softmax(name, dtype, tolerance):
+def assert_like_a_dense_softmax(attend, window, dtype, tolerance, width=8):
+    """Values of tokens, and gradients of all that goes in."""
     import jax
     from jax import numpy as jnp
 
-    attend, window = KERNELS[name]
-    if attend is not attend_in_blocks:
-        attend = partial(attend, interpret=True)
     rng = np.random.default_rng(4)
-    query, key, value, slope = (jnp.asarray(rng.normal(0, 1, (2, LENGTH, 2, 8)), dtype) for _ in range(4))
+    query, key, value, slope = (jnp.asarray(rng.normal(0, 1, (2, LENGTH, 2, width)), dtype) for _ in range(4))
     mask = (Local(window) if window else Global()).restrict(jnp.asarray(attention_mask(DOCUMENTS)), POSITIONS)
     is_token = (DOCUMENTS > 0)[:, :, None, None]
 
@@ -58,6 +53,42 @@ def test_values_and_gradients_of_tokens_are_those_of_a_dense_softmax(name, dtype
     for ours, theirs in zip(fused, of(dense), strict=True):
         assert np.abs(theirs).max() > 0.5
         np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance)
+
+
+@on_jax
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_values_and_gradients_of_tokens_are_those_of_a_dense_softmax(name, dtype, tolerance):
+    attend, window = KERNELS[name]
+    if attend is not attend_in_blocks:
+        attend = partial(attend, interpret=True)
+    assert_like_a_dense_softmax(attend, window, dtype, tolerance)
+
+
+def of_all_pairs(query, key, value, documents, key_documents, window):
+    return softmax_attention(query, key, value, keras.ops.equal(documents[:, :, None], key_documents[:, None, :]), None)
+
+
+@on_jax
+@pytest.mark.parametrize("count", [LENGTH, 77])  # of queries
+def test_rows_of_gpus_are_filled_up_to_even_lengths(count):
+    rng = np.random.default_rng(7)
+    query, key, value = (rng.normal(0, 1, (2, each, 2, 8)).astype("float32") for each in (count, 131, 131))
+    mask = rng.random((2, count, 131)) < 0.3
+    exact = keras.ops.convert_to_numpy(softmax_attention(query, key, value, mask, None))
+    with tracing_for("cuda"):
+        filled = keras.ops.convert_to_numpy(softmax_attention(query, key, value, mask, None))
+    np.testing.assert_allclose(filled, exact, atol=1e-6)
+
+
+@pytest.mark.skipif(platform_traced_for() in ("cpu", "tpu"), reason="needs a GPU, and JAX")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_cudnn_computes_values_and_gradients_of_a_dense_softmax(dtype):
+    import jax
+
+    heads = [np.zeros((2, LENGTH, 2, 64), dtype)] * 3
+    assert "cudnn" in jax.jit(partial(of_all_pairs, window=None)).lower(*heads, DOCUMENTS, DOCUMENTS).as_text()
+    assert_like_a_dense_softmax(of_all_pairs, None, dtype, tolerance=2e-2, width=64)
 
 
 PATTERNS = {PreNorm: [Global(), Local(32)], PostNorm: [Local(32), Global()]}  # the last block computes picked tokens
@@ -127,13 +158,13 @@ class Far(Global):
 def test_a_mask_stays_where_no_kernel_can_do_it():
     hidden, documents = np.ones((2, LENGTH, 16), "float32"), DOCUMENTS
 
-    def chosen(kind, platform="tpu", rows=hidden, documents=documents, drops=False, dtype="bfloat16"):
+    def chosen(kind, platform="tpu", rows=hidden, documents=documents, drops=False):
         with tracing_for(platform):
-            return kernel_for(kind, rows, documents, None, drops, dtype) is not None
+            return kernel_for(kind, rows, documents, None, drops) is not None
 
-    assert chosen(Global()) and chosen(Local(16)) and chosen(Global(), "cuda") and chosen(Local(16), "cuda")
+    assert chosen(Global()) and chosen(Local(16)) and chosen(Local(16), "cuda")
     assert not any(chosen(kind) for kind in (Far(), Disentangled(), Nystrom(), Global(kernel="dense")))
-    assert not chosen(Global(), "cpu") and not chosen(Global(), "cuda", dtype="float32")
+    assert not chosen(Global(), "cpu") and not chosen(Local(16), "cpu") and not chosen(Global(), "cuda")
     assert not chosen(Global(), drops=True) and not chosen(Global(), documents=None)
     assert not chosen(Global(), rows=hidden[:, :128], documents=documents[:, :128])
 

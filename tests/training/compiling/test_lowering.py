@@ -45,7 +45,7 @@ PUBLISHED = {
     "input_embedding_dim": 256,
 }
 BATCH = Mixture.blank(4, 12)
-KERNELS = ("tpu_custom_call", "__gpu$xla.gpu.triton")
+KERNELS = ("tpu_custom_call", "__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward")
 
 
 def make(micro_batches=1, **changes):
@@ -130,20 +130,28 @@ def test_what_cannot_be_compiled_is_said():
         lowered_step(lambda: Distillation(Encoder(**SIZES, name="encoder"), Teacher("none")), AdamW, BATCH)
 
 
+def pretend_cudnn(monkeypatch):
+    """Has Keras and JAX find a cuDNN, which is where a GPU is and which lowering asks nothing else."""
+    from jax._src.cudnn import fused_attention_stablehlo as cudnn
+    from keras.src.backend.jax import nn
+
+    monkeypatch.setattr(nn, "_can_use_flash_attention", lambda *args, **kwargs: True)
+    monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91_000)
+    monkeypatch.setattr(cudnn, "check_compute_capability", lambda capability: True)
+
+
 @pytest.mark.parametrize(
     ("platform", "kernel", "calls"),
     [
         ("tpu", "auto", {"tpu_custom_call": 3 * 2}),  # forward, and backward by queries and by keys; the last one picks
-        (
-            "cuda",
-            "auto",
-            {"__gpu$xla.gpu.triton": 3},
-        ),  # forward, its sums, backward, of the global one; windows by blocks
+        ("cuda", "auto", {"__cudnn$fmhaScaleBiasSoftmax": 3, "__cudnn$fmhaScaleBiasSoftmaxBackward": 3}),
         ("tpu", "dense", {}),
         ("cpu", "auto", {}),
     ],
 )
-def test_a_device_with_kernels_has_no_scores_of_all_pairs_of_tokens(platform, kernel, calls):
+def test_a_device_with_kernels_has_no_scores_of_all_pairs_of_tokens(platform, kernel, calls, monkeypatch):
+    if platform == "cuda":
+        pretend_cudnn(monkeypatch)
     length = 130
     kinds = [Local(32, kernel=kernel), Global(kernel=kernel)]
     sizes = SIZES | {"num_layers": 3, "max_sequence_length": length, "dtype": "mixed_bfloat16"}
@@ -154,5 +162,5 @@ def test_a_device_with_kernels_has_no_scores_of_all_pairs_of_tokens(platform, ke
     text = lowered_step(make, AdamW, Mixture.blank(2, length), platform=platform).lowered.as_text()
     found = Counter(re.findall(r"custom_call @([\w.$]+)", text))
     assert {name: count for name, count in found.items() if name in KERNELS} == calls
-    scores = re.findall(rf"tensor<[\dx]*{length}x{length}x(?:f32|bf16)>", text)
+    scores = re.findall(rf"tensor<2x2x{length}x{length}x(?:f32|bf16)>", text)  # [B, H, S, S]
     assert bool(scores) == (not calls)

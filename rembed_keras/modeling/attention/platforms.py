@@ -1,0 +1,36 @@
+"""The platform that a step is traced for, which need not be the one that traces it."""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import keras
+
+_target: ContextVar[str | None] = ContextVar("platform that a step is traced for", default=None)
+
+
+@contextlib.contextmanager
+def tracing_for(platform: str) -> Iterator[None]:
+    """While open, what is traced is going to be compiled for a platform that may not be here.
+
+    Args:
+        platform: as JAX calls it, "cpu", "cuda" or "tpu".
+
+    >>> with tracing_for("tpu"):
+    ...     platform_traced_for() == ("tpu" if keras.config.backend() == "jax" else "cpu")
+    True
+    """
+    token = _target.set(platform)
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+def platform_traced_for() -> str:
+    """The platform that a step will run on, as JAX calls it; "cpu" for all of TensorFlow, which has no kernels."""
+    if keras.config.backend() != "jax":
+        return "cpu"
+    import jax
+
+    return _target.get() or jax.default_backend()
