@@ -50,8 +50,12 @@ def _check_folders(recipe):
         raise UserError("training.run.workdir is empty: name a folder")
     for stage in stages(recipe):
         text = recipe.arguments(stage).get("text_dir")
-        if isinstance(workdir, str) and isinstance(text, str) and Path(workdir).resolve() == Path(text).resolve():
-            raise UserError(f"WORKDIR {workdir} is the folder of the text: choose another")
+        if isinstance(workdir, str) and isinstance(text, str):
+            run, source = Path(workdir).resolve(), Path(text).resolve()
+            if run == source:
+                raise UserError(f"WORKDIR {workdir} is the folder of the text: choose another")
+            if source in run.parents:
+                raise UserError(f"WORKDIR {workdir} is in the folder of the text, {text}: choose one elsewhere")
 
 
 def _run(recipe, ledger, chosen=None, is_smoke=False):

@@ -5,20 +5,30 @@ Files are streamed, never held whole. Errors name the file and line.
 
 import gzip
 import hashlib
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rembed_keras.errors import UserError
 
 ENDINGS = (".txt.gz", ".txt")
+READ = (*ENDINGS, ".jsonl", ".jsonl.gz")
+FORMS = re.compile(  # of names of text, read or not, packed or not
+    r"(.+\.(?:txt|jsonl)|(?:.*/)?[A-Z]{2}/wiki_\d+)(?:\.(?:gz|bz2|lz4|xz|zst|zstd|zip|7z|z))?", re.IGNORECASE
+)
 
 
-def text_files(folder: str | Path) -> dict[str, Path]:
+def text_files(folder: str | Path, languages: Sequence[str] | None = None) -> dict[str, Path]:
     """The text files of a folder by language, in the order of their names.
 
+    Args:
+        folder: the folder.
+        languages: that are wanted; all by default.
+
     Raises:
-        UserError: if there is no such folder, no text in it, or two files of one language.
+        UserError: if there is no such folder, no text in it, two files of one language, or text of a wanted one in a
+            form that is not read.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -28,13 +38,58 @@ def text_files(folder: str | Path) -> dict[str, Path]:
         ending = next((ending for ending in ENDINGS if path.name.endswith(ending)), None)
         if ending is None or path.name.startswith("."):
             continue
+        check_name(path.name, folder)
         language = path.name.removesuffix(ending)
         if language in files:
             raise UserError(f"{path} and {files[language]} are both text of {language!r}: keep one")
         files[language] = path
     if not files:
         raise UserError(f"{folder} has no <language>.txt or <language>.txt.gz file")
+    names = [path.name for path in sorted(folder.iterdir()) if path.is_file()]
+    refuse_left_out(folder, names, files.values(), languages)
     return dict(sorted(files.items()))
+
+
+def check_name(name: str, folder: Path) -> None:
+    """Checks that the name of a file, which names files of ours, can be written as UTF-8.
+
+    Args:
+        name: of the file, in its folder.
+        folder: of text.
+
+    Raises:
+        UserError: if it cannot.
+    """
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"{folder} has a file whose name, {name!a}, is not UTF-8: rename it") from None
+
+
+def refuse_left_out(
+    folder: Path, names: Iterable[str], read: Iterable[Path], languages: Sequence[str] | None = None
+) -> None:
+    """Checks that no text would be left out only because of how it is packed, or how its name is written.
+
+    Args:
+        folder: of text.
+        names: of its files, relative to it.
+        read: the files that are read; packed copies of them may stand beside them.
+        languages: that are wanted; all by default.
+
+    Raises:
+        UserError: naming a file that would be.
+    """
+    forms = (FORMS.fullmatch(path.relative_to(folder).as_posix()) for path in read)
+    stems = {form[1].lower() for form in forms if form}
+    for name in names:
+        form = FORMS.fullmatch(name)
+        is_wanted = languages is None or name.startswith(tuple(languages))
+        if form and is_wanted and not name.startswith(".") and not name.endswith(READ) and form[1].lower() not in stems:
+            raise UserError(
+                f"{folder} has {name}, which is not read and would be left out: make it a .txt, .txt.gz, .jsonl or "
+                ".jsonl.gz file, or move it away"
+            )
 
 
 def read_exact_lines(

@@ -90,7 +90,7 @@ def trimmed(
     Raises:
         UserError: for a text that cannot be used; nothing is written then.
     """
-    files = text_files(text_dir)
+    files = text_files(text_dir, languages)
     for language in languages or ():
         if language not in files:
             raise UserError(f"{text_dir} has no text of {language}{did_you_mean(language, files)}")

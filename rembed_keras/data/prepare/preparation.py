@@ -161,7 +161,7 @@ class _Making:
         languages = sorted({language for total in totals for language in total})
         for language, where in self.plan.source.expected.items():
             if language not in languages:
-                raise UserError(f"{where} has no text: remove it or add some")
+                raise UserError(f"{where} has no text of {language!r}: remove it or add some")
         if not languages:
             raise UserError("the source has no text")
         if cleaning.compares:
@@ -180,6 +180,10 @@ class _Making:
                 if name in names:
                     raise UserError(f"two token shards would be named {name}: rename one of the text files")
                 names.add(name)
+        for part in self.parts:
+            other = part.name.removesuffix(shards.NOTE)
+            if other != part.name and other in names:
+                raise UserError(f"files of {part.name} and {other} would have one name: rename one of the text files")
 
     def _make_tokenizer(self, counts) -> None:
         if self.model.exists():

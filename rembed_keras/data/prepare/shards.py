@@ -24,6 +24,7 @@ from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 
 BLOCK = 4096  # tokens a record
 CHUNK = 2000  # paragraphs that are tokenized together
+NOTE = ".shard"  # between the name of a shard and the ending of its notes
 NOTHING = {"paragraphs": 0, "tokens": 0, "first_block": 0}
 
 
@@ -69,7 +70,7 @@ def _load(path, *_):
 
 def read_note(notes: Path, name: str) -> dict[str, dict[str, Any]] | None:
     """The note of a shard, see `write_shard`; None if it is not there."""
-    path = notes / f"{name}.shard.json"
+    path = notes / f"{name}{NOTE}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
@@ -98,7 +99,7 @@ def write_shard(
     dtype = token_type(vocabulary)
     streams, paragraphs = _tokenize(texts, vocabulary, threads, dtype)
     whole = {stream: np.concatenate(streams.pop(stream)) for stream in sorted(streams)}  # what is held out comes last
-    writing = notes / f"{name}.shard.writing"
+    writing = notes / f"{name}{NOTE}.writing"
     _write_blocks(writing, whole.values())
     languages: dict[str, dict[str, Any]] = {language: dict(NOTHING) for language in sorted({each for _, each in whole})}
     counts, first = {language: np.zeros((2, 0), np.int64) for language in languages}, 0
@@ -115,8 +116,8 @@ def write_shard(
     writing.replace(folder / f"{name}.array_record")
     packed = io.BytesIO()
     np.savez_compressed(packed, *(counts[language] for language in languages))
-    write_atomically(notes / f"{name}.shard.npz", packed.getvalue())
-    write_atomically(notes / f"{name}.shard.json", json.dumps(languages).encode())
+    write_atomically(notes / f"{name}{NOTE}.npz", packed.getvalue())
+    write_atomically(notes / f"{name}{NOTE}.json", json.dumps(languages).encode())
     return languages
 
 
@@ -161,7 +162,7 @@ def _chunks(texts) -> Iterator[tuple[tuple[bool, str], list[str]]]:
 
 def add_counts(notes: Path, name: str, counts: Mapping[str, np.ndarray]) -> None:
     """Adds the piece counts of a shard to those of its languages."""
-    with np.load(notes / f"{name}.shard.npz", allow_pickle=False) as packed:
+    with np.load(notes / f"{name}{NOTE}.npz", allow_pickle=False) as packed:
         for language, array in zip(read_note(notes, name) or (), packed.files, strict=True):
             pieces, counted = packed[array]
             counts[language][pieces] += counted

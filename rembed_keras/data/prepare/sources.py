@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 from rembed_keras.data.prepare import dataset_text
-from rembed_keras.data.text import first_line, read_exact_lines, text_files
+from rembed_keras.data.text import check_name, first_line, read_exact_lines, refuse_left_out, text_files
 from rembed_keras.errors import UserError
 
 JSON_LINES = re.compile(r"\.jsonl(\.gz)?$")
 EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its files
 IN_FOLDERS = re.compile(r"^(?!\.)[^/]+/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language
+IN_ONE = re.compile(r"^[^/]+\.txt(\.gz)?$")  # text beside others
 LANGUAGE_KEYS = ("language", "lang")
 
 
@@ -114,8 +115,8 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
         languages: that are read, of a folder; all by default.
 
     Raises:
-        UserError: for a source that is not there, or has no text or text in several formats, or lacks a language; or
-            has text files in subfolders, unless languages are named.
+        UserError: for a source that is not there, or has no text or text in several formats, or packed in a way that
+            is not read, or lacks a language; or has text files in subfolders, unless languages are named.
     """
     if languages is not None and not languages:
         raise UserError("no language is chosen: name some, or leave languages out to read all")
@@ -127,26 +128,46 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
     folder = Path(name)
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of text")
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    paths = sorted(_files(folder))
     relative = {path: path.relative_to(folder).as_posix() for path in paths}
     documents = [path for path in paths if JSON_LINES.search(relative[path])]
     extracts = [path for path in paths if EXTRACT.search(relative[path])]
     if documents and (extracts or any(path.name.endswith((".txt", ".txt.gz")) for path in paths)):
         raise UserError(f"{folder} has .jsonl files and others: keep text of one format in a folder")
+    if not documents and not extracts:
+        return _text_source(folder, relative.values(), part_bytes, languages)
+    text = next((name for name in relative.values() if IN_FOLDERS.search(name) or IN_ONE.search(name)), None)
+    if text is not None:
+        raise UserError(f"{folder} has WikiExtractor's output and {text}: keep text of one format in a folder")
+    files = {relative[path]: path for path in documents or extracts}
+    for name in files:
+        check_name(name, folder)
+    refuse_left_out(folder, relative.values(), files.values(), languages)
     if documents:
         pieces = [piece for path in documents for piece in _cut(path, _home(relative[path], folder), part_bytes)]
-        files = {relative[path]: path for path in documents}
         return _source(pieces, read_json_lines, part_bytes, files, languages, folder)
-    if extracts:
-        pieces = [Piece(path, _home(relative[path], folder), 0, path.stat().st_size) for path in extracts]
-        files = {relative[path]: path for path in extracts}
-        return _source(pieces, read_extract, part_bytes, files, languages, folder)
-    return _text_source(folder, relative.values(), part_bytes, languages)
+    pieces = [Piece(path, _home(relative[path], folder), 0, path.stat().st_size) for path in extracts]
+    return _source(pieces, read_extract, part_bytes, files, languages, folder)
+
+
+def _files(folder, above=()):
+    """Yields the files below a folder, in folders that are links too, but neither hidden ones nor in hidden folders."""
+    place = folder.resolve()
+    if place in above:  # a link to a folder that it is in
+        return
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _files(path, (*above, place))
+        elif path.is_file():
+            yield path
 
 
 def _text_source(folder, names, part_bytes, languages):
     """A folder of text files, whose files have these names."""
-    files = text_files(folder)
+    files = text_files(folder, languages)
+    refuse_left_out(folder, (name for name in names if name.count("/") == 1), files.values(), languages)
     deeper = next((name for name in names if IN_FOLDERS.search(name)), None)
     if deeper is not None and languages is None:
         first = next(iter(files.values())).name

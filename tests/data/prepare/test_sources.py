@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import warnings
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_languages_of_a_folder_can_be_chosen(corpus, text_dir, tmp_path):
     [
         ("text", ["xx"], "has no text in 'xx'; it has "),
         ("text", [], "no language is chosen"),
-        ("documents", ["xx"], "has no text"),
+        ("documents", ["xx"], "has no text of 'xx'"),
         ("tfds:wiki40b/de:1.3.0", ["de"], "name the data sets"),
     ],
 )
@@ -130,6 +131,16 @@ MISTAKES = {
         {"en.txt": "b", "de/0001.txt.gz": "", "de/.0.txt": "", ".de/0001.txt": "", "vocab/vocab.txt": ""},
         r"has text in en.txt and in de/0001\.txt\.gz, which would be left out: make one file of each language",
     ),
+    "extracts and text": (
+        {"de/AA/wiki_00": "a", "en.txt": "b"},
+        "has WikiExtractor's output and en.txt: keep text of one format in a folder",
+    ),
+    "extracts and text in folders": ({"de/AA/wiki_00": "a", "en/1.txt.gz": "b"}, "WikiExtractor's output and en/1.txt"),
+    "packed text": ({"de.txt.bz2": "a", "en.txt": "b"}, "has de.txt.bz2, which is not read and would be left out"),
+    "capitals": ({"de.TXT": "a", "en.txt": "b"}, "has de.TXT, which is not read"),
+    "packed folders": ({"de/1.txt.xz": "a", "en.txt": "b"}, "has de/1.txt.xz, which is not read"),
+    "packed documents": ({"de/2.jsonl.zst": "a", "de/1.jsonl": '{"text": "a"}'}, "has de/2.jsonl.zst, which"),
+    "packed extracts": ({"de/AA/wiki_00": "a", "de/AA/wiki_01.bz2": "b"}, "has de/AA/wiki_01.bz2, which"),
     "empty": ({"de.jsonl": ""}, "has no text"),
 }
 
@@ -139,7 +150,7 @@ def test_mistakes_are_reported_in_one_line_and_leave_nothing(mistake, corpus, tm
     files, message = MISTAKES[mistake]
     (tmp_path / "text").mkdir()
     for name, text in files.items():
-        (tmp_path / "text" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "text" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "text" / name).write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message) as caught:
         prepare(tmp_path / "text", tmp_path / "out", tokenizer=corpus.tokenizer.path)
@@ -152,6 +163,43 @@ def test_languages_that_are_named_are_read_beside_folders_of_others(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a\n")
     assert [*find_source(tmp_path, 10**6, ["en"]).files] == ["en"]
+
+
+def test_a_packed_copy_of_what_is_read_and_text_of_other_languages_may_stand_beside_it(tmp_path):
+    for name in ("en.txt", "en.txt.bz2", "README.md", "de.txt.xz", "en/vocab.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a\n")
+    assert [*find_source(tmp_path, 10**6, ["en"]).files] == ["en"]
+    with pytest.raises(UserError, match="de.txt.xz, which is not read"):
+        find_source(tmp_path, 10**6)
+
+
+def test_folders_that_are_links_are_read_and_hidden_ones_are_not(tmp_path):
+    text = tmp_path / "text"
+    for folder, name in ((text / "en", "1"), (tmp_path / "elsewhere", "2"), (text / ".ipynb_checkpoints", "3")):
+        folder.mkdir(parents=True)
+        (folder / f"{name}.jsonl").write_text(json_lines({"text": name}))
+    (text / "de").symlink_to(tmp_path / "elsewhere")
+    (text / "en" / "again").symlink_to(text)  # without end
+    assert read(text) == [("de", "2"), ("en", "1")]
+
+
+@pytest.mark.parametrize("name", [b"\xff.txt", b"\xff.jsonl"])
+def test_a_file_whose_name_is_not_utf_8_is_refused_and_leaves_nothing(name, corpus, tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / os.fsdecode(name)).write_text('{"text": "a"}')
+    with pytest.raises(UserError, match=r"has a file whose name, '\\udcff\..*', is not UTF-8: rename it"):
+        prepare(tmp_path / "text", tmp_path / "out", tokenizer=corpus.tokenizer.path)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_file_named_as_the_shard_of_another_is_refused(corpus, tmp_path):
+    (tmp_path / "text").mkdir()
+    for name in ("en.txt", "en.shard.txt"):
+        (tmp_path / "text" / name).write_text("a\n")
+    with pytest.raises(UserError, match=r"en\.shard and en .* rename one of the text files"):
+        prepare(tmp_path / "text", tmp_path / "out", tokenizer=corpus.tokenizer.path)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
 @pytest.mark.slow
