@@ -59,6 +59,8 @@ def prepare(
     if not isinstance(shard_megabytes, int | float) or not LEAST <= shard_megabytes < math.inf:
         raise UserError(f"shard_megabytes is {shard_megabytes!r}; it must be a number from {LEAST:f}")
     out_dir, cleaning = Path(out_dir), cleaning or Cleaning()
+    if out_dir.name in ("", ".."):  # what is written first stands beside it, and is named by it
+        out_dir = out_dir.resolve()
     settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
     if normalization != USUAL:
         settings["normalization"] = normalization
@@ -79,6 +81,8 @@ def prepare(
             shutil.rmtree(staging_folder(out_dir), ignore_errors=True)  # of a process that was killed after its work
             return found
         raise UserError(f"{out_dir} has a corpus of other text or settings: remove it or choose another folder")
+    if out_dir.resolve() == Path.cwd():
+        raise UserError(f"{out_dir} is the working directory: name another folder")
     plan = Plan(source, settings, None if tokenizer is None else Path(tokenizer), cleaning, shard_bytes)
     make(plan, out_dir, sources, workers)
     return Corpus(out_dir)

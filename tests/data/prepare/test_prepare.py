@@ -216,3 +216,15 @@ def test_byte_ranges_of_a_file_are_its_lines_each_once(tmp_path):
     (tmp_path / "x.txt").write_bytes(b"a\nb\nc\n\xff\n")
     with pytest.raises(UserError, match="line 4 is not UTF-8"):
         list(read_exact_lines(tmp_path / "x.txt", start=3, end=9))
+
+
+def test_the_working_directory_may_be_a_corpus_and_is_not_made_one(corpus, mixed_dir, tmp_path, monkeypatch):
+    made = prepare(mixed_dir, tmp_path / "made", tokenizer=corpus.tokenizer.path)
+    monkeypatch.chdir(tmp_path / "made")
+    assert prepare(mixed_dir, ".", tokenizer=corpus.tokenizer.path).sha256 == made.sha256
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for name in (".", "", "../empty"):
+        with pytest.raises(UserError, match="is the working directory: name another folder"):
+            prepare(mixed_dir, name, tokenizer=corpus.tokenizer.path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "made"]

@@ -170,7 +170,7 @@ def test_a_packed_copy_of_what_is_read_and_text_of_other_languages_may_stand_bes
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a\n")
     assert [*find_source(tmp_path, 10**6, ["en"]).files] == ["en"]
-    with pytest.raises(UserError, match="de.txt.xz, which is not read"):
+    with pytest.raises(UserError, match=r"de\.txt\.xz, which is not read"):
         find_source(tmp_path, 10**6)
 
 
