@@ -1,5 +1,6 @@
 """A tokenizer as a keras-hub layer, over SentencePiece, WordPiece and Hugging Face's `tokenizer.json` alike."""
 
+import re
 import tempfile
 from collections.abc import Iterable
 from functools import cached_property
@@ -14,11 +15,12 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
 from rembed_keras.data.tokenizers.protocol import BROKEN, AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES, train_tokenizer
-from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.presets import located
 from rembed_keras.modeling.texts.strings import in_memory, is_one_text, listed
 
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, in Python's strings
 SPACE_BYTE = "\u0120"  # a space, as models of bytes write it
 
 
@@ -243,11 +245,21 @@ def as_texts(inputs: Any) -> list[str]:
         UserError: for what is no text.
     """
     values = (value if isinstance(value, str) else in_memory(value) for value in listed(inputs))
-    texts = [value.decode("utf-8") if isinstance(value, bytes) else value for value in values]
+    texts = [_decoded(value) if isinstance(value, bytes) else value for value in values]
     strange = [text for text in texts if not isinstance(text, str)]
     if strange:
         raise UserError(f"{strange[0]!r} is no text: texts are strings")
+    half = next((text for text in texts if not text.isascii() and SURROGATE.search(text)), None)
+    if half is not None:
+        raise UserError(f"{shortened(half)} has half of a surrogate pair, which is not a character")
     return texts
+
+
+def _decoded(value):
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{shortened(value)} is no text: it is not UTF-8") from None
 
 
 def is_symbolic(x) -> bool:

@@ -125,5 +125,9 @@ def test_mistakes_are_said(tokenizer):
         tokenizer.tokenize(["a", 3])
     with pytest.raises(UserError, match="None is no text"):
         tokenizer.tokenize(["a", None])
+    with pytest.raises(UserError, match="half of a surrogate pair"):
+        tokenizer.tokenize(["a", "\ud800"])
+    with pytest.raises(UserError, match="is not UTF-8"):
+        tokenizer.tokenize([b"\xff"])
     with pytest.raises(UserError, match="no piece 'qqqq'"):
         tokenizer.token_to_id("qqqq")
