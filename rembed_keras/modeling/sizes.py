@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError, check_counts, shortened
 
 # what a word chooses
 Activation: TypeAlias = Literal["gelu", "gelu_tanh", "relu"]
@@ -52,6 +52,7 @@ def check_sizes(config: Mapping[str, object]) -> None:
     dropout = config.get("dropout", 0.0)
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise UserError(f"dropout is {shortened(dropout)}; it must be at least 0 and under 1")
+    check_counts({"layer_norm_epsilon": config.get("layer_norm_epsilon", 0.0)}, "Rate")
 
 
 def check_sequence_length(sequence_length: int, max_sequence_length: int) -> None:

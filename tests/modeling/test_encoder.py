@@ -7,7 +7,7 @@ import pytest
 
 from rembed_keras.analysis import ledger
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, Encoder, MaskedLM, ReplacedTokenDetection, SpanExtractor
+from rembed_keras.modeling import Classifier, Encoder, MaskedLM, ReplacedTokenDetection, SpanExtractor, attention
 from tests.modeling import reference
 from tests.modeling.forward import forward
 
@@ -189,12 +189,22 @@ def test_bfloat16_stays_near_float32():
         ({"num_layers": 0}, "num_layers is 0; it must be a positive whole number"),
         ({"hidden_dim": 16.0}, "hidden_dim is 16.0"),
         ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon is nan; it must be a number of at least 0"),
+        ({"layer_norm_epsilon": -1e-5}, "layer_norm_epsilon is -1e-05; it must be a number of at least 0"),
         ({"activation": "silu"}, "gelu, gelu_tanh"),
     ],
 )
 def test_refuses_what_cannot_be_built(changes, message):
     with pytest.raises(ValueError, match=message):
         Encoder(**(SIZES | changes))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("base", [0, -10_000.0, float("nan"), float("inf"), "10000", True])
+def test_refuses_a_rotary_base_that_turns_nothing(base):
+    for kind in (attention.Global, attention.Local, attention.Nystrom):
+        with pytest.raises(UserError, match=f"the rotary_base of attention is {base!r}; it must be a number above 0"):
+            kind(rotary_base=base)
 
 
 def test_dropout_is_off_when_predicting_and_on_when_training():

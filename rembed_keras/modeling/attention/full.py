@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, get_args
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, is_within, shortened
 from rembed_keras.modeling.attention.platforms import platform_traced_for
 from rembed_keras.modeling.cost import Config, Entry, Work, heads_of
 
@@ -19,7 +19,7 @@ class Global:
             tokens on every device.
 
     Raises:
-        UserError: for another kernel.
+        UserError: for a base that is no number above 0, or another kernel.
 
     A kind of attention has these methods and attributes.
 
@@ -58,6 +58,8 @@ class Global:
     def __init__(self, rotary_base: float = 10_000.0, kernel: Kernel = "auto"):
         if kernel not in get_args(Kernel):
             raise UserError(f"the kernel of attention is {kernel!r}; it can be one of {', '.join(get_args(Kernel))}")
+        if not is_within(rotary_base, "Rate") or not rotary_base:
+            raise UserError(f"the rotary_base of attention is {shortened(rotary_base)}; it must be a number above 0")
         self.rotary_base = rotary_base
         if kernel != "auto":  # which is no part of what is saved
             self.kernel = kernel
