@@ -5,6 +5,7 @@ computes exactly, see `families`. Arrays are read a few rows at a time, after th
 configuration.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from rembed_keras.modeling.saving.filling import PIECE, blank, fill
 
 WHOLE = "model.safetensors"
 CLASSIFIER = "classifier.weight"  # of models that were fine-tuned
+LAYERS = re.compile(r"(layers?|layer_groups)\.\d+\.")  # in names of their tensors
+COMPUTED = ("inv_freq",)  # which follow from the configuration
 FORMER = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}  # in the first checkpoints of BERT
 
 
@@ -64,7 +67,7 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
         kernel.assign(initializer()(kernel.shape, kernel.dtype))
         weights = {path: weight for path, weight in weights.items() if not path.startswith("pooler/")}
         notes.append("it has no pooler: the encoder's is randomly initialized, and trained with a task that needs it")
-    sources = {}
+    sources, read = {}, set[str]()
     for path, weight in weights.items():
         place = family.place(path, groups, skipped)
         name = _find(tensors, family, place.name)
@@ -76,9 +79,16 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
         if tensor.dtype.kind in "biu":
             raise UserError(f"{folder}: {name} has numbers of type {tensor.dtype}, which are no weights")
         sources[path] = Source(path, tensor, weight.shape, place)
+        read.add(name)
     for path, weight in weights.items():
         fill(weight, sources[path])
-    return model, notes
+    return model, [*notes, *_left_out(tensors, read)]
+
+
+def _left_out(tensors, read):
+    """A note if layers have tensors that are not read: the configuration has fewer layers, or they have more in them."""
+    names = [name for name in tensors if LAYERS.search(name) and not name.endswith(COMPUTED) and name not in read]
+    return [f"left out are {len(names)} tensors that config.json has no place for, such as {names[0]}"] if names else []
 
 
 def huggingface_arguments(folder: Path) -> dict:

@@ -216,3 +216,11 @@ def test_the_command_writes_the_family_asked_for_or_nothing(tmp_path, command):
         assert (code, error.count("\n")) == (2, 1) and message in error
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert json.loads((tmp_path / "out/config.json").read_text())["model_type"] == "xlm-roberta"
+
+
+def test_layers_that_the_configuration_leaves_out_are_said(tmp_path):
+    for name, folder in (("bert", "bert.encoder.layer.1."), ("modernbert", "model.layers.1.")):
+        _, notes = read_huggingface(changed(name, tmp_path / name, {"num_hidden_layers": 1}))
+        said = next(note for note in notes if note.startswith("left out are "))
+        assert "that config.json has no place for, such as " + folder in said
+        assert not any("left out" in note for note in read_huggingface(GOLDEN / name)[1])
