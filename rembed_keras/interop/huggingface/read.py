@@ -86,7 +86,7 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
 
 
 def _left_out(tensors, read):
-    """A note if layers have tensors that are not read: the configuration has fewer layers, or they have more in them."""
+    """A note if layers have tensors that are not read: of more layers than the configuration has, or more in them."""
     names = [name for name in tensors if LAYERS.search(name) and not name.endswith(COMPUTED) and name not in read]
     return [f"left out are {len(names)} tensors that config.json has no place for, such as {names[0]}"] if names else []
 
