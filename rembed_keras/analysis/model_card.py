@@ -166,6 +166,19 @@ def _length(arguments):
     return f"It reads {tokens} tokens of a text by default, and can read more: it has no table of positions."
 
 
+def steps_logged(run: str | Path) -> int:
+    """The step of the last row of pre-training in a finished run's log; 0 without one, or if it is not finished.
+
+    Raises:
+        UserError: if the log is damaged.
+    """
+    path = Path(run) / "metrics.jsonl"
+    if not (Path(run) / "finished.json").is_file():
+        return 0
+    with understood(path, "the log of a run"):
+        return max((row["step"] for row in read_whole_lines(path) if row.get("stage") == "pretrain"), default=0)
+
+
 def _log(path):
     """The rows of pre-training in a log."""
     found = [row for row in read_whole_lines(path) if row.get("stage") == "pretrain" and "tokens" in row]

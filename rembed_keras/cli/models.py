@@ -120,7 +120,7 @@ def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ..
 
     import_framework()
     from rembed_keras import training
-    from rembed_keras.analysis.model_card import RECIPE, model_card
+    from rembed_keras.analysis.model_card import RECIPE, model_card, steps_logged
     from rembed_keras.interop.convert import check_absent
     from rembed_keras.interop.packing import pack as write
     from rembed_keras.modeling.objectives.pretraining import kept_encoder
@@ -129,7 +129,7 @@ def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ..
     check_absent(Path(target))
     terms = None if licence is None else _text_of(Path(licence))
     import_own_classes(allow_import, run)
-    model, tokenizer = training.model_of_run(run)
+    model, tokenizer = training.model_of_run(run, steps_logged(run))
     if tokenizer is None:
         raise UserError(f"{run} has no corpus, and so no tokenizer to pack")
     about = None if terms is None else terms.strip().split("\n\n")[0]

@@ -208,6 +208,16 @@ def test_a_run_that_is_not_whole_is_not_packed(finished, command, tmp_path, gone
     assert not (tmp_path / "packed").exists()
 
 
+def test_an_encoder_of_an_earlier_step_than_the_card_says_is_not_packed(finished, command, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    log = folder / "metrics.jsonl"
+    log.write_text(log.read_text().replace('"step": 7', '"step": 9'))  # the checkpoint of which is damaged, or gone
+    code, _, error = command("pack", folder, tmp_path / "out", cwd=tmp_path)
+    assert code == 2 and "has trained for 9 steps, and its newest checkpoint that is whole is of step 7" in error
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_encoder_of_any_size_is_packed_in_one_file(pretrained, corpus, tmp_path, monkeypatch):
     sizes = preset_utils.KerasPresetSaver
     monkeypatch.setattr(sizes, "_get_variables_size_in_bytes", lambda *_: 11 * 1024**3)

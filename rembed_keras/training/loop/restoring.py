@@ -194,18 +194,24 @@ def masked_lm_in(path: Path) -> MaskedLM | None:
     return model if isinstance(model, MaskedLM) else None
 
 
-def model_of_run(folder: str | Path) -> tuple[keras.Model, Path | None]:
+def model_of_run(folder: str | Path, least_step: int = 0) -> tuple[keras.Model, Path | None]:
     """The newest pre-trained model of a run, and the file of its tokenizer if the run has one of its own.
 
     Args:
         folder: the run's WORKDIR.
+        least_step: the step that it must have been trained to, where an earlier checkpoint is not to take its place.
 
     Raises:
-        UserError: if it has no checkpoint.
+        UserError: if it has no checkpoint, or none of such a step that is whole.
     """
     found = checkpoints.latest(Path(folder) / "checkpoints")
     if found is None:
         raise UserError(f"{folder} has no checkpoints: it is not the folder of a run that pre-trained")
+    if found.step < least_step:
+        raise UserError(
+            f"{folder} has trained for {least_step} steps, and its newest checkpoint that is whole is of step "
+            f"{found.step}: bring the last one back"
+        )
     run = Path(folder)
     return restore(found), corpus_of_run(run).tokenizer.path if place_of_corpus(run).exists() else None
 
