@@ -202,15 +202,6 @@ def test_a_language_that_is_named_twice_counts_once(preset, text_dir, tmp_path):
     assert once == twice
 
 
-def test_text_that_would_not_be_read_is_named(preset, tmp_path):
-    (tmp_path / "text").mkdir()
-    for name in ("en.txt", "de.txt.bz2"):
-        (tmp_path / "text" / name).write_text("text\n")
-    with pytest.raises(UserError, match=r"has de\.txt\.bz2, which is not read and would be left out"):
-        trim(str(preset), str(tmp_path / "out"), str(tmp_path / "text"))
-    assert trim(str(preset), str(tmp_path / "out"), str(tmp_path / "text"), ["en"]).lost == {"en": 0.0}
-
-
 @pytest.mark.parametrize(
     "edit", [lambda *paths: trim(*paths[:3]), lambda *paths: extend(*paths[:2], [f"{SPACE}newest"])]
 )

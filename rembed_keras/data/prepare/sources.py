@@ -140,8 +140,8 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
     if text is not None:
         raise UserError(f"{folder} has WikiExtractor's output and {text}: keep text of one format in a folder")
     files = {relative[path]: path for path in documents or extracts}
-    for name in files:
-        check_name(name, folder)
+    for place in files:
+        check_name(place, folder)
     refuse_left_out(folder, relative.values(), files.values(), languages)
     if documents:
         pieces = [piece for path in documents for piece in _cut(path, _home(relative[path], folder), part_bytes)]

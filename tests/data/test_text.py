@@ -1,0 +1,21 @@
+"""A folder of text: what is read of it, and what is refused instead of being left out."""
+
+import os
+
+import pytest
+
+from rembed_keras.data.text import text_files
+from rembed_keras.errors import UserError
+
+
+@pytest.mark.parametrize("left_out", ["de.txt.bz2", "de.txt.zst", "de.TXT", "de.Txt.GZ", "de.jsonl.xz", "\udcff.txt"])
+def test_text_of_a_wanted_language_is_read_or_refused(left_out, tmp_path):
+    for name in ("en.txt", "en.txt.bz2", "README.md", "stats.json", left_out):
+        (tmp_path / name).write_text("text\n")
+    (tmp_path / "fr.txt.xz").mkdir()
+    with pytest.raises(UserError, match=r"which is not read and would be left out|is not UTF-8: rename it"):
+        text_files(tmp_path)
+    if left_out.startswith("de"):  # as `rembed trim --languages en` has it
+        assert [*text_files(tmp_path, ["en"])] == ["en"]
+    os.remove(tmp_path / left_out)
+    assert [*text_files(tmp_path)] == ["en"]
