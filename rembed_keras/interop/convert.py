@@ -5,6 +5,7 @@ written atomically.
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import sys
@@ -160,21 +161,41 @@ def written_whole(target: Path) -> Iterator[Path]:
     """A temporary folder beside `target`, which is renamed to it on success and removed on failure.
 
     Raises:
-        UserError: if the target exists or cannot be written.
+        UserError: if the target exists or cannot be written, or another process is writing it.
     """
     check_absent(target)
     writing = target.with_name(f".{target.name}.writing")
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(_held(writing, target))
+            yield writing
+            stop_if_asked()
+            os.rename(writing, target)
+        except (OSError, SafetensorError, *_errors_of_tensorflow()) as error:
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise UserError(f"{target} cannot be written: {reason}") from None
+
+
+@contextlib.contextmanager
+def _held(writing, target):
+    """A new folder that is locked, and removed in the end unless it was renamed; one that a kill left is emptied."""
+    writing.mkdir(parents=True, exist_ok=True)
+    lock = os.open(writing, os.O_RDONLY)
     try:
-        shutil.rmtree(writing, ignore_errors=True)
-        writing.mkdir(parents=True)
-        yield writing
-        stop_if_asked()
-        os.rename(writing, target)
-    except (OSError, SafetensorError, *_errors_of_tensorflow()) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise UserError(f"{target} cannot be written: {reason}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is writing {target}: wait for it, or choose another folder") from None
+        except OSError:  # a file system without locks
+            pass
+        try:
+            for left in writing.iterdir():
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+            yield
+        finally:
+            shutil.rmtree(writing, ignore_errors=True)
     finally:
-        shutil.rmtree(writing, ignore_errors=True)
+        os.close(lock)
 
 
 def _errors_of_tensorflow():

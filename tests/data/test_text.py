@@ -1,7 +1,5 @@
 """A folder of text: what is read of it, and what is refused instead of being left out."""
 
-import os
-
 import pytest
 
 from rembed_keras.data.text import text_files
@@ -17,5 +15,5 @@ def test_text_of_a_wanted_language_is_read_or_refused(left_out, tmp_path):
         text_files(tmp_path)
     if left_out.startswith("de"):  # as `rembed trim --languages en` has it
         assert [*text_files(tmp_path, ["en"])] == ["en"]
-    os.remove(tmp_path / left_out)
+    (tmp_path / left_out).unlink()
     assert [*text_files(tmp_path)] == ["en"]

@@ -9,7 +9,7 @@ from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import Plan, convert, reallocate, write
-from rembed_keras.interop.convert import read_preset
+from rembed_keras.interop.convert import read_preset, written_whole
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.spm import message_class
 from rembed_keras.interop.tf_checkpoint import read_tf1
@@ -253,3 +253,15 @@ def test_an_encoder_keeps_its_dtype(dtype, tmp_path):
             ours = again.parts.blocks[place]
             assert ours.feed_forward.up.dtype_policy == theirs.feed_forward.up.dtype_policy
             np.testing.assert_array_equal(np.asarray(ours.feed_forward.up.kernel), theirs.feed_forward.up.kernel)
+
+
+def test_a_target_is_written_by_one_process_at_a_time_and_what_a_kill_left_goes(tmp_path):
+    left = tmp_path / ".out.writing"
+    (left / "old").mkdir(parents=True)
+    with written_whole(tmp_path / "out") as folder:
+        (folder / "weights").write_text("whole")
+        with pytest.raises(UserError, match=r"another process is writing .*out: wait for it"):
+            with written_whole(tmp_path / "out"):
+                pytest.fail("it would write among the files of the first")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["weights"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
