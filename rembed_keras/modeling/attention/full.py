@@ -19,7 +19,7 @@ class Global:
             tokens on every device.
 
     Raises:
-        UserError: for a base that is no number above 0, or another kernel.
+        UserError: for a base that is not above 0, or another kernel.
 
     A kind of attention has these methods and attributes.
 
