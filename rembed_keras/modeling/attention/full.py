@@ -124,11 +124,12 @@ def softmax_attention(query, key, value, mask, drop):
     from keras import ops
 
     if drop is None:
-        rows = [ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value)]
+        shape = ops.shape(query)
+        query, key, value = (ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value))
         mask = ops.reshape(mask, (-1, 1, *ops.shape(mask)[-2:]))
-        if platform_traced_for() not in ("cpu", "tpu"):
-            return ops.reshape(_fused(*rows, mask), ops.shape(query))
-        return ops.reshape(ops.dot_product_attention(*rows, mask=mask), ops.shape(query))
+        if platform_traced_for() in ("cpu", "tpu"):
+            return ops.reshape(ops.dot_product_attention(query, key, value, mask=mask), shape)
+        return ops.reshape(_fused(query, key, value, mask), shape)
     scale = query.shape[-1] ** -0.5
     scores = ops.einsum("...qhk,...shk->...hqs", query * ops.cast(scale, query.dtype), key)
     shares = ops.cast(masked_softmax(scores, mask[..., None, :, :]), value.dtype)
