@@ -43,10 +43,11 @@ class PretrainingStart:
 
     def __init__(self, workdir: Workdir, initial: str | InitialWeights | None, tokenizer: AnyTokenizer):
         self._workdir, self._held = workdir, None
+        self._given = initial_weights(initial)
         self.resumed = checkpoints.latest(workdir.checkpoints)
         if initial is None or self.resumed is not None:
             return
-        self._given, self._place = initial_weights(initial), place_of(initial)
+        self._place = place_of(initial)
         self._place.check_tokenizer(tokenizer)
         self._held = restoring.held_in(self._place.path, with_head=True).changed(self._given.changes)
 
@@ -77,12 +78,13 @@ class PretrainingStart:
         return learner
 
     def _same(self) -> Encoder:
-        """An encoder as that of the initial weights, or of the checkpoint that the run goes on from."""
+        """An encoder as that of the initial weights, or of the checkpoint that the run goes on from, of the recipe's
+        dtype."""
         if self._held is not None:
             return self._held.fresh(self._given.dtype)
         if self.resumed is None:
             raise UserError(NOTHING)
-        return restoring.encoder_in(self.resumed)
+        return restoring.encoder_in(self.resumed, self._given.dtype)
 
 
 def place_of(initial: str | InitialWeights) -> places.Place:

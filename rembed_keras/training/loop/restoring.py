@@ -3,6 +3,7 @@
 What a checkpoint says of its model may be anybody's, so no model is made that is larger than the files beside it.
 """
 
+import contextlib
 from pathlib import Path
 
 import keras
@@ -17,6 +18,7 @@ from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.objectives import PretrainingModel
 from rembed_keras.modeling.saving.configuration import class_named, made
 from rembed_keras.modeling.saving.filling import blank
+from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.training.initial.held import Held, folded
 from rembed_keras.training.initial.weights import Changes
 from rembed_keras.training.loop import checkpoints, starting
@@ -167,11 +169,18 @@ def _held_of_run(found, with_head=False):
     return held
 
 
-def encoder_in(found: checkpoints.Checkpoint) -> Encoder:
-    """The encoder that a checkpoint's model pre-trains, with all of its layers, newly initialized."""
+def encoder_in(found: checkpoints.Checkpoint, dtype: Dtype | None = None) -> Encoder:
+    """The encoder that a checkpoint's model pre-trains, with all of its layers, newly initialized.
+
+    Args:
+        found: the checkpoint.
+        dtype: of the encoder; its own by default.
+    """
     model = found.state.get("model")
     config = model.get("config") if isinstance(model, dict) else None
-    return _made(found, config.get("encoder") if isinstance(config, dict) else None, Encoder)
+    with contextlib.nullcontext() if dtype is None else blank():
+        encoder = _made(found, config.get("encoder") if isinstance(config, dict) else None, Encoder)
+    return encoder if dtype is None else type(encoder).from_config(encoder.get_config() | {"dtype": dtype})
 
 
 def kept_encoder(found: checkpoints.Checkpoint):

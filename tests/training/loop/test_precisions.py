@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.modeling import MaskedLM
-from rembed_keras.training import AdamW
+from rembed_keras.training import AdamW, InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.optimizers.masters import MASTER
 from rembed_keras.training.optimizers.training_optimizer import wrapped
@@ -95,3 +95,13 @@ def test_a_run_goes_on_and_says_so(corpus, tmp_path, capsys, there, here):
     assert [row["step"] for row in changed] == [row["step"] for row in whole] == [2, 4, 6, 8, 10, 12]
     for ours, theirs in zip(changed, whole, strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=2e-3)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_run_that_took_its_encoder_from_initial_weights_goes_on_in_another_precision(pretrained, corpus, tmp_path):
+    """Its encoder is made again as that of its checkpoint, which is of the dtype of before."""
+    for steps, dtype in enumerate(("float32", "mixed_bfloat16", None), start=1):
+        initial = InitialWeights(str(pretrained), dtype=dtype)
+        learn(tmp_path, corpus, None, initial=initial, steps=steps, checkpoint_every=1)
+        kept = restoring.kept_encoder(checkpoints.latest(tmp_path / "checkpoints"))
+        assert kept.dtype_policy.name == (dtype or "mixed_bfloat16")
