@@ -26,6 +26,7 @@ from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_count
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
 from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
 from rembed_keras.training.optimizers.norms import global_norm, scaled
+from rembed_keras.training.optimizers.schedule_free import update_of
 
 UNDECAYED = ("bias", "gamma", "beta", "scale")
 SCALE = 2.0**15  # of a loss in float16, at first
@@ -96,7 +97,7 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
             self.dynamic_scale = self._scalar("dynamic_scale", initializer=keras.initializers.Constant(initial_scale))
             self.step_counter = self._scalar("step_counter", "int32")
         self._taken: Any = None  # a bool tensor while a variable is updated
-        self._update = inner_optimizer.update_step
+        self._update = update_of(inner_optimizer)
         inner_optimizer.update_step = self._update_step
         compat.decays_itself(inner_optimizer)  # by `_update_step`
         # what changes not even a zero's sign; arrays, since TensorFlow keeps one tensor for the numbers 0.0 and -0.0
