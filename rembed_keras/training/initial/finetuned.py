@@ -90,10 +90,21 @@ def has_failed(folder: Path) -> bool:
     return (folder / "failed.json").exists()
 
 
+def stopped_at(found: checkpoints.Checkpoint) -> str | None:
+    """Where a model's training was stopped, as "step 2 of 4"; None if it came to its end.
+
+    A checkpoint that does not say how long its training was to be, as those of version 0.1, is believed.
+    """
+    until = found.state.get("until")
+    if not isinstance(until, int) or found.step >= until or found.state.get("has_ended"):
+        return None
+    return f"step {found.step} of {until}"
+
+
 def chosen_model(folder: Path) -> checkpoints.Checkpoint:
     """The model of the lowest seed that started pre-trained, if any did, at the learning rate that was chosen.
 
-    One whose training failed is passed over, though it may have a checkpoint of before.
+    One whose training failed, or was stopped, is passed over, though it may have a checkpoint of before.
 
     Args:
         folder: of a task.
@@ -111,7 +122,8 @@ def chosen_model(folder: Path) -> checkpoints.Checkpoint:
         raise UserError(f"{folder} has models of learning rates {', '.join(rates)}: run evaluate, which chooses one")
     eligible = [each.folder for each in trained if each.start == start and each.rate in rates]
     whole = [each for each in eligible if not has_failed(each)]
-    found = next(filter(None, map(checkpoints.latest, whole)), None)
+    newest = filter(None, map(checkpoints.latest, whole))
+    found = next((each for each in newest if stopped_at(each) is None), None)
     if found is not None:
         return found
     if eligible and not whole:

@@ -13,7 +13,7 @@ from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import encoder_arguments, opened_tokenizer, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
 from rembed_keras.modeling.saving.presets import folder_of
-from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, has_failed, trained_in
+from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, has_failed, stopped_at, trained_in
 from rembed_keras.training.initial.weights import WhichCheckpoint
 from rembed_keras.training.loop import checkpoints
 
@@ -192,6 +192,10 @@ def _best(folder):
 def _check_trained(folder, found):
     if has_failed(folder):
         raise UserError(f"{folder} is of a training that failed; its checkpoint of before that is {found.path}")
+    if (at := stopped_at(found)) is not None:
+        raise UserError(
+            f"{folder} was stopped at {at}: let its run go on; name its checkpoint, {found.path}, to start from it"
+        )
 
 
 def _undamaged(folder):

@@ -49,6 +49,7 @@ def train(
     begins: tuple[int, float] = (0, 0.0),
     shapes: Sequence[Any] = (),
     read: Sequence[reading.Read] = (),
+    until: int | None = None,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -79,6 +80,8 @@ def train(
         begins: the step at which batches have so many tokens, and the tokens of all before it.
         shapes: a batch of each shape, where batches have several.
         read: what is read and not changed, which a checkpoint must have been trained with.
+        until: the step at which training ends, which checkpoints keep, so that one that was stopped before is known;
+            None keeps nothing.
 
     Raises:
         UserError: for checkpoints of another model, or that were trained with another corpus or teacher.
@@ -94,6 +97,7 @@ def train(
         (keep_checkpoints, keep_checkpoint_every, checkpoint_every),
         evaluation,
         read,
+        until,
     )
     first_step = saves.first_step
     check_folder(placement, folder, first_step)
@@ -169,11 +173,11 @@ class _Saves:
         has_ended: whether a callback of the user's ended the training there.
     """
 
-    def __init__(self, learner, own, workdir, folder, policy, evaluation, read):
+    def __init__(self, learner, own, workdir, folder, policy, evaluation, read, until):
         self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
         self.workdir, self.is_chief = workdir, workdir.is_chief
         self.policy: tuple[int, int | None, int] = policy
-        self.read = read
+        self.read, self.until = read, until
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
         self.has_ended = bool(self.found and self.found.state.get("has_ended"))
@@ -209,6 +213,7 @@ class _Saves:
         running = [checkpoints.read(variable).tolist() for variable in restoring.running_of(learner)]
         state = {"running": running} | restoring.state_of(learner) | reading.state_of(self.read)
         state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training)}
+        state |= {} if self.until is None else {"until": self.until}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(learner).items()}
         named = learner.optimizer.named_variables()
         parts["optimizer"] = {name: checkpoints.read(variable) for name, variable in named.items()}

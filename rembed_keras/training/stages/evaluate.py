@@ -19,7 +19,14 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed, refuse_another_reading
+from rembed_keras.training.initial.finetuned import (
+    STARTS,
+    Start,
+    folder_of,
+    has_failed,
+    refuse_another_reading,
+    stopped_at,
+)
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
@@ -111,13 +118,19 @@ class Asked:
         self._of: Any = None  # its configuration and its start, as its checkpoint says them
 
     def model(self, start, rate, seed):
-        """A fine-tuned model, until the next is asked for; None if its training failed."""
+        """A fine-tuned model, until the next is asked for; None if its training failed.
+
+        Raises:
+            UserError: for one that was not fine-tuned, or was stopped before its end.
+        """
         folder = folder_of(self.workdir, self.task, start, rate, seed)
         if has_failed(folder):
             return None
         found = checkpoints.latest(folder)
         if found is None:
             raise UserError(f"{folder} is missing: run finetune first")
+        if (at := stopped_at(found)) is not None:
+            raise UserError(f"{folder} was stopped at {at}: run finetune, which goes on, first")
         described = [found.state.get(key) for key in ("model", "start")]
         if self._model is not None and described == self._of:
             restoring.load_parts(self._model, found)  # whose program is compiled

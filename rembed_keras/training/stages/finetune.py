@@ -163,6 +163,7 @@ def finetune(
                 trainings=trainings,
                 shapes=shapes,
                 read=read_by(taught),
+                until=steps,
             )
         except DivergedError as error:
             if workdir.is_chief:

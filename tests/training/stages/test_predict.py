@@ -187,10 +187,10 @@ SEEDS = ["pretrained-lr0.001-seed10", "pretrained-lr0.001-seed2", "pretrained-lr
     ],
 )
 def test_the_model_of_the_lowest_seed_answers(names, chosen, taken, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "latest", lambda folder: folder.name)
+    monkeypatch.setattr(checkpoints, "latest", lambda folder: checkpoints.Checkpoint(folder, 1, {}))
     folder = folder_of_seeds(tmp_path, names, chosen)
     if taken in names:
-        assert chosen_model(folder) == taken
+        assert chosen_model(folder).path.name == taken
         return
     with pytest.raises(UserError, match=taken or "has no model that was trained to its end"):
         chosen_model(folder)
@@ -206,12 +206,12 @@ def test_the_model_of_the_lowest_seed_answers(names, chosen, taken, tmp_path, mo
 )
 def test_no_model_whose_training_failed_answers(failed, taken, tmp_path, monkeypatch):
     """It may have a checkpoint of before, for it may have been stopped on its way."""
-    monkeypatch.setattr(checkpoints, "latest", lambda folder: folder.name)
+    monkeypatch.setattr(checkpoints, "latest", lambda folder: checkpoints.Checkpoint(folder, 1, {}))
     folder = folder_of_seeds(tmp_path, SEEDS, {"pretrained": 0.001})
     for name in failed:
         (folder / name / "failed.json").write_text("{}")
     if taken in SEEDS:
-        assert chosen_model(folder) == taken
+        assert chosen_model(folder).path.name == taken
         return
     with pytest.raises(UserError, match=taken):
         chosen_model(folder)

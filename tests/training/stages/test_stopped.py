@@ -1,0 +1,79 @@
+"""A fine-tuning that was stopped on its way is nobody's result until it has gone on to its end."""
+
+import os
+import signal
+from functools import partial
+
+import keras
+import pytest
+
+from rembed_keras.errors import UserError
+from rembed_keras.interruption import Interrupted
+from rembed_keras.modeling import Encoder
+from rembed_keras.tasks import Classification
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.training import AdamW, evaluate, finetune
+from rembed_keras.training.initial.finetuned import chosen_model
+from rembed_keras.training.initial.places import find
+
+pytestmark = pytest.mark.usefixtures("without_graphs")
+MODELS = {
+    "encoder": partial(Encoder, 900, 1, 2, 8, 16, 4, max_sequence_length=32),
+    "sequence_length": 12,
+    "learning_rates": (0.01,),
+    "starts": ("scratch",),
+    "jit_compile": False,
+}
+
+
+def examples(count):
+    return [Labelled(str(i), ("save", "open")[i % 2], None, ("yes", "no")[i % 2]) for i in range(count)]
+
+
+TASK = Classification("topics", Splits(examples(8), {"en": examples(2)}, {"en": examples(4)}))
+
+
+class Stopper(keras.callbacks.Callback):
+    """Sends SIGTERM to this very process at the end of a step."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Ender(keras.callbacks.Callback):
+    """Ends training after the second step, for good."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch == 1
+
+
+def learn(workdir, *callbacks, seeds=(0,)):
+    finetune(workdir, AdamW, TASK, batch_size=4, epochs=2, seeds=seeds, callbacks=callbacks, **MODELS)
+
+
+def test_a_model_that_was_stopped_is_not_scored_or_started_from_until_it_has_gone_on(workdir):
+    with pytest.raises(Interrupted):
+        learn(workdir, Stopper)
+    trained = workdir.finetuned / "topics/scratch-lr0.01-seed0"
+    said = "seed0 was stopped at step 2 of 4: "
+    with pytest.raises(UserError, match=f"{said}run finetune, which goes on"):
+        evaluate(workdir, TASK, **MODELS, seeds=(0,))
+    with pytest.raises(UserError, match="topics has no model that was trained to its end"):
+        chosen_model(trained.parent)
+    with pytest.raises(UserError, match=f"{said}.*; name its checkpoint, .*step-00000002, to start from it"):
+        find(trained)
+    assert find(trained / "step-00000002").path == trained / "step-00000002"
+    Stopper.on_train_batch_end, usual = keras.callbacks.Callback.on_train_batch_end, Stopper.on_train_batch_end
+    try:
+        learn(workdir, Stopper)
+    finally:
+        Stopper.on_train_batch_end = usual
+    evaluate(workdir, TASK, **MODELS, seeds=(0,))
+    assert chosen_model(trained.parent).step == find(trained).path.name.count("4") * 4 == 4
+
+
+def test_a_model_whose_training_a_callback_ended_is_scored(workdir):
+    learn(workdir, Ender)
+    evaluate(workdir, TASK, **MODELS, seeds=(0,))
+    assert chosen_model(workdir.finetuned / "topics").step == 2
