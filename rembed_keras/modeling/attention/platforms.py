@@ -4,8 +4,6 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-import keras
-
 _target: ContextVar[str | None] = ContextVar("platform that a step is traced for", default=None)
 
 
@@ -16,6 +14,7 @@ def tracing_for(platform: str) -> Iterator[None]:
     Args:
         platform: as JAX calls it, "cpu", "cuda" or "tpu".
 
+    >>> import keras
     >>> with tracing_for("tpu"):
     ...     platform_traced_for() == ("tpu" if keras.config.backend() == "jax" else "cpu")
     True
@@ -29,6 +28,8 @@ def tracing_for(platform: str) -> Iterator[None]:
 
 def platform_traced_for() -> str:
     """The platform that a step will run on, as JAX calls it; "cpu" for all of TensorFlow, which has no kernels."""
+    import keras  # only here: recipes are counted without a framework
+
     if keras.config.backend() != "jax":
         return "cpu"
     import jax
