@@ -21,6 +21,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.write import check_family, write_huggingface
+from rembed_keras.interop.in_graph import check_servable
 from rembed_keras.interop.presets import read_preset, write_preset
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.tf_checkpoint import read_tf1
@@ -85,7 +86,8 @@ def check_target(target: str | Path, target_kind: str, family: str | None = None
         family: the name of one of Hugging Face's; None for none.
 
     Raises:
-        UserError: for an unknown format or family, a family of another format, or a target that exists.
+        UserError: for an unknown format or family, a family of another format, a target that exists, or a SavedModel
+            where Keras does not run on TensorFlow.
     """
     if target_kind not in WRITERS:
         raise UserError(f"{target_kind} cannot be written; writable formats are {', '.join(WRITERS)}")
@@ -94,6 +96,8 @@ def check_target(target: str | Path, target_kind: str, family: str | None = None
             raise UserError(f"a family is one of Hugging Face's models, and the target is a {target_kind}")
         check_family(family)
     check_absent(Path(target))
+    if target_kind == "savedmodel":
+        check_servable()
 
 
 def write(

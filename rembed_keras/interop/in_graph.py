@@ -9,6 +9,7 @@ from typing import Any
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.saving.exporting import check_tensorflow
 
 BLANK = r"[\s\x{0B}\x{85}\p{Z}]"
 CONTROL = r"[\x{00}-\x{08}\x{0E}-\x{1F}\x{7F}-\x{84}\x{86}-\x{9F}\x{FFFD}\p{Cf}\p{Co}]"
@@ -77,6 +78,15 @@ def in_graph(tokenizer: AnyTokenizer) -> Any:
             return tf.strings.strip(replace(texts, f"{BLANK}+", " "))
 
     return WordPiece()
+
+
+def check_servable() -> None:
+    """Checks that a SavedModel can be written here, before a model is read for it.
+
+    Raises:
+        UserError: on JAX, and where TensorFlow or tensorflow-text is not installed.
+    """
+    check_tensorflow("a SavedModel", ("tensorflow", "tensorflow_text"))
 
 
 def check_in_graph(tokenizer: AnyTokenizer) -> None:

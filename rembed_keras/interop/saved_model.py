@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 
 from rembed_keras.errors import UserError
-from rembed_keras.interop.in_graph import check_in_graph, in_graph
+from rembed_keras.interop.in_graph import check_in_graph, check_servable, in_graph
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 
 
@@ -28,8 +28,7 @@ def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
     Raises:
         UserError: if there is no tokenizer, or one that has no twin in a graph, or the backend is not TensorFlow.
     """
-    if keras.config.backend() != "tensorflow":
-        raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
+    check_servable()
     if tokenizer is None:
         raise UserError("a SavedModel takes strings and needs a tokenizer: name one with --tokenizer MODEL")
     check_in_graph(tokenizer)

@@ -7,7 +7,7 @@ import keras
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop.in_graph import check_in_graph, in_graph
+from rembed_keras.interop.in_graph import check_in_graph, check_servable, in_graph
 from rembed_keras.modeling import Classifier, Regressor
 
 
@@ -36,8 +36,7 @@ def write_served_task(
     Raises:
         UserError: for another model, a tokenizer that has no twin in a graph, or if the backend is not TensorFlow.
     """
-    if keras.config.backend() != "tensorflow":
-        raise UserError(f"a SavedModel needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
+    check_servable()
     if not isinstance(model, Classifier | Regressor):
         raise UserError("a SavedModel of a task needs a classifier or a regressor; taggers and QA are not supported")
     check_in_graph(tokenizer)

@@ -6,6 +6,7 @@ head, whose names the release does not document.
 """
 
 import contextlib
+import importlib.util
 import math
 import re
 from pathlib import Path
@@ -33,8 +34,11 @@ def read_tf1(prefix: Path) -> tuple[keras.Model, list[str]]:
         The `Encoder`, with tanh GELU as in the original code; and notes.
 
     Raises:
-        UserError: for a missing or damaged checkpoint, or a variable that is missing or has the wrong shape.
+        UserError: for a missing or damaged checkpoint, a variable that is missing or has the wrong shape, or if
+            TensorFlow, which reads it on both backends, is not installed.
     """
+    if importlib.util.find_spec("tensorflow") is None:
+        raise UserError("TensorFlow reads the original release, and is not installed: pip install tensorflow")
     import tensorflow as tf
 
     if prefix.is_dir():

@@ -1,6 +1,7 @@
 """An encoder for programs that know nothing of this package: a graph with plain names for all that it gives."""
 
 import importlib.util
+from collections.abc import Sequence
 
 import keras
 
@@ -57,6 +58,24 @@ def named_outputs(encoder: keras.Model) -> keras.Model:
     return model
 
 
+def check_tensorflow(what: str, modules: Sequence[str] = ("tensorflow",)) -> None:
+    """Checks that Keras runs on TensorFlow, and that its packages are installed.
+
+    Args:
+        what: what needs it, for the message.
+        modules: names of the modules that it needs.
+
+    Raises:
+        UserError: if not; the message says what to install.
+    """
+    if missing := [name.replace("_", "-") for name in modules if importlib.util.find_spec(name) is None]:
+        raise UserError(
+            f"{what} needs KERAS_BACKEND=tensorflow and what is not installed: pip install {' '.join(missing)}"
+        )
+    if keras.config.backend() != "tensorflow":
+        raise UserError(f"{what} needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
+
+
 def check_exportable(file_format: str) -> None:
     """Checks that a graph can be written whose rows are of any length.
 
@@ -66,7 +85,6 @@ def check_exportable(file_format: str) -> None:
     Raises:
         UserError: on JAX, which looks at lengths while it traces, and for ONNX without the packages that write it.
     """
-    if keras.config.backend() != "tensorflow":
-        raise UserError(f"export needs KERAS_BACKEND=tensorflow; the backend is {keras.config.backend()}")
+    check_tensorflow("export")
     if file_format == "onnx" and not all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx")):
         raise UserError("export to ONNX needs tf2onnx: pip install 'rembed_keras[onnx]'")
