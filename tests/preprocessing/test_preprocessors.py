@@ -56,6 +56,13 @@ def test_answers_are_spans_of_tokens(tokenizer):
         preprocessor(["one text"])
 
 
+def test_labels_have_a_dtype_that_the_backend_has(tokenizer):
+    widest = "int32" if keras.config.backend() == "jax" else "int64"
+    for labels in ([0, 1], np.array([0, 1], np.int64)):
+        _, found = TextClassifierPreprocessor(tokenizer, 16)(["save", "open"], y=labels)
+        assert found.dtype == widest and found.tolist() == [0, 1]
+
+
 def test_a_pair_of_texts_may_be_all_that_is_given(tokenizer):
     pairs = (["save", "open"], ["the file", "a table"])
     classifier, spans = TextClassifierPreprocessor(tokenizer, 24), SpanPreprocessor(tokenizer, 32)
