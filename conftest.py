@@ -15,13 +15,13 @@ from importlib import metadata
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # whatever the user's ~/.keras says
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # two devices for JAX; and little optimization by XLA, since tests compile much and compute little: compiling is half of
-# their time on JAX, and two thirds with newer emitters. To do without those is a flag that a TensorFlow of before JAX 0.10
-# may not know, and of which JAX 0.11 dies
-HAS_EMITTERS_FLAG = bool(importlib.util.find_spec("jax")) and metadata.version("jaxlib").startswith("0.10.")
+# their time on JAX, and two thirds with newer emitters. The flag that leaves those out ends the process with JAX 0.11,
+# and a TensorFlow of before JAX 0.10 may not know it
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
-    + " --xla_cpu_use_fusion_emitters=false" * HAS_EMITTERS_FLAG,
+    + " --xla_cpu_use_fusion_emitters=false"
+    * bool(importlib.util.find_spec("jax") and metadata.version("jaxlib").startswith("0.10.")),
 )
 
 # there is a worker for each core; threads of NumPy's would spin while they wait for one

@@ -135,13 +135,13 @@ def test_a_missing_checkpoint_is_reported(tmp_path):
 def test_what_needs_tensorflow_says_what_to_install(tmp_path, monkeypatch):
     encoder = random_encoder()
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(UserError, match="not installed: pip install tensorflow$"):
+    with pytest.raises(UserError, match=r"not installed: pip install tensorflow$"):
         read_tf1(tmp_path)
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     missing = "a SavedModel needs KERAS_BACKEND=tensorflow and what is not installed: pip install tensorflow"
     with pytest.raises(UserError, match=f"{missing} tensorflow-text$"):  # before the source is looked at
         convert(str(tmp_path), str(tmp_path / "out"), "preset", "savedmodel")
-    with pytest.raises(UserError, match="export needs .* not installed: pip install tensorflow$"):
+    with pytest.raises(UserError, match=r"export needs .* not installed: pip install tensorflow$"):
         encoder.export(str(tmp_path / "out"))
     assert not list(tmp_path.iterdir())
 
