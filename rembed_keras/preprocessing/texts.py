@@ -13,6 +13,7 @@ from rembed_keras.errors import Count, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.saving.presets import located
+from rembed_keras.modeling.texts.inputs import narrowed
 from rembed_keras.modeling.texts.strings import are_texts
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
 from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows
@@ -183,7 +184,8 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
             Labelled(str(i), *row) for i, row in enumerate(rows_of(dict(zip(("texts", "pairs"), texts, strict=False))))
         ]
         inputs = encode_pairs(examples, self.tokenizer.model, self.sequence_length, None, self.num_segments).inputs
-        return inputs, _labels(y), weights_of_rows(sample_weight, len(examples))
+        labels = y if y is None or hasattr(y, "dtype") else np.asarray(y)
+        return inputs, narrowed(labels), weights_of_rows(sample_weight, len(examples))
 
     def _in_graph(self, x, y, sample_weight):
         def read(*texts):
@@ -238,14 +240,6 @@ def weights_of_rows(sample_weight: Any, count: int) -> np.ndarray | None:
     if weights.shape not in ((count,), (count, 1)):
         raise UserError(f"sample_weight is of shape {weights.shape}; it must be a number for each of {count} texts")
     return weights.reshape(count)
-
-
-def _labels(y):
-    """Labels as an array; on JAX, which has no int64 and from 0.11 on warns of it, int32."""
-    if y is None:
-        return None
-    labels = y if hasattr(y, "dtype") else np.asarray(y)
-    return labels.astype("int32") if keras.config.backend() == "jax" and labels.dtype == np.int64 else labels
 
 
 def _one_or_two(x):

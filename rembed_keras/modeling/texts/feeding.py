@@ -19,7 +19,7 @@ import keras_hub
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_labels
 from rembed_keras.modeling.saving.failing import weights_kept
-from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays
+from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, narrowed
 from rembed_keras.modeling.texts.strings import NO_TOKENIZER, are_texts, is_in_memory, without_texts
 
 ROOM = "rembed_keras.preprocessing"  # named, since modeling imports none of the rooms above it
@@ -256,7 +256,7 @@ class TakesTexts(HoldsPreprocessor):
             raise UserError("there are no texts")
         check_inputs(model.encoder.arguments, x)
         self.check_labels(x, y, sample_weight)
-        return x, y, sample_weight
+        return x, narrowed(y), sample_weight
 
     def _labelled(self, x, y, sample_weight):
         """As `_arrays`, of what must have labels if the model learns them."""

@@ -2,7 +2,9 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import keras
 import numpy as np
 
 from rembed_keras.modeling.blocks.positions import longest_row
@@ -37,6 +39,16 @@ def check_inputs(arguments: Mapping, x: object) -> None:
         for number in range(1, int(mask.max(initial=0)) + 1):  # documents of packed rows
             lengths = (mask == number).sum(axis=1)
             check_rows(np.maximum(lengths - 1, 0), longest, BEYOND["position"])
+
+
+def narrowed(labels: Any) -> Any:
+    """Labels in an array of int64 as int32 on JAX, which has no int64 and warns of it since 0.11; all else as it is.
+
+    Args:
+        labels: of any shape.
+    """
+    is_wide = isinstance(labels, np.ndarray) and labels.dtype == np.int64
+    return labels.astype(np.int32) if is_wide and keras.config.backend() == "jax" else labels
 
 
 def checks_arrays(loop: Callable) -> Callable:
