@@ -10,8 +10,8 @@ from rembed_keras.errors import UserError
 
 NO_TOKENIZER = "there is no tokenizer: take a preset that has one, or set preprocessor"
 NO_BATCHES = (
-    "texts come in lists, arrays and data sets of tf.data or Grain, and not from a generator or a PyDataset: "
-    "make a data set of them, or preprocess what they give"
+    "texts come in lists, arrays and data sets of tf.data or Grain, and not from a generator or a PyDataset, nor from "
+    "PyTorch's DataLoader: make a data set of them, or preprocess what they give"
 )
 
 
@@ -68,7 +68,7 @@ def without_texts(x: Any) -> Any:
     """What Keras takes batches from, of which the first is looked at.
 
     Args:
-        x: a generator or a PyDataset; whatever else it is, nothing is checked.
+        x: a generator, a PyDataset or PyTorch's DataLoader; whatever else it is, nothing is checked.
 
     Returns:
         The same; of a generator another, which gives the first batch again.
@@ -81,9 +81,11 @@ def without_texts(x: Any) -> Any:
         x = _again(first, x)
     elif isinstance(x, keras.utils.PyDataset) and x.num_batches != 0:
         first = x[0]
+    elif hasattr(x, "batch_sampler") and hasattr(x, "collate_fn"):
+        first = next(iter(x), None)
     else:
         return x
-    texts = first[0] if isinstance(first, tuple) and first else first
+    texts = first[0] if isinstance(first, tuple | list) and first and not are_texts(first) else first
     if are_texts(texts) or (isinstance(texts, tuple | list) and texts and are_texts(texts[0])):
         raise UserError(NO_BATCHES)
     return x
