@@ -114,7 +114,19 @@ def generator(batch):
     yield batch
 
 
-@pytest.mark.parametrize("make", [Batches, generator])
+class Loader:
+    """What tells a DataLoader of PyTorch's, which gives lists."""
+
+    batch_sampler = collate_fn = None
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __iter__(self):
+        yield [*self.batch]
+
+
+@pytest.mark.parametrize("make", [Batches, generator, Loader])
 @pytest.mark.parametrize("batch", [(TEXTS, np.array([0, 1])), ((TEXTS, TEXTS), np.array([0, 1])), (np.array(TEXTS),)])
 def test_texts_of_generators_are_refused(make, batch, classifier):
     calls = (
@@ -131,7 +143,7 @@ def test_texts_of_generators_are_refused(make, batch, classifier):
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")  # Keras's, of any generator
 @pytest.mark.parametrize("make", [Batches, generator])
 def test_generators_of_ids_give_all_of_their_batches(make, classifier):
-    x, y = classifier.preprocessor(TEXTS), np.array([0, 1])
+    x, y = classifier.preprocessor(TEXTS), np.array([0, 1], np.int32)
     classifier.compile(keras.optimizers.SGD(0.1), **QUICK)
     logs = classifier.fit(make((x, y)), validation_data=make((x, y)), shuffle=False, verbose=0).history
     assert int(classifier.optimizer.iterations) == 2

@@ -22,7 +22,7 @@ def test_rows_of_a_word_that_occurs_twice_are_one_gradient_row():
     inputs = keras.Input((4,), dtype="int32")
     table = LookupTable(6, 3)
     model = keras.Model(inputs, table(inputs))
-    ids = np.array([[1, 2, 1, 1], [2, 0, 1, 5]])
+    ids = np.array([[1, 2, 1, 1], [2, 0, 1, 5]], np.int32)
     target = np.random.default_rng(0).normal(size=(2, 4, 3))
     expected = np.zeros((6, 3))
     error = 2 * (table.embeddings.numpy()[ids] - target) / target.size
@@ -36,7 +36,7 @@ def test_adam_squares_the_sum_of_a_words_gradients():
     model = keras.Model(inputs, table(inputs))
     optimizer = keras.optimizers.Adam(1e-3)
     model.compile(optimizer=optimizer, loss=keras.losses.MeanSquaredError(reduction="sum"))
-    model.fit(np.array([[1, 1]]), -np.ones((1, 2, 1)), verbose=0)
+    model.fit(np.array([[1, 1]], np.int32), -np.ones((1, 2, 1)), verbose=0)
     second_moment = next(variable for variable in optimizer.variables if "velocity" in variable.path)
     # each occurrence has gradient 2: (2 + 2)^2, not 2^2 + 2^2, times 1 - beta_2
     np.testing.assert_allclose(second_moment.numpy()[1, 0], 16 * 1e-3, rtol=1e-4)
