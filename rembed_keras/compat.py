@@ -81,10 +81,7 @@ def saved_in_pieces(pieces: Callable[[Any], Iterable]) -> Iterator[None]:
 
 
 def set_dtype_policy(layer, policy) -> None:
-    """Gives a layer that is built another policy; its variables stay as they are.
-
-    The public setter would ask a map of policies by the layer's path. Seen in Keras 3.15: `Layer._dtype_policy`.
-    """
+    """Gives a built layer another policy, where the setter asks a map. Seen in Keras 3.15: `Layer._dtype_policy`."""
     layer._dtype_policy = policy
 
 
@@ -151,10 +148,7 @@ class BuildsFromItsReplica:
 
 
 def decays_itself(optimizer) -> None:
-    """Keeps Keras from decaying weights before an optimizer's `update_step`, which does it.
-
-    Seen in Keras 3.15: `BaseOptimizer._apply_weight_decay`.
-    """
+    """Leaves decay to an optimizer's `update_step`. Seen in Keras 3.15: `BaseOptimizer._apply_weight_decay`."""
     optimizer._apply_weight_decay = lambda variables: None
 
 
@@ -172,6 +166,12 @@ def is_decayed(optimizer, variable) -> bool:
 def variable_index(optimizer, variable) -> int:
     """The number of a variable in its optimizer. Seen in Keras 3.15: `BaseOptimizer._get_variable_index`."""
     return optimizer._get_variable_index(variable)
+
+
+def moments_of(optimizer, variable) -> list:
+    """Momentum and velocity of a variable. Seen in Keras 3.15: `ScheduleFreeAdamW._momentums` and `_velocities`."""
+    index = variable_index(optimizer, variable)
+    return [optimizer._momentums[index], optimizer._velocities[index]]
 
 
 def layout_of(variable):

@@ -35,8 +35,8 @@ class _ScheduleFree(KERAS_S):
     """Keras's, whose average is worked out from what was there before a step."""
 
     def update_step(self, gradient, variable, learning_rate):
-        dtype, index = variable.dtype, compat.variable_index(self, variable)
-        momentum, velocity = self._momentums[index], self._velocities[index]
+        dtype = variable.dtype
+        momentum, velocity = compat.moments_of(self, variable)
         step, gradient = ops.cast(self.iterations + 1, dtype), ops.cast(gradient, dtype)
         beta_1, beta_2 = ops.cast(self.beta_1, dtype), ops.cast(self.beta_2, dtype)
         rate = ops.cast(learning_rate, dtype)
