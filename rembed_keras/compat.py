@@ -169,7 +169,7 @@ def variable_index(optimizer, variable) -> int:
 
 
 def moments_of(optimizer, variable) -> list:
-    """Momentum and velocity of a variable. Seen in Keras 3.15: `ScheduleFreeAdamW._momentums` and `_velocities`."""
+    """Momentum and velocity of a variable. Seen in Keras 3.15: `_momentums` and `_velocities` of AdamW's kinds."""
     index = variable_index(optimizer, variable)
     return [optimizer._momentums[index], optimizer._velocities[index]]
 

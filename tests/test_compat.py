@@ -255,14 +255,7 @@ def test_an_optimizer_knows_its_variables():
     optimizer.build([kernel, bias])
     assert [compat.variable_index(optimizer, each) for each in (kernel, bias)] == [0, 1]
     assert [compat.is_decayed(optimizer, each) for each in (kernel, bias)] == [True, False]
-
-
-@pytest.mark.skipif(not hasattr(keras.optimizers, "ScheduleFreeAdamW"), reason="of Keras 3.15")
-def test_schedule_free_adamw_has_the_moments_of_its_variables():
-    optimizer, ones = keras.optimizers.ScheduleFreeAdamW(), keras.Variable(np.ones(2, "float32"))
-    optimizer.build([ones])
-    moments = [keras.ops.convert_to_numpy(each).tolist() for each in compat.moments_of(optimizer, ones)]
-    assert moments == [[1, 1], [0, 0]]  # z starts at the variable
+    assert [each.name for each in compat.moments_of(optimizer, bias)] == ["bias_momentum", "bias_velocity"]
 
 
 @on_jax
