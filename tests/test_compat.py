@@ -251,11 +251,13 @@ def test_a_wrapping_optimizer_has_a_clock_of_its_own_until_it_is_taken():
 def test_an_optimizer_knows_its_variables():
     optimizer = keras.optimizers.AdamW(0.1)
     optimizer.exclude_from_weight_decay(var_names=["bias"])
-    kernel, bias = (keras.Variable(np.ones(2, "float32"), name=name) for name in ("kernel", "bias"))
-    optimizer.build([kernel, bias])
-    assert [compat.variable_index(optimizer, each) for each in (kernel, bias)] == [0, 1]
-    assert [compat.is_decayed(optimizer, each) for each in (kernel, bias)] == [True, False]
-    assert [each.name for each in compat.moments_of(optimizer, bias)] == ["bias_momentum", "bias_velocity"]
+    both = [keras.Variable(np.ones(2, "float32"), name=name) for name in ("kernel", "bias")]
+    optimizer.build(both)
+    assert [(compat.variable_index(optimizer, v), compat.is_decayed(optimizer, v)) for v in both] == [
+        (0, True),
+        (1, False),
+    ]
+    assert [each.name for each in compat.moments_of(optimizer, both[1])] == ["bias_momentum", "bias_velocity"]
 
 
 @on_jax
