@@ -243,9 +243,7 @@ def test_keras_decays_weights_in_a_method_of_its_own():
 def test_a_wrapping_optimizer_has_a_clock_of_its_own_until_it_is_taken():
     wrapper = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
     compat.forget_variables(wrapper)
-    assert {variable.path for variable in wrapper.variables} == {
-        variable.path for variable in wrapper.inner_optimizer.variables
-    }
+    assert {each.path for each in wrapper.variables} == {each.path for each in wrapper.inner_optimizer.variables}
 
 
 def test_an_optimizer_knows_its_variables():
@@ -253,10 +251,8 @@ def test_an_optimizer_knows_its_variables():
     optimizer.exclude_from_weight_decay(var_names=["bias"])
     both = [keras.Variable(np.ones(2, "float32"), name=name) for name in ("kernel", "bias")]
     optimizer.build(both)
-    assert [(compat.variable_index(optimizer, v), compat.is_decayed(optimizer, v)) for v in both] == [
-        (0, True),
-        (1, False),
-    ]
+    assert [compat.variable_index(optimizer, each) for each in both] == [0, 1]
+    assert [compat.is_decayed(optimizer, each) for each in both] == [True, False]
     assert [each.name for each in compat.moments_of(optimizer, both[1])] == ["bias_momentum", "bias_velocity"]
 
 
