@@ -34,7 +34,8 @@ def text_files(folder: str | Path, languages: Sequence[str] | None = None) -> di
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of text")
     files: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
+    paths = sorted(folder.iterdir())
+    for path in paths:
         ending = next((ending for ending in ENDINGS if path.name.endswith(ending)), None)
         if ending is None or path.name.startswith("."):
             continue
@@ -45,8 +46,7 @@ def text_files(folder: str | Path, languages: Sequence[str] | None = None) -> di
         files[language] = path
     if not files:
         raise UserError(f"{folder} has no <language>.txt or <language>.txt.gz file")
-    names = [path.name for path in sorted(folder.iterdir()) if path.is_file()]
-    refuse_left_out(folder, names, files.values(), languages)
+    refuse_left_out(folder, (path.name for path in paths if path.is_file()), files.values(), languages)
     return dict(sorted(files.items()))
 
 

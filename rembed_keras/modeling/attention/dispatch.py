@@ -54,7 +54,7 @@ def kernel_for(kind, hidden, documents, at, is_dropping: bool) -> Callable | Non
     distribution = keras.distribution.distribution()
     if length is None or length <= SHORT or (distribution is not None and groups == 1):
         return None
-    if at is not None and (platform != "tpu" or kind.window is not None):
+    if at is not None and kind.window is not None:
         return lambda query, key, value, positions: _picked(query, key, value, documents, positions, at, kind.window)
     attend: Callable = kernels.splash_attention if platform == "tpu" else attend_in_blocks
 
@@ -66,11 +66,10 @@ def kernel_for(kind, hidden, documents, at, is_dropping: bool) -> Callable | Non
 
 
 def _picked(query, key, value, documents, positions, at, window):
-    """Softmax attention of some tokens [B, P, H, K] to all, by a mask [B, P, S]."""
+    """Softmax attention of some tokens [B, P, H, K] to those in their window, by a mask [B, P, S]."""
     own, other = pick(documents, at)[:, :, None], documents[:, None, :]
     mask = ops.logical_and(other > 0, ops.logical_or(ops.equal(own, other), ops.equal(own, 0)))
-    if window is not None:
-        near = ops.abs(pick(positions, at)[:, :, None] - positions[:, None, :]) <= window // 2
-        itself = ops.equal(at[:, :, None], ops.arange(documents.shape[1], dtype="int32"))
-        mask = ops.logical_or(ops.logical_and(mask, near), itself)
+    near = ops.abs(pick(positions, at)[:, :, None] - positions[:, None, :]) <= window // 2
+    itself = ops.equal(at[:, :, None], ops.arange(documents.shape[1], dtype="int32"))
+    mask = ops.logical_or(ops.logical_and(mask, near), itself)
     return softmax_attention(query, key, value, mask, drop=None)

@@ -15,7 +15,6 @@ from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.training import AdamW, evaluate, finetune
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.initial.places import find
-from rembed_keras.training.loop.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("without_graphs")
 MODELS = {
@@ -32,14 +31,6 @@ def examples(count):
 
 
 TASK = Classification("topics", Splits(examples(8), {"en": examples(2)}, {"en": examples(4)}))
-
-
-@pytest.fixture
-def workdir(corpus, tmp_path):
-    made = Workdir(tmp_path / "run")
-    (made.path / "corpus").symlink_to(corpus.path)
-    yield made
-    made.close()
 
 
 class Stopper(keras.callbacks.Callback):

@@ -1,4 +1,4 @@
-"""The folder of a run, for stages that fine-tune."""
+"""The folder of a run, for what fine-tunes."""
 
 import pytest
 
