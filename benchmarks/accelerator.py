@@ -67,13 +67,12 @@ def side_by_side(cases: list[tuple[str, str, str, str]], steps: int) -> list[dic
     """What workers print that compile together and take their steps one after another."""
 
     def measure(case):
-        found = run(case, steps)
+        found = run(case, steps, TURNS=f"{folder}:{len(cases)}")
         if "error" in found:  # which nobody should wait for
             (Path(folder) / f"{cases.index(case)}.there").touch()
         return found
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(cases)) as pool:
-        os.environ["TURNS"] = f"{folder}:{len(cases)}"
         return [*pool.map(measure, cases)]
 
 

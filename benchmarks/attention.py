@@ -9,6 +9,7 @@ of a row. Writes FOLDER/attention.json and attention.md. On a CPU, to see that i
 
 import argparse
 import json
+import os
 import statistics
 import time
 from functools import partial
@@ -49,14 +50,21 @@ def kernels() -> dict:
     }
 
 
-def measured(attend, heads, slope, documents, reference) -> dict:
-    """Seconds of values and gradients, and how far they are from a reference."""
+def values_and_gradients(attend, documents):
+    """A compiled function of three heads and a slope: what they give, and the gradients of all three."""
     import jax
 
     @jax.jit
     def step(heads, slope):
         given, back = jax.vjp(partial(attend, documents=documents), *heads)
         return given, *back(slope)
+
+    return step
+
+
+def measured(step, heads, slope, reference) -> dict:
+    """Seconds of values and gradients, and how far they are from a reference."""
+    import jax
 
     begun = time.perf_counter()
     given = jax.block_until_ready(step(heads, slope))
@@ -85,19 +93,15 @@ def compare(length: int) -> dict:
     drawn = [rng.normal(0, 1, (rows, length, HEADS, WIDTH)) for _ in range(4)]
     *heads, slope = (jnp.asarray(each, "bfloat16") for each in drawn)
     documents = jnp.asarray(np.tile(np.repeat(np.arange(1, 5), length // 4), (rows, 1)), "int32")
-    known = kernels()
-
-    @jax.jit
-    def exact(heads, slope):
+    steps = {name: values_and_gradients(attend, documents) for name, attend in kernels().items()}
+    reference, found = None, {}
+    if length <= 1024:
         with jax.default_matmul_precision("highest"):
-            given, back = jax.vjp(partial(known["mask of all pairs"], documents=documents), *heads)
-            return given, *back(slope)
-
-    reference = exact([each.astype("float32") for each in heads], slope.astype("float32")) if length <= 1024 else None
-    found = {}
-    for name, attend in known.items():
+            exact = [each.astype("float32") for each in (*heads, slope)]
+            reference = steps["mask of all pairs"](exact[:3], exact[3])
+    for name, step in steps.items():
         try:
-            found[name] = measured(attend, heads, slope, documents, reference)
+            found[name] = measured(step, heads, slope, reference)
         except (RuntimeError, ValueError) as error:  # which says what this device cannot do
             found[name] = {"refused": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
     return found
@@ -125,6 +129,7 @@ def table(report: dict) -> str:
 
 def main() -> None:
     """Runs, and writes what came out."""
+    os.environ["KERAS_BACKEND"] = "jax"
     import jax
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

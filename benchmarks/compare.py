@@ -54,12 +54,11 @@ def cases(shape: str) -> list[tuple[str, str, str, str]]:
     return [(*peer, work, shape) for work, peers in PEERS.items() for peer in peers]
 
 
-def run(case: tuple[str, str, str, str], steps: int) -> dict:
+def run(case: tuple[str, str, str, str], steps: int, **environment: str) -> dict:
     """What a worker prints, or, under "error", the last line of why it could not."""
     command = [sys.executable, "-m", "benchmarks.worker", *case, str(steps)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    )
+    settings = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"} | environment
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
     return json.loads(done.stdout.strip().splitlines()[-1])

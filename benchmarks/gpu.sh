@@ -28,7 +28,7 @@ for backend in ${BACKENDS:-jax tensorflow}; do
     JAX_DEFAULT_MATMUL_PRECISION=highest "$python" -m pytest -q "${tests[@]}" 2>&1 \
     | tee "$out/tests-$backend.txt" | tail -n 15 || failed+=("tests on $backend")
 done
-KERAS_BACKEND=jax "$python" -m benchmarks.attention --lengths ${LENGTHS:-128 512 2048} --out "$out" \
+"$python" -m benchmarks.attention --lengths ${LENGTHS:-128 512 2048} --out "$out" \
   || failed+=("benchmarks.attention")
 "$python" -m benchmarks.accelerator --shapes "${shapes[@]}" --rounds "${ROUNDS:-3}" --steps "${STEPS:-20}" --trace \
   --out "$out" || failed+=("benchmarks.accelerator")
