@@ -206,9 +206,20 @@ def _undamaged(folder):
 
 
 def _newest(folder):
-    """The newest checkpoint, whose files are not read to compare their checksums; None if there is none."""
-    found = [path for path in checkpoints.by_step(folder).values() if (path / "state.json").exists()]
-    return checkpoints.opened(found[-1]) if found else None
+    """The newest checkpoint that says what it is, of files that are not read to compare their checksums; None if none.
+
+    Raises:
+        UserError: if there are some, and none says it.
+    """
+    error = None
+    for path in reversed(checkpoints.by_step(folder).values()):
+        try:
+            return checkpoints.opened(path)
+        except UserError as damage:
+            error = error or damage
+    if error is not None:
+        raise error
+    return None
 
 
 def _of_checkpoint(found):

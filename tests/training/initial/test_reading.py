@@ -15,6 +15,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.tasks import ParallelText
 from rembed_keras.training import trace_retrieval
 from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.places import arguments_of, find, said_beside
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
 from tests.training.pretraining import learn, make_encoder, rows
@@ -130,3 +131,18 @@ def test_a_teacher_that_is_no_run_is_known_by_its_weights(corpus, tmp_path):
         else:
             run(tmp_path / "run", corpus, steps, terms=terms)
         shutil.rmtree(place)
+
+
+@pytest.mark.any_backend
+def test_what_a_run_holds_is_said_of_the_newest_checkpoint_that_can_be_read(pretrained, tmp_path):
+    """As its weights are of that one, by `checkpoints.latest`."""
+    shutil.copytree(pretrained, tmp_path / "run")
+    first = tmp_path / "run/checkpoints/step-00000001"
+    shutil.copytree(first, first.with_name("step-00000002"))
+    (first.with_name("step-00000002") / "state.json").write_text('{"step": 2, "sta')
+    arguments, name = arguments_of(tmp_path / "run")
+    assert name == f"{tmp_path / 'run'} step 1" and arguments["vocabulary_size"] == 900
+    assert find(tmp_path / "run").path == first and "de" in said_beside(tmp_path / "run")["pretraining.json"]
+    (first / "state.json").write_text("{")
+    with pytest.raises(UserError, match=r"step-00000002.state\.json is not JSON"):
+        arguments_of(tmp_path / "run")

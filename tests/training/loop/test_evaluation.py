@@ -87,9 +87,7 @@ def texts(text_dir, tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["masked_lm", "gdes", "sum"])
-def test_training_is_as_if_nothing_were_evaluated(objective, held_out_corpus, texts, tmp_path, request):
-    if objective != "masked_lm":  # one of them is compiled
-        request.getfixturevalue("without_graphs")
+def test_training_is_as_if_nothing_were_evaluated(objective, held_out_corpus, texts, tmp_path):
     run(tmp_path / "without", held_out_corpus, objective)
     evaluators = [HeldOutLoss(rows=10), BitextRetrieval(texts, 16)]
     run(tmp_path / "with", held_out_corpus, objective, eval_every=4, evaluators=evaluators)
@@ -160,7 +158,6 @@ def kept(folder):
     return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*"))
 
 
-@pytest.mark.usefixtures("without_graphs")
 def test_the_best_checkpoint_stays(held_out_corpus, tmp_path, monkeypatch):
     values = {0: -9.0, 2: 5.0, 4: 3.0, 6: 4.0, 8: 3.0, 10: float("nan"), 11: 7.0}
     monkeypatch.setattr(Prescribed, "values", values)
