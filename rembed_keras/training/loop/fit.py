@@ -93,6 +93,7 @@ def train(
         learner,
         own,
         workdir,
+        placement.processes,
         folder,
         (keep_checkpoints, keep_checkpoint_every, checkpoint_every),
         evaluation,
@@ -173,9 +174,9 @@ class _Saves:
         has_ended: whether a callback of the user's ended the training there.
     """
 
-    def __init__(self, learner, own, workdir, folder, policy, evaluation, read, until):
+    def __init__(self, learner, own, workdir, processes, folder, policy, evaluation, read, until):
         self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
-        self.workdir, self.is_chief = workdir, workdir.is_chief
+        self.workdir, self.is_chief, self.processes = workdir, workdir.is_chief, processes
         self.policy: tuple[int, int | None, int] = policy
         self.read, self.until = read, until
         self.found = checkpoints.latest(folder)
@@ -208,7 +209,10 @@ class _Saves:
         self.own.check()
 
     def save(self, step):
-        """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes."""
+        """Writes a checkpoint; all processes read, because values may be spread over them, and the chief writes.
+
+        The others wait, since a phase that follows begins with what they find in the folder.
+        """
         learner = self.learner
         running = [checkpoints.read(variable).tolist() for variable in restoring.running_of(learner)]
         state = {"running": running} | restoring.state_of(learner) | reading.state_of(self.read)
@@ -217,8 +221,8 @@ class _Saves:
         parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(learner).items()}
         named = learner.optimizer.named_variables()
         parts["optimizer"] = {name: checkpoints.read(variable) for name, variable in named.items()}
-        if self.is_chief:
-            checkpoints.save(self.folder, step, parts, state, *self.policy, self.evaluation.best_step)
+        best = self.evaluation.best_step
+        self.processes.by_chief(lambda: checkpoints.save(self.folder, step, parts, state, *self.policy, best))
 
 
 def check_folder(placement: Placement, folder: Path, first_step: int) -> None:

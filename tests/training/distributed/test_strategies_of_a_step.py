@@ -16,13 +16,17 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import MaskedLM
+from rembed_keras.training import pretrain
 from rembed_keras.training.distributed.processes import Processes
 from rembed_keras.training.distributed.strategies import join, place
 from rembed_keras.training.loop.callbacks import settle
 from rembed_keras.training.loop.fit import check_folder
+from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
+from tests.training.pretraining import make_encoder as small_encoder
+from tests.training.pretraining import make_head, make_mixture, make_optimizer
 
 
 def make_batch():
@@ -244,6 +248,21 @@ def test_processes_that_see_different_folders_are_asked_to_share_one(tmp_path):
 
     with ThreadPoolExecutor() as pool:
         [*pool.map(work, range(2))]
+
+
+def test_every_process_waits_for_a_checkpoint_and_stops_where_the_first_cannot_write_it(corpus, tmp_path, monkeypatch):
+    """The second of two, whose first one says what it says, and once that it failed."""
+    said = {}
+
+    def get(key):
+        asked, _, _ = key.rpartition("/")
+        return said.get(f"{asked}/1", json.dumps({"error": "the disk is full"}))
+
+    placement = replace(place("one_device", 4, jit_compile=False), processes=Processes(1, 2, said.__setitem__, get))
+    monkeypatch.setattr(sys.modules[pretrain.__module__], "place", lambda *_: placement)
+    workdir, made = Workdir(tmp_path, is_chief=False), (small_encoder, make_head, make_optimizer, make_mixture)
+    with pytest.raises(UserError, match="process 1 stops because the first one did: the disk is full"):
+        pretrain(workdir, *made, steps=1, corpus=str(corpus.path), jit_compile=False)
 
 
 if __name__ == "__main__":
