@@ -152,6 +152,7 @@ def _tensorflow_step(model, count, parts):
     import tensorflow as tf  # only here: modeling works where TensorFlow is not installed
 
     variables = model.trainable_variables
+    reached = [True] * len(variables)  # a loss of hidden states reaches no layer above them
 
     def gradients_of(part):
         x, y, sample_weight = part
@@ -160,8 +161,10 @@ def _tensorflow_step(model, count, parts):
             loss = model.compute_loss(x, y, outputs, sample_weight)
             scaled = model.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, variables)
+        reached[:] = [gradient is not None for gradient in gradients]
         model.compute_metrics(x, y, outputs, sample_weight)
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+        pairs = zip(gradients, variables, strict=True)
+        return [tf.zeros(of.shape, of.dtype) if each is None else tf.convert_to_tensor(each) for each, of in pairs]
 
     def add(index, sums):
         gradients = gradients_of(keras.tree.map_structure(lambda tensor: tensor[index], parts))
@@ -178,7 +181,8 @@ def _tensorflow_step(model, count, parts):
 
     if model.compiles_gradients:
         sums_of_all = tf.function(sums_of_all, autograph=False, jit_compile=True)
-    model.optimizer.apply_gradients(zip(sums_of_all(), variables, strict=True))
+    sums = [total if is_reached else None for total, is_reached in zip(sums_of_all(), reached, strict=True)]
+    model.optimizer.apply_gradients(zip(sums, variables, strict=True))
     return model.get_metrics_result()
 
 

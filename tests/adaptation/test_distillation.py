@@ -110,6 +110,25 @@ def test_training_moves_the_student_and_not_the_teacher():
         np.testing.assert_array_equal(np.asarray(weight), value)
 
 
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")  # Keras, of TensorFlow alone
+def test_what_the_loss_does_not_reach_stays_in_steps_of_parts_too():
+    """Of the last block relations read queries, keys and values alone."""
+    moved = []
+    for parts in (1, 2):
+        keras.utils.set_random_seed(2)
+        student, teacher = (Encoder(60, 2, 2, 8, 16, 6, max_sequence_length=16, dropout=0.0) for _ in range(2))
+        model = Distillation(student, Teacher(teacher), hidden_states=0, relations=1.0, micro_batches=parts)
+        model.compile(keras.optimizers.SGD(0.5), **QUICK)
+        before = [keras.ops.convert_to_numpy(weight).copy() for weight in student.weights]
+        x, y, weights, _ = make_batch()
+        model.train_on_batch(x, y, weights)
+        moved.append([keras.ops.convert_to_numpy(weight).copy() for weight in student.weights])
+    for weight, then, *now in zip(student.weights, before, *moved, strict=True):
+        np.testing.assert_allclose(*now, atol=1e-6, err_msg=weight.path)
+        assert "block_1/feed_forward" not in weight.path or (now[1] == then).all()
+    assert sum((then != now).any() for then, now in zip(before, moved[1], strict=True)) > 15
+
+
 def test_it_is_counted_and_made_again():
     model, teacher = reallocated(5)
     counted = ledger(model)
