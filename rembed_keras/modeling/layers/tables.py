@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from rembed_keras.modeling.saving.filling import is_blank
-from rembed_keras.modeling.sizes import band_sizes
+from rembed_keras.modeling.sizes import NARROW, band_sizes
 
 INITIALIZER_STDDEV = 0.02
 
@@ -42,7 +42,8 @@ class LookupTable(keras.layers.Embedding):
 
     Keras on TensorFlow hands optimizers one gradient row per *occurrence*; Adam then squares the rows before summing
     them, and norm clipping under-measures. Here rows of the same word are summed before anyone sees the gradient, as
-    every other backend does, so that all backends take the same step.
+    every other backend does, so that all backends take the same step. They are summed in float32: bfloat16 would stop
+    at some hundreds of the thousands of masks, or first segments, of a batch.
 
     Args:
         input_dim: number of rows, V.
@@ -63,15 +64,21 @@ class LookupTable(keras.layers.Embedding):
 
     def call(self, inputs):
         ids = ops.cast(inputs, "int32")
-        rows = self._merged_lookup(ids) if keras.config.backend() == "tensorflow" else ops.take(self.embeddings, ids, 0)
+        is_narrow = keras.backend.standardize_dtype(self.embeddings.dtype) in NARROW
+        if keras.config.backend() == "tensorflow":
+            rows = self._merged_lookup(ids, is_narrow)
+        else:  # whose gradient is summed in the dtype of what is read
+            rows = ops.take(ops.cast(self.embeddings, "float32") if is_narrow else self.embeddings, ids, axis=0)
         return ops.cast(rows, self.compute_dtype)
 
-    def _merged_lookup(self, ids):
+    def _merged_lookup(self, ids, is_narrow):
         @ops.custom_gradient
         def lookup(table):
             def gradient(*upstream):
                 flat = ops.reshape(upstream[-1], (-1, self.output_dim))  # [..., E] -> [N, E]
-                return ops.segment_sum(flat, ops.reshape(ids, (-1,)), num_segments=self.input_dim)  # -> [V, E]
+                flat = ops.cast(flat, "float32") if is_narrow else flat
+                total = ops.segment_sum(flat, ops.reshape(ids, (-1,)), num_segments=self.input_dim)  # -> [V, E]
+                return ops.cast(total, table.dtype)
 
             return ops.take(table, ids, axis=0), gradient
 

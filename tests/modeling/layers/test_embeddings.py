@@ -42,6 +42,18 @@ def test_adam_squares_the_sum_of_a_words_gradients():
     np.testing.assert_allclose(second_moment.numpy()[1, 0], 16 * 1e-3, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])
+def test_gradients_of_a_word_that_is_everywhere_are_summed_in_float32(dtype):
+    """4096 times a number that is a power of 2; in bfloat16 the sum ends at an eighth of it."""
+    inputs = keras.Input((4096,), dtype="int32")
+    table = LookupTable(3, 4, embeddings_initializer="zeros", dtype=dtype)
+    model = keras.Model(inputs, table(inputs))
+    model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse")
+    model.fit(np.ones((1, 4096), "int32"), -np.ones((1, 4096, 4)), verbose=0)
+    moved = keras.ops.convert_to_numpy(keras.ops.cast(table.embeddings, "float32"))
+    np.testing.assert_allclose(moved, [[0] * 4, [-0.5] * 4, [0] * 4], rtol=1e-2)
+
+
 def test_positions_restart_in_each_document_and_never_in_a_plain_mask():
     masks = np.array([[1, 1, 2, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1, 1, 1]])
     expected = [[0, 1, 0, 1, 2, 0, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7]]
