@@ -49,8 +49,8 @@ def load_optimizer(learner, found: checkpoints.Checkpoint) -> None:
     """Gives the optimizer of a model, which has its weights, what a checkpoint's remembers.
 
     The checkpoint may be of another precision. float32 copies of weights in 16 bits are then the weights that it has;
-    and where it has such copies, and this model has float32 weights, those are the weights. A loss that was not scaled
-    is scaled as at the start of a run.
+    and where it has such copies, and this model's weights are of another type, those are the weights. A loss that was
+    not scaled is scaled as at the start of a run.
 
     Raises:
         UserError: if it is of another optimizer.
@@ -58,8 +58,15 @@ def load_optimizer(learner, found: checkpoints.Checkpoint) -> None:
     source, arrays = found.path / "optimizer.safetensors", found.arrays("optimizer")
     named = learner.optimizer.named_variables()
     copies = {f"{MASTER}{variable.path}": variable for variable in learner.trainable_variables}
-    widened = {name: each for name, each in copies.items() if name in arrays and name not in named}
-    checkpoints.assign_named(widened, arrays, source)
+    stored = {path: array for part in parts_of(learner) for path, array in found.arrays(part).items()}
+    of_another_dtype = {
+        name: each
+        for name, each in copies.items()
+        if name in arrays
+        and each.path in stored
+        and stored[each.path].dtype.name != keras.backend.standardize_dtype(each.dtype)
+    }
+    checkpoints.assign_named(of_another_dtype, arrays, source)
     for part in parts_of(learner):
         weights = found.arrays(part)
         of_part = {path: named[name] for path in weights if (name := f"{MASTER}{path}") in named and name not in arrays}

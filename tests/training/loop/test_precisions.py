@@ -73,6 +73,18 @@ def test_weights_and_slots_are_those_of_the_checkpoint(stopped, there, here):
     assert compared > 2 * len(theirs) and value_of(after.optimizer.iterations) == 4
 
 
+@pytest.mark.skipif(ON_JAX, reason="JAX has no attention in float16 on a CPU")
+def test_copies_of_weights_in_one_16_bit_type_are_those_of_weights_in_the_other(stopped):
+    """Rounded to the other type before it is rounded to its own, a weight would be far from its copy, and taken."""
+    found = checkpoints.latest(stopped / "bfloat16/checkpoints")
+    before, after = loaded(found, "bfloat16"), loaded(found, "float16")
+    after.optimizer.learning_rate = after.optimizer.inner_optimizer.weight_decay = 0.0
+    after.optimizer.apply([keras.ops.zeros(each.shape, each.dtype) for each in after.trainable_variables])
+    theirs = exact(before)
+    for path, value in exact(after).items():
+        np.testing.assert_array_equal(value, theirs[path], err_msg=path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_a_run_that_stopped_ends_in_the_same_bits(stopped, corpus, tmp_path, dtype):
