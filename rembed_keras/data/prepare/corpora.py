@@ -61,6 +61,7 @@ def prepare(
     out_dir, cleaning = Path(out_dir), cleaning or Cleaning()
     if out_dir.name in ("", ".."):  # what is written first stands beside it, and is named by it
         out_dir = out_dir.resolve()
+    place = out_dir.resolve() if out_dir.is_symlink() else out_dir  # a folder takes the place of one, and of no link
     settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
     if normalization != USUAL:
         settings["normalization"] = normalization
@@ -78,13 +79,13 @@ def prepare(
     if out_dir.exists() and any(out_dir.iterdir()):
         found = Corpus(out_dir)
         if (found.manifest.get("settings"), found.manifest.get("sources")) == (settings, sources):
-            shutil.rmtree(staging_folder(out_dir), ignore_errors=True)  # of a process that was killed after its work
+            shutil.rmtree(staging_folder(place), ignore_errors=True)  # of a process that was killed after its work
             return found
         raise UserError(f"{out_dir} has a corpus of other text or settings: remove it or choose another folder")
     if out_dir.resolve() == Path.cwd():
         raise UserError(f"{out_dir} is the working directory: name another folder")
     plan = Plan(source, settings, None if tokenizer is None else Path(tokenizer), cleaning, shard_bytes)
-    make(plan, out_dir, sources, workers)
+    make(plan, place, sources, workers)
     return Corpus(out_dir)
 
 

@@ -228,3 +228,14 @@ def test_the_working_directory_may_be_a_corpus_and_is_not_made_one(corpus, mixed
         with pytest.raises(UserError, match="is the working directory: name another folder"):
             prepare(mixed_dir, name, tokenizer=corpus.tokenizer.path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "made"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_leads_to_the_corpus(is_there, text_dir, corpus, tmp_path):
+    disk, link = tmp_path / "disk" / "corpus", tmp_path / "corpus"
+    if is_there:
+        disk.mkdir(parents=True)
+    link.symlink_to(disk)
+    made = prepare(text_dir, link, tokenizer=corpus.tokenizer.path)
+    assert link.is_symlink() and made.num_tokens == Corpus(disk).num_tokens == corpus.num_tokens
+    assert [path.name for path in disk.parent.iterdir()] == ["corpus"]
