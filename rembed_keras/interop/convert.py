@@ -156,7 +156,7 @@ def check_absent(target: Path) -> None:
     Raises:
         UserError: if it exists.
     """
-    if target.exists():
+    if target.exists() or target.is_symlink():  # a link to what is gone cannot be replaced by a folder
         raise UserError(f"{target} already exists: remove it or choose another folder")
 
 

@@ -286,3 +286,9 @@ def test_a_target_is_written_by_one_process_at_a_time_and_what_a_kill_left_goes(
             pytest.fail("it would write among the files of the first")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["weights"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_link_to_what_is_gone_is_no_target(tmp_path):
+    (tmp_path / "out").symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match="out already exists: remove it or choose another folder"):
+        convert("rembed_small", str(tmp_path / "out"), "preset", "preset")
