@@ -109,7 +109,7 @@ class FastTokenizer:
             return not piece.startswith(self._within) or begins_word(piece.removeprefix(self._within))
         if self._is_byte(piece):
             return False
-        if self._has_bytes:
+        if self._has_bytes and piece not in self._added:
             piece = tokenizers.decoders.ByteLevel().decode([piece])
             if piece.startswith(BROKEN):
                 return False
@@ -125,6 +125,11 @@ class FastTokenizer:
     def _has_bytes(self):
         """Whether pieces are bytes, in other characters."""
         return "ByteLevel" in json.dumps(self.parts["pre_tokenizer"])
+
+    @cached_property
+    def _added(self):
+        """Pieces that were added to the model, which stand for text as it is written, and not for bytes."""
+        return {token.content for token in self._model.get_added_tokens_decoder().values()}
 
     def _is_byte(self, piece):
         """Whether a piece is a byte by its number."""
@@ -143,7 +148,7 @@ class FastTokenizer:
     def _num_bytes(self, piece):
         if self._is_byte(piece):
             return 1
-        if self._has_bytes:
+        if self._has_bytes and piece not in self._added:
             return len(piece)
         if self._within:
             begins = not piece.startswith(self._within) and piece[:1].isalnum()

@@ -184,6 +184,17 @@ FAULTS = {
 }
 
 
+def test_pieces_that_were_added_beside_bytes_are_text(tmp_path):
+    made = byte_level()
+    made.add_tokens(["日本", "école", "¿que"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    ours = open_tokenizer(tmp_path)
+    for text, expected in (("日本", [True]), ("aécole", [False, False]), ("a¿que", [False, True])):
+        ids = ours.encode(text)
+        assert ours.starts_word[ids].tolist() == expected
+        assert ours.num_bytes[ids].sum() == len(text.encode())
+
+
 @pytest.mark.parametrize("what", FAULTS)
 def test_what_is_no_tokenizer_is_refused(what, tmp_path):
     content, message = FAULTS[what]
