@@ -13,7 +13,7 @@ from typing import Any
 
 from rembed_keras.config.recipes.annotations import check_value
 from rembed_keras.config.recipes.signatures import signature
-from rembed_keras.config.recipes.statements import Binding, Key, Macro, Reference, check_binding, in_macro
+from rembed_keras.config.recipes.statements import Binding, Key, Macro, Reference, check_binding, check_finite, in_macro
 from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
@@ -139,6 +139,8 @@ class Recipe:
         self._drop_unused(self.bindings, uses)
         for binding in self.bindings.values():
             check_value(binding, self.given(binding), self.resolve)
+        for binding in (*self.macros.values(), *self.bindings.values()):
+            check_finite(binding)
 
     def _drop_unused(self, bound: dict[Any, Binding], uses: Uses) -> None:
         """Drops what went with values that later files replace; refuses what else nothing uses."""

@@ -5,6 +5,7 @@ that Keras and keras-hub have, and what is in packages that the user trusts; not
 of a module that one of their modules has imported.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -148,6 +149,17 @@ def check_binding(binding: Binding, trusted: tuple[str, ...] = ()) -> None:
     for reference in references_in(binding.value):
         if reference.is_call and owns_variables(reference.target):
             raise UserError(f"{binding.place}: bind @{reference.selector} without (): the stage builds it in its place")
+
+
+def check_finite(binding: Binding) -> None:
+    """Checks that a recipe's file can have what is bound: gin writes no infinite number that it reads again.
+
+    Raises:
+        UserError: for a number that is not finite.
+    """
+    for value in _literals_in(binding.value):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{binding.place}: {binding.key} is {shortened(binding.value)}; it must be finite")
 
 
 def _check_of_others(binding, target, trusted):

@@ -205,6 +205,13 @@ def test_a_number_out_of_its_range_is_refused_when_the_recipe_is_read(binding):
         config.load("recipes/quickstart.gin", [binding])
 
 
+@pytest.mark.parametrize("given", ["1e999", "[0.1, -1e999]"])
+def test_an_infinite_number_is_refused_where_no_range_is_known(given):
+    bindings = ["training.pretrain.optimizer=@keras.optimizers.Lion", f"keras.optimizers.Lion.weight_decay={given}"]
+    with pytest.raises(UserError, match=r"^command line: keras.optimizers.Lion.weight_decay is .*inf.*must be finite"):
+        config.load("recipes/quickstart.gin", bindings)
+
+
 PRE_NORM = "@blocks.PreNorm"
 OF_ANOTHER_KIND = {
     f"training.pretrain.mixture={PRE_NORM}": "it must be a reference to a Mixture, with @ and without ()",
