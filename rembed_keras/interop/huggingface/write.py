@@ -39,7 +39,7 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer, family: str |
     ours = encoder.arguments
     chosen = family_of(ours, family)
     weights = plain_weights(model)
-    config = chosen.config(ours, 0 if tokenizer is None else tokenizer.pad_id)
+    config = chosen.config(ours, chosen.usual_pad if tokenizer is None else tokenizer.pad_id)
     has_head, notes = isinstance(model, MaskedLM), []
     if has_head and not chosen.head:
         raise UserError(f"{chosen.kind} has another kind of head: write the encoder alone")

@@ -101,6 +101,7 @@ class Family:
         tied: the coupling of a head that does.
         unties: whether one can have a table of its own.
         doubles_separator: whether two separators are between the texts of a pair.
+        usual_pad: the id of padding where no tokenizer says it.
     """
 
     kind = ""
@@ -132,6 +133,7 @@ class Family:
     tied = "coupled"
     unties = True
     doubles_separator = False
+    usual_pad = 0
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Checks what a configuration asks for beside sizes.

@@ -26,9 +26,10 @@ class Roberta(Family):
     )
     head_activation = "gelu"
     doubles_separator = True
+    usual_pad = 1
 
     def skipped_positions(self, config):
-        return config.get("pad_token_id", 1) + 1
+        return config.get("pad_token_id", self.usual_pad) + 1
 
 
 class XlmRoberta(Roberta):
