@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rembed_keras.cli.options import FILLED, OWN_CLASSES, import_own_classes, is_given
+from rembed_keras.cli.options import FILLED, OWN_CLASSES, import_own_classes, is_given, write_beside
 from rembed_keras.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def merge(
     from rembed_keras.interop.convert import check_absent
     from rembed_keras.interop.merging import check_how
     from rembed_keras.interop.merging import merge as merged
+    from rembed_keras.training.initial.places import said_of_all
 
     check_absent(Path(target))
     _check_options(how)
@@ -69,6 +70,7 @@ def merge(
     left_out = [f"{place}: {note}" for place, (_, _, said) in zip(places, read, strict=True) for note in said]
     for note in [*left_out, *notes, *interop.write(made, target, "preset", tokenizer)]:
         click.echo(f"note: {note}")
+    write_beside(target, said_of_all(*sources))
     click.echo(f"{target}: {how} of {', '.join(sources)}")
 
 

@@ -12,6 +12,7 @@ from rembed_keras.cli.options import (
     TARGET_KINDS,
     WHOLE,
     import_own_classes,
+    write_beside,
 )
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.sizes import KEEP, Keep
@@ -46,7 +47,7 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
     import_framework()
     from rembed_keras import interop, training
     from rembed_keras.interop.convert import check_target
-    from rembed_keras.training.initial.places import said_beside
+    from rembed_keras.training.initial.places import said_beside, said_of_all
 
     if task is not None and (source_kind != "run" or target_kind == "huggingface" or family or tokenizer):
         raise UserError("--task needs --from run, and --to savedmodel or preset, and neither --family nor --tokenizer")
@@ -69,8 +70,8 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
         notes = interop.write(model, target, target_kind, Path(tokenizer) if tokenizer else own_tokenizer, family)
     else:
         notes = interop.convert(source, target, source_kind, target_kind, tokenizer, family)
-    for file, text in beside.items():
-        (Path(target) / file).write_text(text, encoding="utf-8")
+        beside = said_of_all(source) if source_kind == target_kind == "preset" else {}
+    write_beside(target, beside)
     for note in notes:
         click.echo(f"note: {note}")
     click.echo(f"{target}: {target_kind}")
@@ -170,9 +171,11 @@ def trim(
 
     import_framework()
     from rembed_keras import interop
+    from rembed_keras.training.initial.places import said_of_all
 
     import_own_classes(allow_import)
     done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
+    write_beside(target, said_of_all(source))
     for language, share in done.lost.items():
         click.echo(f"{language}: the pieces of {share:.2%} of its tokens are removed")
     (pieces, left), (before, after) = done.pieces, done.kept_bytes
@@ -194,12 +197,14 @@ def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...])
     import_framework()
     from rembed_keras import interop
     from rembed_keras.data.text import read_lines
+    from rembed_keras.training.initial.places import said_of_all
 
     import_own_classes(allow_import)
     wanted = list(read_lines(Path(pieces)))
     if not any(wanted):
         raise UserError(f"{pieces} has no pieces: write one a line")
     added = interop.extend(source, target, wanted)
+    write_beside(target, said_of_all(source))
     click.echo(f"{target}: {added:,} pieces added")
 
 
@@ -252,6 +257,7 @@ def reallocate(
     from rembed_keras import interop, training
     from rembed_keras.analysis.cost.ledger import ledger
     from rembed_keras.interop.convert import check_absent
+    from rembed_keras.training.initial.places import said_of_all
 
     check_absent(Path(target))
     plan = interop.Plan(input_embedding_dim, num_layers, keep, output_embedding_dim, vocabulary, text)
@@ -259,6 +265,7 @@ def reallocate(
     import_own_classes(allow_import, source)
     model, tokenizer, notes = training.model_with_notes(source)
     done = interop.reallocate(model, target, plan, tokenizer, target_kind)
+    write_beside(target, said_of_all(source) if target_kind == "preset" else {})
     for note in [*notes, *done.notes]:
         click.echo(f"note: {note}")
     if done.share is not None:

@@ -4,7 +4,7 @@ import importlib.util
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -137,6 +137,12 @@ def check_file(path: str | None, is_new: bool = False) -> None:
         raise UserError(f"{path} cannot be written: it is a folder")
     if not file.parent.is_dir():
         raise UserError(f"{path} cannot be written: there is no folder {file.parent}")
+
+
+def write_beside(target: str, texts: Mapping[str, str]) -> None:
+    """Writes files into the folder of a model that is there, by their names."""
+    for name, text in texts.items():
+        (Path(target) / name).write_text(text, encoding="utf-8")
 
 
 def write_file(path: str, text: str) -> None:

@@ -185,6 +185,27 @@ def test_heads_that_are_left_out_are_noted(tmp_path, command):
     assert code == 0 and out.count(f"note: task: {said}") == 2, err
 
 
+def test_the_languages_of_pre_training_stay_known(preset, text_dir, tmp_path, command):
+    (preset / "pretraining.json").write_text('{"pretraining_languages": ["de", "sw"]}')
+    (tmp_path / "pieces").write_text("\u2581newest\n")
+    interop.convert(str(preset), str(tmp_path / "other"), "preset", "preset")
+    (tmp_path / "other" / "pretraining.json").write_text('{"pretraining_languages": ["de", "en"]}')
+    commands = {
+        "converted": ["convert", "preset", "converted", "--from", "preset", "--to", "preset"],
+        "trimmed": ["trim", "preset", "trimmed", "--text", text_dir],
+        "extended": ["extend", "preset", "extended", "--pieces", "pieces"],
+        "reallocated": ["reallocate", "preset", "reallocated", "--num-layers", "2"],
+        "merged": ["merge", "preset", "other", "merged"],
+    }
+    for name, words in commands.items():
+        code, _, err = command(*words, cwd=tmp_path)
+        assert code == 0, err
+        assert find(tmp_path / name).languages == (["de", "en", "sw"] if name == "merged" else ["de", "sw"])
+    (tmp_path / "other" / "pretraining.json").unlink()  # so that nobody knows which are unseen
+    assert command("merge", "preset", "other", "unknown", cwd=tmp_path)[0] == 0
+    assert find(tmp_path / "unknown").languages == []
+
+
 def run_of(model, folder, recipe):
     """A folder of a run that pre-trained a model."""
     parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}

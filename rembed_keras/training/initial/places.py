@@ -1,5 +1,6 @@
 """Places that an encoder can be taken from, and what stands beside it there: its tokenizer, and how it is called."""
 
+import itertools
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,7 +152,16 @@ def said_beside(folder: Path, task: str | None = None) -> dict[str, str]:
     """
     of_task = folder / "finetuned" / (task or "")
     place = Place(of_task, str(of_task), task=of_task) if task else find(folder, is_verified=False)
-    languages = place.languages
+    return _beside(place.languages)
+
+
+def said_of_all(*sources: str) -> dict[str, str]:
+    """As `said_beside`, beside what is made of the encoders of one folder or several; nothing if one says nothing."""
+    known = [find(Path(source), is_verified=False).languages for source in sources]
+    return _beside(sorted({*itertools.chain(*known)})) if all(known) else {}
+
+
+def _beside(languages):
     return {BESIDE: json.dumps({LANGUAGES: languages}) + "\n"} if languages else {}
 
 
