@@ -115,6 +115,7 @@ def _fast(model, tokenizer, config):
     special = sorted(getattr(tokenizer, f"{role}_id") for role in SPECIAL_PIECES)
     begin = "always" if model.normalizer_spec.add_dummy_prefix else "never"
     has_longer = any(SPACE in piece.piece[1:] for piece in model.pieces if piece.type in TEXT)  # than a word
+    has_bytes = model.trainer_spec.byte_fallback
     spaces = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": begin, "split": not has_longer}
     return {
         "version": "1.0",
@@ -129,12 +130,12 @@ def _fast(model, tokenizer, config):
             {model.pieces[i].piece: i for i in (tokenizer.cls_id, tokenizer.sep_id)},
             FAMILIES[config["model_type"]].doubles_separator,
         ),
-        "decoder": spaces,
+        "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]} if has_bytes else spaces,
         "model": {
             "type": "Unigram",
             "unk_id": tokenizer.unk_id,
             "vocab": [[piece.piece, score] for piece, score in zip(model.pieces, _scores(model), strict=True)],
-            "byte_fallback": model.trainer_spec.byte_fallback,
+            "byte_fallback": has_bytes,
         },
     }
 

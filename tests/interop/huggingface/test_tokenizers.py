@@ -81,6 +81,13 @@ def test_pieces_that_a_tokenizer_json_reads_otherwise_are_noted(changes, spelled
     assert differing(ours, tmp_path / "out", [spelled]) and not differing(ours, tmp_path / "out", WORDS)
 
 
+def test_bytes_are_decoded_as_the_text_that_they_are(tmp_path):
+    _, ours = written(trained(tmp_path / "own.model", byte_fallback=True, vocab_size=310), tmp_path / "out")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "out/tokenizer.json"))
+    for text in ("open the \u6f22\u5b57 file", "\u00e9 head", "\u6f22"):
+        assert theirs.decode(theirs.encode(text).ids) == ours.decode(ours.encode(text)) == text
+
+
 def test_no_tokenizer_json_is_written_where_spaces_end_pieces(tmp_path):
     notes, _ = written(trained(tmp_path / "own.model", treat_whitespace_as_suffix=True), tmp_path / "out")
     assert notes == ["the tokenizer has spaces at the ends of pieces, so no tokenizer.json is written"]
