@@ -174,3 +174,25 @@ def test_what_cannot_be_added_costs_one_line(tmp_path):
 
 
 WORDS = ["PAD", "UNK", "CLS", "SEP", "MASK"]
+
+
+def trimmed_to(text, tokenizer, path):
+    """A tokenizer with the pieces of a text, and the former ids of its pieces."""
+    used = np.isin(np.arange(tokenizer.vocabulary_size), tokenizer.encode(text))
+    vocabulary = vocabulary_of(tokenizer)
+    kept = np.flatnonzero(vocabulary.needed(used))
+    vocabulary.write_kept(kept, path)
+    return open_tokenizer(path), kept
+
+
+@pytest.mark.parametrize("added", ["COVID", "é!", "日本"])
+def test_a_piece_that_normalization_changes_stays_with_its_row(added, tmp_path):
+    made = KINDS["word_piece"]()
+    made.add_tokens(["Unused", added, "last"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    whole, text = open_tokenizer(tmp_path), f"all {added} is last"
+    ours, kept = trimmed_to(text, whole, tmp_path / "kept.json")
+    assert ours.vocabulary_size == len(kept) < 20
+    assert kept[ours.encode(text)].tolist() == whole.encode(text)
+    former = vocabulary_of(whole).write_extended([added, "newest"], tmp_path / "more.json")
+    assert former == [whole.encode("newest")]

@@ -36,8 +36,10 @@ class FastVocabulary:
         self.tokenizer = tokenizer
         self.parts: dict[str, Any] = tokenizer.parts
         self.model: dict[str, Any] = self.parts["model"]
-        self.pieces = [tokenizer.piece(i) for i in range(tokenizer.vocabulary_size)]
-        self.ids = {piece: i for i, piece in enumerate(self.pieces) if piece}
+        found = [tokenizer.piece(i) for i in range(tokenizer.vocabulary_size)]
+        written = {each["id"]: each["content"] for each in self.parts["added_tokens"]}  # found as normalized text is
+        self.pieces = [written.get(i, piece) for i, piece in enumerate(found)]
+        self.ids = {piece: i for pieces in (found, self.pieces) for i, piece in enumerate(pieces) if piece}
 
     def needed(self, used: np.ndarray) -> np.ndarray:
         """Those, [UNK] and the special pieces; rows that have no piece go."""
@@ -79,7 +81,7 @@ class FastVocabulary:
             former.append(self.add(parts, piece, len(self.pieces) + len(new), number))
             new.append(piece)
         _write(parts, path)
-        if (wrong := _first_difference(FastTokenizer(path), pieces + new)) is not None:
+        if (wrong := _first_difference(FastVocabulary(FastTokenizer(path)).pieces, pieces + new)) is not None:
             path.unlink()
             raise UserError(
                 f"{self.tokenizer.path}: no piece can be added, since others would have other ids then, such as "
@@ -247,10 +249,10 @@ def _renumber_frame(processor, new):
             processor[role] = [processor[role][0], new[processor[role][0]]]
 
 
-def _first_difference(tokenizer, pieces):
+def _first_difference(found, pieces):
     """The first id at which a tokenizer has another piece than it should; None if there is none."""
-    found = (tokenizer.piece(i) if i < tokenizer.vocabulary_size else None for i in range(len(pieces)))
-    return next((i for i, (one, other) in enumerate(zip(found, pieces, strict=True)) if one != other), None)
+    pairs = itertools.zip_longest(found[: len(pieces)], pieces)
+    return next((i for i, (one, other) in enumerate(pairs) if one != other), None)
 
 
 def _write(parts, path):
