@@ -196,3 +196,11 @@ def test_a_piece_that_normalization_changes_stays_with_its_row(added, tmp_path):
     assert kept[ours.encode(text)].tolist() == whole.encode(text)
     former = vocabulary_of(whole).write_extended([added, "newest"], tmp_path / "more.json")
     assert former == [whole.encode("newest")]
+
+
+def test_a_model_of_characters_alone_is_trimmed(tmp_path):
+    vocabulary = {piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc", "\u0101b"])}
+    tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [])).save(str(tmp_path / "tokenizer.json"))
+    whole = open_tokenizer(tmp_path)
+    ours, kept = trimmed_to("ab", whole, tmp_path / "kept.json")
+    assert kept[ours.encode("ab")].tolist() == whole.encode("ab") and ours.vocabulary_size == 8

@@ -193,8 +193,8 @@ class BpeVocabulary(FastVocabulary):
         """As of all kinds, single characters and bytes, and the parts of pairs that lead to a kept piece."""
         kept = super().needed(used) | np.array([len(piece) == 1 or piece.startswith("<0x") for piece in self.pieces])
         made = np.array(
-            [[self.ids[each] for each in (_joined(self.model, pair), *pair)] for pair in _pairs(self.model)]
-        )
+            [[self.ids[each] for each in (_joined(self.model, pair), *pair)] for pair in _pairs(self.model)], np.int64
+        ).reshape(-1, 3)
         count = 0
         while count < (count := int(kept.sum())):  # a part may have parts itself
             kept[made[kept[made[:, 0]], 1:]] = True
