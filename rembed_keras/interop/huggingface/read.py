@@ -224,4 +224,6 @@ def _load_pickled(folder):
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - PyTorch raises many kinds; none of them may run code of the file
         raise UserError(f"{path} cannot be read with weights_only=True: {str(error).splitlines()[0]}") from None
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise UserError(f"{path} has more than tensors by name: save the state_dict of the model alone")
     return {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in state.items()}

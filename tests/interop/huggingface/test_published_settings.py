@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,3 +137,13 @@ def test_scaled_rotations_are_refused(tmp_path):
     scaled = {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}
     with pytest.raises(UserError, match=r"rope_scaling .*linear.*, which is not supported"):
         huggingface_arguments(changed("modernbert", tmp_path / "in", scaled))
+
+
+@pytest.mark.parametrize("state", [{"state_dict": {}}, {"epoch": 3}, ["a list"]])
+def test_a_pickle_of_more_than_a_state_dict_is_refused(state, tmp_path, monkeypatch):
+    shutil.copytree(GOLDEN / "bert", tmp_path / "in")
+    (tmp_path / "in/model.safetensors").rename(tmp_path / "in/pytorch_model.bin")
+    torch = SimpleNamespace(load=lambda *_, **__: state, Tensor=SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with pytest.raises(UserError, match=r"pytorch_model.bin has more than tensors by name: save the state_dict"):
+        read_huggingface(tmp_path / "in")
