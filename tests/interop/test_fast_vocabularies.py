@@ -204,3 +204,13 @@ def test_a_model_of_characters_alone_is_trimmed(tmp_path):
     whole = open_tokenizer(tmp_path)
     ours, kept = trimmed_to("ab", whole, tmp_path / "kept.json")
     assert kept[ours.encode("ab")].tolist() == whole.encode("ab") and ours.vocabulary_size == 8
+
+
+def test_a_word_piece_vocabulary_has_no_space_before_a_word(tmp_path):
+    KINDS["word_piece"]().save(str(tmp_path / "tokenizer.json"))
+    whole = open_tokenizer(tmp_path)
+    known = next(piece for piece in map(whole.piece, range(whole.vocabulary_size)) if piece.isalpha())
+    lines = ["\u2581newest", "newest", f"\u2581{known}"]
+    former = vocabulary_of(whole).write_extended(lines, tmp_path / "more.json")
+    assert former == [whole.encode("newest")]
+    assert open_tokenizer(tmp_path / "more.json").encode("the newest")[-1] == whole.vocabulary_size

@@ -135,6 +135,10 @@ class WordPieceVocabulary(FastVocabulary):
     stands for a whole word alone, and no other text is segmented otherwise.
     """
 
+    def normalized(self, line: str) -> str:
+        """A line after the normalization of text, without U+2581 for the space before a word: pieces have none."""
+        return super().normalized(line.removeprefix(SPACE))
+
     def add(self, parts, piece, token_id, number):
         """See `FastVocabulary`."""
         self.check_word(piece, piece, number)
