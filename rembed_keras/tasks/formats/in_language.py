@@ -13,7 +13,8 @@ def in_language(splits: Splits, language: str) -> Splits:
 
     What is learnt of them is compared with what transfers from the training language. The parts are drawn at random,
     always alike; where examples come from templates, the parts share them, so read scores beside the baselines, which
-    are trained on the same. Examples of a label that no training example has are left out.
+    are trained on the same. Candidate answers to one question stay together. Examples of a class that no training
+    example has are left out.
 
     Args:
         splits: whose test examples have labels, of `Labelled`.
@@ -32,8 +33,12 @@ def in_language(splits: Splits, language: str) -> Splits:
     rows = [row for row in splits.test[language] if isinstance(row, Labelled) and row.label is not None]
     if len(rows) < FEWEST:
         raise UserError(f"{len(rows)} test examples in {language!r} have labels; {FEWEST} are needed to split them")
-    order = np.random.default_rng(0).permutation(len(rows))
-    train, dev, test = ([rows[i] for i in part] for part in np.split(order, [len(rows) // 2, len(rows) * 6 // 10]))
+    questions: dict[str | int, list[Labelled]] = {}
+    for number, row in enumerate(rows):
+        questions.setdefault(number if row.group is None else row.group, []).append(row)
+    together, count = [*questions.values()], len(questions)
+    parts = np.split(np.random.default_rng(0).permutation(count), [count // 2, count * 6 // 10])
+    train, dev, test = ([row for i in part for row in together[i]] for part in parts)
     known = {row.label for row in train}
-    dev, test = ([row for row in part if row.label in known] for part in (dev, test))
+    dev, test = ([row for row in part if row.label in known or not isinstance(row.label, str)] for part in (dev, test))
     return Splits(train, {language: dev}, {language: test}, splits.format, train_language=language)

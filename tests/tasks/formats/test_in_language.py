@@ -3,7 +3,7 @@
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.tasks import Classification, in_language
+from rembed_keras.tasks import Candidates, Classification, Regression, in_language
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 
 ROWS = [Labelled(str(i), f"text {i}", label="abc"[i % 3]) for i in range(60)] + [Labelled("odd", "x", label="rare")]
@@ -23,6 +23,26 @@ def test_the_parts_are_all_there_is_once_and_always_alike():
 def test_a_task_is_made_of_them():
     task = Classification("own", in_language(SPLITS, "de"))
     assert {"a", "b", "c"} <= {*task.labels} and [*task.scored] == ["de"] and task.validation
+
+
+def test_numbers_that_no_training_example_has_are_scored():
+    rows = [Labelled(str(i), f"text {i}", label=i / 7) for i in range(40)]
+    task = Regression("own", in_language(Splits([], {}, {"de": rows}), "de"))
+    assert [len(task.splits.train), len(task.validation), len(task.scored["de"])] == [20, 4, 16]
+
+
+def test_candidates_of_a_question_stay_together():
+    rows = [
+        Labelled(f"{question}-{each}", "asked", each, each, group=str(question), answer=each)
+        for question in range(40)
+        for each in ("true", "false")
+    ]
+    own = in_language(Splits([], {}, {"de": rows}), "de")
+    parts = [own.train, own.dev["de"], own.test["de"]]
+    assert [len(part) for part in parts] == [40, 8, 32]
+    assert sum(len({row.group for row in part}) for part in parts) == 40
+    task = Candidates("own", own)
+    assert task.count(task.scored["de"], "accuracy") == 16
 
 
 @pytest.mark.parametrize(
