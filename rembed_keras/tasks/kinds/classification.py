@@ -6,6 +6,7 @@ that is true or false, and the most probable candidate of a question is its answ
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from numbers import Real
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -176,7 +177,7 @@ class Candidates(Classification):
         part: as in `Task`.
 
     Raises:
-        UserError: for an unknown scoring.
+        UserError: for an unknown scoring, or an example to score without what it asks for.
     """
 
     takes = 'texts whose labels are "true" or "false"'
@@ -193,6 +194,13 @@ class Candidates(Classification):
             raise UserError(f"task {name}: scoring is {scoring!r}; it can be choice, each or text")
         super().__init__(name, splits, None, ("false", "true"), train_language, part)
         self.scoring = scoring
+        asked = ("group", "answer") if scoring == "text" else ("group",)
+        for example in chain(*self.splits.dev.values(), *self.splits.test.values()):
+            if (lacking := next((field for field in asked if getattr(example, field) is None), None)) is not None:
+                raise UserError(
+                    f"task {name}: example {example.id} has no {lacking}, which scoring {scoring!r} of candidates "
+                    "needs: give every example one, or make the task a Classification"
+                )
 
     @property
     def metric_names(self):

@@ -63,6 +63,13 @@ def test_candidates_are_scored_alone_or_by_question(scoring, said, scores):
     assert task.baselines()["first"](QUESTIONS) == ["true", "false", "true", "false"]
 
 
+@pytest.mark.parametrize(("scoring", "lacking"), [("choice", "group"), ("each", "group"), ("text", "answer")])
+def test_candidates_of_no_question_are_refused(scoring, lacking):
+    rows = [text(i, label, None if lacking == "group" else "q") for i, label in enumerate(("true", "false"))]
+    with pytest.raises(UserError, match=f"task t: example 0 has no {lacking}"):
+        Candidates("t", splits(*rows, train=("true", "false")), scoring)
+
+
 TAGGED = [Tagged(str(i), ("open", "it"), ("A", "B")) for i in range(4)]
 NAMED, NUMBERED = ([text(i, label) for i, label in enumerate(labels)] for labels in ("abab", (0.0, 1.0, 2.0, 3.0)))
 ASKED = [Question(str(i), "what", "open it", ("it",), (5,)) for i in range(4)]
