@@ -20,7 +20,7 @@ from rembed_keras.analysis.reports.comparison import (
     groups,
     score_rows,
 )
-from rembed_keras.analysis.reports.results import Run, read_run
+from rembed_keras.analysis.reports.results import ENCODERS, Run, read_run
 from rembed_keras.analysis.reports.score_plots import draw_scores
 from rembed_keras.analysis.reports.score_tables import differences_table, runs_table, scores_table
 from rembed_keras.analysis.reports.suites import suite_notes
@@ -153,6 +153,7 @@ def _differences(pairs, languages):
             for measure in run.values
             for system in dict.fromkeys([*run.systems(measure), *other.systems(measure)])
             if system in run.values[measure] and system in other.values.get(measure, {})
+            if not _is_baseline_of_both(system, run.values[measure][system], other.values[measure][system])
         ]
         if not shared:
             raise UserError(f"{run.path} and {other.path} have no task in common: there is nothing to compare")
@@ -166,6 +167,12 @@ def _differences(pairs, languages):
             tasks.append(of_task)
             details += of_languages
     return [*adjusted(tasks), *adjusted(details)]
+
+
+def _is_baseline_of_both(system, one, other):
+    """Whether a system is a baseline of a task of one's own: without seeds, and scored alike in both runs."""
+    has_seeds = any(seed is not None for seeds in one.values() for seed in seeds)
+    return system not in ENCODERS and one == other and not has_seeds
 
 
 def _check_sizes(run, other):

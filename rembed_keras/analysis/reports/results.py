@@ -14,6 +14,7 @@ from rembed_keras.data.json_files import parse_json, read_json
 from rembed_keras.errors import UserError
 
 UNTRAINED = ("scratch", "untrained")  # encoders without pre-training: baselines of those that have it
+ENCODERS = ("pretrained", "finetuned", *UNTRAINED)  # systems that have one
 BASELINES = ("majority", "chance", "tfidf", "lexicon", "first", "mean", *UNTRAINED)
 TYPES = {"task": str, "language": str, "metric": str, "value": int | float | None, "seed": int | None, "n": int}
 SAME_VALUE = 1e-6  # a score and the mean over its examples differ by less

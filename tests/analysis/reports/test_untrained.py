@@ -1,12 +1,17 @@
-"""Encoders without pre-training: baselines of those that have it, and results of their own where they are alone."""
+"""Encoders without pre-training: baselines of those that have it, and results of their own where they are alone.
+
+And baselines of a task of one's own, which no name tells.
+"""
 
 import json
+
+import numpy as np
 
 from rembed_keras.analysis.pages.run_page import run_page
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training.sinks.sink import final_numbers
-from tests.analysis.reports.test_report import row, write
+from tests.analysis.reports.test_report import LANGUAGES, N, make, predict, row, write
 
 
 def shown(run):
@@ -46,3 +51,17 @@ def test_retrieval_and_mining_from_scratch_are_results_too(tmp_path):
     assert sorted(each[0] for each in cells) == ["tatoeba", "topics"]
     scores = [Score(**each) for each in json.loads((tmp_path / "run/scores.json").read_text())]
     assert {*final_numbers(scores, [])} == {"final/tatoeba/accuracy/scratch", "final/topics/accuracy/pretrained"}
+
+
+def test_a_baseline_of_ones_own_is_no_comparison_that_others_are_adjusted_for(tmp_path):
+    runs = [make(tmp_path / name, {"topics": share}) for name, share in (("good", 0.7), ("plain", 0.5))]
+    before = report(runs[:1], runs[1:]).differences
+    for run in runs:
+        rows = json.loads((run / "scores.json").read_text())
+        for language in LANGUAGES:
+            predict(run, "topics", None, language, np.arange(N) < 0.4 * N, "all labels")
+            rows.append(row("topics", language, 0.4, None, "all labels"))
+        write(run, rows)
+    shown = report(runs[:1], runs[1:])
+    assert [(each.system, each.holm_p) for each in shown.differences] == [(each.system, each.holm_p) for each in before]
+    assert "all labels" in {each.system for each in shown.scores}
