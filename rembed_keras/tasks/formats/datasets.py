@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 
 Part = tuple[str, str]  # the name of a data set, and its split
@@ -68,12 +68,15 @@ def _read(part, columns, data_dir, numeric):
         builder.download_and_prepare()
         rows = library.as_numpy(builder.as_dataset(split=split))
     except Exception as error:  # the library's own errors have no common parent
-        raise UserError(f"data set {name}, split {split}: {str(error).splitlines()[0]}") from error
+        said = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise UserError(f"data set {name}, split {split}: {said}") from error
     features = builder.info.features
     missing = next((column for column in columns.values() if column is not None and column not in features), None)
     if missing is not None:
         raise UserError(f"data set {name} has no feature {missing}; it has {', '.join(features)}")
-    examples = [_example(number, row, columns, features, numeric) for number, row in enumerate(rows)]
+    texts = [columns[role] for role in ("text", "pair") if columns[role] is not None]
+    read = enumerate(_with_texts(rows, texts, f"data set {name}"))
+    examples = [_example(number, row, columns, features, numeric) for number, row in read]
     if not examples:
         raise UserError(f"data set {name} has no examples in split {split}")
     twice = next((each for each, count in Counter(example.id for example in examples).items() if count > 1), None)
@@ -83,6 +86,15 @@ def _read(part, columns, data_dir, numeric):
             "ids, or none"
         )
     return examples
+
+
+def _with_texts(rows, columns, place):
+    """Yields rows whose columns of texts have texts."""
+    for row in rows:
+        wrong = next((column for column in columns if not isinstance(row[column], bytes)), None)
+        if wrong is not None:
+            raise UserError(f"{place} has no text in its feature {wrong}, but {shortened(row[wrong])}: name another")
+        yield row
 
 
 def _example(number, row, columns, features, numeric):

@@ -108,5 +108,7 @@ def test_ids_that_come_twice_are_refused(library, monkeypatch):
 def test_mistakes_are_named(library):
     with pytest.raises(UserError, match=r"data set glu/mrpc:2\.0\.0, split train: "):
         labelled_dataset(("glu/mrpc:2.0.0", "train"))
+    with pytest.raises(UserError, match=r"data set glue/mrpc:2\.0\.0 has no text in its feature idx, but "):
+        labelled_dataset(("glue/mrpc:2.0.0", "train"), text="sentence1", pair="idx")
     with pytest.raises(UserError, match=r"data set glue/mrpc:2\.0\.0 has no feature text; it has "):
         labelled_dataset(("glue/mrpc:2.0.0", "train"))
