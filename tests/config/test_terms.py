@@ -5,7 +5,11 @@ import json
 import pytest
 
 from rembed_keras import config
+from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.adaptation.terms import MiniLM
+from rembed_keras.analysis import ledger
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import Encoder, MaskedLM
 from tests.recipes.test_recipes import ROOT
 
 RECIPE = str(ROOT / "recipes/options/objectives/mini_lm.gin")
@@ -23,6 +27,15 @@ def test_a_teacher_that_is_there_has_its_own_column(pretrained):
     assert (there.kept, there.dropped) == (plain.kept, plain.dropped)
     assert there.flops["dropped"] > plain.flops["dropped"]
     assert plain.teachers == ()
+
+
+@pytest.mark.parametrize(("dtype", "taught_in"), [("bfloat16", "float32"), ("float32", "bfloat16")])
+def test_bytes_of_a_teacher_are_those_of_its_own_weights(dtype, taught_in):
+    sizes = {"vocabulary_size": 97, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
+    student, teacher = (Encoder(**sizes, input_embedding_dim=4, dtype=each) for each in (dtype, taught_in))
+    counted = ledger(MaskedLM(student, 10), terms=[MiniLM(Teacher(teacher))]).teacher
+    width = {"float32": 4, "bfloat16": 2}[taught_in]
+    assert counted["bytes"] == width * teacher.count_params() == width * counted["parameters"]
 
 
 def _encoder_recipe(sizes):

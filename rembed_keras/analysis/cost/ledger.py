@@ -17,6 +17,7 @@ from rembed_keras.analysis.cost.precision import (
     remembered_of,
     size_of_number,
     size_of_slot,
+    size_of_weights,
     stored_in,
 )
 from rembed_keras.errors import UserError, did_you_mean
@@ -53,6 +54,7 @@ class Ledger:
         teachers: the lines of the teachers of loss terms, which are neither kept nor dropped.
         dtype: the encoder's dtype or policy of Keras.
         phases: of a pre-training whose batches or rows change their size.
+        teacher_bytes: of the teachers' weights, each in its own dtype.
     """
 
     entries: tuple[Entry, ...]
@@ -61,6 +63,7 @@ class Ledger:
     teachers: tuple[Entry, ...] = ()
     dtype: str = "float32"
     phases: tuple[PhaseCost, ...] = ()
+    teacher_bytes: int = 0
 
     @property
     def stored_in(self) -> str:
@@ -146,12 +149,11 @@ class Ledger:
     def teacher(self) -> dict[str, int]:
         """What the encoders of teachers cost, whose weights are frozen and never saved; nothing of heads they may need.
 
-        Parameters, FLOPs per token of a forward pass, and bytes.
+        Parameters, FLOPs per token of a forward pass, and bytes, of which a teacher may have others than the model.
         """
         parameters = sum(entry.parameters for entry in self.teachers)
         flops = sum(entry.flops for entry in self.teachers)
-        size = size_of_number(self.stored_in)
-        return {"parameters": parameters, "flops_per_token": flops, "bytes": size * parameters}
+        return {"parameters": parameters, "flops_per_token": flops, "bytes": self.teacher_bytes}
 
     def to_json(self) -> dict:
         """All of it as what JSON can say; "teacher" and "phases" where there are some."""
@@ -272,18 +274,16 @@ def ledger(
     terms = terms or getattr(model_or_config, "terms", ())
     asking = (*terms, model_or_config)
     asked = {id(each): each for one in asking for each in getattr(one, "teachers", ()) if each.is_open}
-    teachers = [*teachers, *(each.encoder.arguments for each in asked.values())]
-    read = [
-        line
-        for each in teachers
-        for line in encoder_entries(each, length, each.get("kept_layers"), each.get("keep", "bottom"))
-        if line.is_kept
-    ]
+    teachers = [*teachers, *(each.encoder.get_config() for each in asked.values())]
+    read = [encoder_entries(each, length, each.get("kept_layers"), each.get("keep", "bottom")) for each in teachers]
+    read = [[line for line in each if line.is_kept] for each in read]
+    held = sum(size_of_weights(own, each.get("dtype")) for own, each in zip(read, teachers, strict=True))
     counting = [term for term in terms if hasattr(term, "ledger_entries")]
     lines = [*lines, *(line for term in counting for line in term.ledger_entries(encoder, lines, length))]
     dtype = name_of(encoder.get("dtype"))
     remembered = remembered_of(lines, slots, stored_in(dtype))
-    return Ledger(tuple(lines), length, tuple(map(size_of, remembered)), tuple(read), dtype)
+    slots_of, taught = tuple(map(size_of, remembered)), tuple(line for each in read for line in each)
+    return Ledger(tuple(lines), length, slots_of, taught, dtype, teacher_bytes=held)
 
 
 def _check_masked_lm(config):

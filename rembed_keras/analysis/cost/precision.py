@@ -39,6 +39,15 @@ def size_of_number(dtype: str) -> int:
     return BYTES.get(dtype, BYTES["float32"])
 
 
+def size_of_weights(entries: Sequence[Entry], dtype: Any) -> int:
+    """Bytes of the weights of a ledger's entries under a dtype or a policy; of a map's default, as `name_of` has it.
+
+    >>> size_of_weights([Entry("projection", ((4, 8),))], "mixed_bfloat16")
+    128
+    """
+    return size_of_number(stored_in(name_of(dtype))) * sum(entry.parameters for entry in entries)
+
+
 def size_of_slot(stored: str) -> int:
     """Bytes of a number that an optimizer remembers of weights in a dtype.
 
