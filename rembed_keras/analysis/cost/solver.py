@@ -208,7 +208,8 @@ def _explain(least, kept, total, flops, vocabulary, aspect):
         shape = _shape(*smallest)
         return f"no output table fits: raise --total from {total:,} to {needed:,}, for {shape} and E_out {STEP}"
     fastest, *shape = min(one[1:] for one in within if one[0] <= total)
-    return f"nothing is as fast: raise --max-latency {fastest / flops:.1f} times, for {_shape(*shape)}"
+    times = math.ceil(10 * fastest / flops) / 10  # rounded up: less would not do
+    return f"nothing is as fast: raise --max-latency {times:.1f} times, for {_shape(*shape)}"
 
 
 def _shape(layers, hidden, width):

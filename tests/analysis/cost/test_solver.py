@@ -98,6 +98,16 @@ def test_the_nearest_budget_that_is_named_is_enough_and_one_less_is_not():
         solver.solve(278_000_000, 250_002, total=32_395_857)
 
 
+def test_the_latency_that_is_named_is_enough():
+    asked = {"kept": 20_000_000, "vocabulary_size": 30_000, "flops_per_second": 1e11}
+    with pytest.raises(UserError) as refused:
+        solver.solve(**asked, max_latency=0.001)
+    times = float(str(refused.value).split("--max-latency ")[1].split(" times")[0])
+    assert solver.solve(**asked, max_latency=0.001 * times)
+    with pytest.raises(UserError):
+        solver.solve(**asked, max_latency=0.001 * (times - 0.1))
+
+
 ASKED = {
     "576M": (576_000_000, 250_300, None, solver.INPUT_WIDTHS, (25.0, 60.0), 90_000, 1e10),
     "2B": (2_000_000_000, 250_300, None, solver.INPUT_WIDTHS, (25.0, 60.0), 200_000, 1e10),
