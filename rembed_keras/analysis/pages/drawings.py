@@ -10,7 +10,7 @@ from html import escape
 from rembed_keras.analysis.layers.figure import Panel
 from rembed_keras.analysis.pages.intervals import Interval
 from rembed_keras.analysis.reports.score_plots import COLOURS
-from rembed_keras.analysis.reports.significance import Comparison
+from rembed_keras.analysis.reports.significance import ROUNDING, Comparison
 from rembed_keras.analysis.reports.tables import number
 
 WIDTH = 360
@@ -176,7 +176,7 @@ class _Scale:
 
 def _scale(values, begin, end, round_out=True):
     low, high = min(values), max(values)
-    if high <= low:
+    if high - low <= ROUNDING * max(abs(low), abs(high)):  # means of the same numbers in another order differ so
         low, high = low - 0.5, high + 0.5
     step = 10 ** math.floor(math.log10((high - low) / 2))
     step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 4)

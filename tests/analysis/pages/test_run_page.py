@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from rembed_keras.analysis.pages.drawings import LEFT, RIGHT, WIDTH, parts, scores
+from rembed_keras.analysis.pages.drawings import LEFT, RIGHT, WIDTH, curves, parts, scores
 from rembed_keras.analysis.pages.intervals import Interval, intervals
 from rembed_keras.analysis.pages.records import lines_of
 from rembed_keras.analysis.pages.run_page import run_page
@@ -112,6 +112,11 @@ def test_a_score_its_interval_and_its_baseline_are_at_their_places():
     lines = [each for each in shapes(drawn, "line") if "stroke-width" in each]
     assert [float(each["x1"]) for each in lines] == pytest.approx([at(40), at(25)], abs=0.1)
     assert scores([]) == ""
+
+
+def test_numbers_that_differ_by_rounding_alone_are_drawn():
+    same = curves([{"arm": "a", "points": [(1, 1.9), (2, 1.9)]}], ["a"])
+    assert curves([{"arm": "a", "points": [(1, 1.9), (2, math.nextafter(1.9, 2))]}], ["a"]) == same
 
 
 @pytest.mark.parametrize("width", [360, 1280])
