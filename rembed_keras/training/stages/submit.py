@@ -52,6 +52,9 @@ def submit(
     """
     if workdir.is_rehearsal:
         return
+    if not task.splits.test:
+        print(f"submit/{task.name}: there are no test examples to answer; nothing is handed in", flush=True)
+        return
     initial = EncoderStart(workdir.path, encoder, pretrained)
     initial.check_length(sequence_length)
     asked = Asked(workdir, task, initial, sequence_length)

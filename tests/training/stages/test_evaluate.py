@@ -104,6 +104,12 @@ def test_models_that_started_elsewhere_are_not_taken_for_those_of_another_start(
     finetune(workdir, optimizer, task, pretrained=str(moved), **settings | {"starts": ("scratch",)})
 
 
+def test_that_there_is_no_test_to_hand_in_is_said(workdir, capsys):
+    rows = examples("save open")
+    submit(workdir, Classification("x", Splits(rows, {"en": rows}), part="dev"), None, **SETTINGS)
+    assert capsys.readouterr().out == "submit/x: there are no test examples to answer; nothing is handed in\n"
+
+
 def test_what_was_not_scored_is_not_handed_in(workdir):
     task = Classification("x", Splits(examples("save open"), {}, {"en": examples("table file")}))
     (workdir.finetuned / "x").mkdir(parents=True)
