@@ -39,6 +39,7 @@ MASKED_LM_ARGUMENTS = (
     "micro_batches",
     "name",
     "quantized",
+    "quantizers",
     "frozen",
 )
 

@@ -8,6 +8,7 @@ blocks are numbered from 0 even if blocks were cut from this one.
 import contextlib
 import gc
 from collections.abc import Iterable
+from typing import Any
 
 import keras
 
@@ -18,10 +19,11 @@ from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.naming import layers_by_name, sublayers_of
 
-OF_LAYERS = ("quantized", "frozen")
+OF_LAYERS = ("quantized", "quantizers", "frozen")
 KEYS = ("adapters", "hosted", *OF_LAYERS)  # "adapters" is as version 0.1 said it
 CHANGED = "this encoder has LoRA, adapters or quantized layers: reallocate it before they are added"
 MODES = ("int8", "int4", "float8")
+USUAL = {"int8": "Int8QuantizationConfig", "int4": "Int4QuantizationConfig"}  # which Keras 3.10 has not
 
 
 def changes_of(encoder, without=()) -> dict:
@@ -33,7 +35,8 @@ def changes_of(encoder, without=()) -> dict:
 
     Returns:
         Nothing, or "hosted", the layers that were added and where: the number of a block, its sublayer, and a place,
-        which is "after", "beside" or the name of a projection; and "quantized", the paths of layers by mode.
+        which is "after", "beside" or the name of a projection; "quantized", the paths of layers by mode; and
+        "quantizers", Keras's `QuantizationConfig` of those for which another one was given than their mode's usual.
 
     >>> from rembed_keras.modeling import Encoder
     >>> encoder = Encoder(100, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
@@ -44,7 +47,7 @@ def changes_of(encoder, without=()) -> dict:
     left = [layer for layer in hosted_by(encoder) if id(layer) in without]
     left_out = {id(part) for layer in left for part in compat.layers_of(layer)}
     layers = {name: layer for name, layer in layers_by_name(encoder).items() if id(layer) not in left_out}
-    changes = {"hosted": _hosted(encoder, without), "quantized": _by_mode(layers)}
+    changes = {"hosted": _hosted(encoder, without), "quantized": _by_mode(layers), "quantizers": _quantizers(layers)}
     return {key: value for key, value in changes.items() if value}
 
 
@@ -130,10 +133,10 @@ def config_with_encoder(model, added=(), is_adapted: bool = False) -> dict:
     changes = changes_of(model.encoder, added)
     layers = layers_by_name(model)
     named = {name for names in changes.get("quantized", {}).values() for name in names}
-    quantized = _by_mode({name: layer for name, layer in layers.items() if name not in named})
-    frozen = _outermost_frozen(layers, [] if is_adapted else [model.encoder])
+    others = {name: layer for name, layer in layers.items() if name not in named}
+    of_layers = _by_mode(others), _quantizers(others), _outermost_frozen(layers, [] if is_adapted else [model.encoder])
     found = {"encoder": encoder | {"config": plain | changes | frozen_in(model.encoder, added)}}
-    found |= {key: each for key, each in zip(OF_LAYERS, (quantized, frozen), strict=True) if each}
+    found |= {key: each for key, each in zip(OF_LAYERS, of_layers, strict=True) if each}
     if reads is not None:
         found["preprocessor"] = keras.saving.serialize_keras_object(reads)
     return found
@@ -155,12 +158,13 @@ def change_layers_again(model, changes: dict) -> None:
 
     Args:
         model: an `Encoder`, or a model that has one.
-        changes: "quantized", the paths of layers by mode, and "frozen", those of layers; either may be missing.
+        changes: "quantized", the paths of layers by mode, "quantizers", how, see `changes_of`, and "frozen", paths of
+            layers; any may be missing.
 
     Raises:
         UserError: for a mode that is not saved, or a layer that is not there.
     """
-    quantized, frozen = (changes.get(key) for key in OF_LAYERS)
+    quantized, quantizers, frozen = (changes.get(key) for key in OF_LAYERS)
     if not quantized and not frozen:
         return
     layers = layers_by_name(model)
@@ -175,7 +179,7 @@ def change_layers_again(model, changes: dict) -> None:
     with _without_old_garbage():
         for name, mode in pairs:
             if layers[name].quantization_mode is None:
-                layers[name].quantize(mode)
+                layers[name].quantize(mode, **_options(quantizers, name))
 
 
 def freeze_again(model, names: Iterable[str]) -> None:
@@ -266,3 +270,21 @@ def _by_mode(layers):
         if layer.quantization_mode is not None:
             modes.setdefault(layer.quantization_mode, []).append(name)
     return modes
+
+
+def _quantizers(layers):
+    """How layers are quantized for which another way was given than is usual of their mode, by their names."""
+    configs: dict[str, Any] = {name: getattr(each, "quantization_config", None) for name, each in layers.items()}
+    modes = {name: layers[name].quantization_mode for name, config in configs.items() if config is not None}
+    usual = {mode: getattr(keras.quantizers, USUAL[mode])().get_config() for mode in {*modes.values()} & {*USUAL}}
+    return {
+        name: keras.saving.serialize_keras_object(configs[name])
+        for name, mode in modes.items()
+        if mode in usual and configs[name].get_config() != usual[mode]
+    }
+
+
+def _options(quantizers, name):
+    """What `quantize` of a layer is given besides its mode."""
+    kind = getattr(keras.quantizers, "QuantizationConfig", object)
+    return {"config": made(quantizers[name], kind)} if name in (quantizers or {}) else {}

@@ -49,6 +49,7 @@ PLAIN = {
         "PiecewiseConstantDecay",
         "PolynomialDecay",
     ),
+    "keras.quantizers": ("AbsMaxQuantizer", "Int4QuantizationConfig", "Int8QuantizationConfig"),
 }  # classes of Keras's, by module, that hold numbers and names alone
 
 # packages whose classes are not a user's own

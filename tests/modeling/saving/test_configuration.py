@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling import Classifier, Encoder, MaskedLM
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.blocks import PostNorm
 from rembed_keras.modeling.saving.configuration import check_names, made
 from tests.modeling.forward import forward
-from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST]], 7)
 
@@ -81,3 +81,19 @@ def test_a_folder_comes_before_a_preset_of_its_name(tmp_path, monkeypatch):
     encoder.save_to_preset("rembed_small")
     assert Encoder.from_preset("rembed_small").arguments == encoder.arguments
     assert MaskedLM.from_preset("rembed_small", output_embedding_dim=4).encoder.num_layers == 1
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
+@pytest.mark.skipif(not hasattr(keras.quantizers, "Int4QuantizationConfig"), reason="this Keras has modes alone")
+@pytest.mark.parametrize(
+    ("mode", "arguments"), [("Int8", {"activation_quantizer": None}), ("Int4", {"block_size": -1})]
+)
+def test_models_that_are_quantized_in_another_way_than_usual_come_back(mode, arguments, tmp_path):
+    model = Classifier(make_encoder(), 3, dropout=0)
+    model.set_weights([np.random.default_rng(1).normal(0, 0.3, weight.shape) for weight in model.weights])
+    model.quantize(config=getattr(keras.quantizers, f"{mode}QuantizationConfig")(**arguments))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    inputs = make_inputs([[FIRST], [SECOND]], 7)
+    np.testing.assert_array_equal(again(inputs), model(inputs))
+    assert again.get_config() == model.get_config()
