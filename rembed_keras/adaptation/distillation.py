@@ -17,6 +17,7 @@ from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_count
 from rembed_keras.modeling.couplings.naming import COUPLINGS, Coupling
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.layers.sublayer import pick
+from rembed_keras.modeling.losses.row_weights import counted
 from rembed_keras.modeling.objectives.masked_tokens import chosen, make_head, with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers, numbers
@@ -167,7 +168,8 @@ class Distillation(PretrainingModel):
         return [metric for metric in super().metrics if metric is not self.accuracy]
 
     def shares_of(self, x, y, sample_weight) -> dict:
-        return super().shares_of(x, y, sample_weight) | {"targets": y}
+        own = super().shares_of(x, y, sample_weight)
+        return own | {"targets": counted(y, own["target_weights"])}
 
     def call(self, inputs, training=None, mask=None):
         if "targets" not in inputs:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from rembed_keras.modeling.losses.row_weights import counted
 from rembed_keras.modeling.replicas import weighted_mean
 
 
@@ -44,7 +45,7 @@ def _squares(model, variables):
     """A function from one example to the squares of its gradients, compiled once."""
 
     def loss(x, y, sample_weight):
-        return weighted_mean(model.losses_of(y, model(x, training=False)), sample_weight)
+        return weighted_mean(model.losses_of(counted(y, sample_weight), model(x, training=False)), sample_weight)
 
     if keras.config.backend() == "tensorflow":
         return _squares_on_tensorflow(loss, variables)

@@ -13,6 +13,7 @@ from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.losses.row_weights import counted
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import OF_LAYERS, change_layers_again, config_with_encoder, parts_of
 from rembed_keras.modeling.saving.configuration import made
@@ -125,7 +126,8 @@ class TaskModel(EncoderTask):
         if self.loss is not None:
             loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         else:
-            loss = weighted_mean(self.losses_of(y, y_pred), sample_weight) + layers_loss(self) / num_replicas()
+            losses = self.losses_of(counted(y, sample_weight), y_pred)
+            loss = weighted_mean(losses, sample_weight) + layers_loss(self) / num_replicas()
         loss = loss + self.terms_loss(x, y, y_pred, sample_weight) if training and self.terms else loss
         if self.loss is None and self.loss_mean is not None:
             rows = sum_over_replicas(ops.cast(ops.shape(y_pred)[0], "float32"))

@@ -33,6 +33,21 @@ def of_each(weights, losses):
     return ops.broadcast_to(ops.reshape(ops.cast(weights, losses.dtype), shape), ops.shape(losses))
 
 
+def counted(labels, weights):
+    """Labels, 0 where they weigh nothing: they may be no labels, as -100 or NaN, of which no loss can be taken.
+
+    Args:
+        labels: of any dtype.
+        weights: see `of_each`; None counts every label.
+
+    >>> ops.convert_to_numpy(counted(ops.array([[3, -100], [5, 6]]), ops.array([[0.5, 0.0], [1.0, 1.0]]))).tolist()
+    [[3, 0], [5, 6]]
+    """
+    if weights is None or not fits(weights, labels):
+        return labels
+    return ops.where(of_each(weights, ops.cast(labels, "float32")) != 0, labels, ops.zeros_like(labels))
+
+
 def fits(weights, losses) -> bool:
     """Whether weights can be in the shape of losses, see `of_each`."""
     given, wanted = tuple(weights.shape), tuple(losses.shape)

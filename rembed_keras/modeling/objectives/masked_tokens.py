@@ -10,6 +10,7 @@ from keras import ops
 from rembed_keras.errors import check_counts
 from rembed_keras.modeling.heads.masked_lm_head import MaskedLMHead
 from rembed_keras.modeling.heads.task_model import symmetric_divergence
+from rembed_keras.modeling.losses.row_weights import counted
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.texts.masks import FillsMasks
 
@@ -47,7 +48,8 @@ class MaskedTokenPrediction(FillsMasks, PretrainingModel):
         return self.encoder.arguments["vocabulary_size"], "vocabulary_size"
 
     def shares_of(self, x, y, sample_weight):
-        return super().shares_of(x, y, sample_weight) | {"targets": y}
+        own = super().shares_of(x, y, sample_weight)
+        return own | {"targets": counted(y, own["target_weights"])}
 
     def call(self, inputs, training=None, mask=None):
         if "targets" not in inputs:
@@ -68,7 +70,7 @@ class MaskedTokenPrediction(FillsMasks, PretrainingModel):
         """
         if isinstance(y_pred, dict):
             return y_pred["loss"]
-        return ops.sum(cross_entropies(y, y_pred) * x["target_shares"])
+        return ops.sum(cross_entropies(counted(y, x["target_weights"]), y_pred) * x["target_shares"])
 
     def symmetric_divergence(self, outputs, others):
         """How far two outputs of the same tokens are apart, in nats [B, P]; see `TaskModel`'s.
@@ -82,7 +84,7 @@ class MaskedTokenPrediction(FillsMasks, PretrainingModel):
         if isinstance(y_pred, dict):
             losses, hits = y_pred["losses"], y_pred["hits"]
         else:
-            losses = cross_entropies(y, y_pred)
+            losses = cross_entropies(counted(y, x["target_weights"]), y_pred)
             hits = ops.cast(ops.equal(ops.argmax(y_pred, axis=-1), ops.cast(y, "int32")), "float32")
         self.track(losses, hits, x["target_weights"], x.get("language_ids"))
 

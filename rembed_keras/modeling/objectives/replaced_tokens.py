@@ -13,6 +13,7 @@ from rembed_keras.modeling.generator_sharing.naming import SHARING, Sharing
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.losses.row_weights import counted
 from rembed_keras.modeling.objectives.masked_tokens import chosen, cross_entropies, make_head, with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token_entries
@@ -181,9 +182,13 @@ class ReplacedTokenDetection(PretrainingModel):
 
     def loss_of(self, x, y, y_pred, sample_weight):
         """The generator's cross-entropy and the weighted detection loss, over all replicas."""
-        generated = ops.sum(cross_entropies(y, y_pred["logits"]) * x["target_shares"])
+        generated = ops.sum(self._generated(x, y, y_pred) * x["target_shares"])
         detected, _ = self._detection(x, y, y_pred)
         return generated + self._arguments["discriminator_weight"] * ops.sum(detected * x["token_shares"])
+
+    def _generated(self, x, y, y_pred):
+        """The generator's losses [B, P]."""
+        return cross_entropies(counted(y, x["target_weights"]), y_pred["logits"])
 
     def _detection(self, x, y, y_pred):
         """Detection losses and whether detection is right, each [B, S]."""
@@ -196,7 +201,7 @@ class ReplacedTokenDetection(PretrainingModel):
 
     def update_metrics(self, x, y, y_pred, sample_weight):
         losses, hits = self._detection(x, y, y_pred)
-        self.generator_loss.update_state(cross_entropies(y, y_pred["logits"]), x["target_weights"])
+        self.generator_loss.update_state(self._generated(x, y, y_pred), x["target_weights"])
         self.detection_loss.update_state(losses, x["token_weights"])
         self.track(losses, hits, x["token_weights"], x.get("language_ids"))
 

@@ -59,8 +59,11 @@ def test_padded_tags_count_nothing():
     tags = np.ones((4, 8), int)
     weight = (INPUTS["padding_mask"] > 0).astype("float32")
     other = np.where(weight > 0, tags, 4)
-    losses = [model.test_on_batch(INPUTS, y, sample_weight=weight, return_dict=True)["loss"] for y in (tags, other)]
-    assert np.isclose(losses[0], losses[1])
+    unknown = np.where(weight > 0, tags, -100)
+    losses = [
+        model.test_on_batch(INPUTS, y, sample_weight=weight, return_dict=True)["loss"] for y in (tags, other, unknown)
+    ]
+    assert np.isclose(losses[0], losses[1]) and np.isclose(losses[0], losses[2])
 
 
 @pytest.mark.any_backend
@@ -180,6 +183,21 @@ def test_labels_of_a_regressor_may_be_a_column_and_nothing_wider():
 
 
 WEIGHTS = np.array([1.0, 0.0, 2.0, 0.5], "float32")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("make", "label", "other"),
+    [(lambda encoder: Classifier(encoder, 3), 1, -100), (Regressor, 1.0, np.nan)],
+    ids=["classifier", "regressor"],
+)
+def test_what_weighs_nothing_needs_no_label(make, label, other):
+    model, y = compiled(make), np.full(4, label)
+    whole, left_out = (
+        model.test_on_batch(INPUTS, np.where(WEIGHTS > 0, y, each), sample_weight=WEIGHTS, return_dict=True)["loss"]
+        for each in (y, other)
+    )
+    np.testing.assert_allclose(left_out, whole, rtol=1e-6)
 
 
 @pytest.mark.any_backend

@@ -130,6 +130,19 @@ def make_detection(sharing="embeddings", **changes):
     return shake(ReplacedTokenDetection(encoder, 20, generator_layers=1, generator_scale=0.5, sharing=sharing))
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [make_masked, make_detection], ids=["masked", "detection"])
+def test_what_weighs_nothing_needs_no_label(make):
+    model = make()
+    model.compile("sgd", **QUICK)
+    x, y, weights = make_batch()
+    unknown, y_pred = np.where(weights > 0, y, -100), model(x)
+    losses = [float(model.compute_loss(x, each, y_pred, weights)) for each in (y, unknown)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
+    logs = model.test_on_batch(x, unknown, weights, return_dict=True)  # of a model that is given the labels
+    assert all(np.isfinite(log) for log in logs.values())
+
+
 def test_the_loss_is_the_generators_and_what_the_encoder_takes_for_replaced():
     model = make_detection()
     x, y, weights = make_batch()
