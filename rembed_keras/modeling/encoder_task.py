@@ -67,8 +67,9 @@ class EncoderTask(
             preset: a name in `Encoder.presets`, a folder that `save_to_preset` or `rembed convert` wrote, or a handle
                 of keras-hub's; an encoder's own will do for a task model, whose head is then new.
             load_weights: whether to load them, or to leave new ones.
-            arguments: of the model, for example `num_classes`; those of the preset by default. `dtype` is the
-                encoder's. `preprocessor` is one of the preset's tokenizer, if it has one; None for none.
+            arguments: of the model, for example `num_classes`; those of the preset by default. Another `num_classes`
+                than the preset's is that of a new head. `dtype` is the encoder's. `preprocessor` is one of the
+                preset's tokenizer, if it has one; None for none.
 
         Raises:
             UserError: if the preset is an encoder's, or of a model of another class, and an argument is missing that
@@ -86,6 +87,8 @@ class EncoderTask(
             make: Any = cls  # a subclass, whose constructor takes its encoder by this name
             model = make(backbone=Encoder.from_preset(place, load_weights, dtype=dtype, preprocessor=None), **named)
         else:
+            if "num_classes" in named and is_whole and named["num_classes"] == task["config"].get("num_classes"):
+                del named["num_classes"]  # or keras-hub would leave the head's weights out
             if is_whole and given is not None:
                 named["encoder"] = _of_dtype(task["config"]["encoder"], given)
             model = super().from_preset(place, load_weights, dtype=dtype, preprocessor=None, **named)

@@ -111,6 +111,15 @@ def test_presets_hold_what_fine_tuning_added(methods, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_preset_keeps_its_head_where_its_own_number_of_classes_is_named(tmp_path):
+    model = Classifier(make_encoder(), 3)
+    model.head.bias.assign([1.0, 2.0, 3.0])
+    model.save_to_preset(str(tmp_path / "preset"))
+    same, other = (Classifier.from_preset(str(tmp_path / "preset"), num_classes=count) for count in (3, 4))
+    assert np.asarray(same.head.bias).tolist() == [1.0, 2.0, 3.0] and np.asarray(other.head.bias).tolist() == [0.0] * 4
+
+
+@pytest.mark.any_backend
 def test_a_head_is_put_on_an_encoders_preset(tmp_path):
     encoder = make_encoder()
     encoder.save_to_preset(str(tmp_path / "preset"))
