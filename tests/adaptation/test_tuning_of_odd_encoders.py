@@ -5,11 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from rembed_keras.adaptation.methods import Everything, Lora, Reinitialize
+from rembed_keras.adaptation.methods import Adapters, Everything, FisherChosen, Lora, Reinitialize
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier
 from rembed_keras.modeling.attention import Disentangled
-from tests.adaptation.test_tuning import learn, make_model, moved, values
+from tests.adaptation.test_tuning import INPUTS, LABELS, learn, make_model, moved, values
 
 DISTANCES = "block_0/attention/heads/shared_0/embeddings"
 
@@ -50,3 +51,16 @@ def test_what_is_in_few_bits_is_not_trained(mode):
     if mode == "int4":
         with pytest.raises(UserError, match="is in int4: lora needs int8, or more bits"):
             tune(quantized(mode), [Lora(2)])
+
+
+@pytest.mark.any_backend
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+def test_methods_leave_what_is_in_few_bits_in_adapters_of_another_task_too():
+    former = make_model()
+    tune(former, [Adapters(2)])
+    former.encoder.quantize("int8")
+    model = Classifier(former.encoder, 3)
+    chosen = FisherChosen("blocks", count=1, batches=1).settle(model, [(INPUTS, LABELS)])
+    tune(model, [chosen, Everything()])
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+    assert not [variable.path for variable in model.trainable_variables if re.search("_scale$", variable.path)]

@@ -10,6 +10,7 @@ import numpy as np
 from rembed_keras.adaptation.fisher import diagonal_fisher
 from rembed_keras.adaptation.methods.method import Method, OfBlocks, blocks_of, named
 from rembed_keras.errors import Count, UserError, check_counts
+from rembed_keras.modeling.layers.adapters import quantized_weights
 from rembed_keras.modeling.saving.naming import layers_by_name
 
 Units: TypeAlias = Literal["norms", "blocks"]
@@ -120,7 +121,11 @@ class FisherChosen(Method):
             self._check_count(encoder["num_layers"])
 
     def settle(self, model, batches):
-        units = self._units(model.encoder)
+        still = {id(weight) for weight in quantized_weights(model.encoder)}  # which have no gradient
+        units = {
+            name: [weight for weight in weights if id(weight) not in still]
+            for name, weights in self._units(model.encoder).items()
+        }
         variables = [*{id(each): each for weights in units.values() for each in weights}.values()]
         fisher = diagonal_fisher(model, itertools.islice(batches, self.batches), variables)
         found = {id(variable): diagonal for variable, diagonal in zip(variables, fisher, strict=True)}

@@ -237,7 +237,10 @@ def added_variables(encoder) -> list:
 
 def quantized_weights(encoder) -> list:
     """Matrices and tables of an encoder in few bits, and their scales: no step can move them."""
-    added = {id(variable) for variable in added_variables(encoder)}
+    parts = [part for layer in hosted_by(encoder) for part in compat.layers_of(layer)]
+    of_parts = [weight for part in parts if part.quantization_mode is not None for weight in part.weights]
+    still = {id(weight) for weight in of_parts if not weight.name.startswith("lora_")}  # in adapters, as of a task
+    added = {id(variable) for variable in added_variables(encoder)} - still
     layers = [layer for layer in compat.layers_of(encoder) if layer.quantization_mode is not None]
     own = [weight for layer in layers for weight in layer.weights if id(weight) not in added]
     return [weight for weight in own if weight.name != "bias"]
