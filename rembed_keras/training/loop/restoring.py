@@ -13,6 +13,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.corpus import corpus_of_run, place_of_corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model, read_with_notes
+from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.objectives import PretrainingModel
@@ -58,13 +59,12 @@ def load_optimizer(learner, found: checkpoints.Checkpoint) -> None:
     source, arrays = found.path / "optimizer.safetensors", found.arrays("optimizer")
     named = learner.optimizer.named_variables()
     copies = {f"{MASTER}{variable.path}": variable for variable in learner.trainable_variables}
-    stored = {path: array for part in parts_of(learner) for path, array in found.arrays(part).items()}
+    stored = Tensors(*(found.path / f"{part}.safetensors" for part in parts_of(learner)))
+    copied = {name: each for name, each in copies.items() if name in arrays and each.path in stored}
     of_another_dtype = {
         name: each
-        for name, each in copies.items()
-        if name in arrays
-        and each.path in stored
-        and stored[each.path].dtype.name != keras.backend.standardize_dtype(each.dtype)
+        for name, each in copied.items()
+        if stored[each.path].dtype.name != keras.backend.standardize_dtype(each.dtype)
     }
     checkpoints.assign_named(of_another_dtype, arrays, source)
     for part in parts_of(learner):
