@@ -12,25 +12,24 @@ import os
 import sys
 from importlib import metadata
 
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # whatever the user's ~/.keras says
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# two devices for JAX; and little optimization by XLA, since tests compile much and compute little: compiling is half of
-# their time on JAX, and two thirds with newer emitters. The flag that leaves those out ends the process with JAX 0.11,
-# and a TensorFlow of before JAX 0.10 may not know it
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+SETTINGS = {
+    "KERAS_BACKEND": "tensorflow",  # whatever the user's ~/.keras says
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # two devices for JAX; and little optimization by XLA, since tests compile much and compute little: compiling is
+    # half of their time on JAX, and two thirds with newer emitters. The flag that leaves those out ends the process
+    # with JAX 0.11, and a TensorFlow of before JAX 0.10 may not know it
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
     + " --xla_cpu_use_fusion_emitters=false"
     * bool(importlib.util.find_spec("jax") and metadata.version("jaxlib").startswith("0.10.")),
-)
+    # there is a worker for each core; threads of NumPy's would spin while they wait for one
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+os.environ.update(SETTINGS | os.environ)
 
-# there is a worker for each core; threads of NumPy's would spin while they wait for one
-os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-import numpy as np
-import pytest
+import numpy as np  # noqa: E402 - it reads them
+import pytest  # noqa: E402
 
 gc.set_threshold(100_000, 20, 50)  # most of what is imported, collected or traced stays; see the fixture below
 ON_TENSORFLOW = os.environ["KERAS_BACKEND"] == "tensorflow"
@@ -103,6 +102,15 @@ def as_in_a_process():
     use_grappler(True)
     yield
     use_grappler(False)
+
+
+@pytest.fixture(scope="session")
+def users_environment():
+    """The environment variables of whoever runs a command without tests: not those above, nor what a venv sets."""
+    from rembed_keras.config import backend
+
+    tests = {*SETTINGS, *backend.SETTINGS, "PYTHONPATH", "VIRTUAL_ENV"}
+    return {name: value for name, value in os.environ.items() if name not in tests}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,8 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rembed_keras.config.backend import SETTINGS
-
 ROOT = Path(__file__).parent.parent
 # filled in, as the owner would
 HOME = "https://example.org/owner/rembed_keras"
@@ -24,14 +21,17 @@ LOCAL = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__p
 pytestmark = pytest.mark.slow
 
 
-def run(*command, cwd):
+@pytest.fixture(scope="module")
+def run(users_environment):
     """Runs a command without the environment variables of the tests."""
-    private = {"PYTHONPATH", "KERAS_BACKEND", "XLA_FLAGS", *SETTINGS}
-    environment = {key: value for key, value in os.environ.items() if key not in private}
-    words = [str(part) for part in command]
-    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+
+    def run(*command, cwd):
+        words = [str(part) for part in command]
+        done = subprocess.run(words, cwd=cwd, env=users_environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 def constraints(name):
@@ -40,7 +40,7 @@ def constraints(name):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(run, tmp_path_factory):
     sources = tmp_path_factory.mktemp("sources") / "rembed_keras"
     shutil.copytree(ROOT, sources, ignore=LOCAL)
     citation = sources / "CITATION.cff"
@@ -54,7 +54,7 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def bin_folder(wheel, tmp_path_factory):
+def bin_folder(run, wheel, tmp_path_factory):
     """An environment with the wheel, which finds what it needs where the tests do."""
     environment = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=environment)
@@ -89,7 +89,7 @@ def test_the_wheel_carries_recipes_blocks_and_text(wheel):
     assert not [name for name in packed if "__pycache__" in name or name.startswith("rembed_keras/gin/__init__")]
 
 
-def test_an_installed_rembed_inspects_a_recipe_of_the_wheel(bin_folder, tmp_path):
+def test_an_installed_rembed_inspects_a_recipe_of_the_wheel(run, bin_folder, tmp_path):
     where = run(bin_folder / "python", "-c", "import rembed_keras; print(rembed_keras.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(bin_folder.parent)
     printed = run(bin_folder / "rembed", "inspect", "recipes/quickstart.gin", "--json", cwd=tmp_path)
@@ -98,12 +98,12 @@ def test_an_installed_rembed_inspects_a_recipe_of_the_wheel(bin_folder, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_and_the_module_are_the_same_thing(bin_folder, tmp_path):
+def test_the_command_and_the_module_are_the_same_thing(run, bin_folder, tmp_path):
     by_command = run(bin_folder / "rembed", "--help", cwd=tmp_path)
     assert run(bin_folder / "python", "-m", "rembed_keras", "--help", cwd=tmp_path) == by_command
 
 
-def test_what_is_installed_fits_together(bin_folder, tmp_path):
+def test_what_is_installed_fits_together(run, bin_folder, tmp_path):
     """With what the wheel says that it needs; `make` resolved that for the environment of the tests."""
 
     def pip(*words):
@@ -155,7 +155,7 @@ def test_the_citation_has_what_its_format_requires():
         assert all("name" in author or "family-names" in author for author in each["authors"])
 
 
-def test_a_checker_of_types_sees_the_public_names(bin_folder, tmp_path):
+def test_a_checker_of_types_sees_the_public_names(run, bin_folder, tmp_path):
     """As completion in an editor does, in a user's file elsewhere; without py.typed all would be of type Any."""
     (tmp_path / "own.py").write_text(
         "import rembed_keras\n"

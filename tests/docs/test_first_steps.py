@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 COMMANDS = "".join(text for language, text in BLOCKS if not language)
-OURS = {"KERAS_BACKEND", "PYTHONPATH", "VIRTUAL_ENV"}  # what the reader's terminal has not
 
 pytestmark = pytest.mark.skipif("FIRST_STEPS" not in os.environ, reason="make test-readme runs it")
 
@@ -33,11 +32,11 @@ def clone(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def terminal(clone):
+def terminal(clone, users_environment):
     """Runs commands in one shell, in the clone; gives what they print."""
     own = str(Path(sys.executable).parent)
-    environment = {key: value for key, value in os.environ.items() if key not in OURS}
-    environment["PATH"] = os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if each != own)
+    path = os.pathsep.join(each for each in users_environment["PATH"].split(os.pathsep) if each != own)
+    environment = users_environment | {"PATH": path}
 
     def run(commands):
         done = subprocess.run(
