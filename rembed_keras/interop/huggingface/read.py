@@ -25,6 +25,7 @@ from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.saving.filling import PIECE, blank, fill
 
 WHOLE = "model.safetensors"
+PICKLED = "pytorch_model.bin"
 CLASSIFIER = "classifier.weight"  # of models that were fine-tuned
 LAYERS = re.compile(r"(layers?|layer_groups)\.\d+\.")  # in names of their tensors
 COMPUTED = ("inv_freq",)  # which follow from the configuration
@@ -35,7 +36,7 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     """Reads a model.
 
     Args:
-        folder: has `config.json`, and `model.safetensors`, its shards, or `pytorch_model.bin`.
+        folder: has `config.json`, and `model.safetensors` or `pytorch_model.bin`, or shards of one with their index.
 
     Returns:
         A `MaskedLM` if the folder has such a head, otherwise an `Encoder`; and notes.
@@ -200,28 +201,37 @@ def _is_same(one, other):
 
 def _tensors(folder) -> Mapping[str, Any]:
     """The tensors of a folder by name."""
-    whole, index = folder / WHOLE, folder / f"{WHOLE}.index.json"
-    if whole.exists():
-        return Tensors(whole)
-    if index.exists():
-        places = read_json(index).get("weight_map")
-        if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
-            raise UserError(f"{index} has no weight_map, which says the file of each tensor")
-        return Tensors(*(folder / Path(name).name for name in sorted({*places.values()})))
-    shards = sorted(folder.glob("*.safetensors"))
-    return Tensors(*shards) if shards else _load_pickled(folder)
+    if (folder / WHOLE).exists():
+        return Tensors(folder / WHOLE)
+    shards = _shards(folder, WHOLE) or sorted(folder.glob("*.safetensors"))
+    if shards:
+        return Tensors(*shards)
+    pickled = [folder / PICKLED] if (folder / PICKLED).exists() else _shards(folder, PICKLED)
+    if not pickled:
+        raise UserError(f"{folder} has neither {WHOLE} nor {PICKLED}, nor an index of shards of one")
+    return {name: value for path in pickled for name, value in _load_pickled(path).items()}
 
 
-def _load_pickled(folder):
-    path = folder / "pytorch_model.bin"
-    if not path.exists():
-        raise UserError(f"{folder} has neither model.safetensors nor pytorch_model.bin")
+def _shards(folder, whole):
+    """The files that the index of a model in shards names; none without one."""
+    index = folder / f"{whole}.index.json"
+    if not index.exists():
+        return []
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
+        raise UserError(f"{index} has no weight_map, which says the file of each tensor")
+    return [folder / Path(name).name for name in sorted({*places.values()})]
+
+
+def _load_pickled(path):
     try:
         import torch
     except ImportError:
         raise UserError(f"{path} needs PyTorch: pip install torch, or save the model as safetensors") from None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing, and the index beside it names it: download it") from None
     except Exception as error:  # noqa: BLE001 - PyTorch raises many kinds; none of them may run code of the file
         raise UserError(f"{path} cannot be read with weights_only=True: {str(error).splitlines()[0]}") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):

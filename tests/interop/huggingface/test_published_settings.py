@@ -147,3 +147,48 @@ def test_a_pickle_of_more_than_a_state_dict_is_refused(state, tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "torch", torch)
     with pytest.raises(UserError, match=r"pytorch_model.bin has more than tensors by name: save the state_dict"):
         read_huggingface(tmp_path / "in")
+
+
+def test_a_pickle_in_shards_is_read_as_the_whole(tmp_path, monkeypatch):
+    """Shards that a stand-in for PyTorch reads: of numpy arrays, one after the other."""
+    folder = tmp_path / "in"
+    shutil.copytree(GOLDEN / "roberta", folder)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {f"pytorch_model-0000{n + 1}-of-00002.bin": names[n::2] for n in range(2)}
+    for shard, own in shards.items():
+        save_file({name: tensors[name] for name in own}, folder / shard)
+    index = folder / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": {name: shard for shard, own in shards.items() for name in own}}))
+
+    def load(path, map_location, weights_only):
+        assert weights_only
+        return {name: Tensor(value) for name, value in load_file(path).items()}
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(load=load, Tensor=Tensor))
+    model, _ = read_huggingface(folder)
+    assert isinstance(model, MaskedLM)
+    assert_same(model, read_huggingface(GOLDEN / "roberta")[0])
+    (folder / "pytorch_model-00002-of-00002.bin").unlink()
+    with pytest.raises(UserError, match=r"pytorch_model-00002-of-00002\.bin is missing, and the index beside it"):
+        read_huggingface(folder)
+    index.write_text("{}")
+    with pytest.raises(UserError, match=r"pytorch_model\.bin\.index\.json has no weight_map"):
+        read_huggingface(folder)
+
+
+class Tensor:
+    """As much of PyTorch's as is used."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def is_floating_point(self):
+        return self.value.dtype.kind == "f"
+
+    def float(self):
+        return self
+
+    def numpy(self):
+        return self.value

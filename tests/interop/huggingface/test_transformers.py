@@ -1,5 +1,7 @@
 """Weights in and out against Hugging Face's own models, on random weights, padded batches and segments."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -191,6 +193,14 @@ def test_a_pickle_is_read_as_weights_alone(peers, tmp_path):
     torch.save(model.state_dict() | buffers, tmp_path / "pickled/pytorch_model.bin")
     one, other = read_huggingface(tmp_path / "safe")[0], read_huggingface(tmp_path / "pickled")[0]
     for ours, same in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), same.numpy())
+    state = torch.load(tmp_path / "pickled/pytorch_model.bin", weights_only=True)
+    (tmp_path / "pickled/pytorch_model.bin").unlink()
+    places = {name: f"pytorch_model-{len(name) % 2}.bin" for name in state}
+    for shard in {*places.values()}:
+        torch.save({name: state[name] for name in places if places[name] == shard}, tmp_path / "pickled" / shard)
+    (tmp_path / "pickled/pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    for ours, same in zip(one.weights, read_huggingface(tmp_path / "pickled")[0].weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), same.numpy())
     (tmp_path / "ran").mkdir()
     (tmp_path / "ran/config.json").write_bytes((tmp_path / "safe/config.json").read_bytes())
