@@ -101,7 +101,7 @@ def prepare(
         None if beam is None else _split(beam),
         None if languages is None else languages.split(","),
     )
-    show(corpus, out_dir, time.monotonic() - begun)
+    show(corpus, out_dir, time.monotonic() - begun, source)
 
 
 def _split(options):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from rembed_keras.data.prepare.corpora import prepare, show
+from rembed_keras.data.prepare.sources import left_out
 from rembed_keras.data.text import text_files
 from rembed_keras.errors import UserError
 
@@ -17,3 +19,17 @@ def test_text_of_a_wanted_language_is_read_or_refused(left_out, tmp_path):
         assert [*text_files(tmp_path, ["en"])] == ["en"]
     (tmp_path / left_out).unlink()
     assert [*text_files(tmp_path)] == ["en"]
+
+
+def test_files_of_other_formats_beside_text_are_named(corpus, text_dir, tmp_path, capsys):
+    text = tmp_path / "text"
+    for name in ("en.txt", "README.md", "de.json", "web/de.csv.gz", "web/fr.parquet", "web/it.parquet"):
+        (text / name).parent.mkdir(parents=True, exist_ok=True)
+        (text / name).write_text("a\n")
+    made = prepare(text, tmp_path / "out", tokenizer=corpus.tokenizer.path)
+    assert not capsys.readouterr().err
+    show(made, "out", 1.0, text)
+    shown = "'de.json', 'web/de.csv.gz', 'web/fr.parquet' and 1 more"
+    note = f"note: left out of {text}: {shown}; text is read of .txt.gz, .txt, .jsonl, .jsonl.gz files\n"
+    assert capsys.readouterr().err == note
+    assert left_out(text_dir) == left_out("tfds:tiny/de:1.0.0") == []

@@ -22,6 +22,10 @@ JSON_LINES = re.compile(r"\.jsonl(\.gz)?$")
 EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its files
 IN_FOLDERS = re.compile(r"^(?!\.)[^/]+/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language
 IN_ONE = re.compile(r"^[^/]+\.txt(\.gz)?$")  # text beside others
+OTHERS = re.compile(  # of names of files that may have text, and are of no format that is read
+    r".+\.(?:json|ndjson|parquet|arrow|feather|avro|csv|tsv|xml|warc|wet)(?:\.(?:gz|bz2|lz4|xz|zst|zip))?",
+    re.IGNORECASE,
+)
 LANGUAGE_KEYS = ("language", "lang")
 
 
@@ -148,6 +152,12 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
         return _source(pieces, read_json_lines, part_bytes, files, languages, folder)
     pieces = [Piece(path, _home(relative[path], folder), 0, path.stat().st_size) for path in extracts]
     return _source(pieces, read_extract, part_bytes, files, languages, folder)
+
+
+def left_out(name: str | Path) -> list[str]:
+    """The files of a source, as of `find_source`, that may have text too, and are of no format that is read."""
+    paths = sorted(_files(Path(name))) if Path(name).is_dir() else []
+    return [path.relative_to(name).as_posix() for path in paths if OTHERS.fullmatch(path.name)]
 
 
 def _files(folder, above=()):

@@ -62,11 +62,12 @@ def prepare(
     """
     begun = time.monotonic()
     tokenizer = _tokenizer(workdir, tokenizer, initial)
+    read = text_dir
     if excerpt_megabytes is not None:
-        text_dir = str(write_excerpt(text_dir, workdir.path / "excerpt", excerpt_megabytes, languages))
+        read = str(write_excerpt(text_dir, workdir.path / "excerpt", excerpt_megabytes, languages))
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
     corpus = prepare_corpus(
-        text_dir,
+        read,
         workdir.corpus,
         vocabulary_size,
         tokenizer,
@@ -77,7 +78,7 @@ def prepare(
         processes,
         languages=languages,
     )
-    show(corpus, "corpus", time.monotonic() - begun)
+    show(corpus, "corpus", time.monotonic() - begun, text_dir)
 
 
 def _tokenizer(workdir, given, initial):
