@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from rembed_keras.data.prepare.sources import WHOLE, find_source
 from rembed_keras.data.text import read_paragraphs, text_files
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
@@ -94,6 +95,7 @@ def trimmed(
     for language in languages or ():
         if language not in files:
             raise UserError(f"{text_dir} has no text of {language}{did_you_mean(language, files)}")
+    find_source(text_dir, WHOLE, languages)  # refuses what else has text and would be left out
     counts = {language: _count(path, tokenizer) for language, path in files.items()}
     for language in languages or files:
         if not counts[language].any():

@@ -11,6 +11,8 @@ from rembed_keras import interop
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
 from rembed_keras.errors import UserError
+from rembed_keras.interop.reallocation.embeddings import tables_of
+from rembed_keras.interop.reallocation.usage import usage_of
 from rembed_keras.interop.spm import read_model as read_spm
 from rembed_keras.interop.spm import write_model
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
@@ -58,6 +60,20 @@ def extended(source, target, _):
 def reallocated(source, target, _):
     model, file = interop.read_model(str(source))
     interop.reallocate(model, str(target), interop.Plan(input_embedding_dim=4), file)
+
+
+@pytest.mark.parametrize("beside", ["de/0001.txt", "de.jsonl"])
+def test_text_that_prepare_would_not_leave_out_is_refused(beside, preset, corpus, tmp_path):
+    text = tmp_path / "text"
+    for name in ("en.txt", beside):
+        (text / name).parent.mkdir(parents=True, exist_ok=True)
+        (text / name).write_text("text\n")
+    said = "has text in en.txt and in de/0001.txt|has .jsonl files and others"
+    with pytest.raises(UserError, match=said):
+        interop.trim(str(preset), str(tmp_path / "out"), str(text))
+    with pytest.raises(UserError, match=said):
+        usage_of(str(text), corpus.tokenizer, tables_of(random_model({"vocabulary_size": 900}).encoder), False)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("change", [converted, trimmed, extended, reallocated])

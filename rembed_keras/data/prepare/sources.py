@@ -22,6 +22,7 @@ JSON_LINES = re.compile(r"\.jsonl(\.gz)?$")
 EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its files
 IN_FOLDERS = re.compile(r"^(?!\.)[^/]+/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language
 IN_ONE = re.compile(r"^[^/]+\.txt(\.gz)?$")  # text beside others
+WHOLE = 2**63  # bytes of a part: more than files have
 OTHERS = re.compile(  # of names of files that may have text, and are of no format that is read
     r".+\.(?:json|ndjson|parquet|arrow|feather|avro|csv|tsv|xml|warc|wet)(?:\.(?:gz|bz2|lz4|xz|zst|zip))?",
     re.IGNORECASE,

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rembed_keras.data.prepare.sources import WHOLE, find_source
 from rembed_keras.data.text import read_paragraphs, text_files
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
@@ -27,7 +28,9 @@ def usage_of(text_dir: str, tokenizer: AnyTokenizer, tables: Tables, has_positio
     if tokenizer.vocabulary_size > rows:
         raise UserError(f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
     counts, lengths = np.zeros(rows), np.zeros(tables.others[0].shape[0] + 1 if has_positions else 1)
-    for path in text_files(text_dir).values():
+    files = text_files(text_dir)
+    find_source(text_dir, WHOLE)  # refuses what else has text and would be left out
+    for path in files.values():
         for ids in tokenizer.encode_stream(read_paragraphs(path)):
             np.add.at(counts, ids, 1)
             lengths[min(len(ids) + FRAME, len(lengths) - 1)] += 1
