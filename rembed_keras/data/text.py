@@ -97,11 +97,12 @@ def read_exact_lines(
 ) -> Iterator[str]:
     r"""Yields the lines of a text file as they are.
 
-    A line ends at a line feed, with or without a carriage return before it, and nowhere else.
+    A line ends at a line feed, with or without a carriage return before it, and nowhere else; in a file without line
+    feeds, at a carriage return.
 
     Args:
         path: the file.
-        keep_ends: whether a line keeps its `\n` or `\r\n`.
+        keep_ends: whether a line keeps its `\n`, `\r\n` or `\r`.
         start: read only lines that begin at this byte or after it; for uncompressed files.
         end: read only lines that begin before this byte; the file's end by default.
 
@@ -119,7 +120,8 @@ def read_exact_lines(
                 if end is not None and place >= end:
                     break
                 line = raw.decode("utf-8-sig" if place == 0 else "utf-8")
-                yield line if keep_ends else line.removesuffix("\n").removesuffix("\r")
+                for each in _without_feeds(line) if place == 0 else [line]:
+                    yield each if keep_ends else each.removesuffix("\n").removesuffix("\r")
                 done += 1
                 place += len(raw)
     except UnicodeDecodeError:
@@ -128,6 +130,13 @@ def read_exact_lines(
         raise UserError(f"{path} is not a whole gzip file: it ends or breaks after line {done}") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
+
+
+def _without_feeds(line):
+    """The lines of what stands before a file's first line feed: several where there is none."""
+    if line.endswith("\n") or "\r" not in line:
+        return [line]
+    return re.findall(r"[^\r]*\r|[^\r]+", line)
 
 
 def first_line(path, start):

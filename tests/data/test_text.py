@@ -3,8 +3,8 @@
 import pytest
 
 from rembed_keras.data.prepare.corpora import prepare, show
-from rembed_keras.data.prepare.sources import left_out
-from rembed_keras.data.text import text_files
+from rembed_keras.data.prepare.sources import find_source, left_out
+from rembed_keras.data.text import read_exact_lines, text_files
 from rembed_keras.errors import UserError
 
 
@@ -33,3 +33,21 @@ def test_files_of_other_formats_beside_text_are_named(corpus, text_dir, tmp_path
     note = f"note: left out of {text}: {shown}; text is read of .txt.gz, .txt, .jsonl, .jsonl.gz files\n"
     assert capsys.readouterr().err == note
     assert left_out(text_dir) == left_out("tfds:tiny/de:1.0.0") == []
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+def test_lines_end_as_on_any_system(end, tmp_path):
+    lines = ["\u00e9ins", "", "zwei", "drei"]
+    for last in ("", end):
+        (tmp_path / "de.txt").write_bytes(("\ufeff" + end.join(lines) + last).encode())
+        assert [*read_exact_lines(tmp_path / "de.txt")] == lines
+        kept = [*(f"{line}{end}" for line in lines[:-1]), lines[-1] + last]
+        assert [*read_exact_lines(tmp_path / "de.txt", keep_ends=True)] == kept
+        for size in range(1, 30):
+            read = [pair for part in find_source(tmp_path, size).parts for pair in part.read()]
+            assert read == [("de", "\u00e9ins"), ("de", "zwei"), ("de", "drei")]
+
+
+def test_a_carriage_return_in_a_file_of_line_feeds_is_text(tmp_path):
+    (tmp_path / "de.txt").write_bytes(b"a\rb\nc\rd\re")
+    assert [*read_exact_lines(tmp_path / "de.txt")] == ["a\rb", "c\rd\re"]
