@@ -33,7 +33,7 @@ def read_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[
         UserError: for another ending, an unclosed quote, and whatever `read_exact_lines` refuses.
     """
     path = Path(path)
-    delimiter = delimiter or DELIMITERS.get(Path(path.name.removesuffix(".gz")).suffix)
+    delimiter = _delimiter(path, delimiter)
     if delimiter is None or len(delimiter) != 1:
         if delimiter is not None:
             raise UserError(f"{path}: the delimiter is {delimiter!r}; it must be one character")
@@ -51,6 +51,11 @@ def read_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[
             done = reader.line_num
     except csv.Error as error:
         raise UserError(f"{path}, line {done + 1} is not CSV: {error}") from None
+
+
+def _delimiter(path, given):
+    """What is between the cells of a table: by default what its name says, if anything."""
+    return given or DELIMITERS.get(Path(Path(path).name.removesuffix(".gz")).suffix)
 
 
 def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -100,7 +105,8 @@ def read_named(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the rows of a table, or the objects of JSON lines, by the names of columns, with their lines' numbers.
 
-    The keys of JSON lines are not checked here: `field` does it, object by object.
+    The keys of JSON lines are not checked here: `field` does it, object by object. In a table of tabs the only column
+    that is needed may have tabs itself if it stands alone or before `label`, as in a labelled folder.
 
     Args:
         path: the file, whose ending says which it is.
@@ -118,7 +124,10 @@ def read_named(
     else:
         rows = read_rows(path, delimiter)
         header = read_header(path, rows, needed, optional)
-        for number, cells in rows:
+        has_tabs = _delimiter(path, delimiter) == "\t" and header in ([*needed], [*needed, "label"])
+        for number, found in rows:
+            first = len(found) - len(header) + 1 if has_tabs else 1
+            cells = ["\t".join(found[:first]), *found[first:]] if first > 1 else found
             if len(cells) != len(header):
                 raise UserError(f"{path}, line {number} has {len(cells)} cells, and the first line {len(header)}")
             yield number, dict(zip(header, cells, strict=True))

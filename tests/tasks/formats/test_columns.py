@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.tasks import labelled_files, tagged_files
+from rembed_keras.tasks import labelled_files, labelled_folder, tagged_files
 from rembed_keras.tasks.formats.columns import QuestionFormat, TextFormat, WordFormat, parse_format
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
@@ -54,6 +54,19 @@ def test_a_second_text_that_is_missing_is_not_left_out(ending, write):
             list(found.read(path))
     with pytest.raises(UserError, match="fine-tuned on single texts, not on pairs: leave out the pair, second"):
         TextFormat(pairs=False).named(pair="second")
+
+
+def test_a_text_alone_may_have_tabs_as_in_a_labelled_folder(write, tmp_path):
+    for split in ("train", "dev"):
+        labelled = write(f"{split}.en.tsv", "text\tlabel\na\tb\tx\nc\ty\n")
+    write("test.en.tsv", "text\tlabel\na\tb\tx\n")
+    splits = labelled_folder(tmp_path)
+    kept = TextFormat.of(splits)
+    assert [each.text for each in kept.read(labelled)] == [each.text for each in splits.train] == ["a\tb", "c"]
+    assert [each.text for each in kept.read(write("new.tsv", "text\na\tb\nc\n"))] == ["a\tb", "c"]
+    for header in ("text\tother", "id\ttext", "label\ttext"):
+        with pytest.raises(UserError, match=r"line 2 has 3 cells, and the first line 2"):
+            list(kept.read(write("new.tsv", f"{header}\na\tb\tc\n")))
 
 
 BAD_FILES = {
