@@ -42,7 +42,7 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
     if isinstance(tokenizer, FastTokenizer):
         roles = {f"{role}_token": tokenizer.piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_PIECES}
         _write_config(folder, config, roles, "PreTrainedTokenizerFast")
-        return []
+        return _put_frame(tokenizer, config)
     model = read_model(tokenizer.path)
     os.rename(tokenizer.path, folder / MODEL)
     roles = {f"{role}_token": model.pieces[getattr(tokenizer, f"{role}_id")].piece for role in SPECIAL_PIECES}
@@ -61,6 +61,18 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
         named = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3:,} others" if len(unlike) > 3 else "")
         notes.append(f"a text that has {named} has other ids to tokenizer.json than to the SentencePiece model")
     return notes
+
+
+def _put_frame(tokenizer, config):
+    """Has a `tokenizer.json` put [CLS] and [SEP] around a text, as they always are here; returns notes."""
+    made = tokenizers.Tokenizer.from_file(str(tokenizer.path))
+    inner, ends = made.encode("a", add_special_tokens=False).ids, (tokenizer.cls_id, tokenizer.sep_id)
+    if made.encode("a").ids == [ends[0], *inner, ends[1]]:
+        return []
+    parts, names = json.loads(made.to_str()), [tokenizer.piece(i) for i in ends]
+    frame = _frame(dict(zip(names, ends, strict=True)), FAMILIES[config["model_type"]].doubles_separator)
+    tokenizer.path.write_text(json.dumps(parts | {"post_processor": frame}, ensure_ascii=False), encoding="utf-8")
+    return [f"tokenizer.json puts {names[0]} and {names[1]} around a text now, which the one that was read did not"]
 
 
 def _obstacle(model):

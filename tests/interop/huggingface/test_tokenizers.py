@@ -119,6 +119,28 @@ def test_two_separators_are_between_the_texts_of_a_pair_of_roberta(family, tmp_p
     assert {*found.type_ids} == {0}
 
 
+@pytest.mark.parametrize("frame", ["", "[CLS] $A", "[CLS] $A [SEP]"])
+def test_a_tokenizer_json_puts_the_special_pieces_around_texts_that_the_encoder_reads(frame, tmp_path):
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    made.train_from_iterator(LINES, tokenizers.trainers.WordPieceTrainer(vocab_size=60, special_tokens=special))
+    if frame:
+        made.post_processor = tokenizers.processors.TemplateProcessing(
+            single=frame, special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        )
+    made.save(str(tmp_path / "tokenizer.json"))
+    notes, ours = written(tmp_path / "tokenizer.json", tmp_path / "out", **PLAIN)
+    said = "tokenizer.json puts [CLS] and [SEP] around a text now, which the one that was read did not"
+    assert notes == ([] if frame == "[CLS] $A [SEP]" else [said])
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "out/tokenizer.json"))
+    assert theirs.encode("open the file").ids == [2, *ours.encode("open the file"), 3]
+    assert open_tokenizer(tmp_path / "out/tokenizer.json").encode("open it") == ours.encode("open it")
+    if notes:
+        pair = theirs.encode("the file", "the head")
+        assert pair.tokens.count("[SEP]") == 2 and {*pair.type_ids} == {0, 1}
+
+
 def test_pairs_and_long_texts_are_those_of_xlmr(peers, tmp_path):
     _, transformers = peers
     path = trained(tmp_path / "sentencepiece.bpe.model", FAIRSEQ)
