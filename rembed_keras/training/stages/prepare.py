@@ -1,7 +1,9 @@
 """The stage that makes the corpus of a run from text."""
 
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from rembed_keras.data.corpus import Corpus
@@ -9,9 +11,9 @@ from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
 from rembed_keras.data.prepare.corpora import show
 from rembed_keras.data.prepare.excerpts import write_excerpt
-from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Normalization
 from rembed_keras.errors import Count, Rate, Share
+from rembed_keras.interop import opened_tokenizer
 from rembed_keras.training.initial.pretraining_start import place_of
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
@@ -61,36 +63,36 @@ def prepare(
         UserError: for text or a tokenizer that cannot be used, or initial weights that are not there or have another.
     """
     begun = time.monotonic()
-    tokenizer = _tokenizer(workdir, tokenizer, initial)
-    read = text_dir
-    if excerpt_megabytes is not None:
-        read = str(write_excerpt(text_dir, workdir.path / "excerpt", excerpt_megabytes, languages))
-    cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
-    corpus = prepare_corpus(
-        read,
-        workdir.corpus,
-        vocabulary_size,
-        tokenizer,
-        byte_fallback,
-        normalization,
-        cleaning,
-        shard_megabytes,
-        processes,
-        languages=languages,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = _tokenizer(workdir, tokenizer, initial, Path(folder))
+        read = text_dir
+        if excerpt_megabytes is not None:
+            read = str(write_excerpt(text_dir, workdir.path / "excerpt", excerpt_megabytes, languages))
+        cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
+        corpus = prepare_corpus(
+            read,
+            workdir.corpus,
+            vocabulary_size,
+            file,
+            byte_fallback,
+            normalization,
+            cleaning,
+            shard_megabytes,
+            processes,
+            languages=languages,
+        )
     show(corpus, "corpus", time.monotonic() - begun, text_dir)
 
 
-def _tokenizer(workdir, given, initial):
-    """The tokenizer to use: of initial weights theirs, which a corpus that is there has already."""
-    is_there = workdir.corpus.is_dir()
-    if initial is None or (given is not None and is_there):
+def _tokenizer(workdir, given, initial, folder):
+    """The tokenizer to use: of initial weights theirs, which a corpus that is there has already, or a folder gets."""
+    if initial is None:
         return given
-    if is_there:
+    is_there = workdir.corpus.is_dir()
+    if given is None and is_there:
         corpus = Corpus(workdir.corpus)
         return corpus.tokenizer.path if "tokenizer" in corpus.manifest["settings"] else None
-    place = place_of(initial)
-    if given is None:
-        return place.tokenizer.path
-    place.check_tokenizer(open_tokenizer(given))
-    return given
+    found = place_of(initial).tokenizer if given is None else opened_tokenizer(Path(given))
+    if given is not None and not is_there:
+        place_of(initial).check_tokenizer(found)
+    return found.copy_to(folder)  # numbered as the model has its pieces: in XLM-R's own file they are not

@@ -14,6 +14,7 @@ from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.interop import Plan, read_model, reallocate, write
 from rembed_keras.training.initial.places import find
 from rembed_keras.training.loop.workdir import MEASURED
+from tests.interop.huggingface.test_tokenizers import FAIRSEQ, trained
 from tests.interop.models import random_model
 from tests.modeling.forward import EAGER
 from tests.recipes.test_recipes import KNOBS
@@ -126,6 +127,23 @@ def test_the_first_distance_from_the_teacher_is_none_at_full_rank(place):
     config.run(load("heal_distill", INITIAL="same", STEPS=1))
     first = rows(place / "run")[0]
     assert all(first[part] < 1e-5 for part in ("hidden_states", "relations", "logits", "loss"))
+
+
+def test_a_run_from_xlmr_reads_text_by_the_numbers_that_it_gives_pieces(place):
+    path = trained(place / "sentencepiece.bpe.model", FAIRSEQ)
+    encoder = random_model({"input_embedding_dim": 16, "always_project": False, "num_segments": 1}).encoder
+    write(encoder, "xlmr", "huggingface", None, "xlm-roberta")
+    path.rename(place / "xlmr" / path.name)
+    named = {"training.prepare.tokenizer": "xlmr/sentencepiece.bpe.model"}  # as messages advise
+    for workdir, knobs in (("run", {}), ("named", named)):
+        config.run(load("heal_mlm", INITIAL="xlmr", STEPS=1, WORKDIR=workdir, **knobs))
+    Path("named/finished.json").unlink()
+    shutil.rmtree("named/checkpoints")
+    config.run(load("heal_mlm", INITIAL="xlmr", STEPS=1, WORKDIR="named", **named))
+    corpus = Corpus("run/corpus")
+    assert corpus.sha256 == Corpus("named/corpus").sha256
+    find(Path("xlmr")).check_tokenizer(corpus.tokenizer)
+    assert [corpus.tokenizer.piece(i) for i in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
 
 
 MISTAKES = {
