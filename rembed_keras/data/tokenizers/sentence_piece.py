@@ -28,6 +28,7 @@ SPECIAL_PIECES = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
+PARTIAL = ("sentencepiece.bpe.model", "spm.model")  # of XLM-R and DeBERTa, whose classes add special pieces
 THREADS = 4  # of training; the trained model depends on their number
 CHUNK = 2000  # texts that are tokenized together
 SAMPLE = 4192  # bytes of the longest training sample: SentencePiece's own limit
@@ -77,7 +78,10 @@ class Tokenizer:
             token_id = self._model.piece_to_id(piece)
             if token_id < self.vocabulary_size and self._model.id_to_piece(token_id) == piece:
                 return token_id
-        raise UserError(f"tokenizer {self.path} has no {' or '.join(SPECIAL_PIECES[role])} piece")
+        remedy = (
+            ": convert its model to a preset, and name the tokenizer.model of that" if self.path.name in PARTIAL else ""
+        )
+        raise UserError(f"tokenizer {self.path} has no {' or '.join(SPECIAL_PIECES[role])} piece{remedy}")
 
     @property
     def vocabulary_size(self) -> int:

@@ -121,3 +121,6 @@ def test_a_file_that_is_not_a_tokenizer_is_named(lines, tmp_path):
     )
     with pytest.raises(UserError, match=r"bare\.model has no \[PAD\] or <pad> piece"):
         Tokenizer(tmp_path / "bare.model")
+    (tmp_path / "bare.model").rename(tmp_path / "sentencepiece.bpe.model")
+    with pytest.raises(UserError, match=r"or <pad> piece: convert its model to a preset, and name the tokenizer.model"):
+        Tokenizer(tmp_path / "sentencepiece.bpe.model")
