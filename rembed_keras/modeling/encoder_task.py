@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
+_HEAD_IS_NEW: ContextVar[bool] = ContextVar("head_is_new", default=False)  # while a preset is read
+
 
 class EncoderTask(
     ListsLogsOnce, TakesTexts, ReadsTexts, HasTerms, Retraced, KeepsTableFrozen, OnReplicas, keras_hub.models.Task
@@ -32,6 +35,10 @@ class EncoderTask(
 
     A subclass whose constructor has an `encoder` takes it as `backbone=` too, as keras-hub hands it over, and
     `preprocessor=`: what makes inputs of texts; that of the encoder's tokenizer by default, if it has one.
+
+    Attributes:
+        number_of_outputs: the argument that says how many outputs the head has; None where none does. A preset of
+            another number is read with a new head.
 
     Args:
         encoder: an `Encoder`.
@@ -46,6 +53,7 @@ class EncoderTask(
     backbone_cls = Encoder
     reads_rows = True  # whether the encoder sees all tokens of a row in training
     takes_class_weight = False  # whether labels are one class a row
+    number_of_outputs: str | None = None
     fit = checks_class_weight(TakesTexts.fit)
     train_on_batch = checks_class_weight(ListsLogsOnce.train_on_batch)
 
@@ -67,8 +75,8 @@ class EncoderTask(
             preset: a name in `Encoder.presets`, a folder that `save_to_preset` or `rembed convert` wrote, or a handle
                 of keras-hub's; an encoder's own will do for a task model, whose head is then new.
             load_weights: whether to load them, or to leave new ones.
-            arguments: of the model, for example `num_classes`; those of the preset by default. Another `num_classes`
-                than the preset's is that of a new head. `dtype` is the encoder's. `preprocessor` is one of the
+            arguments: of the model, for example `num_classes`; those of the preset by default. Another number of
+                outputs than the preset's is that of a new head. `dtype` is the encoder's. `preprocessor` is one of the
                 preset's tokenizer, if it has one; None for none.
 
         Raises:
@@ -87,14 +95,27 @@ class EncoderTask(
             make: Any = cls  # a subclass, whose constructor takes its encoder by this name
             model = make(backbone=Encoder.from_preset(place, load_weights, dtype=dtype, preprocessor=None), **named)
         else:
-            if "num_classes" in named and is_whole and named["num_classes"] == task["config"].get("num_classes"):
-                del named["num_classes"]  # or keras-hub would leave the head's weights out
+            number: Any = getattr(kind, "number_of_outputs", None)
+            is_new = is_whole and number in named and named[number] != task["config"].get(number)
+            if is_new:
+                named["quantized"] = {}  # of the layers that are not the encoder's: a head in few bits would not learn
+            elif is_whole:
+                named.pop(number, None)  # or keras-hub would leave a classifier's head out
             if is_whole and given is not None:
                 named["encoder"] = _of_dtype(task["config"]["encoder"], given)
-            model = super().from_preset(place, load_weights, dtype=dtype, preprocessor=None, **named)
+            token = _HEAD_IS_NEW.set(is_new)
+            try:
+                model = super().from_preset(place, load_weights, dtype=dtype, preprocessor=None, **named)
+            finally:
+                _HEAD_IS_NEW.reset(token)
         if preprocessor is not None:
             model.preprocessor = preprocessor
         return model
+
+    def load_task_weights(self, filepath: str) -> None:
+        """Keras-hub's, but for a head that `from_preset` makes anew."""
+        if not _HEAD_IS_NEW.get():
+            super().load_task_weights(filepath)
 
     def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
         """As keras-hub's, with a preprocessor or without."""

@@ -41,6 +41,7 @@ class Classifier(TaskModel):
 
     preprocessor_cls = Preprocessing(PLAIN_TEXT)
     takes_class_weight = True
+    number_of_outputs = "num_classes"
 
     def __init__(
         self,

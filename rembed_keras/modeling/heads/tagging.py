@@ -27,6 +27,7 @@ class Tagger(TaskModel):
 
     preprocessor_cls = Preprocessing("TaggerPreprocessor")
     reads = "sequence_output"
+    number_of_outputs = "num_tags"
 
     def __init__(
         self,

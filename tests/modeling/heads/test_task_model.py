@@ -111,12 +111,26 @@ def test_presets_hold_what_fine_tuning_added(methods, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_a_preset_keeps_its_head_where_its_own_number_of_classes_is_named(tmp_path):
-    model = Classifier(make_encoder(), 3)
+@pytest.mark.parametrize(("kind", "number"), [(Classifier, "num_classes"), (Tagger, "num_tags")])
+def test_a_preset_keeps_its_head_where_its_own_number_of_outputs_is_named(kind, number, tmp_path):
+    model = kind(make_encoder(), 3)
     model.head.bias.assign([1.0, 2.0, 3.0])
     model.save_to_preset(str(tmp_path / "preset"))
-    same, other = (Classifier.from_preset(str(tmp_path / "preset"), num_classes=count) for count in (3, 4))
+    same, other = (kind.from_preset(str(tmp_path / "preset"), **{number: count}) for count in (3, 4))
     assert np.asarray(same.head.bias).tolist() == [1.0, 2.0, 3.0] and np.asarray(other.head.bias).tolist() == [0.0] * 4
+    ours, theirs = (forward(each.encoder, INPUTS)["sequence_output"] for each in (other, model))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.any_backend
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
+def test_a_new_head_of_a_quantized_preset_learns(tmp_path):
+    model = Classifier(make_encoder(), 3)
+    model.quantize("int8")
+    model.save_to_preset(str(tmp_path / "preset"))
+    same, other = (Classifier.from_preset(str(tmp_path / "preset"), num_classes=count) for count in (3, 4))
+    assert (same.head.quantization_mode, other.head.quantization_mode) == ("int8", None)
+    assert len(other.head.trainable_weights) == 2 and other.encoder.parts.projection.quantization_mode == "int8"
 
 
 @pytest.mark.any_backend
