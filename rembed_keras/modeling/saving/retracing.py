@@ -3,6 +3,8 @@
 import weakref
 from typing import Any
 
+import keras
+
 from rembed_keras.errors import UserError
 
 
@@ -15,6 +17,7 @@ class Retraced:
     """
 
     _made_of: dict[str, tuple] | None = None
+    _axes: dict[str, list] | None = None
     _trained: tuple[weakref.ref, list[int]] | None = None  # the optimizer, and the weights that it trains
 
     def make_train_function(self, force=False):
@@ -34,6 +37,19 @@ class Retraced:
         """Keras's."""
         return super().make_predict_function(force or self._is_changed_for("predict"))  # type: ignore[misc] # the model's
 
+    def note_labels(self, step: str, *labels: Any) -> None:
+        """Has a step made again for labels, or weights of them, that have other axes than those before.
+
+        Of several numbers of axes TensorFlow would make one step, which knows none.
+
+        Args:
+            step: "train" or "test".
+            labels: what the step is given of them.
+        """
+        if keras.config.backend() == "tensorflow":
+            axes = [[size == 1 for size in getattr(each, "shape", ())[1:]] for each in labels]
+            object.__setattr__(self, "_axes", {**(self._axes or {}), step: axes})
+
     def _check_optimizer(self):
         model: Any = self
         if model.optimizer is None:
@@ -49,9 +65,10 @@ class Retraced:
 
     def _is_changed_for(self, step):
         model: Any = self
-        weights = tuple((weight.path, str(weight.dtype), tuple(weight.shape)) for weight in model.weights)
+        weights = [(weight.path, str(weight.dtype), tuple(weight.shape)) for weight in model.weights]
+        parts = (weights, (self._axes or {}).get(step))
         if self._made_of is None:
             object.__setattr__(self, "_made_of", {})  # no part of the model that Keras tracks
         made_of: Any = self._made_of
-        former, made_of[step] = made_of.get(step, weights), weights
-        return former != weights
+        former, made_of[step] = made_of.get(step, parts), parts
+        return former != parts

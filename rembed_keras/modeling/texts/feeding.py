@@ -115,7 +115,7 @@ class HoldsPreprocessor:
             super().__setattr__(name, value)
 
 
-def _checks_batch(loop):
+def _checks_batch(loop, step):
     """One of Keras's steps of a batch, which first looks at ids and labels in memory: the step is compiled."""
     loop = checks_arrays(loop)
 
@@ -123,6 +123,7 @@ def _checks_batch(loop):
     def checked(model, x=None, y=None, sample_weight=None, *arguments, **named):
         model.check_given(x, y)
         model.check_labels(x, y, sample_weight)
+        model.note_labels(step, y, sample_weight)
         return loop(model, x, y, sample_weight, *arguments, **named)
 
     return checked
@@ -134,7 +135,8 @@ class TakesTexts(HoldsPreprocessor):
     needs_labels = False  # beside texts
     no_labels = "there are no labels: give them as y"
 
-    train_on_batch, test_on_batch = map(_checks_batch, (keras.Model.train_on_batch, keras.Model.test_on_batch))
+    train_on_batch = _checks_batch(keras.Model.train_on_batch, "train")
+    test_on_batch = _checks_batch(keras.Model.test_on_batch, "test")
     predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
 
     @contextlib.contextmanager
@@ -199,7 +201,7 @@ class TakesTexts(HoldsPreprocessor):
                 own.pop("validation_split")
                 own.setdefault("shuffle", False)  # a data set's order is its own, and Keras warns
                 return keras_hub.models.Task.fit(self, x, y, batch_size, sample_weight, validation_data, **own)
-            x, y, sample_weight = self._labelled(x, y, sample_weight)
+            x, y, sample_weight = self._labelled(x, y, sample_weight, "train", *(["test"] if validation_split else []))
             own |= {"validation_data": validation_data, "sample_weight": sample_weight}
             return keras.Model.fit(self, x, y, batch_size, **own)
 
@@ -212,7 +214,7 @@ class TakesTexts(HoldsPreprocessor):
         with weights_kept(self):
             if self.preprocessor is not None and is_dataset(x):
                 return keras_hub.models.Task.evaluate(self, x, y, batch_size, sample_weight, **own)
-            x, y, sample_weight = self._labelled(x, y, sample_weight)
+            x, y, sample_weight = self._labelled(x, y, sample_weight, "test")
             return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **own)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
@@ -236,7 +238,7 @@ class TakesTexts(HoldsPreprocessor):
             validation_data = (validation_data,)
         if isinstance(validation_data, tuple | list):
             parts = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
-            return tuple(part for part in self._labelled(*parts) if part is not None)
+            return tuple(part for part in self._labelled(*parts, "test") if part is not None)
         return validation_data if self.preprocessor is None else without_texts(validation_data)
 
     def _mapped(self, *batch):
@@ -258,10 +260,13 @@ class TakesTexts(HoldsPreprocessor):
         self.check_labels(x, y, sample_weight)
         return x, narrowed(y), sample_weight
 
-    def _labelled(self, x, y, sample_weight):
-        """As `_arrays`, of what must have labels if the model learns them."""
+    def _labelled(self, x, y, sample_weight, *steps):
+        """As `_arrays`, of what must have labels if the model learns them, for some of its steps."""
         x, y, sample_weight = self._arrays(x, y, sample_weight)
         self.check_given(x, y)
+        model: Any = self
+        for step in steps:
+            model.note_labels(step, y, sample_weight)
         return x, y, sample_weight
 
     def check_given(self, x, y) -> None:

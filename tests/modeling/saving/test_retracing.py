@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier
+from rembed_keras.modeling import Classifier, Tagger
 from rembed_keras.modeling.layers.adapters import insert_adapters
 from tests.modeling.forward import forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -75,3 +75,18 @@ def test_an_optimizer_of_other_weights_trains_nothing(change):
     changed = [not np.array_equal(weight, value) for weight, value in zip(model.get_weights(), kept, strict=True)]
     trained = {id(weight) for weight in model.trainable_variables}
     assert changed == [id(weight) in trained for weight in model.weights]
+
+
+@pytest.mark.any_backend
+def test_labels_and_weights_with_other_axes_than_before_are_taken():
+    model = Tagger(make_encoder(), 3, dropout=0.0)
+    model.compile(keras.optimizers.SGD(0.0))
+    tags = np.arange(16).reshape(2, 8) % 3
+    weights = (np.array([1.0, 3.0]), np.array([[1.0], [3.0]]), np.tile([[1.0], [3.0]], 8))
+    losses = []
+    for labels in (tags, tags[..., None]):
+        for weight in weights:
+            losses += model.fit(INPUTS, labels, sample_weight=weight, verbose=0).history["loss"]
+            losses.append(model.evaluate(INPUTS, labels, sample_weight=weight, verbose=0)[0])
+            losses.append(model.train_on_batch(INPUTS, labels, sample_weight=weight)[0])
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
