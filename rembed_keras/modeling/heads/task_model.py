@@ -78,14 +78,19 @@ class TaskModel(EncoderTask):
         Args:
             optimizer: as in Keras.
             loss: as in Keras; the model's own by default.
-            loss_weights: as in Keras.
+            loss_weights: as in Keras, of a loss that is given.
             metrics: as in Keras; [] for none.
             weighted_metrics: as in Keras.
             run_eagerly: as in Keras.
             steps_per_execution: as in Keras.
             jit_compile: as in Keras; under a strategy of TensorFlow's nothing is compiled.
             auto_scale_loss: as in Keras.
+
+        Raises:
+            UserError: for `loss_weights` without a loss.
         """
+        if loss is None and loss_weights is not None:
+            raise UserError(f"{type(self).__name__} brings its own loss: give loss_weights beside a loss of yours")
         if metrics is None and weighted_metrics is None:
             weighted_metrics = [*self.own_metrics]
         super().compile(

@@ -267,3 +267,10 @@ def test_weights_of_classes_are_for_classifiers(make, target):
             loop(INPUTS, target, class_weight={0: 1.0, 1: 2.0})
     classifier = compiled(lambda encoder: Classifier(encoder, 3))
     classifier.train_on_batch(INPUTS, np.array([0, 2, 1, 1]), class_weight={0: 1.0, 1: 2.0, 2: 1.0})
+
+
+def test_weights_of_no_loss_are_refused():
+    model = Classifier(make_encoder(), 3)
+    with pytest.raises(UserError, match=r"^Classifier brings its own loss: give loss_weights beside a loss of yours"):
+        model.compile("adam", loss_weights=[2.0])
+    model.compile("adam", loss="sparse_categorical_crossentropy", loss_weights=[2.0])
