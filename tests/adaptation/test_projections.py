@@ -95,6 +95,35 @@ def test_a_folded_quantized_matrix_is_refused():
         merge(model.encoder)
 
 
+@pytest.mark.any_backend
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
+@pytest.mark.parametrize("name", ["lora", "road 1"])
+def test_a_model_is_quantized_with_the_projections_that_host_changes(name, tmp_path):
+    model = make_model()
+    tune(model, FOLDED[name])
+    stir(model)
+    learned = outputs(model)
+    model.quantize("int8", filters="^query$")
+    sublayers = [each for block in model.encoder.parts.blocks for each in (block.attention, block.feed_forward)]
+    hosts = {path: layer for each in sublayers for path, layer in each.projections.items()}
+    assert {path for path, layer in hosts.items() if layer.quantization_mode} == {"query"}
+    model.quantize("int8")
+    assert {layer.quantization_mode for layer in hosts.values()} == {"int8"}
+    assert 0 < np.abs(outputs(model) - learned).max() < 0.3 * np.abs(learned).max()
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_allclose(outputs(keras.saving.load_model(tmp_path / "model.keras")), outputs(model), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`", "ignore:__array__ implementation")  # Keras's
+def test_projections_that_stay_as_they_are_in_int4_are_named():
+    model = make_model()
+    tune(model, [Lora(2)])
+    with pytest.warns(
+        UserWarning, match="4 projections with lora and the like stay .* int4 leaves no room for: take int8"
+    ):
+        model.quantize("int4")
+
+
 @pytest.mark.parametrize("alpha", [None, 6.0])
 def test_low_rank_is_what_the_paper_says(alpha):
     change, rng = LowRank(3, alpha), np.random.default_rng(0)

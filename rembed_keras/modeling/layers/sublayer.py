@@ -16,6 +16,7 @@ from rembed_keras.errors import UserError
 
 Place: TypeAlias = Literal["after", "beside"]
 PLACES = get_args(Place)
+HOSTING = ("int8", "float8")  # modes in which a projection can host changes: int4 has several numbers to a byte
 
 
 def pick(values, at):
@@ -112,7 +113,7 @@ def host_on(dense, change: ProjectionChange) -> None:
     Raises:
         UserError: if a change of that name is there, or the matrix is packed, several numbers to a byte.
     """
-    if dense.quantization_mode not in (None, "int8", "float8"):
+    if dense.quantization_mode not in (None, *HOSTING):
         raise UserError(f"{dense.path} is in {dense.quantization_mode}: {change.name} needs int8, or more bits")
     kernel = own_kernel(dense)
     width = inner_axes(dense)

@@ -1,11 +1,15 @@
-"""Compiled steps of a model whose layers were changed since: they are made again."""
+"""Compiled steps of a model whose layers were changed since: they are made again. Quantization is such a change."""
 
+import re
+import warnings
 import weakref
 from typing import Any
 
 import keras
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.layers.sublayer import HOSTING, changes_on
 
 
 class Retraced:
@@ -19,6 +23,33 @@ class Retraced:
     _made_of: dict[str, tuple] | None = None
     _axes: dict[str, list] | None = None
     _trained: tuple[weakref.ref, list[int]] | None = None  # the optimizer, and the weights that it trains
+
+    def quantize(self, mode: str | None = None, config: Any = None, filters: Any = None, **options) -> None:
+        """Keras's, and of projections that host what fine-tuning added, which Keras leaves aside since they have parts.
+
+        What can host nothing in that mode stays as it is, with a warning.
+
+        Args:
+            mode: as in Keras.
+            config: as in Keras.
+            filters: as in Keras.
+            options: Keras's other ones.
+        """
+        given = {key: each for key, each in {"config": config, "filters": filters}.items() if each is not None}
+        super().quantize(mode, **given, **options)  # type: ignore[misc] # the model's
+        given.pop("filters", None)
+        mode = config.mode if mode is None else mode
+        hosts = [each for each in compat.layers_of(self) if changes_on(each) and each.quantization_mode is None]
+        chosen = [layer for layer in hosts if _is_chosen(layer, filters)]
+        if chosen and mode not in HOSTING:
+            warnings.warn(
+                f"{len(chosen)} projections with {changes_on(chosen[0])[0].name} and the like stay as they are, which "
+                f"{mode} leaves no room for: take {' or '.join(HOSTING)}",
+                stacklevel=2,
+            )
+            return
+        for layer in chosen:
+            layer.quantize(mode, **given, **options)
 
     def make_train_function(self, force=False):
         """Keras's.
@@ -72,3 +103,11 @@ class Retraced:
         made_of: Any = self._made_of
         former, made_of[step] = made_of.get(step, parts), parts
         return former != parts
+
+
+def _is_chosen(layer, filters):
+    """Whether Keras's filters of layers to quantize let one through."""
+    if filters is None or callable(filters):
+        return filters is None or filters(layer)
+    patterns = [filters] if isinstance(filters, str) else filters
+    return any(re.search(pattern, layer.name) for pattern in patterns)
