@@ -10,6 +10,7 @@ from rembed_keras.adaptation.methods import Adapters, Lora, RoAd
 from rembed_keras.adaptation.projections import LowRank, Rotations
 from rembed_keras.adaptation.tuning import tune, tuned
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier
 from rembed_keras.modeling.layers.adapters import (
     PROJECTIONS,
     BottleneckAdapter,
@@ -93,6 +94,18 @@ def test_a_folded_quantized_matrix_is_refused():
     model.encoder.parts.blocks[0].attention.heads.query_dense.quantize("int8")
     with pytest.raises(UserError, match="merge what fine-tuning learned before `quantize`"):
         merge(model.encoder)
+
+
+@pytest.mark.any_backend
+def test_changes_of_two_tasks_are_read_back_in_their_order(tmp_path):
+    model = make_model()
+    tune(model, [RoAd(), Adapters(2)])
+    tune(Classifier(model.encoder, 3), [Lora(2, targets=PROJECTIONS)])
+    stir(model)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert [layer.name for layer in hosted_by(again.encoder)] == [layer.name for layer in hosted_by(model.encoder)]
+    np.testing.assert_allclose(outputs(again), outputs(model), atol=1e-6)
 
 
 @pytest.mark.any_backend

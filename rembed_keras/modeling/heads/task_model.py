@@ -12,11 +12,13 @@ from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
 from rembed_keras.modeling.layers.draws import Dropout
+from rembed_keras.modeling.layers.sublayer import move_hosted
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.losses.row_weights import counted
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import OF_LAYERS, change_layers_again, config_with_encoder, parts_of
 from rembed_keras.modeling.saving.configuration import made
+from rembed_keras.modeling.saving.naming import sublayers_of
 
 
 class TaskModel(EncoderTask):
@@ -194,8 +196,18 @@ class TaskModel(EncoderTask):
         model = cls(**(arguments | parts_of(config)))
         methods = config.get("methods") or config.get("ways", ())  # as version 0.1 called them
         model.adapt([made(method, object) for method in methods], is_read=True)
+        if isinstance(config["encoder"], dict):
+            _move_again(model.encoder, config["encoder"]["config"].get("hosted", []))
         change_layers_again(model, config)
         return model
+
+
+def _move_again(encoder, hosted):
+    """Puts what another task added to an encoder after what this one did where it stood: changes take their turns."""
+    for each in hosted:
+        if isinstance(each.get("at"), int):
+            sublayers = {sublayer.name: sublayer for sublayer in sublayers_of(encoder.parts.blocks[each["block"]])}
+            move_hosted(sublayers[each["sublayer"]], each["place"], each["layer"]["config"]["name"], each["at"])
 
 
 def symmetric_divergence(logits, others):

@@ -107,6 +107,24 @@ def _host(owner, place, layer, *shapes):
         setattr(owner, place, [*getattr(owner, place, ()), layer])
 
 
+def move_hosted(sublayer, place: str, name: str, at: int) -> None:
+    """Moves a layer that a sublayer or one of its projections hosts to another place among those that are with it.
+
+    Args:
+        sublayer: it has them, or has the projection.
+        place: "after", "beside" or the name of a projection.
+        name: of the layer.
+        at: its number from then on.
+    """
+    owner, kind = (sublayer, place) if place in PLACES else (sublayer.projections[place], "changes")
+    layers = [*getattr(owner, kind)]
+    moved = next(layer for layer in layers if layer.name == name)
+    layers.remove(moved)
+    layers.insert(at, moved)
+    with compat.unlocked(owner):
+        setattr(owner, kind, layers)
+
+
 def host_on(dense, change: ProjectionChange) -> None:
     """Builds a change as a part of a projection, which is built already; several are applied in their order.
 

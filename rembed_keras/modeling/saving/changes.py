@@ -60,12 +60,14 @@ def _hosted(encoder, without):
             places = {"after": sublayer.after, "beside": sublayer.beside}
             places |= {name: changes_on(dense) for name, dense in sublayer.projections.items()}
             for place, layers in places.items():
-                for layer in layers:
+                own = [at for at, layer in enumerate(layers) if id(layer) in without]
+                for at, layer in enumerate(layers):
                     if id(layer) not in met:
                         met.add(id(layer))
                         described = keras.saving.serialize_keras_object(layer)
                         kept = {key: value for key, value in described.items() if key != "build_config"}
                         found.append({"block": i, "sublayer": sublayer.name, "place": place, "layer": kept})
+                        found[-1] |= {"at": at} if own and own[0] < at else {}  # what is left out comes last when read
     return found
 
 
