@@ -25,8 +25,14 @@ def is_baseline(system: str, systems: Collection[str]) -> bool:
 
     >>> is_baseline("scratch", ["majority", "scratch", "pretrained"]), is_baseline("scratch", ["majority", "scratch"])
     (True, False)
+
+    So it is beside a baseline of one's own:
+
+    >>> is_baseline("scratch", ["mine", "scratch"]), is_baseline("scratch", ["mine", "scratch", "pretrained"])
+    (False, True)
     """
-    return system in BASELINES and (system not in UNTRAINED or not set(BASELINES).issuperset(systems))
+    has_trained = any(each in ENCODERS and each not in UNTRAINED for each in systems)
+    return system in BASELINES and (system not in UNTRAINED or has_trained)
 
 
 @dataclass(frozen=True)

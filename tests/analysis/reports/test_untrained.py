@@ -44,6 +44,12 @@ def test_it_stands_beside_what_was_pretrained_in_the_same_run(tmp_path):
     assert found.system == "scratch" and round(found.difference, 9) == 0.1
 
 
+def test_scratch_is_a_result_beside_a_baseline_of_ones_own(tmp_path):
+    scores = [row("topics", "de", 0.6, 0, "scratch"), row("topics", "de", 0.4, None, "length")]
+    columns, rows = shown(write(tmp_path / "run", scores))
+    assert "scratch" not in columns and [cells[columns.index("score")] for cells in rows] == ["60.0", "40.0"]
+
+
 def test_retrieval_and_mining_from_scratch_are_results_too(tmp_path):
     rows = [row("tatoeba", language, 0.1, None, "scratch") for language in ("de", "fr")]
     rows += [row("topics", "de", 0.7, 0), row("topics", "de", 0.6, 0, "scratch")]
