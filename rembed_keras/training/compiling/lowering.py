@@ -114,7 +114,8 @@ def bytes_on_one(array: Any) -> int:
 def product_flops(jaxpr: Any) -> int:
     """FLOPs of the matrix products of a traced program, a multiplication and an addition counting as two.
 
-    Loops count as often as they run, where the program says it; other loops, and branches, once.
+    Loops and kernels count as often as they run, where the program says it, and what each device does with its own rows
+    as often as there are devices; other loops, and branches, count once.
 
     Args:
         jaxpr: of JAX.
@@ -127,10 +128,22 @@ def product_flops(jaxpr: Any) -> int:
             inner = math.prod(left.shape[axis] for axis in contracted)
             total += 2 * inner * math.prod(equation.outvars[0].aval.shape)
             continue
-        times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        times = _times(equation)
         for value in equation.params.values():
             for part in value if isinstance(value, list | tuple) else [value]:
                 inside = getattr(part, "jaxpr", part)
                 if hasattr(inside, "eqns"):
                     total += times * product_flops(inside)
     return total
+
+
+def _times(equation):
+    """How often what is inside of an operation runs on all devices."""
+    match equation.primitive.name:
+        case "scan":
+            return equation.params["length"]
+        case "shard_map":
+            return equation.params["mesh"].size
+        case "pallas_call":  # one program for each cell of its grid
+            return math.prod(side for side in equation.params["grid_mapping"].grid if isinstance(side, int))
+    return 1

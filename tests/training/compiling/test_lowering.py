@@ -105,6 +105,21 @@ def test_products_are_counted_as_often_as_they_run():
     assert once == pytest.approx(4 * 12 * per_token, rel=0.06)  # the ledger spares what the first layer need not send
 
 
+@pytest.mark.parametrize("strategy", ["one_device", "data_parallel"])
+def test_products_of_kernels_are_counted_for_each_row_head_and_device(strategy):
+    batch = Mixture.blank(4, 256)
+
+    def flops(kernel, platform):
+        build = partial(make, block=PreNorm, attention=Global(kernel=kernel), max_sequence_length=256)
+        return lowered_step(build, AdamW, batch, strategy=strategy, platform=platform).flops
+
+    product = 4 * 2 * 2 * 256 * 256 * 8  # of all pairs of tokens in four rows and two heads of width 8
+    # forward, back by queries, back by keys; the 20 queries of the last layer count as 128
+    kernels = (2 + 3 + 4) * (1 + 128 / 256) * product
+    dense = (2 + 4) * (1 + 20 / 256) * product
+    assert flops("auto", "tpu") - flops("dense", "tpu") == pytest.approx(kernels - dense, rel=0.1)
+
+
 def test_the_published_shape_takes_no_memory_and_lowers_for_gpus():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     batch = Mixture.blank(64, 512)
