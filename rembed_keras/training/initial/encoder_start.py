@@ -12,9 +12,9 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length
 from rembed_keras.training.initial import places
-from rembed_keras.training.initial.finetuned import INITIAL, STARTS
+from rembed_keras.training.initial.finetuned import INITIAL, STARTS, stopped_at
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
-from rembed_keras.training.loop import restoring, starting
+from rembed_keras.training.loop import checkpoints, restoring, starting
 
 
 def check_length(encoder: Encoder, sequence_length: int) -> None:
@@ -135,7 +135,16 @@ class EncoderStart:
         is_named = not self._is_run or self._changes.record() or self._checkpoint != "newest"
         if is_named and not self._is_announced:
             print(f"{stage}: {self._held.said(self._place.name)}", flush=True)
+        if not self._is_announced and (at := self._stopped_at()) is not None:
+            print(f"{stage}: the encoder is that of a pre-training that was stopped at {at}", flush=True)
         self._is_announced = True
+
+    def _stopped_at(self):
+        """Where the pre-training of a run was stopped whose newest checkpoint is taken; None if it came to its end."""
+        path = self._place.path
+        if self._checkpoint != "newest" or path.parent != self.folder / "checkpoints":
+            return None
+        return stopped_at(checkpoints.opened(path))
 
     def start(self, encoder, start: str) -> None:
         """Gives a fresh encoder the weights of a start.

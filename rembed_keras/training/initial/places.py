@@ -202,7 +202,7 @@ def _best(folder):
 def _check_trained(folder, found):
     if has_failed(folder):
         raise UserError(f"{folder} is of a training that failed; its checkpoint of before that is {found.path}")
-    if (at := stopped_at(found)) is not None:
+    if folder.name != "checkpoints" and (at := stopped_at(found)) is not None:  # a run's encoder is of use on the way
         raise UserError(
             f"{folder} was stopped at {at}: let its run go on; name its checkpoint, {found.path}, to start from it"
         )

@@ -35,6 +35,7 @@ def train(
     folder: Path,
     run: str,
     steps: int,
+    until: int,
     tokens_per_step: float,
     checkpoint_every: int,
     log_every: int,
@@ -49,7 +50,6 @@ def train(
     begins: tuple[int, float] = (0, 0.0),
     shapes: Sequence[Any] = (),
     read: Sequence[reading.Read] = (),
-    until: int | None = None,
 ) -> None:
     """Trains a compiled model until `steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -63,7 +63,9 @@ def train(
         workdir: whose log and curves the run is written to.
         folder: the folder of the run's checkpoints.
         run: the run's name in the log: its stage, and after a slash which model of the stage.
-        steps: steps of the whole run.
+        steps: the step at which this training ends.
+        until: the step at which the last one ends that goes on with it, or `steps`: checkpoints keep it, so that a
+            training that was stopped before is known.
         tokens_per_step: tokens of a batch, padding not counted.
         checkpoint_every: steps between checkpoints; there is one at the end in any case.
         log_every: steps between rows of the log; there is one at the end in any case.
@@ -80,8 +82,6 @@ def train(
         begins: the step at which batches have so many tokens, and the tokens of all before it.
         shapes: a batch of each shape, where batches have several.
         read: what is read and not changed, which a checkpoint must have been trained with.
-        until: the step at which training ends, which checkpoints keep, so that one that was stopped before is known;
-            None keeps nothing.
 
     Raises:
         UserError: for checkpoints of another model, or that were trained with another corpus or teacher.
@@ -155,7 +155,7 @@ def train(
         finally:
             progress.bar.stop()
     if asked or signals:
-        _stop(placement.processes, asked, signals, f"{run} is saved at step {clock.step} of {steps}")
+        _stop(placement.processes, asked, signals, f"{run} is saved at step {clock.step} of {until}")
 
 
 def _stop(processes, asked, signals, done):
@@ -216,8 +216,7 @@ class _Saves:
         learner = self.learner
         running = [checkpoints.read(variable).tolist() for variable in restoring.running_of(learner)]
         state = {"running": running} | restoring.state_of(learner) | reading.state_of(self.read)
-        state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training)}
-        state |= {} if self.until is None else {"until": self.until}
+        state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training), "until": self.until}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(learner).items()}
         named = learner.optimizer.named_variables()
         parts["optimizer"] = {name: checkpoints.read(variable) for name, variable in named.items()}

@@ -154,6 +154,7 @@ def finetune(
                 folder,
                 run=f"finetune/{folder.relative_to(workdir.finetuned).as_posix()}",
                 steps=steps,
+                until=steps,
                 tokens_per_step=float((encoded.inputs["padding_mask"] > 0).mean(axis=0).sum()) * batch_size,
                 checkpoint_every=max(steps, 1),
                 log_every=log_every,
@@ -163,7 +164,6 @@ def finetune(
                 trainings=trainings,
                 shapes=shapes,
                 read=read_by(taught),
-                until=steps,
             )
         except DivergedError as error:
             if workdir.is_chief:

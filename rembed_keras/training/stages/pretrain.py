@@ -139,6 +139,7 @@ def pretrain(
                 workdir.checkpoints,
                 run="pretrain",
                 steps=phase.last_step,
+                until=steps,
                 tokens_per_step=phase.tokens_per_step,
                 checkpoint_every=checkpoint_every,
                 log_every=log_every,

@@ -53,6 +53,23 @@ def assert_same(one, other, **tolerance):
         np.testing.assert_allclose(value, outputs(other)[key], **({"rtol": 0, "atol": 0} | tolerance), err_msg=key)
 
 
+@pytest.mark.parametrize(
+    ("until", "said"), [(9, "stage: the encoder is that of a pre-training that was stopped at step 7 of 9\n"), (7, "")]
+)
+def test_a_pre_training_that_was_stopped_is_said_where_its_newest_encoder_is_taken(until, said, tmp_path, capsys):
+    model = MaskedLM(make_encoder(), 20)
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    state = {"running": [], "until": until} | restoring.state_of(model)
+    path = checkpoints.save(tmp_path / "checkpoints", 7, parts, state)
+    start = EncoderStart(tmp_path, make_encoder)
+    start.announce("stage")
+    start.announce("stage")
+    assert capsys.readouterr().out == said
+    for place in (path.parent, path):  # named: it is what was asked for
+        EncoderStart(tmp_path, None, str(place)).announce("stage")
+        assert "stopped" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_gives_what_it_keeps_and_cuts_of_it(kind, tmp_path):
     encoder = make_encoder(num_layers=4, **KINDS[kind])

@@ -1,17 +1,22 @@
 """Pre-training in phases: rows that grow, killed in a phase and at the switch, and what it costs."""
 
+import functools
 import json
+import signal
 import sys
 
+import keras
 import pytest
 
 from rembed_keras import config
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
+from rembed_keras.interruption import Interrupted
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.training import pretrain
+from rembed_keras.training.initial.finetuned import stopped_at
 from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import files_of, learn, make_encoder, rows
 
@@ -77,6 +82,19 @@ def test_a_run_that_was_killed_ends_in_the_same_bits(last, whole, corpus, tmp_pa
     assert f"resuming from {tmp_path}/checkpoints/step-{last:08d}" in capsys.readouterr().out
     assert files_of(tmp_path, 9) == files_of(whole, 9)
     assert rows(tmp_path) == rows(whole)
+
+
+def test_a_run_that_is_stopped_in_a_phase_says_where_it_is_in_the_run(corpus, tmp_path):
+    def stop(step, logs):
+        if step == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    stopper = functools.partial(keras.callbacks.LambdaCallback, on_train_batch_end=stop)
+    with pytest.raises(Interrupted, match="pretrain is saved at step 3 of 9"):
+        learned(tmp_path, corpus, callbacks=[stopper])
+    assert stopped_at(checkpoints.latest(tmp_path / "checkpoints")) == "step 3 of 9"
+    learned(tmp_path, corpus, steps=3)
+    assert stopped_at(checkpoints.latest(tmp_path / "checkpoints")) == "step 3 of 9"  # nothing was trained
 
 
 def test_a_run_that_is_done_takes_no_step(whole, corpus, capsys):
