@@ -113,7 +113,7 @@ class EncoderTask(
         return model
 
     def load_task_weights(self, filepath: str) -> None:
-        """Keras-hub's, but for a head that `from_preset` makes anew."""
+        """As of keras-hub; a new head of `from_preset` keeps the weights that it begins with."""
         if not _HEAD_IS_NEW.get():
             super().load_task_weights(filepath)
 
