@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rembed_keras.data.text import read_lines
-from rembed_keras.errors import UserError
+from rembed_keras.errors import Count, UserError
 from rembed_keras.tasks.formats.columns import TextFormat, WordFormat
 from rembed_keras.tasks.formats.conll import read_conll
 from rembed_keras.tasks.formats.lines import is_json_lines
@@ -37,7 +37,7 @@ def labelled_files(
     id: str | None = None,  # noqa: A002
     delimiter: str | None = None,
     numeric: bool = False,
-    train_size: int | None = None,
+    train_size: Count | None = None,
 ) -> Splits:
     """Texts, or pairs of texts, with labels, in tables or JSON lines; the ending of a file's name says which.
 
@@ -83,7 +83,7 @@ def tagged_files(
     word_column: int | None = None,
     tag_column: int | None = None,
     separator: str | None = None,
-    train_size: int | None = None,
+    train_size: Count | None = None,
 ) -> Splits:
     """Sentences of words with tags, in CoNLL files; see `read_conll`.
 
@@ -115,7 +115,7 @@ def tagged_files(
 
 
 def question_files(
-    train: str | Path, dev: Paths | None = None, test: Paths | None = None, train_size: int | None = None
+    train: str | Path, dev: Paths | None = None, test: Paths | None = None, train_size: Count | None = None
 ) -> Splits:
     """Extractive question answering, in files of SQuAD's format; see `read_squad`.
 
@@ -140,7 +140,7 @@ def question_files(
     )
 
 
-def labelled_folder(folder: str | Path, train_language: str = "en", train_size: int | None = None) -> Splits:
+def labelled_folder(folder: str | Path, train_language: str = "en", train_size: Count | None = None) -> Splits:
     """A folder of `train.<language>.tsv`, `dev.<language>.tsv` and `test.<language>.tsv`, or `.tsv.gz`.
 
     Each begins with the line `text<TAB>label`. Spaces around a text are removed, tabs in it are kept.

@@ -195,6 +195,7 @@ OUT_OF_RANGE = {
     "training.pretrain.clip_norm=-1": "training.pretrain.clip_norm is -1; it must be a number of at least 0 or None",
     "training.pretrain.skip_nonfinite=-1": "training.pretrain.skip_nonfinite is -1; it must be a whole number",
     "FINETUNE_EPOCHS=-1": "FINETUNE_EPOCHS is -1; it must be a positive whole number",
+    "FINETUNE_EXAMPLES=-1": "FINETUNE_EXAMPLES is -1; it must be a positive whole number",
     "FINETUNE_SEEDS=[0, -1]": "FINETUNE_SEEDS is [0, -1]; it must be a list, each a whole number from 0 to 2**32 - 1",
 }
 
