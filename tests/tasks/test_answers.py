@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rembed_keras import config
 from rembed_keras.errors import UserError
 from rembed_keras.tasks import QuestionAnswering
 from rembed_keras.tasks.answers import (
@@ -193,3 +194,11 @@ def test_what_cannot_be_scored_is_refused():
         squad_scores([], [])
     with pytest.raises(ValueError, match="without a right answer"):
         squad_scores(["a"], [[]])
+
+
+@pytest.mark.parametrize("length", ["stride", "max_answer_length"])
+def test_a_length_that_allows_no_answer_is_refused_before_anything_is_trained(length):
+    with pytest.raises(UserError, match=f"^task squad: {length} is 0; it must be a positive whole number$"):
+        QuestionAnswering("squad", None, **{length: 0})
+    with pytest.raises(UserError, match=f"QuestionAnswering.{length} is 0; it must be a positive whole number$"):
+        config.load("recipes/finetune/xtreme/xquad.gin", [f"tasks.QuestionAnswering.{length}=0"])

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling import SpanExtractor
 from rembed_keras.tasks.answers import exact_match, mlqa_normalize, mlqa_scores, squad_scores
 from rembed_keras.tasks.formats.columns import QuestionFormat
@@ -105,7 +105,8 @@ class QuestionAnswering(Task):
         part: as in `Task`.
 
     Raises:
-        UserError: for an unknown normalization, or one that the languages which are scored do not have.
+        UserError: for an unknown normalization, or one that the languages which are scored do not have, and for a
+            length that is not positive.
     """
 
     takes_dropout = False  # as BERT's head for spans
@@ -117,13 +118,14 @@ class QuestionAnswering(Task):
         name: str,
         splits: Splits | None,
         normalization: Normalization = "squad",
-        stride: int = 128,
-        max_answer_length: int = 30,
+        stride: Count = 128,
+        max_answer_length: Count = 30,
         train_language: str | None = None,
         part: str = "test",
     ):
         if normalization not in get_args(Normalization):
             raise UserError(f"task {name}: normalization is {normalization!r}; it can be squad or mlqa")
+        check_counts({f"task {name}: stride": stride, f"task {name}: max_answer_length": max_answer_length})
         self.normalization, self.stride, self.max_answer_length = normalization, stride, max_answer_length
         super().__init__(name, splits, {}, train_language, part)
         if splits is not None and normalization == "mlqa":
