@@ -11,6 +11,7 @@ from rembed_keras.analysis.layers import Panel
 from rembed_keras.analysis.pages.drawings import LEFT, RIGHT, WIDTH, breakdown, curves, dots, layers
 from rembed_keras.analysis.studies.definition import Hypothesis
 from rembed_keras.analysis.studies.results.page import page
+from rembed_keras.analysis.studies.results.report import lines, markdown
 from rembed_keras.analysis.studies.verdicts import by_language, derive
 from tests.analysis.pages.browser import shown
 
@@ -85,6 +86,12 @@ def test_the_page_is_whole_and_says_what_was_found(record):
     ):
         assert said in text, said
     assert "wide & deep: 300 kept, 700 dropped" in text
+
+
+def test_an_interval_is_called_by_the_level_that_it_covers(record):
+    strict = record | {"alpha": 0.001}
+    assert all("99.9% interval" in text for text in (page(strict, "t"), markdown(strict, "t"), *lines(strict)))
+    assert "95% interval" in page(record, "t")
 
 
 def test_a_measure_by_layer_is_at_its_place():

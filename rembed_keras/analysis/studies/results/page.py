@@ -10,7 +10,7 @@ from rembed_keras.analysis.reports.significance import Comparison
 from rembed_keras.analysis.reports.tables import number
 from rembed_keras.analysis.studies.definition import Hypothesis
 from rembed_keras.analysis.studies.results.curves import on_one_axis
-from rembed_keras.analysis.studies.results.report import ABOUT, failures, scores_table, verdicts_table
+from rembed_keras.analysis.studies.results.report import ABOUT, failures, interval_name, scores_table, verdicts_table
 from rembed_keras.analysis.studies.verdicts import CONTRADICTED, SUPPORTED, by_language
 
 BELOW = "Below: differences with intervals over seeds, cut at the edges; dashed the smallest effect worth seeing."
@@ -54,7 +54,7 @@ def _verdicts(record):
         expected = f"{each['arm']} {each['expected']} than {each['against']} on {each['measure']}"
         effect = f"difference {number(verdict['difference'])}"
         if verdict["low"] is not None:
-            effect += f", {1 - record['alpha']:.0%} interval {number(verdict['low'])} to {number(verdict['high'])}"
+            effect += f", {interval_name(record['alpha'])} {number(verdict['low'])} to {number(verdict['high'])}"
         smallest, detectable = number(each["smallest_effect"]), number(verdict["detectable"])
         power = f"smallest effect worth seeing {smallest}, detectable {detectable}"
         note = f" ({verdict['note']})" if verdict["note"] else ""

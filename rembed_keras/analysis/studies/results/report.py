@@ -54,22 +54,31 @@ def verdicts_table(record: Mapping) -> Table:
             str(verdict["seeds"]),
             str(verdict["languages"]),
         ])  # fmt: skip
-    columns = ["hypothesis", "expected", "verdict", "note", "difference", f"{1 - record['alpha']:.0%} interval"]
+    columns = ["hypothesis", "expected", "verdict", "note", "difference", interval_name(record["alpha"])]
     columns += ["adjusted p", "smallest effect", "detectable", "seeds", "languages"]
     return Table("Verdicts", columns, rows, words=4)
 
 
 def lines(record: Mapping) -> list[str]:
     """Verdicts for a terminal, a line each."""
-    return [_line(verdict, 1 - record["alpha"]) for verdict in record["verdicts"]]
+    return [_line(verdict, interval_name(record["alpha"])) for verdict in record["verdicts"]]
 
 
-def _line(verdict, confidence):
+def interval_name(alpha: float) -> str:
+    """What the interval of a difference is called.
+
+    >>> interval_name(0.05), interval_name(0.001)
+    ('95% interval', '99.9% interval')
+    """
+    return f"{100 * (1 - alpha):.12g}% interval"
+
+
+def _line(verdict, interval):
     parts = [f"{verdict['hypothesis']}: {verdict['verdict']}{': ' + verdict['note'] if verdict['note'] else ''}"]
     if verdict["difference"] is not None:
         parts.append(f"difference {number(verdict['difference'])} over {verdict['seeds']} pairs of seeds")
     if verdict["low"] is not None:
-        parts.append(f"{confidence:.0%} interval {number(verdict['low'])} to {number(verdict['high'])}")
+        parts.append(f"{interval} {number(verdict['low'])} to {number(verdict['high'])}")
         parts.append(f"adjusted p {number(verdict['adjusted_p'])}, detectable {number(verdict['detectable'])}")
     return "; ".join(parts)
 
