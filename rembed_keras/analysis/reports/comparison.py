@@ -27,7 +27,7 @@ LEVEL = 0.05
 POWER = 0.8
 MEAN = "mean"  # instead of a language
 NOT_SIGNIFICANT = "not significant"
-NOT_TESTED = "not tested"  # there are neither predictions nor seeds whose differences vary
+NOT_TESTED = "not tested"  # there are neither predictions of several examples nor seeds whose differences vary
 
 
 @dataclass(frozen=True)

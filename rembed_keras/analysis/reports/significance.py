@@ -104,7 +104,8 @@ def paired_bootstrap(
     Differences are averaged over seeds, then N examples are drawn with replacement. With several seeds each resample is
     also shifted by the standard error over seeds times a draw of Student's t with K - 1 degrees of freedom, since
     resampling a few seeds would underestimate their spread. The interaction of seeds and examples is counted twice,
-    which is conservative. With one seed the result is about these two models only.
+    which is conservative. With one seed the result is about these two models only. No p-value is below that of a sign
+    test in which all N examples agree: resamples of a few examples that agree would never say otherwise.
 
     Args:
         scores: of the first system, [N] or, of K seeds, [K, N].
@@ -112,6 +113,9 @@ def paired_bootstrap(
         resamples: how many to draw.
         confidence: of the percentile interval.
         seed: of the draws.
+
+    Returns:
+        The comparison; of one example the interval and p are NaN.
 
     Raises:
         ValueError: for shapes that differ.
@@ -126,6 +130,9 @@ def paired_bootstrap(
     if np.shape(scores) != np.shape(others):
         raise ValueError(f"scores have shape {np.shape(scores)} and the others {np.shape(others)}")
     gaps = np.atleast_2d(np.asarray(scores, float) - np.asarray(others, float))
+    difference, count = float(gaps.mean()), gaps.shape[1]
+    if count == 1:
+        return Comparison(difference, math.nan, math.nan, math.nan)
     generator = np.random.default_rng(seed)
     means = _resampled_means(gaps.mean(axis=0), resamples, generator)
     if len(gaps) > 1:
@@ -133,7 +140,8 @@ def paired_bootstrap(
         means += error * generator.standard_t(len(gaps) - 1, resamples)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     tail = 1 + min(np.sum(means <= ROUNDING), np.sum(means >= -ROUNDING))
-    return Comparison(float(gaps.mean()), float(low), float(high), min(1.0, float(2 * tail / (1 + resamples))))
+    p = max(float(2 * tail / (1 + resamples)), 2.0 ** (1 - count))
+    return Comparison(difference, float(low), float(high), min(1.0, p))
 
 
 def _resampled_means(numbers, resamples, generator):

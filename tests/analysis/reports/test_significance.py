@@ -87,6 +87,14 @@ def test_equal_systems_do_not_differ_and_the_draws_are_seeded():
         paired_bootstrap(ours, theirs[:, :40])
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_few_examples_that_agree_are_no_evidence(seeds):
+    one = paired_bootstrap(np.ones((seeds, 1)), np.zeros((seeds, 1)))
+    assert one.difference == 1.0 and np.isnan([one.low, one.high, one.p]).all()
+    for count, least in ((2, 0.5), (5, 0.0625), (6, 0.03125)):
+        assert paired_bootstrap(np.ones((seeds, count)), np.zeros((seeds, count))).p == least
+
+
 def test_draws_are_made_in_parts_where_they_are_many(monkeypatch):
     numbers = np.random.default_rng(3).normal(0.1, 1, 500)
     monkeypatch.setattr("rembed_keras.analysis.reports.significance.BLOCK", 500 * 300)
