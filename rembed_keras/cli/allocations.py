@@ -79,7 +79,7 @@ def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_l
     from rembed_keras.modeling import blocks
 
     try:
-        widths = solver.INPUT_WIDTHS if e_in is None else [int(width) for width in e_in.split(",")]
+        widths = solver.INPUT_WIDTHS if e_in is None else [*dict.fromkeys(map(int, e_in.split(",")))]
     except ValueError:
         raise UserError(f"--e-in is {e_in!r}; it must be widths such as 128,256") from None
     if source is not None:

@@ -147,6 +147,14 @@ def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch
     assert exit_.value.code == 2 and "already exists" in capsys.readouterr().err
 
 
+def test_a_width_that_is_named_twice_is_proposed_once(capsys, monkeypatch):
+    once, twice = (
+        run(["solve", "--kept", "278M", "--vocabulary", "250002", "--e-in", widths], capsys, monkeypatch)
+        for widths in ("128,256", "128,256,128")
+    )
+    assert once == twice
+
+
 def test_a_recipe_that_a_full_disk_cuts_is_not_there(tmp_path):
     def small():
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # as on a disk that is full
