@@ -12,6 +12,8 @@ import os
 import sys
 from importlib import metadata
 
+from rembed_keras.config import backend
+
 SETTINGS = {
     "KERAS_BACKEND": "tensorflow",  # whatever the user's ~/.keras says
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -26,7 +28,7 @@ SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-os.environ.update(SETTINGS | os.environ)
+backend.settle_environment(SETTINGS)
 
 import numpy as np  # noqa: E402 - it reads them
 import pytest  # noqa: E402
@@ -107,8 +109,6 @@ def as_in_a_process():
 @pytest.fixture(scope="session")
 def users_environment():
     """The environment variables of whoever runs a command without tests: not those above, nor what a venv sets."""
-    from rembed_keras.config import backend
-
     tests = {*SETTINGS, *backend.SETTINGS, "PYTHONPATH", "VIRTUAL_ENV"}
     return {name: value for name, value in os.environ.items() if name not in tests}
 

@@ -132,12 +132,13 @@ class EncoderStart:
 
     def announce(self, stage: str) -> None:
         """Prints once where a stage starts, if the recipe names it, and what is changed."""
-        is_named = not self._is_run or self._changes.record() or self._checkpoint != "newest"
-        if is_named and not self._is_announced:
-            print(f"{stage}: {self._held.said(self._place.name)}", flush=True)
-        if not self._is_announced and (at := self._stopped_at()) is not None:
-            print(f"{stage}: the encoder is that of a pre-training that was stopped at {at}", flush=True)
+        if self._is_announced:
+            return
         self._is_announced = True
+        if not self._is_run or self._changes.record() or self._checkpoint != "newest":
+            print(f"{stage}: {self._held.said(self._place.name)}", flush=True)
+        if (at := self._stopped_at()) is not None:
+            print(f"{stage}: the encoder is that of a pre-training that was stopped at {at}", flush=True)
 
     def _stopped_at(self):
         """Where the pre-training of a run was stopped whose newest checkpoint is taken; None if it came to its end."""

@@ -31,10 +31,10 @@ KINDS = {
 STRATEGIES = [(3, "bottom"), (2, "alternate"), (2, "symmetric"), (2, "top")]
 
 
-def save(model, folder):
+def save(model, folder, **state):
     """A checkpoint of a model, and its folder."""
     parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
-    return checkpoints.save(folder, 7, parts, {"running": []} | restoring.state_of(model))
+    return checkpoints.save(folder, 7, parts, {"running": []} | state | restoring.state_of(model))
 
 
 def fresh(encoder, **changes):
@@ -57,10 +57,7 @@ def assert_same(one, other, **tolerance):
     ("until", "said"), [(9, "stage: the encoder is that of a pre-training that was stopped at step 7 of 9\n"), (7, "")]
 )
 def test_a_pre_training_that_was_stopped_is_said_where_its_newest_encoder_is_taken(until, said, tmp_path, capsys):
-    model = MaskedLM(make_encoder(), 20)
-    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
-    state = {"running": [], "until": until} | restoring.state_of(model)
-    path = checkpoints.save(tmp_path / "checkpoints", 7, parts, state)
+    path = save(MaskedLM(make_encoder(), 20), tmp_path / "checkpoints", until=until)
     start = EncoderStart(tmp_path, make_encoder)
     start.announce("stage")
     start.announce("stage")
