@@ -259,7 +259,7 @@ fit = learner.fit
 learner.fit = lambda *arguments, callbacks, **options: fit(*arguments, callbacks=[*callbacks, Watch()], **options)
 train(
     learner, mixture.batches, place("one_device", 2), Workdir(folder / "run"), folder / "run/checkpoints",
-    run="pretrain", steps=steps,
+    run="pretrain", steps=steps, until=steps,
     tokens_per_step=16, checkpoint_every=steps // 10, log_every=steps // 200, measures=Measures(2),
 )
 print(json.dumps(seen))
