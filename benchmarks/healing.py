@@ -121,8 +121,24 @@ class Yardstick:
         return float(np.mean(found))
 
 
-def starts(source: Path, folder: Path, text: Path, width: int, has_head: bool) -> dict[str, Path]:
-    """Folders of the models of one width that nothing was trained of: reallocated, by plain SVD, and random."""
+def output_width(source: Path) -> int:
+    """E_out of the head that masked LM begins with: the source's own, or of a new one, as wide as its states."""
+    from rembed_keras import interop
+
+    config = interop.read_model(str(source))[0].get_config()
+    return config.get("output_embedding_dim") or config["hidden_dim"]
+
+
+def starts(source: Path, folder: Path, text: Path, width: int, head: int | None) -> dict[str, Path]:
+    """Folders of the models of one width that nothing was trained of: reallocated, by plain SVD, and random.
+
+    Args:
+        source: what they are made of.
+        folder: where they are written.
+        text: weights pieces.
+        width: E_in.
+        head: E_out of a head that they shall have; None adds none.
+    """
     import keras
 
     from rembed_keras import interop
@@ -131,16 +147,15 @@ def starts(source: Path, folder: Path, text: Path, width: int, has_head: bool) -
 
     paths = {name: folder / f"{name}-{width}" for name in ("reallocated", "svd", "scratch")}
     model, tokenizer = interop.read_model(str(source))
-    hidden = model.get_config().get("hidden_dim") or model.encoder.arguments["hidden_dim"]
     if not paths["reallocated"].exists():
-        plan = interop.Plan(width, output_embedding_dim=hidden if has_head else None, text=str(text))
+        plan = interop.Plan(width, output_embedding_dim=head, text=str(text))
         interop.reallocate(model, str(paths["reallocated"]), plan, tokenizer)
     made, _ = interop.read_model(str(paths["reallocated"]))
     encoder = made if isinstance(made, Encoder) else made.encoder
     if not paths["scratch"].exists():
         keras.utils.set_random_seed(0)
         random = Encoder.from_config(encoder.get_config())
-        interop.write(MaskedLM(random, hidden) if has_head else random, str(paths["scratch"]), "preset", tokenizer)
+        interop.write(MaskedLM(random, head) if head else random, str(paths["scratch"]), "preset", tokenizer)
     if not paths["svd"].exists():
         wide = model if isinstance(model, Encoder) else model.encoder
         tables = tables_of(wide)
@@ -161,14 +176,13 @@ def starts(source: Path, folder: Path, text: Path, width: int, has_head: bool) -
 def heal(given: argparse.Namespace, recipe: str, initial: Path, workdir: Path, steps: int, seed: int) -> None:
     """Runs a recipe of recipes/reallocate from a folder."""
     from rembed_keras import config
-    from rembed_keras.training.initial.places import arguments_of
 
     batch, length = given.rows.split("x")
     knobs = {"INITIAL": initial, "TEXT_DIR": given.out / "text", "WORKDIR": workdir, "STEPS": steps, "SEED": seed}
     knobs |= {"BATCH_SIZE": batch, "SEQUENCE_LENGTH": length, "LEARNING_RATE": RATES[recipe]}
     knobs |= {"WARMUP_STEPS": max(1, steps // 10), "CHECKPOINT_EVERY": steps, "LOG_EVERY": max(1, steps // 10)}
     if recipe == "heal_mlm":
-        knobs["OUTPUT_EMBEDDING_DIM"] = arguments_of(initial)[0]["hidden_dim"]
+        knobs["OUTPUT_EMBEDDING_DIM"] = output_width(given.source)
     else:
         knobs["TEACHER"] = given.source
     bound = [*(f"{key}={value}" for key, value in knobs.items()), *given.bindings]
@@ -265,9 +279,10 @@ def main() -> None:
         print(json.dumps(rows[-1]), flush=True)
 
     whole = arguments_of(given.source)[0]
+    head = output_width(given.source) if "heal_mlm" in given.recipes else None
     add(given.source, width=whole["input_embedding_dim"], start="source", recipe=None, steps=0, seed=0)
     for width in given.widths:
-        places = starts(given.source, given.out, text, width, has_head="heal_mlm" in given.recipes)
+        places = starts(given.source, given.out, text, width, head)
         for start, place in places.items():
             add(place, width=width, start=start, recipe=None, steps=0, seed=0)
         for recipe in given.recipes:

@@ -220,7 +220,7 @@ def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...])
     show_default=True,
     help="Which layers stay if there are fewer.",
 )
-@click.option("--output-embedding-dim", type=WHOLE, help="E_out of a new pre-training head.")
+@click.option("--output-embedding-dim", type=WHOLE, help="E_out: a new head, if the model has none of it.")
 @click.option(
     "--vocabulary", type=FILLED, metavar="TEXT_DIR", help="Keep the pieces that this text uses, as `trim` does."
 )

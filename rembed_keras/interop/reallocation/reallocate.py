@@ -11,7 +11,7 @@ from rembed_keras.errors import Count, UserError
 from rembed_keras.interop.convert import check_absent, plain_masked_lm, write
 from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
-from rembed_keras.interop.reallocation.heads import keep_head, new_head
+from rembed_keras.interop.reallocation.heads import head_arguments, keep_head, new_head
 from rembed_keras.interop.reallocation.usage import usage_of
 from rembed_keras.interop.vocabularies.files import copy_tokenizer
 from rembed_keras.interop.vocabulary import changeable, trimmed
@@ -30,7 +30,7 @@ class Plan:
         input_embedding_dim: E_in, at most that of the model.
         num_layers: L, more or less than the model has.
         keep: which layers stay if there are fewer; see `layers_to_keep`.
-        output_embedding_dim: E_out of a new head.
+        output_embedding_dim: E_out of the head: a new one, unless the model has one of that width, which stays.
         vocabulary: folder of text whose pieces to keep, as of `trim`.
         text: folder of text by which pieces are weighted; that of `vocabulary` by default, and none without.
     """
@@ -136,9 +136,11 @@ def _changed(source, plan, vocabulary) -> tuple[Encoder | MaskedLM, float | None
         has_positions = encoder.parts.embeddings.position is not None
         usage = usage_of(text, vocabulary, tables, has_positions) if text else None
         encoder, share = with_width(encoder, plan.input_embedding_dim, usage)
-    if plan.output_embedding_dim is not None:
+    has_head = isinstance(source, MaskedLM)
+    former = head_arguments(source)["output_embedding_dim"] if has_head else None
+    if plan.output_embedding_dim not in (None, former):
         model, said = new_head(source, encoder, plan.output_embedding_dim)
-    elif isinstance(source, MaskedLM) and encoder is not source.encoder:
+    elif has_head and encoder is not source.encoder:
         model, said = keep_head(source, encoder)
     else:
         model, said = (source if isinstance(source, PretrainingModel) else encoder), []

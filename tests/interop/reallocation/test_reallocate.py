@@ -61,6 +61,16 @@ def test_a_new_head_starts_from_the_closest_table(width, tmp_path):
     np.testing.assert_allclose(np.linalg.svd(table, compute_uv=False), values, rtol=1e-4)
 
 
+@pytest.mark.parametrize("width", [16, 12])
+def test_a_trained_head_stays_where_its_own_width_is_asked_for(width, tmp_path):
+    model = random_model(BERT, {"output_embedding_dim": 16, "coupling": "coupled"})
+    done = reallocate(model, str(tmp_path / "out"), Plan(input_embedding_dim=16, output_embedding_dim=width))
+    made, _ = read_model(str(tmp_path / "out"))
+    assert (done.share, made.get_config()["output_embedding_dim"]) == (pytest.approx(1), width)
+    difference = np.abs(predictions(made) - predictions(model)).max()
+    assert difference < 5e-5 if width == 16 else difference > 0.1
+
+
 @pytest.mark.parametrize("has_head", [True, False])
 def test_a_new_head_of_a_table_in_bands_is_refused(has_head, tmp_path):
     model = random_model({"input_cutoffs": (20,)})
