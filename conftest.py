@@ -19,8 +19,9 @@ SETTINGS = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     # two devices for JAX; and little optimization by XLA, since tests compile much and compute little: compiling is
     # half of their time on JAX, and two thirds with newer emitters. The flag that leaves those out ends the process
-    # with JAX 0.11, and a TensorFlow of before JAX 0.10 may not know it
+    # with JAX 0.11, and a TensorFlow of before JAX 0.10 may not know it. A program is compiled in one piece
     "XLA_FLAGS": "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    " --xla_cpu_parallel_codegen_split_count=1"
     + " --xla_cpu_use_fusion_emitters=false"
     * bool(importlib.util.find_spec("jax") and metadata.version("jaxlib").startswith("0.10.")),
     # there is a worker for each core; threads of NumPy's would spin while they wait for one
@@ -68,6 +69,25 @@ def make_graphs_quickly() -> None:
     context.pywrap_tfe.TFE_ContextClearCaches = lambda handle: None
 
 
+def lower_quickly() -> None:
+    """Has JAX lower all programs in one context of MLIR; it would load its dialects for each, however small."""
+    from jax._src.interpreters import mlir
+
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+
+
+def make_models_quickly() -> None:
+    """Leaves out that Keras sets the bases of a class again with each model of it: Python then looks at all subclasses.
+
+    Those of keras-hub's are hundreds.
+    """
+    from keras.src.models import model
+    from keras.src.models.functional import Functional
+
+    inject = model.inject_functional_model_class
+    model.inject_functional_model_class = lambda cls: cls if Functional in cls.__mro__ else inject(cls)
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(items):
     """Marks the tests that need peers, and puts files with slow tests first, so that no worker is left with one."""
@@ -86,6 +106,10 @@ def pytest_collection_finish(session):
     if ON_TENSORFLOW and (asked or "tensorflow" in sys.modules):
         split_cpu()
         make_graphs_quickly()
+    if not ON_TENSORFLOW and "jax" in sys.modules:
+        lower_quickly()
+    if "keras.src.models.model" in sys.modules:
+        make_models_quickly()
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,20 @@ from pathlib import Path
 SEED = int(os.environ.get("KILL_SEED", "0"))
 
 
+def import_once() -> None:
+    """Imports what commands import, TensorFlow too, for all forks, and has their graphs made as those of tests are."""
+    from rembed_keras.config.backend import import_framework
+
+    import_framework()
+    from rembed_keras import config, interop, training
+
+    for module in (config, interop, training):
+        assert [getattr(module, name) for name in dir(module)]
+    import conftest
+
+    conftest.make_graphs_quickly()
+
+
 def start(job: Callable[[], object], output: Path, file_size: int | None = None) -> int:
     """Runs a job in a process of its own.
 

@@ -1,7 +1,8 @@
 """A run that is killed or stopped at random moments and resumed ends in the same bits as an undisturbed one.
 
 These are forks of one process that has imported what the command line imports, TensorFlow too, and started nothing of
-it: each runs `rembed_keras.cli.main` as a user's command does. `make soak` does the same with whole processes for long.
+it: each runs `rembed_keras.cli.main` as a user's command does, but for optimization of graphs that a few steps do not
+repay. `make soak` does the same with whole processes for long.
 """
 
 import json
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras.training.loop.workdir import MEASURED
-from tests.interruptions.forks import SEED, after, command, finish, start, stop
+from tests.interruptions.forks import SEED, after, command, finish, import_once, start, stop
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -193,13 +194,7 @@ TOKENIZER = "corpus/tokenizer.model"
 
 
 def main(folder):
-    from rembed_keras.config.backend import import_framework
-
-    import_framework()
-    from rembed_keras import interop, training
-
-    for module in (interop, training):  # once for all forks
-        assert [getattr(module, name) for name in dir(module)]
+    import_once()
     os.chdir(folder)
     Path("tiny.gin").write_text(RECIPE)
     Path("sum.gin").write_text(SUM)

@@ -15,7 +15,7 @@ import pytest
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
-from tests.interruptions.forks import command, finish, start, stop
+from tests.interruptions.forks import command, finish, import_once, start, stop
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -39,13 +39,7 @@ def given(folder):
 
 
 def main(folder):
-    from rembed_keras.config.backend import import_framework
-
-    import_framework()
-    from rembed_keras import interop, training
-
-    for module in (interop, training):  # once for all forks
-        assert [getattr(module, name) for name in dir(module)]
+    import_once()
     os.chdir(PACKAGE.parent)
     output, killed, resumed = (folder / f"{name}.txt" for name in ("whole", "killed", "resumed"))
     whole = command("run", RECIPE, *given(folder), f"WORKDIR={folder / 'whole'}")

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 
+import conftest
 from rembed_keras import config
 from rembed_keras.config.backend import import_framework
 from rembed_keras.errors import UserError
@@ -22,6 +23,9 @@ def main() -> int:
         (cpu,) = tf.config.list_physical_devices("CPU")
         parts = [tf.config.LogicalDeviceConfiguration()] * int(os.environ.get("CPU_DEVICES", "1"))
         tf.config.set_logical_device_configuration(cpu, parts)
+        conftest.make_graphs_quickly()
+    else:
+        conftest.lower_quickly()
     for recipe, *bindings in json.loads(sys.argv[1]):
         try:
             config.run(config.load(recipe, bindings))

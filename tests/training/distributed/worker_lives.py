@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.interruptions.forks import command, finish, start
+from tests.interruptions.forks import command, finish, import_once, start
 from tests.training.distributed.test_strategies import free_ports
 
 
@@ -76,14 +76,8 @@ def lose_chief(folder):
 
 
 def main():
-    from rembed_keras.config.backend import import_framework
-
     folder, arguments = Path(sys.argv[1]), json.loads(sys.argv[2])
-    import_framework()
-    from rembed_keras import config, training
-
-    for module in (config, training):  # once for all forks
-        assert [getattr(module, name) for name in dir(module)]
+    import_once()
     kill = (signal.SIGSTOP, signal.SIGKILL)  # nothing more is done together from the first on
     hurts = [kill, (signal.SIGTERM,), None]
     codes = [live(arguments, folder, number, hurt) for number, hurt in enumerate(hurts)]

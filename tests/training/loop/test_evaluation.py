@@ -182,7 +182,6 @@ def test_the_best_checkpoint_stays(held_out_corpus, tmp_path, monkeypatch):
         checkpoints.best(tmp_path / "lowest/checkpoints")
 
 
-@pytest.mark.usefixtures("without_graphs")
 def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -196,7 +195,6 @@ def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
     assert found == pytest.approx({step: traced[step] for step in (0, STEPS)})
 
 
-@pytest.mark.usefixtures("without_graphs")
 def test_a_trace_of_retrieval_knows_phases_and_other_starts(held_out_corpus, tmp_path, capsys):
     """After 5 steps of 20 tokens come 6 of 150, in the languages that were read, from other weights than new ones."""
     texts = []

@@ -46,15 +46,15 @@ def rounded(array):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_weight_moves_by_less_than_its_own_rounding(dtype):
-    """1,000 steps of 2^-12 each: in 16 bits 1 + 2^-12 is 1."""
+    """256 steps of 2^-12 each: in 16 bits 1 + 2^-12 is 1."""
     weight = keras.Variable(np.ones(3), dtype=dtype, name="kernel")
     optimizer = TrainingOptimizer(keras.optimizers.SGD(2.0**-12), clip_norm=None)
     optimizer.build([weight])
-    for _ in range(1000):
+    for _ in range(256):
         optimizer.apply([keras.ops.cast(np.array([-1.0, 1.0, 0.0]), dtype)], [weight])
-    np.testing.assert_allclose(values([weight])[0], [1.24414, 0.755859, 1.0], rtol=2**-8)
+    np.testing.assert_allclose(values([weight])[0], [1.0625, 0.9375, 1.0])
     (master,) = (each for each in optimizer.variables if isinstance(each, Master))
-    np.testing.assert_array_equal(values([master])[0], [1 + 1000 / 4096, 1 - 1000 / 4096, 1.0])
+    np.testing.assert_array_equal(values([master])[0], [1 + 256 / 4096, 1 - 256 / 4096, 1.0])
     assert (master.path, master.name, master.dtype) == (weight.path, "kernel", "float32")
 
 
@@ -131,7 +131,7 @@ def test_steps_are_those_of_float32_weights_that_are_rounded_to_be_computed_with
         rng = np.random.default_rng(3)
         for weight in model.weights:
             weight.assign(rounded(rng.normal(0, 0.3, weight.shape)))
-        model.compile(TrainingOptimizer(OPTIMIZERS[name](1e-2)), run_eagerly=not ON_JAX, jit_compile=ON_JAX)
+        model.compile(TrainingOptimizer(OPTIMIZERS[name](1e-2)), jit_compile=ON_JAX)
         losses = [float(model.train_on_batch(*make_batch(64), return_dict=True)["loss"]) for _ in range(6)]
         masters = masters_of(model)
         trained = [masters.get(each.path, each) for each in model.trainable_variables]
@@ -154,7 +154,7 @@ def test_gradients_of_micro_batches_are_summed_in_float32():
             weight.assign(rounded(rng.normal(0, 0.3, weight.shape)))
         before = values(model.trainable_variables)
         optimizer = TrainingOptimizer(keras.optimizers.SGD(1.0), clip_norm=None)
-        model.compile(optimizer, run_eagerly=not ON_JAX, jit_compile=ON_JAX)
+        model.compile(optimizer, jit_compile=ON_JAX)
         model.train_on_batch(*make_batch(64))
         masters = masters_of(model)
         after = values([masters.get(each.path, each) for each in model.trainable_variables])
