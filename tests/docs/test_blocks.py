@@ -83,7 +83,9 @@ def check_typed(program, words):
         assert {each for word in words for each in re.findall(r"(?:rembed-keras|\.)\[(\w+)\]", word)} <= EXTRAS
     else:
         module = words[0] == "-m"
-        path = (ROOT / words[1].replace(".", "/")).with_suffix(".py") if module else ROOT / words[0]
+        path = ROOT / (words[1].replace(".", "/") if module else words[0])
+        if module:
+            path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
         source = path.read_text(encoding="utf-8")
         assert [word for word in words[1:] if word.startswith("--") and word not in source] == []
 
