@@ -38,13 +38,13 @@ gc.set_threshold(100_000, 20, 50)  # most of what is imported, collected or trac
 ON_TENSORFLOW = os.environ["KERAS_BACKEND"] == "tensorflow"
 
 
-def split_cpu() -> None:
-    """Makes two logical devices of the CPU, for MirroredStrategy."""
+def split_cpu(devices: int = 2) -> None:
+    """Makes logical devices of the CPU, for MirroredStrategy."""
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]
-    halves = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(cpu, halves)
+    parts = [tf.config.LogicalDeviceConfiguration()] * devices
+    tf.config.set_logical_device_configuration(cpu, parts)
 
 
 def use_grappler(is_used: bool) -> None:
@@ -59,7 +59,6 @@ def make_graphs_quickly() -> None:
 
     That is Grappler, as most of XLA's optimization above; the Python stack of each operation, which a graph copies
     several times, and which is deep under pytest; and that all kernels are thrown away whenever a seed is set.
-    Processes that tests start do all of it.
     """
     from tensorflow.python.eager import context
     from tensorflow.python.framework import ops
@@ -88,6 +87,15 @@ def make_models_quickly() -> None:
     model.inject_functional_model_class = lambda cls: cls if Functional in cls.__mro__ else inject(cls)
 
 
+def work_quickly() -> None:
+    """Leaves out of the backend's and Keras's work what tests do not repay; commands as users start them do it."""
+    if ON_TENSORFLOW:
+        make_graphs_quickly()
+    else:
+        lower_quickly()
+    make_models_quickly()
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(items):
     """Marks the tests that need peers, and puts files with slow tests first, so that no worker is left with one."""
@@ -99,17 +107,14 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Prepares TensorFlow before the first test, unless no test has anything to do with it."""
+    """Prepares the backend before the first test, unless no test has anything to do with it."""
     gc.freeze()
     gc.get_freeze_count = lambda: 1  # or more: to count them takes a tenth of a second, and nobody asks how many
     asked = any("mirrored" in getattr(item, "fixturenames", ()) for item in session.items)
-    if ON_TENSORFLOW and (asked or "tensorflow" in sys.modules):
-        split_cpu()
-        make_graphs_quickly()
-    if not ON_TENSORFLOW and "jax" in sys.modules:
-        lower_quickly()
-    if "keras.src.models.model" in sys.modules:
-        make_models_quickly()
+    if asked or os.environ["KERAS_BACKEND"] in sys.modules:
+        if ON_TENSORFLOW:
+            split_cpu()
+        work_quickly()
 
 
 @pytest.fixture(scope="session")

@@ -76,8 +76,10 @@ def starts(source: Path, folder: Path, text: Path, width: int, head: int | None)
     return paths
 
 
-def heal(given: argparse.Namespace, recipe: str, initial: Path, workdir: Path, steps: int, seed: int) -> None:
-    """Runs a recipe of recipes/reallocate from a folder."""
+def heal(
+    given: argparse.Namespace, recipe: str, initial: Path, head: int | None, workdir: Path, steps: int, seed: int
+) -> None:
+    """Runs a recipe of recipes/reallocate from a folder, whose head has width `head`."""
     from rembed_keras import config
 
     batch, length = given.rows.split("x")
@@ -85,7 +87,7 @@ def heal(given: argparse.Namespace, recipe: str, initial: Path, workdir: Path, s
     knobs |= {"BATCH_SIZE": batch, "SEQUENCE_LENGTH": length, "LEARNING_RATE": RATES[recipe]}
     knobs |= {"WARMUP_STEPS": max(1, steps // 10), "CHECKPOINT_EVERY": steps, "LOG_EVERY": max(1, steps // 10)}
     if recipe == "heal_mlm":
-        knobs["OUTPUT_EMBEDDING_DIM"] = output_width(given.source)
+        knobs["OUTPUT_EMBEDDING_DIM"] = head
     else:
         knobs["TEACHER"] = given.source
     bound = [*(f"{key}={value}" for key, value in knobs.items()), *given.bindings]
@@ -189,16 +191,16 @@ def main() -> None:
         for start, place in places.items():
             add(place, width=width, start=start, recipe=None, steps=0, seed=0)
         for recipe in given.recipes:
-            for steps in given.steps or [_steps(given, recipe, places, minutes) for minutes in given.minutes]:
+            for steps in given.steps or [_steps(given, recipe, places, head, minutes) for minutes in given.minutes]:
                 for start in given.starts:
                     for seed in range(given.seeds):
                         workdir = given.out / f"{recipe}-{start}-{width}-{steps}-{seed}"
-                        heal(given, recipe, places[start], workdir, steps, seed)
+                        heal(given, recipe, places[start], head, workdir, steps, seed)
                         add(workdir, width=width, start=start, recipe=recipe, steps=steps, seed=seed)
     plot(rows, ledger(whole).kept, [*yardstick.texts], given.out / "healing.png")
 
 
-def _steps(given, recipe, places, minutes):
+def _steps(given, recipe, places, head, minutes):
     """How many steps take so many minutes, by a short run that is timed once."""
     path = given.out / f"seconds-{recipe}.json"
     if not path.exists():
@@ -207,7 +209,7 @@ def _steps(given, recipe, places, minutes):
         for steps in (1, 1 + TIMED):  # compilation and the corpus are in both
             shutil.rmtree(workdir, ignore_errors=True)
             begun = time.perf_counter()
-            heal(given, recipe, places["reallocated"], workdir, steps, 0)
+            heal(given, recipe, places["reallocated"], head, workdir, steps, 0)
             seconds.append(time.perf_counter() - begun)
         path.write_text(json.dumps(max(seconds[1] - seconds[0], 1e-3) / TIMED))
     return max(10, round(60 * minutes / json.loads(path.read_text())))

@@ -74,7 +74,7 @@ def test_a_notebook_runs(source, request, tmp_path, capsys):
             with capsys.disabled():
                 print("\nshrink_your_encoder: a small random BERT stands for all-minilm-l6-v2; MINILM=FOLDER has it")
             parameters["SOURCE"] = str(small_bert(tmp_path / "bert", request.getfixturevalue("corpus").tokenizer))
-    quickly = "import conftest; conftest.make_graphs_quickly()"  # as this process does
+    quickly = "import conftest; conftest.work_quickly()"  # as this process does
     code = f"{quickly}\n{code_of(source.with_suffix('.ipynb'), parameters)}"
     environment = os.environ | {"MPLBACKEND": "agg", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(

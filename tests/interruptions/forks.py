@@ -18,7 +18,7 @@ SEED = int(os.environ.get("KILL_SEED", "0"))
 
 
 def import_once() -> None:
-    """Imports what commands import, TensorFlow too, for all forks, and has their graphs made as those of tests are."""
+    """Imports what commands import, TensorFlow too, for all forks, and has these do no more than tests do."""
     from rembed_keras.config.backend import import_framework
 
     import_framework()
@@ -28,7 +28,7 @@ def import_once() -> None:
         assert [getattr(module, name) for name in dir(module)]
     import conftest
 
-    conftest.make_graphs_quickly()
+    conftest.work_quickly()
 
 
 def start(job: Callable[[], object], output: Path, file_size: int | None = None) -> int:

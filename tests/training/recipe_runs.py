@@ -15,17 +15,9 @@ from rembed_keras.errors import UserError
 
 def main() -> int:
     import_framework()
-    import keras
-
-    if keras.config.backend() == "tensorflow":
-        import tensorflow as tf
-
-        (cpu,) = tf.config.list_physical_devices("CPU")
-        parts = [tf.config.LogicalDeviceConfiguration()] * int(os.environ.get("CPU_DEVICES", "1"))
-        tf.config.set_logical_device_configuration(cpu, parts)
-        conftest.make_graphs_quickly()
-    else:
-        conftest.lower_quickly()
+    if conftest.ON_TENSORFLOW:
+        conftest.split_cpu(int(os.environ.get("CPU_DEVICES", "1")))
+    conftest.work_quickly()
     for recipe, *bindings in json.loads(sys.argv[1]):
         try:
             config.run(config.load(recipe, bindings))
