@@ -93,6 +93,8 @@ def reallocate(
     plan.check()
     source, notes = plain_masked_lm(model)
     before = encoder_of(source).arguments
+    if plan == Plan(output_embedding_dim=_head_width(source) or 0):
+        raise UserError(f"nothing to change: the model has a head of width {plan.output_embedding_dim} already")
     if added_variables(encoder_of(source)) or changes_of(encoder_of(source)):
         raise UserError(CHANGED)
     if source.get_config().get("quantized"):
@@ -136,12 +138,16 @@ def _changed(source, plan, vocabulary) -> tuple[Encoder | MaskedLM, float | None
         has_positions = encoder.parts.embeddings.position is not None
         usage = usage_of(text, vocabulary, tables, has_positions) if text else None
         encoder, share = with_width(encoder, plan.input_embedding_dim, usage)
-    has_head = isinstance(source, MaskedLM)
-    former = head_arguments(source)["output_embedding_dim"] if has_head else None
+    former = _head_width(source)
     if plan.output_embedding_dim not in (None, former):
         model, said = new_head(source, encoder, plan.output_embedding_dim)
-    elif has_head and encoder is not source.encoder:
+    elif former and encoder is not source.encoder:
         model, said = keep_head(source, encoder)
     else:
         model, said = (source if isinstance(source, PretrainingModel) else encoder), []
     return model, share, notes + said
+
+
+def _head_width(source: keras.Model) -> int | None:
+    """E_out of the masked-LM head that a model has; None without one."""
+    return head_arguments(source)["output_embedding_dim"] if isinstance(source, MaskedLM) else None

@@ -181,6 +181,10 @@ def test_what_was_added_is_not_lost_without_a_word(what, plan, tmp_path):
 
 MISTAKES = {
     "nothing to do": (["RUN", "out"], "nothing to change"),
+    "a head that is there": (
+        ["RUN", "out", "--output-embedding-dim", "12"],
+        "nothing to change: the model has a head of width 12 already",
+    ),
     "a target that exists": (["RUN", "there", "--num-layers", "1"], "there already exists"),
     "too wide": (
         ["RUN", "out", "--input-embedding-dim", "5"],
