@@ -24,9 +24,7 @@ def gin_evaluates_by(evaluate: Callable[[list[str], str, Callable[[], Any]], Any
     usual = reference.__deepcopy__
 
     def through(self, memo):
-        if not self.evaluate:
-            return usual(self, memo)
-        return evaluate(self.scopes, self.selector, lambda: usual(self, memo))
+        return evaluate(self.scopes, self.selector, lambda: usual(self, memo)) if self.evaluate else usual(self, memo)
 
     with _replaced(reference, {"__deepcopy__": through}):
         yield
@@ -87,8 +85,7 @@ def set_dtype_policy(layer, policy) -> None:
 
 def attend(layer, heads: Iterable, attention_mask, training):
     """What attention makes of heads, [B, S, H, K] each. Seen in Keras 3.15: `MultiHeadAttention._compute_attention`."""
-    attended, _ = layer._compute_attention(*heads, attention_mask=attention_mask, training=training)
-    return attended
+    return layer._compute_attention(*heads, attention_mask=attention_mask, training=training)[0]
 
 
 def attention_dropout(layer):
@@ -147,6 +144,13 @@ class BuildsFromItsReplica:
         return super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc] # the model's
 
 
+def build_metrics(model, y, y_pred) -> None:
+    """Makes compiled metrics for labels and outputs of such shapes. Seen in Keras 3.15: `Trainer._compile_metrics`."""
+    metrics = model._compile_metrics
+    if metrics is not None and not metrics.built:
+        metrics.build(y, y_pred)
+
+
 def decays_itself(optimizer) -> None:
     """Leaves decay to an optimizer's `update_step`. Seen in Keras 3.15: `BaseOptimizer._apply_weight_decay`."""
     optimizer._apply_weight_decay = lambda variables: None
@@ -183,12 +187,9 @@ def layout_of(variable):
 def abstract_variables(sharding: Any) -> Iterator[None]:
     """While open, variables on JAX have shapes, dtypes and shardings, and no values: none of their memory is taken.
 
-    Inside a traced function they are zeros unless they are mapped to a value, as variables that are not initialized
-    are anyway. Seen in Keras 3.15, on JAX: `Variable._initialize`, `_initialize_with_initializer`, `_direct_assign`,
-    `_initialize_layout`, `_value` and `value`.
-
-    Args:
-        sharding: of variables to which no distribution gives a layout.
+    Those to which no distribution gives a layout have the `sharding`. Inside a traced function they are zeros unless
+    they are mapped to a value, as variables that are not initialized are anyway. Seen in Keras 3.15, on JAX:
+    `Variable._initialize`, `_initialize_with_initializer`, `_direct_assign`, `_initialize_layout`, `_value`, `value`.
     """
     import jax
     from keras.src import backend
@@ -228,10 +229,9 @@ def _replaced(kind: type, replaced: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         for name, before in own.items():
+            setattr(kind, name, before)
             if before is None:
                 delattr(kind, name)
-            else:
-                setattr(kind, name, before)
 
 
 def compiled_train_step(model):

@@ -1,7 +1,4 @@
-"""Canaries: each fails when a private part of another's that we lean on is no longer what it was.
-
-One that fails after an upgrade says which function of `rembed_keras.compat` to look at.
-"""
+"""Canaries of `rembed_keras.compat`: each fails when a private part of another's is no longer what it was."""
 
 import ast
 import contextlib
@@ -181,6 +178,14 @@ def test_attention_is_a_softmax_over_scaled_products():
     np.testing.assert_allclose(keras.ops.convert_to_numpy(found), expected, atol=1e-6)
 
 
+def test_metrics_are_made_for_labels_and_outputs():
+    model = keras.Sequential([keras.layers.Dense(3)])
+    model.compile("sgd", metrics=["accuracy"])
+    compat.build_metrics(model, np.zeros(2), keras.KerasTensor((None, 3)))
+    kinds = {type(metric) for metric in model.metrics[-1].metrics}
+    assert kinds == {keras.metrics.SparseCategoricalAccuracy}
+
+
 @on_jax
 def test_metrics_of_a_step_are_values():
     model = keras.Sequential([keras.layers.Dense(1)])
@@ -213,21 +218,17 @@ def test_fit_builds_a_model_of_the_batch_of_a_replica(mirrored):
     with mirrored.scope():
         model = Seen([keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    rows = tf.data.Dataset.from_tensors((np.ones((4, 3), "float32"), np.ones((4, 1), "float32")))
-    model.fit(
-        mirrored.distribute_datasets_from_function(lambda context: rows.repeat()),
-        steps_per_epoch=1,
-        verbose=0,
-        shuffle=False,
-    )
+    rows = tf.data.Dataset.from_tensors((np.ones((4, 3)), np.ones((4, 1)))).repeat()
+    batches = mirrored.distribute_datasets_from_function(lambda context: rows)
+    model.fit(batches, steps_per_epoch=1, verbose=0, shuffle=False)
     assert shapes[0] == (4, 3)
 
 
 def test_keras_attention_has_a_layer_that_drops_probabilities():
     attention = keras.layers.MultiHeadAttention(2, 4, dropout=0.25)
     attention.build((1, 3, 8), (1, 3, 8))
-    assert isinstance(compat.attention_dropout(attention), keras.layers.Dropout)
-    assert compat.attention_dropout(attention).rate == 0.25
+    found = compat.attention_dropout(attention)
+    assert isinstance(found, keras.layers.Dropout) and found.rate == 0.25
 
 
 def test_keras_decays_weights_in_a_method_of_its_own():
@@ -289,11 +290,10 @@ def test_jax_has_a_store_for_processes():
     assert (state.process_id, state.client) == (0, None) and hasattr(state, "num_processes")
     from jax._src.lib import _jax
 
-    for method in ("blocking_key_value_get", "key_value_set"):
-        assert hasattr(_jax.DistributedRuntimeClient, method)
+    assert {"blocking_key_value_get", "key_value_set"} <= set(dir(_jax.DistributedRuntimeClient))
 
 
 @on_tensorflow
 def test_tensorflow_has_a_store_for_processes():
-    for method in ("set_config_key_value", "get_config_key_value", "check_collective_ops_peer_health"):
-        assert callable(getattr(compat.tensorflow_processes(), method))
+    methods = {"set_config_key_value", "get_config_key_value", "check_collective_ops_peer_health"}
+    assert methods <= set(dir(compat.tensorflow_processes()))

@@ -186,6 +186,11 @@ class OnReplicas(compat.BuildsFromItsReplica):
         """Whether the model was made under a strategy of TensorFlow's."""
         return keras.config.backend() == "tensorflow" and compat.strategy_of(self) is not None
 
+    @property
+    def makes_variables_in_steps(self) -> bool:
+        """Whether Keras leaves variables to the first step, as it does on TensorFlow without a strategy."""
+        return keras.config.backend() == "tensorflow" and not self.has_replicas
+
     def whole_step(self, jit_compile: bool | str) -> bool | str:
         """What Keras is asked to compile: no step that ends in an all-reduce of TensorFlow's, which XLA cannot do."""
         return jit_compile if jit_compile == "auto" or not self.has_replicas else False
@@ -193,8 +198,7 @@ class OnReplicas(compat.BuildsFromItsReplica):
     def make_train_function(self, force=False):
         """Keras's, after the optimizer's variables were made."""
         model: Any = self
-        is_alone = keras.config.backend() == "tensorflow" and not self.has_replicas
-        if is_alone and model.optimizer is not None and not model.optimizer.built:
+        if self.makes_variables_in_steps and model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         return super().make_train_function(force)  # type: ignore[misc] # the model's
 

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError, check_counts
 from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
@@ -106,6 +107,16 @@ class TaskModel(EncoderTask):
             jit_compile=self.whole_step(jit_compile),
             auto_scale_loss=auto_scale_loss,
         )
+
+    def note_labels(self, step: str, *labels: Any) -> None:
+        """Makes the metrics too; see `build_metrics`."""
+        super().note_labels(step, *labels)
+        self.build_metrics(labels[0])
+
+    def build_metrics(self, y: Any) -> None:
+        """Makes the variables of compiled metrics; TensorFlow would trace a step that makes them a second time."""
+        if self.makes_variables_in_steps:
+            compat.build_metrics(self, y, self.output)
 
     def pool(self, output, inputs):
         """What the head reads, of the encoder's output that is named by `reads`; all of it unless a subclass pools."""

@@ -144,7 +144,7 @@ def finetune(
             _record_cost(workdir, task, tuned(learner))
             folder.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(folder.parent / SETTINGS, json.dumps(settings, indent=1))
-        _build_metrics(learner, placement, data)
+        learner.build_metrics(keras.utils.unpack_x_y_sample_weight(data[0])[1])
         try:
             train(
                 learner,
@@ -254,16 +254,6 @@ class _Learners:
                 if method is not given:
                     print(f"finetune/{self.task.name}: {method}", flush=True)
         return methods
-
-
-def _build_metrics(learner, placement, data):
-    """Makes the metrics' variables where Keras leaves that to the first step, which TensorFlow then traces twice."""
-    if keras.config.backend() != "tensorflow" or placement.name != "one_device":
-        return
-    row = keras.tree.map_structure(lambda column: column[:1], data[0])
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(row)
-    learner.compute_metrics(x, y, learner(x), sample_weight)
-    learner.reset_metrics()
 
 
 def _record_task(folder, task, initial, sequence_length):

@@ -274,3 +274,21 @@ def test_weights_of_no_loss_are_refused():
     with pytest.raises(UserError, match=r"^Classifier brings its own loss: give loss_weights beside a loss of yours"):
         model.compile("adam", loss_weights=[2.0])
     model.compile("adam", loss="sparse_categorical_crossentropy", loss_weights=[2.0])
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="JAX makes variables before it traces")
+@pytest.mark.parametrize("feed", ["fit", "train_on_batch"])
+def test_a_step_is_traced_once(feed):
+    """Metrics and slots that a step would make are there before it."""
+    traced = []
+
+    class Counted(Classifier):
+        def train_step(self, *args):
+            traced.append(len(self.metrics_variables))
+            return super().train_step(*args)
+
+    model = Counted(make_encoder(num_layers=1), 3)
+    model.compile("adam")
+    for _ in range(2):
+        getattr(model, feed)(INPUTS, np.array([0, 2, 0, 2]))
+    assert traced == [len(model.metrics_variables)]
