@@ -86,13 +86,15 @@ def lower_quickly() -> None:
 def make_models_quickly() -> None:
     """Leaves out that Keras sets the bases of a class again with each model of it: Python then looks at all subclasses.
 
-    Those of keras-hub's are hundreds.
+    Those of keras-hub's are hundreds. It takes the bases away before, for models that are not made of symbolic layers.
     """
     from keras.src.models import model
     from keras.src.models.functional import Functional
+    from keras_hub.src.utils.pipeline_model import PipelineModel
 
     inject = model.inject_functional_model_class
     model.inject_functional_model_class = lambda cls: cls if Functional in cls.__mro__ else inject(cls)
+    PipelineModel.__init__ = lambda self, *args, **named: super(PipelineModel, self).__init__(*args, **named)
 
 
 def work_quickly() -> None:

@@ -114,8 +114,12 @@ class TaskModel(EncoderTask):
         self.build_metrics(labels[0])
 
     def build_metrics(self, y: Any) -> None:
-        """Makes the variables of compiled metrics; TensorFlow would trace a step that makes them a second time."""
-        if self.makes_variables_in_steps:
+        """Makes the variables of compiled metrics; TensorFlow would trace a step that makes them a second time.
+
+        Args:
+            y: labels; nothing is made for those that are no array, as where a data set brings them.
+        """
+        if self.makes_variables_in_steps and hasattr(y, "shape"):
             compat.build_metrics(self, y, self.output)
 
     def pool(self, output, inputs):
