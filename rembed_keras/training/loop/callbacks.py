@@ -160,7 +160,8 @@ class Recorder(keras.callbacks.Callback):
         self._skipped = 0
 
     def on_train_begin(self, logs=None):
-        self._skipped = int(_number(self.model.optimizer.skipped_steps))
+        rows = self.workdir.metrics.rows(self.run)  # since the last, one may have been skipped before a stop
+        self._skipped = rows[-1].get("skipped_steps", 0) if rows else 0
 
     def on_train_batch_end(self, batch, logs=None):
         if not (self.clock.is_due(self.every) or self.model.stop_training):

@@ -1,12 +1,15 @@
 """A fine-tuning that was stopped on its way is nobody's result until it has gone on to its end."""
 
+import contextlib
 import os
 import signal
 from functools import partial
 
 import keras
+import numpy as np
 import pytest
 
+from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted
 from rembed_keras.modeling import Encoder
@@ -15,6 +18,8 @@ from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.training import AdamW, evaluate, finetune
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.initial.places import find
+from rembed_keras.training.loop.workdir import Workdir
+from tests.training.pretraining import rows
 
 pytestmark = pytest.mark.usefixtures("without_graphs")
 MODELS = {
@@ -77,3 +82,34 @@ def test_a_model_whose_training_a_callback_ended_is_scored(workdir):
     learn(workdir, Ender)
     evaluate(workdir, TASK, **MODELS, seeds=(0,))
     assert chosen_model(workdir.finetuned / "topics").step == 2
+
+
+def test_a_step_that_was_skipped_before_a_stop_is_no_failure_after_it(pretrained, tmp_path, monkeypatch):
+    """The loss of the interval that is open when training stops is not finite by then."""
+    ((piece,),) = Corpus(pretrained / "corpus").tokenizer.encode_batch(["table"])
+
+    def fragile():
+        """An encoder that fails on one piece."""
+        encoder = MODELS["encoder"]()
+        (table,) = encoder.token_embedding.weights
+        values = np.array(keras.ops.convert_to_numpy(table.value))
+        values[piece] = np.inf
+        table.assign(values)
+        return encoder
+
+    train = examples(16)
+    train[1] = Labelled("1", "table", None, "no")  # of the first batch
+    task = Classification("topics", Splits(train, {"en": examples(2)}, {"en": examples(4)}))
+
+    def log(name):
+        with contextlib.closing(Workdir(tmp_path / name)) as run:
+            settings = {"batch_size": 4, "epochs": 1, "skip_nonfinite": 1, "callbacks": [Stopper]}
+            finetune(run, AdamW, task, pretrained=str(pretrained), **MODELS | settings | {"encoder": fragile})
+        return rows(tmp_path / name)
+
+    with pytest.raises(Interrupted):
+        log("stopped")
+    monkeypatch.setattr(Stopper, "on_train_batch_end", keras.callbacks.Callback.on_train_batch_end)
+    whole = log("whole")
+    assert [(row["step"], row["skipped_steps"], row["loss"]) for row in whole] == [(4, 1, None)]
+    assert log("stopped") == whole
