@@ -56,6 +56,7 @@ class Interrupted(Stopped):
         done: what was saved, to end a message with.
 
     Attributes:
+        number: the signal.
         code: the exit code: 75 after SIGTERM, which asks to be started again, 1 after SIGINT.
 
     >>> stopped = Interrupted(signal.SIGTERM, "step 7 is saved")
@@ -65,6 +66,7 @@ class Interrupted(Stopped):
 
     def __init__(self, number: int, done: str = ""):
         super().__init__(f"stopped by {signal.Signals(number).name}", done)
+        self.number = int(number)
         self.code = RESTART if number == signal.SIGTERM else 1
 
 

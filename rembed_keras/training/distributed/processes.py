@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rembed_keras.errors import UserError
-from rembed_keras.interruption import PeerLost
+from rembed_keras.interruption import Interrupted, PeerLost
 
 LOST = "stopped because a peer process is lost: start all processes again"
 
@@ -64,6 +64,7 @@ class Processes:
 
         Raises:
             UserError: on the others, if the chief failed.
+            Interrupted: on the others, if the chief was asked to stop.
         """
         if self.put is None or self.get is None:
             return action()
@@ -72,12 +73,15 @@ class Processes:
             answer = json.loads(self.get(key))
             if "error" in answer:
                 self.leave()
+                if answer.get("signal") is not None:
+                    raise Interrupted(answer["signal"])
                 raise UserError(f"process {self.index} stops because the first one did: {answer['error']}")
             return answer["result"]
         try:
             result = action()
         except BaseException as error:
-            self.put(key, json.dumps({"error": str(error)}))
+            number = error.number if isinstance(error, Interrupted) else None
+            self.put(key, json.dumps({"error": str(error), "signal": number}))
             self.leave()
             raise
         self.put(key, json.dumps({"result": bool(result)}))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
+from rembed_keras.interruption import Interrupted
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.training import pretrain
 from rembed_keras.training.distributed.processes import Processes
@@ -235,6 +237,24 @@ def test_what_the_chief_does_is_done_once_and_its_mistakes_reach_every_process()
     with ThreadPoolExecutor() as pool:
         assert [*pool.map(work, range(3))] == [True, False, False]
     assert done == [0]
+
+
+def test_a_stage_of_the_chief_alone_that_is_stopped_stops_every_process_to_be_started_again():
+    store = Store()
+
+    def stop():
+        raise Interrupted(signal.SIGTERM)
+
+    def work(index):
+        processes = Processes(index, 2, store.put, store.get)
+        with pytest.raises((Interrupted, UserError)) as caught:
+            processes.by_chief(stop)
+        store.has_ended |= processes.is_chief
+        return str(caught.value), getattr(caught.value, "code", 2)
+
+    with ThreadPoolExecutor() as pool:
+        said = "stopped by SIGTERM; the same command resumes"
+        assert [*pool.map(work, range(2))] == [(said, 75), (said, 75)]
 
 
 def test_processes_that_see_different_folders_are_asked_to_share_one(tmp_path):
