@@ -41,6 +41,7 @@ class Teacher:
         self.head: MaskedLMHead | None = None
         self.sha256: str | None = None
         self.needs_head = False
+        self._was_asked = False  # for a head, at its place
         if self.place is None:
             if not hasattr(place, "parts"):
                 raise UserError(f"the place of a teacher is {shortened(place)}; it must be a folder of a model")
@@ -49,15 +50,16 @@ class Teacher:
     def take(self, encoder: Any, head: MaskedLMHead | None = None) -> None:
         """Gives it the encoder of its place, and the masked-LM head that stands there, and freezes both."""
         encoder.trainable = False
-        self._encoder = encoder
+        self._encoder, self._was_asked = encoder, self.needs_head
         if head is not None:
             head.trainable = False
             self.head = head
 
     @property
     def is_open(self) -> bool:
-        """Whether it has its encoder."""
-        return self._encoder is not None
+        """Whether it has its encoder, and of its place the head too, if there is one and whoever asks it needs it."""
+        lacks_head = self.needs_head and self.head is None and self.place is not None and not self._was_asked
+        return self._encoder is not None and not lacks_head
 
     @property
     def encoder(self) -> Encoder:

@@ -129,6 +129,15 @@ def test_the_first_distance_from_the_teacher_is_none_at_full_rank(place):
     assert all(first[part] < 1e-5 for part in ("hidden_states", "relations", "logits", "loss"))
 
 
+def test_a_term_may_ask_the_teacher_that_the_objective_asks_for_its_head(place):
+    """The term's is opened first, and both are one."""
+    term = "rembed_keras.adaptation.terms.MiniLM"
+    terms = {"training.pretrain.terms": f"[@{term}()]", f"{term}.teacher": "@teachers.Teacher()"}
+    config.run(load("heal_distill", INITIAL="same", STEPS=1, **terms, RELATIONS=0))
+    first = rows(place / "run")[0]
+    assert all(first[part] < 1e-5 for part in ("hidden_states", "mini_lm", "logits", "loss"))
+
+
 def test_a_run_from_xlmr_reads_text_by_the_numbers_that_it_gives_pieces(place):
     path = trained(place / "sentencepiece.bpe.model", FAIRSEQ)
     encoder = random_model({"input_embedding_dim": 16, "always_project": False, "num_segments": 1}).encoder
