@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.initial import FINETUNE, check_own_weights, initial_arguments, name_of_task, source_of
+from rembed_keras.config.initial import (
+    FINETUNE,
+    PRETRAIN,
+    check_own_weights,
+    initial_arguments,
+    name_of_task,
+    source_of,
+)
 from rembed_keras.config.making import identity, imported, made, sizes_of, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
@@ -37,6 +44,7 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     for stage in listed:
         _check_lists(recipe, stage)
     _check_trained_once(recipe, finetunes)
+    _check_pretrained_on(recipe, [each for each in listed if each.target == PRETRAIN])
     for stage in listed:
         _check_rows(recipe, stage, stage)
         _check_numbers(recipe, stage)
@@ -179,6 +187,17 @@ def _check_trained_once(recipe, finetunes):
                     f"{stage!r} and {other!r} train the same model of the task {name}, start {start!r} at learning "
                     f"rate {rate} with seed {seed}, and differ in {differs}: give each task a name of its own"
                 )
+
+
+def _check_pretrained_on(recipe, pretrains):
+    """Checks that each pre-training goes further than the one before, from whose last checkpoint it goes on."""
+    for stage, other in itertools.pairwise(pretrains):
+        last, before = (recipe.arguments(each).get("steps") for each in (other, stage))
+        if stage != other and isinstance(last, int) and isinstance(before, int) and last <= before:
+            raise UserError(
+                f"{other!r} ends at step {last}, to which {stage!r} has trained in the same WORKDIR: give it more "
+                "steps, or a recipe of its own whose INITIAL is this run"
+            )
 
 
 def _difference(recipe, stage, other):

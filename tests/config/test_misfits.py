@@ -78,6 +78,16 @@ def test_models_that_two_stages_would_train_in_two_ways(name, others, said):
     config.ledger_of(config.load("recipes/finetune/stilts.gin", [binding, *seeds]))
 
 
+def test_a_pretraining_that_another_would_have_done():
+    """Both would go on from one folder of checkpoints, and the second would find its last step taken."""
+    stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain]"
+    bindings = ["STEPS=9", stages, "more/data.Mixture.alpha=1.0"]
+    said = "^@more/training.pretrain ends at step 9, to which @training.pretrain has trained in the same WORKDIR: give"
+    with pytest.raises(UserError, match=said):
+        config.ledger_of(config.load(QUICKSTART, bindings))
+    config.ledger_of(config.load(QUICKSTART, [*bindings, "more/training.pretrain.steps=10"]))
+
+
 @pytest.mark.parametrize("stage", ["evaluate", "submit"])
 def test_models_that_are_asked_otherwise_than_they_were_trained(stage):
     """They would answer, and be scored, as if they had been trained so."""
