@@ -266,6 +266,7 @@ def recipe_text(allocation: Allocation, command: str) -> str:
         "OUTPUT_EMBEDDING_DIM": (allocation.model["output_embedding_dim"], "width of the output table, dropped"),
         "NUM_LAYERS": (encoder["num_layers"], "transformer blocks"),
         "COUPLING": ('"decoupled"', "two tables"),
+        "SEQUENCE_LENGTH": (encoder["max_sequence_length"], "tokens a row"),
     }
     parameters = {knob.lower(): knob for knob in knobs if knob.lower() in encoder}
     encoder = {key: repr(value) for key, value in encoder.items()}

@@ -147,6 +147,15 @@ def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch
     assert exit_.value.code == 2 and "already exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("length", [128, 1024])
+def test_the_recipe_trains_on_rows_of_the_longest_text(length, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "model.gin"
+    sizes = ["--kept", "20M", "--vocabulary", "8000", "--sequence-length", str(length), "--e-in", "128"]
+    run(["solve", *sizes, "--out", out], capsys, monkeypatch)
+    seen = json.loads(run(["inspect", out, "--json"], capsys, monkeypatch))
+    assert seen["knobs"]["SEQUENCE_LENGTH"]["value"] == seen["ledger"]["sequence_length"] == length
+
+
 def test_a_width_that_is_named_twice_is_proposed_once(capsys, monkeypatch):
     once, twice = (
         run(["solve", "--kept", "278M", "--vocabulary", "250002", "--e-in", widths], capsys, monkeypatch)
