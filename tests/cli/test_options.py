@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.cli.test_cli import PRETRAIN
+
 TOKENIZED = ["prepare", "text", "out", "--tokenizer", "prepared/tokenizer.model"]
 # arguments of `rembed`, and the message on stderr
 MISTAKES = {
@@ -62,3 +64,9 @@ def test_they_cost_one_line(what, project, command):
     (line,) = err.splitlines()
     assert (code, out) == (2, "") and line.startswith("rembed: ") and message in line
     assert sorted(path.name for path in project.iterdir()) == ["prepared", "recipe.gin", "text"]
+
+
+def test_too_few_steps_to_time_are_refused_before_text_is_prepared(project, command):
+    (project / "recipe.gin").write_text(PRETRAIN)
+    out, err = command("benchmark", "recipe.gin", "--steps", "1", cwd=project)[1:]
+    assert "--steps is 1" in err and "corpus: " not in out

@@ -22,6 +22,7 @@ from rembed_keras.errors import Count, UserError
 from rembed_keras.training.distributed import devices
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.rehearsal import rehearsed
 from rembed_keras.training.stages.run import in_passing
 
 DEPTH = 4  # products in a row, so that moving the first operand to a device hardly counts
@@ -32,6 +33,7 @@ BATCHES = 300  # that are read
 
 @together
 @in_passing
+@rehearsed
 def benchmark(
     workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Count = 20, corpus: str | None = None
 ) -> None:
@@ -49,6 +51,8 @@ def benchmark(
     """
     if steps < 2:
         raise UserError(f"--steps is {steps}; at least 2 are needed")
+    if workdir.is_rehearsal:
+        return
     batches = mixture(Corpus(corpus or workdir.corpus))
     tokens = batches.phases(1)[0].tokens_per_step
     reading = _reading_rate(batches) * tokens
