@@ -6,6 +6,7 @@ What cannot be built is found meanwhile, by the same functions that the construc
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.analysis.cost.phases import phase_costs
@@ -103,11 +104,18 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
 
 
 def _check_tokenizer(prepare, sizes):
-    """Checks what is asked of a given tokenizer, or that an encoder has rows for the pieces of one to train."""
-    if prepare.get("tokenizer") is not None:
+    """Checks what is asked of a given tokenizer, and that an encoder has rows for its pieces, or those of one to train.
+
+    A tokenizer that is not there may be made yet, and that of initial weights is held against theirs.
+    """
+    given = prepare.get("tokenizer")
+    if given is not None:
         from rembed_keras.data.prepare.corpora import check_given_tokenizer  # which takes a quarter of a second
+        from rembed_keras.data.tokenizers.opening import open_tokenizer
 
         check_given_tokenizer(prepare["byte_fallback"], prepare["normalization"])
+        if prepare.get("initial") is None and isinstance(given, str) and Path(given).exists():
+            check_pieces(open_tokenizer(given).vocabulary_size, sizes["vocabulary_size"])
     elif prepare.get("initial") is None:
         check_pieces(prepare["vocabulary_size"], sizes["vocabulary_size"])
 

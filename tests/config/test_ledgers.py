@@ -149,6 +149,13 @@ def test_a_vocabulary_that_only_a_file_says_is_not_guessed(parts, binding):
     config.ledger_of(parts("training.prepare.vocabulary_size = 8001", binding))
 
 
+def test_a_given_tokenizer_of_more_pieces_than_the_model_has_rows_is_refused(parts, corpus):
+    given = f"training.prepare.tokenizer = '{corpus.tokenizer.path}'"  # of 900 pieces
+    config.ledger_of(parts(given, "VOCABULARY_SIZE = 900"))
+    with pytest.raises(UserError, match=r"^the corpus has 900 word pieces; .* is 899 \(VOCABULARY_SIZE: .*strange"):
+        config.ledger_of(parts(given, "VOCABULARY_SIZE = 899"))
+
+
 @pytest.mark.parametrize("asked", ["byte_fallback = True", "normalization = 'nfkc'"])
 def test_what_only_a_trained_tokenizer_can_do_is_not_dropped_beside_a_given_one(parts, asked):
     name = asked.split()[0]
