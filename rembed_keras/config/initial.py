@@ -17,6 +17,7 @@ INITIAL = "training.InitialWeights"
 NAMES = ("initial", "pretrained")  # of the parameter of a stage
 PRETRAIN = "rembed_keras.training.pretrain"
 FINETUNE = "rembed_keras.training.finetune"
+PROBE = "rembed_keras.training.probe"
 # stages that give an encoder the weights which pre-training left
 STARTED = [f"rembed_keras.training.{name}" for name in ("finetune", "retrieve", "trace_retrieval", "probe", "mine")]
 RUN = Reference("", "training.run", ROOT, False)
@@ -109,10 +110,13 @@ def check_own_weights(recipe: Recipe, listed: Sequence[Reference]) -> None:
     """
     for number, stage in enumerate(listed):
         before, given = listed[:number], _own_weights(recipe, stage)
+        finetuned = recipe.arguments(stage).get("finetuned") if stage.target == PROBE else None
+        if finetuned is not None:
+            _check_task(recipe, stage, "measures", finetuned, before)
         if given is None:
             continue
         if given.get("task") is not None:
-            _check_task(recipe, stage, given["task"], before)
+            _check_task(recipe, stage, "starts from", given["task"], before)
             continue
         pretrain = next((each for each in before if each.target == PRETRAIN), None)
         if pretrain is not None:
@@ -174,11 +178,11 @@ def _own_weights(recipe, stage):
     return named if named is not None and named.get("place") is None else None
 
 
-def _check_task(recipe, stage, task, before):
+def _check_task(recipe, stage, does, task, before):
     names = [name_of_task(recipe, each) for each in before if each.target == FINETUNE]
     if task in names or None in names or not all(is_ours(each.target) for each in before):
         return
-    message = f"{stage.selector} starts from the task {task!r} of its run, which no stage before it fine-tunes"
+    message = f"{stage.selector} {does} the task {task!r} of its run, which no stage before it fine-tunes"
     raise UserError(f"{message}{did_you_mean(task, filter(None, names))}")
 
 

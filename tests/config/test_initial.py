@@ -6,6 +6,7 @@ from rembed_keras import config
 from rembed_keras.errors import UserError
 
 QUICKSTART = "recipes/quickstart.gin"  # of 2 layers
+PROBES = "recipes/options/probes.gin"
 STILTS = "recipes/finetune/stilts.gin"
 OWN = [f"training.{stage}.pretrained=@training.InitialWeights()" for stage in ("finetune", "evaluate")]
 BEST = "training.InitialWeights.checkpoint='best'"
@@ -48,6 +49,16 @@ def test_a_task_of_the_run_has_to_be_fine_tuned_before():
     config.ledger_of(config.load(STILTS))
     with pytest.raises(UserError, match=r"^training.finetune starts from the task 'topic' .*; did you mean"):
         config.ledger_of(config.load(STILTS, ["training.InitialWeights.task='topic'"]))
+
+
+@pytest.mark.parametrize(
+    "binding", ["training.probe.finetuned='topic'", "training.run.stages=[@training.prepare, @training.probe]"]
+)
+def test_a_task_whose_encoder_is_probed_has_to_be_fine_tuned_before(binding):
+    config.ledger_of(config.load(PROBES))
+    message = r"^training.probe measures the task 'topics?' of its run, which no stage before it fine-tunes"
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(config.load(PROBES, ["training.probe.finetuned='topics'", binding]))
 
 
 def test_a_start_that_is_handed_in_has_to_be_scored():
