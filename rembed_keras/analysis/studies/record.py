@@ -253,9 +253,15 @@ def _curve(run: PlannedRun) -> Sequence[tuple[int, float]]:
 
 
 def _commit() -> str | None:
-    """The commit of this package's working tree, "-dirty" after it if files were changed; None without git."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    """The commit of this package's working tree, "-dirty" after it if files were changed; None without git.
+
+    An installed package has none, although its environment may stand in a repository, which is then of something else.
+    """
+    here = Path(__file__)
+    git = ["git", "-C", str(here.parent)]
     try:
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
+        command = [*git, "describe", "--always", "--dirty", "--abbrev=40"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras.analysis.studies import processes
+from rembed_keras.analysis.studies import record as records
 from rembed_keras.analysis.studies.processes import Job, is_held
 from rembed_keras.interruption import Stopped
 from tests.analysis.studies.two_arms import STUDY, record, started
@@ -188,3 +190,19 @@ def test_two_studies_do_not_share_a_folder(study, tmp_path, command):
 
 def test_stopped_studies_are_to_be_started_again():
     assert issubclass(processes.AllStopped, Stopped) and processes.AllStopped(signal.SIGINT, "x").code == 75
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_commit_of_a_repository_that_the_package_is_installed_in_is_not_its_own(tmp_path, monkeypatch):
+    own, installed = tmp_path / "own.py", tmp_path / ".venv/record.py"
+    installed.parent.mkdir()
+    for path in (own, installed):
+        path.touch()
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=one", "-c", "user.email=one@here"]
+    for command in (["init"], ["add", "own.py"], ["commit", "-m", "own"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    found = []
+    for path in (own, installed):
+        monkeypatch.setattr(records, "__file__", str(path))
+        found.append(records._commit())
+    assert len(found[0]) == 40 and found[1] is None
