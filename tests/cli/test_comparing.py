@@ -112,3 +112,10 @@ def test_a_warm_up_as_long_as_the_run_is_a_warning(command, tmp_path):
     )
     assert "and the run has 1,350 steps: the learning rate only rises" in config.cautions(longer)[0]
     assert config.cautions(config.load("recipes/optimizers/schedule_free.gin", ["STEPS=100"]))  # which has no schedule
+
+
+def test_checkpoints_to_keep_of_steps_at_which_none_is_written_are_a_warning():
+    assert not config.cautions(config.load("recipes/overnight.gin", ["CHECKPOINT_EVERY=500"]))
+    (warned,) = config.cautions(config.load("recipes/overnight.gin", ["CHECKPOINT_EVERY=700"]))
+    assert warned.startswith("training.pretrain.keep_checkpoint_every is 2,000 (")
+    assert warned.endswith(") and one is written every 700 steps: only those of multiples of 14,000 stay")

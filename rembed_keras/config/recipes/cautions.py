@@ -1,5 +1,8 @@
 """What a recipe may say and hardly means: warnings, for nothing is wrong with it."""
 
+import math
+from collections.abc import Iterator
+
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 
@@ -7,7 +10,7 @@ PRETRAIN = "rembed_keras.training.pretrain"
 
 
 def cautions(recipe: Recipe) -> list[str]:
-    """Warnings about a checked recipe: a warm-up that is as long as the run, or longer.
+    """Warnings about a checked recipe: a warm-up that is as long as the run, or longer; checkpoints that will not stay.
 
     Args:
         recipe: what to look at; nothing is imported for it.
@@ -15,7 +18,10 @@ def cautions(recipe: Recipe) -> list[str]:
     Returns:
         A sentence each, which names the knobs and where they stand.
     """
-    found = []
+    return [*_long_warmups(recipe), *_lost_checkpoints(recipe)]
+
+
+def _long_warmups(recipe) -> Iterator[str]:
     for binding in recipe.bindings.values():
         if binding.parameter != "warmup_steps":
             continue
@@ -25,5 +31,18 @@ def cautions(recipe: Recipe) -> list[str]:
         given, warmup = recipe.given(binding), recipe.resolve(binding.value)
         if isinstance(warmup, int) and steps is not None and warmup >= steps:
             warms_up = f"{given.key} is {warmup:,} ({given.place})"
-            found.append(f"{warms_up} and the run has {steps:,} steps: the learning rate only rises")
-    return found
+            yield f"{warms_up} and the run has {steps:,} steps: the learning rate only rises"
+
+
+def _lost_checkpoints(recipe) -> Iterator[str]:
+    """Checkpoints stay that are written at all, so at steps that both intervals divide."""
+    for binding in recipe.bindings.values():
+        if (binding.target, binding.parameter) != (PRETRAIN, "keep_checkpoint_every"):
+            continue
+        stage = recipe.arguments(Reference(binding.scope, binding.selector, binding.target, False))
+        given, (keep, every) = recipe.given(binding), (stage.get(f"{name}checkpoint_every") for name in ("keep_", ""))
+        if isinstance(keep, int) and isinstance(every, int) and keep % every:
+            yield (
+                f"{given.key} is {keep:,} ({given.place}) and one is written every {every:,} steps: only those of "
+                f"multiples of {math.lcm(keep, every):,} stay"
+            )
