@@ -12,6 +12,7 @@ from rembed_keras.config.recipes.parse import override
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import teachers_asked
+from rembed_keras.data.pipeline.schedules import shapes, up_to
 from rembed_keras.errors import UserError
 from rembed_keras.training.compiling import NO_TEACHER, fitting, topologies
 from rembed_keras.training.compiling.fitting import Plan
@@ -36,11 +37,12 @@ class Outcome:
     nearest: Plan | None
 
 
+OF_PHASES = ("batch_size", "sequence_length", "mask_rate")  # of a mixture, which may change with the step
 FROM_PRETRAINING = ("encoder", "model", "optimizer", "clip_norm", "skip_nonfinite", "terms", "strategy")
 
 
 def compile_for(recipe: Recipe, topology: str) -> Outcome:
-    """Compiles the train step of a recipe's pre-training.
+    """Compiles the train step of a recipe's pre-training; of several phases that of the largest batches.
 
     Args:
         recipe: which pre-trains.
@@ -53,6 +55,8 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
     stage = pretraining_of(recipe)
     _check_recipe_is_whole(recipe, stage)
     ledger = ledger_of(recipe)
+    if ledger is not None and _take_largest_phase(recipe, stage):
+        ledger = ledger_of(recipe)
     if ledger is None:
         raise UserError("the recipe pre-trains nothing: training.pretrain has no encoder or no model")
     settle_environment(topologies.SETTINGS)
@@ -99,6 +103,26 @@ def _text(outer, value):
     return repr(within(outer, value) if isinstance(value, Reference) else value)
 
 
+def _take_largest_phase(recipe, stage):
+    """Has a recipe in phases take the batches of the one with most tokens a step, of equal ones that with longer rows.
+
+    Returns:
+        Whether it was in phases, or its mask rate was, of which the highest stays.
+    """
+    mixture = within(pretraining(recipe), stage["mixture"])
+    asked = recipe.arguments(mixture)
+    given = {name: up_to(asked[name], stage["steps"]) for name in OF_PHASES if isinstance(asked.get(name), dict)}
+    if {"batch_size", "sequence_length"} & given.keys():
+        sizes = [given.get(name, asked[name]) for name in ("batch_size", "sequence_length")]
+        _, rows, length = max(shapes(*sizes), key=lambda shape: (shape[1] * shape[2], shape[2]))
+        given |= {"batch_size": rows, "sequence_length": length}
+    if "mask_rate" in given:
+        given["mask_rate"] = max(given["mask_rate"].values())
+    for name, value in given.items():
+        override(f"{mixture!r}.{name}={value}".removeprefix("@"), recipe)
+    return bool(given)
+
+
 def _batch(recipe, stage):
     """A batch without numbers, of the mixture that a recipe's pre-training reads."""
     mixture = within(pretraining(recipe), stage["mixture"])
@@ -106,4 +130,4 @@ def _batch(recipe, stage):
     if make is None:
         raise UserError(f"{mixture.selector} does not say what its batches are: give it blank, as data.Mixture has it")
     asked: dict[str, Any] = recipe.arguments(mixture)
-    return make(**{name: asked[name] for name in ("batch_size", "sequence_length", "mask_rate") if name in asked})
+    return make(**{name: asked[name] for name in OF_PHASES if name in asked})

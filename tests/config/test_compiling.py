@@ -1,7 +1,12 @@
-"""What `rembed compile` cannot compile is said in a line, before the compiler for TPUs is looked for."""
+"""What `rembed compile` cannot compile is said in a line, before the compiler for TPUs is looked for; and which step it
+compiles."""
+
+from types import SimpleNamespace
 
 import pytest
 
+from rembed_keras import config
+from rembed_keras.config import compiling
 from rembed_keras.training.compiling import topologies
 from tests.recipes.test_recipes import ROOT
 
@@ -35,3 +40,34 @@ def test_it_is_said_in_one_line(what, command, pretrained, monkeypatch, tmp_path
     lines = [line for line in err.splitlines() if line.startswith("rembed: ")]
     assert (code, out, len(lines)) == (2, "", 1) and message in lines[0], err
     assert len([*tmp_path.iterdir()]) == 1
+
+
+PHASES = {
+    "longer rows of as many tokens": ([], (16, 256), 77),
+    "a phase after the run": (["STEPS=100"], (64, 64), 19),
+    "the larger one first": (["BATCH_SIZE={0: 512, 2520: 16}"], (512, 64), 19),
+    "rates": (["STEPS=100", "MASK_RATE={0: 0.15, 50: 0.3, 100: 0.9}"], (64, 64), 19),
+}
+
+
+@pytest.mark.parametrize("what", PHASES)
+def test_of_several_phases_the_step_of_the_largest_batches_is_compiled(what, monkeypatch):
+    knobs, shape, predictions = PHASES[what]
+    recipe = config.load("recipes/options/growing_rows.gin", ["MASK_RATE=0.3", *knobs])
+
+    class TakenError(Exception):
+        pass
+
+    def take(step, topology, devices, batch):
+        raise TakenError(batch)
+
+    monkeypatch.setattr(topologies, "devices_of", lambda topology: [])
+    monkeypatch.setattr(compiling, "settle_environment", lambda settings: None)
+    monkeypatch.setattr(compiling, "bound", lambda recipe: SimpleNamespace(compile_step=None))
+    monkeypatch.setattr(compiling, "call", take)
+    with pytest.raises(TakenError) as taken:
+        config.compile_for(recipe, "v5e:2x2")
+    x, y, _ = taken.value.args[0]
+    assert x["token_ids"].shape == shape and y.shape == (shape[0], predictions)
+    counted = config.ledger_of(recipe)
+    assert counted.sequence_length == shape[1] and not counted.phases
