@@ -112,7 +112,8 @@ def _show(loaded, ledger, held, devices):
     from rembed_keras.analysis.reports.terminal import Whole
 
     console = Console()
-    rows = [[name, json.dumps(knob["value"]), knob["about"] or ""] for name, knob in loaded.knobs().items()]
+    knobs = loaded.knobs().items()
+    rows = [[name, json.dumps(knob["value"], ensure_ascii=False), knob["about"] or ""] for name, knob in knobs]
     console.print(Table("Knobs: rembed run RECIPE KNOB=VALUE", ["knob", "value", "what"], rows, words=3).rich())
     if ledger:
         console.print(Whole(ledger.table()))

@@ -119,3 +119,9 @@ def test_checkpoints_to_keep_of_steps_at_which_none_is_written_are_a_warning():
     (warned,) = config.cautions(config.load("recipes/overnight.gin", ["CHECKPOINT_EVERY=700"]))
     assert warned.startswith("training.pretrain.keep_checkpoint_every is 2,000 (")
     assert warned.endswith(") and one is written every 700 steps: only those of multiples of 14,000 stay")
+
+
+def test_inspect_shows_texts_in_their_own_letters(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    out = command("inspect", "recipes/overnight.gin", "TEXT_DIR=тексты/тест", cwd=tmp_path)[1]
+    assert out.count("тексты/тест") == 2  # in the table of knobs and in the recipe
