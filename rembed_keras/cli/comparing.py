@@ -46,7 +46,9 @@ def diff(one: str, other: str, allow_import: tuple[str, ...]) -> None:
     show("Bindings that differ", ["binding"], short, "" if long else "They bind the same.")
     for name, *values in long:  # by themselves, or the others would be no table
         click.echo("\n".join([name, *(_indented(*each) for each in zip("AB", values, strict=True))]))
-    show("Parameters that differ", ["part"], _unequal(*(side.parameters for side in sides)), "Their ledgers agree.")
+    ledgers = [side.parameters for side in sides]
+    same = "Their ledgers agree." if any(ledgers) else "Neither has a ledger."
+    show("Parameters that differ", ["part"], _unequal(*ledgers), same)
     if all(side.is_run for side in sides):
         results = [side.results for side in sides]
         rows = [

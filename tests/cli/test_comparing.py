@@ -125,3 +125,8 @@ def test_inspect_shows_texts_in_their_own_letters(command, tmp_path, monkeypatch
     monkeypatch.setenv("COLUMNS", "160")
     out = command("inspect", "recipes/overnight.gin", "TEXT_DIR=тексты/тест", cwd=tmp_path)[1]
     assert out.count("тексты/тест") == 2  # in the table of knobs and in the recipe
+
+
+def test_recipes_that_pre_train_nothing_have_no_ledgers_that_agree(command, tmp_path):
+    out = command("diff", *(f"recipes/finetune/methods/{name}.gin" for name in ("lora", "road")), cwd=tmp_path)[1]
+    assert "Neither has a ledger." in out and "agree" not in out
