@@ -6,7 +6,7 @@ import pytest
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.modeling import Classifier
 from tests.modeling.forward import EAGER
-from tests.modeling.losses.test_terms import both, masked
+from tests.modeling.losses.test_terms import JIT, both, masked
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder
 
@@ -24,11 +24,12 @@ def classifier(encoder):
     return Classifier(encoder, 3, dropout=0.0)
 
 
-@pytest.mark.parametrize("make", [masked, both, classifier])
-@pytest.mark.parametrize("compiling", [EAGER, {"jit_compile": keras.config.backend() == "jax"}], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    ("make", "compiling"),
+    [pytest.param(both, EAGER, marks=pytest.mark.any_backend), (masked, JIT), (classifier, JIT)],
+    ids=["eager-both", "graph-masked", "graph-classifier"],
+)
 def test_evaluation_stays_as_it_is(make, compiling):
-    if make is both and compiling is not EAGER:
-        pytest.skip("compiles long")
     x, y, weights = make_batch()
     model = make(make_encoder(num_layers=1))
     x, y, weights = (x, y, weights) if make is not classifier else ({key: x[key] for key in ROWS}, y[:, 0] % 3, None)

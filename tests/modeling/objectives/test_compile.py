@@ -1,5 +1,7 @@
 """What a user compiles a pre-training model with, and what layers add to its loss."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -18,13 +20,15 @@ ROWS = ("token_ids", "segment_ids", "padding_mask")
 JIT = {"jit_compile": keras.config.backend() == "jax"}
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
-def test_metrics_that_a_user_compiles_are_computed(micro_batches):
-    model = MaskedLM(make_encoder(), 20, micro_batches=micro_batches)
+@pytest.mark.parametrize(
+    ("micro_batches", "compiling"), [pytest.param(1, QUICK, marks=pytest.mark.any_backend), (2, JIT)], ids=["1", "2"]
+)
+def test_metrics_that_a_user_compiles_are_computed(micro_batches, compiling):
+    model = MaskedLM(make_encoder(num_layers=1), 20, micro_batches=micro_batches)
     x, y, weights = make_batch()
     top = keras.metrics.SparseTopKCategoricalAccuracy(k=20, name="top")
     nats = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="nats")
-    model.compile("sgd", metrics=["accuracy", top], weighted_metrics=[nats], **JIT)
+    model.compile("sgd", metrics=["accuracy", top], weighted_metrics=[nats], **compiling)
     logits = forward(model, x)
     logs = model.train_on_batch(x, y, weights, return_dict=True)
     ranks = (logits > np.take_along_axis(logits, y[..., None], -1)).sum(-1)
@@ -36,10 +40,11 @@ def test_metrics_that_a_user_compiles_are_computed(micro_batches):
     assert again.keys() == logs.keys()
 
 
+@pytest.mark.any_backend
 def test_metrics_change_no_step():
     steps = []
     for metrics in (None, ["accuracy"]):
-        model = make_model()
+        model = make_model(num_layers=1)
         model.compile(keras.optimizers.SGD(0.5), metrics=metrics, run_eagerly=True)  # fused otherwise, bits may differ
         model.train_on_batch(*make_batch())
         steps.append([weight.numpy() for weight in model.weights])
@@ -47,8 +52,9 @@ def test_metrics_change_no_step():
         np.testing.assert_array_equal(measured, plain)
 
 
+@pytest.mark.any_backend
 def test_detection_measures_the_generators_logits():
-    model = make_detection()
+    model = make_detection(num_layers=1)
     top = keras.metrics.SparseTopKCategoricalAccuracy(k=20, name="top")
     model.compile("sgd", weighted_metrics=[top], **QUICK)
     x, y, weights = make_batch()
@@ -106,42 +112,50 @@ def penalty_of(model, x, strength=0.3):
     return strength * (np.square(projected).sum() / len(projected) + np.square(weights["projection/kernel"]).sum())
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
-def test_losses_of_layers_are_added_once_and_logged(micro_batches):
-    x, y, weights = make_batch()
-    model = with_penalty(MaskedLM, micro_batches=micro_batches)
-    plain = MaskedLM(make_encoder(num_layers=1), 20)
-    for variable, value in zip(plain.weights, model.weights, strict=True):
-        variable.assign(value.numpy())
-    expected = penalty_of(model, x)
-    for each in (plain, model):
-        each.compile(keras.optimizers.SGD(0.1), **QUICK)
-    nats = plain.test_on_batch(x, y, weights, return_dict=True)["loss"]
-    for step in (model.test_on_batch, model.train_on_batch):
-        logs = step(x, y, weights, return_dict=True)
+RATE = 0.01
+
+
+@pytest.fixture(scope="module")
+def penalized():
+    """Of a plain model and of ones with penalties, all with the same weights: a test's logs, a step's, and its change.
+
+    The ones with penalties are whole and in 2 micro-batches; the last of each is the model.
+    """
+    models = {"plain": MaskedLM(make_encoder(num_layers=1), 20), 1: with_penalty(MaskedLM)}
+    models[2] = with_penalty(MaskedLM, micro_batches=2)
+    start, found = [weight.numpy() for weight in models["plain"].weights], {}
+    for name, model in models.items():
+        for weight, value in zip(model.weights, start, strict=True):
+            weight.assign(value)
+        model.compile(keras.optimizers.SGD(RATE), **QUICK)
+        tested = model.test_on_batch(*make_batch(), return_dict=True)
         model.reset_metrics()
+        trained = model.train_on_batch(*make_batch(), return_dict=True)
+        moved = {weight.path: weight.numpy() - old for weight, old in zip(model.weights, start, strict=True)}
+        found[name] = tested, trained, moved, model
+    return found
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_losses_of_layers_are_added_once_and_logged(micro_batches, penalized):
+    expected = penalty_of(with_penalty(MaskedLM), make_batch()[0])  # encoders are all the same
+    nats = penalized["plain"][0]["loss"]
+    *both, _, model = penalized[micro_batches]
+    for logs in both:
         assert np.isclose(logs["layer_losses"], expected, rtol=1e-5)
         assert np.isclose(logs["loss"], nats + expected, rtol=1e-5)
         assert np.isclose(model.nats_of(logs), nats, rtol=1e-4)
 
 
-def test_micro_batches_take_the_step_of_the_whole_with_losses_of_layers():
-    steps = []
-    for micro_batches in (1, 2):
-        model = with_penalty(MaskedLM, micro_batches=micro_batches)
-        model.compile(keras.optimizers.SGD(0.01), **QUICK)
-        model.train_on_batch(*make_batch())
-        steps.append([weight.numpy() for weight in model.weights])
-    for whole, parts in zip(*steps, strict=True):
-        np.testing.assert_allclose(parts, whole, atol=2e-5)
+def test_micro_batches_take_the_step_of_the_whole_with_losses_of_layers(penalized):
+    (*_, whole, _), (*_, parts, _) = penalized[1], penalized[2]
+    for path, expected in whole.items():
+        np.testing.assert_allclose(parts[path], expected, atol=2e-5, err_msg=path)
 
 
-def test_losses_of_layers_move_what_they_are_of():
+def test_losses_of_layers_move_what_they_are_of(penalized):
     """Against finite differences of the penalty in float64."""
-    x, y, weights = make_batch()
-    plain, model = MaskedLM(make_encoder(num_layers=1), 20), with_penalty(MaskedLM)
-    for variable, value in zip(model.weights, plain.weights, strict=True):
-        variable.assign(value.numpy())
+    x, model = make_batch()[0], with_penalty(MaskedLM)
     kernel = model.encoder.parts.projection.kernel
     start, rng = kernel.numpy(), np.random.default_rng(0)
     directions, slopes = rng.normal(0, 1, (3, *start.shape)), []
@@ -151,11 +165,7 @@ def test_losses_of_layers_move_what_they_are_of():
             kernel.assign(start + sign * 1e-3 * direction)
             values.append(penalty_of(model, x))
         slopes.append((values[0] - values[1]) / 2e-3)
-    kernel.assign(start)
-    for each in (plain, model):
-        each.compile(keras.optimizers.SGD(1e-3), **QUICK)
-        each.train_on_batch(x, y, weights)
-    moved = (plain.encoder.parts.projection.kernel.numpy() - kernel.numpy()) / 1e-3
+    moved = (penalized["plain"][2][kernel.path] - penalized[1][2][kernel.path]) / RATE
     np.testing.assert_allclose((moved * directions).sum((1, 2)), slopes, rtol=1e-2)
 
 
@@ -169,27 +179,30 @@ def with_losses_in_a_block(make, rematerialize, **arguments):
     return model
 
 
-REMATERIALIZED = {
-    "whole": (MaskedLM, {"output_embedding_dim": 20}),
-    "micro-batches": (MaskedLM, {"output_embedding_dim": 20, "micro_batches": 2}),
-    "a task": (Classifier, {"num_classes": 2, "dropout": 0.0}),
-}
-
-
-@pytest.mark.parametrize("what", REMATERIALIZED)
-def test_rematerialized_blocks_add_their_losses_once_and_learn_of_them(what):
-    make, arguments = REMATERIALIZED[what]
+@functools.cache
+def two_steps(make, rematerialize, **arguments):
+    """Losses among the logs of two steps, and what they move."""
     x, y, weights = make_batch()
     batch = (x, y, weights) if make is MaskedLM else ({key: x[key] for key in ROWS}, np.array([0, 1]))
-    outcomes = []
-    for rematerialize in (False, True):
-        model = with_losses_in_a_block(make, rematerialize, **arguments)
-        before = [weight.numpy() for weight in model.weights]
-        model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
-        logs = [model.train_on_batch(*batch, return_dict=True) for _ in range(2)]
-        losses = [[float(each[name]) for name in each if "loss" in name] for each in logs]
-        outcomes.append((losses, [weight.numpy() - old for weight, old in zip(model.weights, before, strict=True)]))
-    (plain, moves), (again, same) = outcomes
+    model = with_losses_in_a_block(make, rematerialize, **arguments)
+    before = [weight.numpy() for weight in model.weights]
+    model.compile(keras.optimizers.SGD(0.1), **JIT)
+    logs = [model.train_on_batch(*batch, return_dict=True) for _ in range(2)]
+    losses = [[float(each[name]) for name in each if "loss" in name] for each in logs]
+    return losses, [weight.numpy() - old for weight, old in zip(model.weights, before, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "in_parts"),
+    [
+        pytest.param(MaskedLM, {"output_embedding_dim": 20}, {}, marks=pytest.mark.any_backend, id="whole"),
+        pytest.param(MaskedLM, {"output_embedding_dim": 20}, {"micro_batches": 2}, id="micro-batches"),
+        pytest.param(Classifier, {"num_classes": 2, "dropout": 0.0}, {}, id="a task"),
+    ],
+)
+def test_rematerialized_blocks_add_their_losses_once_and_learn_of_them(make, arguments, in_parts):
+    plain, moves = two_steps(make, False, **arguments)
+    again, same = two_steps(make, True, **arguments, **in_parts)
     np.testing.assert_allclose(again, plain, rtol=1e-4)
     for move, other in zip(moves, same, strict=True):
         np.testing.assert_allclose(other, move, atol=2e-5)
@@ -231,7 +244,9 @@ def make_objective(name):
     return makes[name]()
 
 
-@pytest.mark.parametrize("name", ["masked", "late", "detection", "sum"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(each, marks=pytest.mark.any_backend) for each in ("masked", "late", "detection")), "sum"]
+)
 def test_lists_have_each_log_once(name, monkeypatch):
     monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
     model = make_objective(name)

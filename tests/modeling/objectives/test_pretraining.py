@@ -49,8 +49,9 @@ def test_logits_and_loss_equal_the_reference_in_float64(coupling):
     assert np.isclose(loss, (expected_losses(model, x, y) * weights).sum() / 4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("without_graphs")
 def test_every_real_prediction_counts_the_same_across_batches():
-    model = make_model()
+    model = make_model(num_layers=1)
     model.compile(optimizer="sgd")
     x, y, weights = make_batch()
     split = model.evaluate(x, y, sample_weight=weights, batch_size=1, verbose=0, return_dict=True)
@@ -81,7 +82,7 @@ def test_logs_the_loss_of_each_group():
 
 
 def test_training_learns_and_leaves_the_pooler_alone():
-    model = make_model()
+    model = make_model(num_layers=1)
     pooler = model.encoder.parts.pooler.kernel.numpy()
     x, y, weights = make_batch()
     model.compile(optimizer=keras.optimizers.Adam(1e-2))
@@ -123,23 +124,6 @@ def test_rematerialised_blocks_are_computed_again(rematerialize):
     assert program.count("remat") >= model.encoder.num_layers if rematerialize else "remat" not in program
 
 
-def test_packed_rows_give_the_loss_and_the_step_of_padded_ones():
-    x, y, weights = make_batch()
-    packed = make_inputs([[FIRST, SECOND]], 12)
-    packed["mask_positions"] = np.array([[1, 2, 5, 7 + 2]], "int32")  # the second document begins after seven tokens
-    packed["language_ids"] = np.array([0], "int32")
-    steps = []
-    for batch in ((x, y, weights), (packed, np.array([[11, 7, 21, 32]], "int32"), np.ones((1, 4), "float32"))):
-        keras.utils.set_random_seed(6)
-        model = make_model()
-        before = [weight.numpy() for weight in model.weights]
-        model.compile(optimizer=keras.optimizers.SGD(0.5), **EAGER)
-        loss = model.train_on_batch(*batch, return_dict=True)["loss"]
-        steps.append([np.array(loss), *(new.numpy() - old for new, old in zip(model.weights, before, strict=True))])
-    for apart, together in zip(*steps, strict=True):
-        np.testing.assert_allclose(together, apart, atol=2e-6)
-
-
 @pytest.mark.any_backend
 def test_coupled_is_one_table_and_decoupled_two():
     encoder = make_encoder()
@@ -179,9 +163,16 @@ def test_presets_come_back(coupling, tmp_path):
     assert encoder.get_config() == model.encoder.get_config()
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param("mixed_bfloat16", marks=pytest.mark.any_backend),
+        pytest.param("mixed_float16", marks=pytest.mark.any_backend),
+        "bfloat16",
+    ],
+)
 def test_presets_of_other_dtypes_come_back(dtype, tmp_path):
-    model = MaskedLM(make_encoder(dtype=dtype), 6)
+    model = MaskedLM(make_encoder(dtype=dtype, num_layers=1), 6)
     model.save_to_preset(str(tmp_path / "preset"))
     again = MaskedLM.from_preset(str(tmp_path / "preset"))
     assert again.encoder.dtype_policy.name == dtype
