@@ -65,6 +65,7 @@ def test_a_batch_that_parts_do_not_divide_takes_the_step_of_the_whole(rows, comp
 
 def test_parts_draw_dropout_of_their_own():
     model = compiled(MaskedLM, 2, dropout=0.3, **JIT)
+    model.optimizer.build(model.trainable_variables)
     variables, seen = [*model.variables, *model.optimizer.variables], []
     start = [variable.numpy() for variable in variables]  # what dropout is drawn from among them
     for _ in range(2):

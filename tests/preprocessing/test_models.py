@@ -25,8 +25,14 @@ from tests.modeling.forward import forward
 
 
 @pytest.fixture(scope="module")
-def labels(lines):
-    return np.array(["file" in line.lower() for line in lines], np.int32)
+def texts(lines):
+    """Of two batches, so that there is one program for both."""
+    return lines[:64]
+
+
+@pytest.fixture(scope="module")
+def labels(texts):
+    return np.array(["file" in line.lower() for line in texts], np.int32)
 
 
 @pytest.fixture(scope="module")
@@ -34,62 +40,62 @@ def model(preset):
     return Classifier.from_preset(preset, num_classes=2)
 
 
-def test_a_classifier_takes_lists(model, lines, labels):
+def test_a_classifier_takes_lists(model, texts, labels):
     keras.utils.set_random_seed(0)
-    history = model.fit(lines, [*labels], epochs=1, verbose=0, validation_split=0.2).history
+    history = model.fit(texts, [*labels], epochs=1, verbose=0, validation_split=0.5).history
     assert {"loss", "accuracy", "val_accuracy"} <= history.keys()
-    outputs = model.predict(lines[:3], verbose=0)
+    outputs = model.predict(texts[:3], verbose=0)
     assert outputs.shape == (3, 2)
-    np.testing.assert_allclose(outputs, forward(model, model.preprocessor(lines[:3])), atol=1e-5)
-    tokenized = model.preprocessor(lines[:3])
+    tokenized = model.preprocessor(texts[:3])
+    np.testing.assert_allclose(outputs, forward(model, tokenized), atol=1e-5)
     np.testing.assert_allclose(model.predict(tokenized, verbose=0), outputs, atol=1e-6)
     assert model.preprocessor.sequence_length == 32
 
 
 def batches_of_tensorflow(lines, labels):
     tf = pytest.importorskip("tensorflow")
-    return tf.data.Dataset.from_tensor_slices((lines, labels)).batch(40)
+    return tf.data.Dataset.from_tensor_slices((lines, labels)).batch(32)
 
 
 def batches_of_grain(lines, labels):
-    return grain.MapDataset.source([*zip(lines, labels, strict=True)]).batch(40)
+    return grain.MapDataset.source([*zip(lines, labels, strict=True)]).batch(32)
 
 
 @pytest.mark.parametrize("batches", [batches_of_tensorflow, batches_of_grain])
-def test_data_sets_give_what_lists_give(batches, model, lines, labels):
-    each = batches(lines, labels)
-    expected = model.evaluate(np.array(lines), labels, verbose=0, return_dict=True)
+def test_data_sets_give_what_lists_give(batches, model, texts, labels):
+    each = batches(texts, labels)
+    expected = model.evaluate(np.array(texts), labels, verbose=0, return_dict=True)
     found = model.evaluate(each, verbose=0, return_dict=True)
     assert np.isclose(found["loss"], expected["loss"], atol=1e-5)
     assert np.isclose(found["accuracy"], expected["accuracy"])
-    history = model.fit(each, verbose=0, validation_data=(lines, labels)).history
-    expected = model.evaluate(lines, labels, verbose=0, return_dict=True)
+    history = model.fit(each, verbose=0, validation_data=(texts, labels)).history
+    expected = model.evaluate(texts, labels, verbose=0, return_dict=True)
     assert np.isclose(history["val_loss"][0], expected["loss"], atol=1e-5)
 
 
-def test_masked_lm_learns_from_texts_and_repeats(preset, lines):
+def test_masked_lm_learns_from_texts_and_repeats(preset, texts):
     runs = []
     for _ in range(2):
         keras.utils.set_random_seed(1)
         model = MaskedLM.from_preset(preset)
         assert model.preprocessor.mask_rate == 0.2
         model.compile(keras.optimizers.Adam(1e-2))
-        runs.append(model.fit(lines, epochs=2, verbose=0).history["loss"])
+        runs.append(model.fit(texts, epochs=2, verbose=0).history["loss"])
     assert runs[0] == runs[1] and runs[0][1] < runs[0][0]
-    source = grain.MapDataset.source(lines).batch(40)
-    expected = model.evaluate(lines, verbose=0, return_dict=True)
+    source = grain.MapDataset.source(texts).batch(32)
+    expected = model.evaluate(texts, verbose=0, return_dict=True)
     found = model.evaluate(source, verbose=0, return_dict=True)
     assert np.isclose(found["loss"], expected["loss"], atol=1e-5)
 
 
 def test_vectors_are_means_of_the_layer(preset, lines):
     encoder = Encoder.from_preset(preset)
-    vectors = encoder.encode(lines[:10], layer=1, batch_size=4, verbose=False)
-    for line, vector in zip(lines[:10], vectors, strict=True):
+    vectors = encoder.encode(lines[:3], layer=1, batch_size=2, verbose=False)
+    for line, vector in zip(lines[:3], vectors, strict=True):
         ids = np.array([[2, *encoder.preprocessor.tokenizer(line)[:30], 3]])
         states = forward(encoder, {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1})
         np.testing.assert_allclose(vector, states["hidden_states"][1][0].mean(axis=0), atol=1e-5)
-    first = encoder.encode(lines[9], pooling="first")
+    first = encoder.encode(lines[2], pooling="first")
     np.testing.assert_allclose(first[0], states["sequence_output"][0, 0], atol=1e-5)
     assert encoder.similarity(lines[0], lines[0]) == pytest.approx(1, abs=1e-5)
     cosines = MaskedLM.from_preset(preset).similarity(lines[:2], lines[:3])
@@ -121,12 +127,12 @@ def _beginnings(text):
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
 def test_an_encoder_with_its_tokenizer_is_quantized(preset, lines, tmp_path):
     encoder = Encoder.from_preset(preset)
-    before = encoder.encode(lines[:8])
+    before = encoder.encode(lines[:2])
     encoder.quantize("int8")
-    after = encoder.encode(lines[:8])
+    after = encoder.encode(lines[:2])
     assert 0 < np.abs(after - before).max() < 0.1 * np.abs(before).max()
     encoder.save_to_preset(str(tmp_path / "quantized"))
-    np.testing.assert_array_equal(Encoder.from_preset(str(tmp_path / "quantized")).encode(lines[:8]), after)
+    np.testing.assert_array_equal(Encoder.from_preset(str(tmp_path / "quantized")).encode(lines[:2]), after)
 
 
 @pytest.mark.any_backend
@@ -170,6 +176,7 @@ def test_masks_are_filled(preset):
         model.fill_mask("nothing")
 
 
+@pytest.mark.any_backend
 def test_the_first_block_of_the_page_runs(lines):
     page = Path(__file__).parents[2] / "docs/guides/python.md"
     (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -194,26 +201,26 @@ def test_keras_hub_opens_presets(preset, model, lines, tmp_path):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("weights", [[1.0, 0.0], np.array([1.0, 0.0])])
-def test_a_text_of_weight_0_counts_nothing(weights, preset, model, lines):
-    def losses(model, x, y, first):
-        whole = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)["loss"]
-        return float(whole), float(model.evaluate(*first, verbose=0, return_dict=True)["loss"])
-
-    encoder = model.encoder
-    pairs = [losses(model, lines[:2], [0, 1], (lines[:1], [0]))]
-    tagger = Tagger(encoder, 2)
-    pairs.append(losses(tagger, [["save", "it"], ["open"]], [[0, 1], [1]], ([["save", "it"]], [[0, 1]])))
-    masked = MaskedLM.from_preset(preset)
-    pairs.append(losses(masked, lines[:2], None, (lines[:1],)))
-    for whole, first in pairs:
-        assert whole == pytest.approx(first, rel=1e-4)
+@pytest.mark.usefixtures("without_graphs")
+def test_a_text_of_weight_0_counts_nothing(preset, model, lines):
+    tagger, masked = Tagger(model.encoder, 2), MaskedLM.from_preset(preset)
+    tags = (([["save", "it"], ["open"]], [[0, 1], [1]]), ([["save", "it"]], [[0, 1]]))
+    as_list, as_array = [1.0, 0.0], np.array([1.0, 0.0])
+    for each, weights, (x, y), first in (
+        (model, as_list, (lines[:2], [0, 1]), (lines[:1], [0])),
+        (model, as_array, (lines[:2], [0, 1]), (lines[:1], [0])),
+        (tagger, as_list, *tags),
+        (masked, as_array, (lines[:2], None), (lines[:1],)),
+    ):
+        whole = each.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)["loss"]
+        assert whole == pytest.approx(each.evaluate(*first, verbose=0, return_dict=True)["loss"], rel=1e-4)
     history = model.fit(lines[:2], [0, 1], verbose=0, validation_data=(lines[:2], [0, 1], [1.0, 0.0])).history
     assert "val_loss" in history
     with pytest.raises(UserError, match="3 lists in a tuple"):
         model.predict((lines[:1], lines[:1], lines[:1]))
 
 
+@pytest.mark.usefixtures("without_graphs")
 def test_other_models_of_the_encoder_take_its_tokenizer(preset):
     model = Tagger(MaskedLM.from_preset(preset).drop_heads(), num_tags=2)
     model.fit([["save", "file"], ["open"]], [[0, 1], [1]], verbose=0)

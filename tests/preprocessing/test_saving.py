@@ -11,7 +11,7 @@ from rembed_keras.modeling import Sum
 from rembed_keras.modeling.blocks import PreNorm
 from tests.modeling.forward import forward
 
-pytestmark = pytest.mark.any_backend
+pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("without_graphs")]
 
 
 def make_encoder(longest=32, **changes):

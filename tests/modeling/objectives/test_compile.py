@@ -186,7 +186,7 @@ def two_steps(make, rematerialize, **arguments):
     batch = (x, y, weights) if make is MaskedLM else ({key: x[key] for key in ROWS}, np.array([0, 1]))
     model = with_losses_in_a_block(make, rematerialize, **arguments)
     before = [weight.numpy() for weight in model.weights]
-    model.compile(keras.optimizers.SGD(0.1), **JIT)
+    model.compile(keras.optimizers.SGD(0.1), **(JIT if rematerialize else QUICK))
     logs = [model.train_on_batch(*batch, return_dict=True) for _ in range(2)]
     losses = [[float(each[name]) for name in each if "loss" in name] for each in logs]
     return losses, [weight.numpy() - old for weight, old in zip(model.weights, before, strict=True)]

@@ -15,7 +15,6 @@ from rembed_keras.modeling.generator_sharing import SharedEmbeddings
 from rembed_keras.modeling.input_embeddings import Projected, Summed
 from rembed_keras.modeling.layers import draws
 from rembed_keras.training.loop import checkpoints, restoring
-from rembed_keras.training.optimizers.adamw import AdamW
 from tests.modeling import reference
 from tests.modeling.forward import forward
 from tests.modeling.objectives.test_objectives import QUICK, make_detection
@@ -23,11 +22,41 @@ from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder
 
 
+def make_model(**changes):
+    return make_detection(sharing="gdes", num_layers=1, **changes)
+
+
+@pytest.fixture(scope="module")
+def likeliest():
+    """Generators draw the likeliest token."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
+        yield
+
+
+@pytest.fixture(scope="module")
+def stepped(likeliest):
+    """A model that has taken a step, and all that it moved by."""
+    model = make_model()
+    moved = step_of(model, RATE)
+    return model, moved, [variable.numpy() for variable in model.variables]
+
+
 @pytest.fixture
-def model(monkeypatch):
-    """A model whose generator draws the likeliest token."""
-    monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
-    return make_detection(sharing="gdes", num_layers=1)
+def trained(stepped):
+    """A compiled model after its first step, the same for each test; the encoder's own table is that of before."""
+    model, _, values = stepped
+    for variable, value in zip(model.variables, values, strict=True):
+        variable.assign(value)
+    return model
+
+
+RATE = 1e-2
+ROWS = ("token_ids", "segment_ids", "padding_mask")
+
+
+def inputs():
+    return {key: make_batch()[0][key] for key in ROWS}
 
 
 def tables(model):
@@ -72,7 +101,8 @@ def encode(encoder, table, ids, segments):
         reference.weights_of = original
 
 
-def test_detections_gradient_reaches_the_difference_only(model):
+def test_detections_gradient_reaches_the_difference_only(stepped):
+    model = make_model()
     shared, difference = tables(model)
     table = shared.numpy().astype("float64") + difference.numpy()
     rng = np.random.default_rng(0)
@@ -83,10 +113,9 @@ def test_detections_gradient_reaches_the_difference_only(model):
     generator = MaskedLM(model.generator, 20)  # the generator's loss alone
     for variable, value in zip(generator.droppable_variables, model.head.weights, strict=True):
         variable.assign(value.numpy())
-    alone = step_of(generator, 1e-2)[shared.path]
-    model = make_detection(sharing="gdes", num_layers=1)  # as it was before
+    alone = step_of(generator, RATE)[shared.path]
+    model, gradients, _ = stepped  # from the same weights
     shared, difference = tables(model)
-    gradients = step_of(model, 1e-2)
     np.testing.assert_allclose((gradients[difference.path] * directions).sum((1, 2)), expected, rtol=2e-3)
     np.testing.assert_allclose(gradients[shared.path], alone, atol=2e-4)
     assert not gradients[model.encoder.token_embedding.embeddings.path].any()
@@ -94,20 +123,18 @@ def test_detections_gradient_reaches_the_difference_only(model):
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_dropping_the_heads_folds_to_the_bit(dtype):
-    model = make_detection(sharing="gdes", num_layers=1, dtype=dtype)
-    x, y, weights = make_batch()
-    model.compile(optimizer=AdamW(1e-2), **QUICK)
-    model.train_on_batch(x, y, weights)
-    inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
-    before = forward(model.reader, inputs)["sequence_output"]
-    assert not np.array_equal(forward(model.encoder, inputs)["sequence_output"], before)
+    model = make_model(dtype=dtype)
+    difference = tables(model)[1]
+    difference.assign(np.random.default_rng(2).normal(0, 0.1, difference.shape))
+    before = forward(model.reader, inputs())["sequence_output"]
+    assert not np.array_equal(forward(model.encoder, inputs())["sequence_output"], before)
     assert model.drop_heads() is model.encoder
-    np.testing.assert_array_equal(forward(model.encoder, inputs)["sequence_output"], before)
+    np.testing.assert_array_equal(forward(model.encoder, inputs())["sequence_output"], before)
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
 def test_the_encoder_is_quantized_and_not_the_model():
-    model = make_detection(sharing="gdes", num_layers=1)
+    model = make_model()
     with pytest.raises(UserError, match=r"quantize the encoder that drop_heads\(\) gives"):
         model.quantize("int8")
     assert all(layer.quantization_mode is None for layer in model._flatten_layers())
@@ -122,53 +149,51 @@ def stop(batch, logs):
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_after_fit_the_encoder_has_what_detection_reads(model, is_interrupted):
+def test_after_fit_the_encoder_has_what_detection_reads(trained, is_interrupted):
     x, y, weights = make_batch()
-    model.compile(optimizer=AdamW(1e-2), **QUICK)
+    before = trained.reader.parts.embeddings.table()
     callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=stop)] if is_interrupted else []
     with pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext():
-        model.fit(x, y, sample_weight=weights, verbose=0, callbacks=callbacks)
-    read = model.reader.parts.embeddings.table()
-    np.testing.assert_array_equal(model.encoder.token_embedding.embeddings.numpy(), keras.ops.convert_to_numpy(read))
+        trained.fit(x, y, sample_weight=weights, verbose=0, callbacks=callbacks)
+    read = trained.reader.parts.embeddings.table()
+    assert not np.array_equal(read, before)
+    np.testing.assert_array_equal(trained.encoder.token_embedding.embeddings.numpy(), keras.ops.convert_to_numpy(read))
 
 
 @pytest.mark.parametrize("form", ["preset", "checkpoint"])
-def test_what_is_saved_is_folded_and_comes_back_to_the_bit(model, form, tmp_path):
-    x, y, weights = make_batch()
-    model.compile(optimizer=AdamW(1e-2), **QUICK)
-    model.train_on_batch(x, y, weights)
+def test_what_is_saved_is_folded_and_comes_back_to_the_bit(trained, form, tmp_path):
+    stale = trained.encoder.token_embedding.embeddings.numpy()
     if form == "preset":
-        model.save_to_preset(str(tmp_path / "preset"))
+        trained.save_to_preset(str(tmp_path / "preset"))
         again = ReplacedTokenDetection.from_preset(str(tmp_path / "preset"))
         kept = Encoder.from_preset(str(tmp_path / "preset"))
     else:
-        state = {"model": keras.saving.serialize_keras_object(model)}
-        parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+        state = {"model": keras.saving.serialize_keras_object(trained)}
+        parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(trained).items()}
         checkpoints.save(tmp_path / "checkpoints", 1, parts, json.loads(json.dumps(state)))
         found = checkpoints.latest(tmp_path / "checkpoints")
         again, kept = restoring.restore(found), restoring.kept_encoder(found)
         restoring.load_kept(kept, found)
-    for ours, theirs in zip(again.weights, model.weights, strict=True):
+    assert not np.array_equal(kept.token_embedding.embeddings.numpy(), stale)
+    for ours, theirs in zip(again.weights, trained.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=theirs.path)
-    inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
-    expected = forward(model.reader, inputs)["sequence_output"]
-    np.testing.assert_array_equal(forward(kept, inputs)["sequence_output"], expected)
+    expected = forward(trained.reader, inputs())["sequence_output"]
+    np.testing.assert_array_equal(forward(kept, inputs())["sequence_output"], expected)
 
 
-@pytest.mark.parametrize("kind", [Summed, Projected])
+@pytest.mark.parametrize("kind", [pytest.param(Summed, marks=pytest.mark.any_backend), Projected])
 def test_it_begins_as_the_encoder_that_it_was_given(kind):
     encoder = make_encoder(num_layers=1, num_heads=4, input_embedding=kind)
-    x, _, _ = make_batch()
-    inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
-    before = forward(encoder, inputs)["sequence_output"]
+    before = forward(encoder, inputs())["sequence_output"]
     model = ReplacedTokenDetection(encoder, 20, generator_layers=1, sharing="gdes")
-    np.testing.assert_array_equal(forward(model.reader, inputs)["sequence_output"], before)
-    np.testing.assert_array_equal(forward(model.drop_heads(), inputs)["sequence_output"], before)
-    assert np.abs(step_of(model, 1e-2)[tables(model)[1].path]).max() > 0
+    np.testing.assert_array_equal(forward(model.reader, inputs())["sequence_output"], before)
+    np.testing.assert_array_equal(forward(model.drop_heads(), inputs())["sequence_output"], before)
+    assert np.abs(step_of(model, RATE)[tables(model)[1].path]).max() > 0
 
 
 @pytest.mark.any_backend
-def test_the_ledger_counts_the_difference(model):
+def test_the_ledger_counts_the_difference():
+    model = make_model()
     costs, table = ledger(model), model.encoder.token_embedding.count_params()
     assert costs.kept == model.drop_heads().count_params()
     assert costs.total == model.count_params() - sum("seed" in weight.path for weight in model.weights) * 2
@@ -221,26 +246,26 @@ def test_a_kind_of_ones_own_is_stored_and_counted():
         ReplacedTokenDetection(make_encoder(num_heads=4), 20, sharing="gds")
 
 
-def test_micro_batches_take_the_step_of_the_whole(model):
-    config = model.get_config()
-    parts = ReplacedTokenDetection.from_config(json.loads(json.dumps(config | {"micro_batches": 2})))
+def test_micro_batches_take_the_step_of_the_whole(stepped):
+    _, whole, _ = stepped
+    model = make_model()
+    parts = ReplacedTokenDetection.from_config(json.loads(json.dumps(model.get_config() | {"micro_batches": 2})))
     for ours, theirs in zip(parts.weights, model.weights, strict=True):
         ours.assign(theirs.numpy())
-    whole, steps = step_of(model, 1e-2), step_of(parts, 1e-2)
+    steps = step_of(parts, RATE)
     for path, expected in whole.items():
         np.testing.assert_allclose(steps[path], expected, atol=2e-3, rtol=1e-3, err_msg=path)
 
 
-def test_files_have_the_table_that_detection_reads_whenever_they_are_written(tmp_path):
-    model = make_detection(sharing="gdes", num_layers=1)
-    step_of(model, 0.5)
-    stale = model.encoder.token_embedding.embeddings.numpy()
-    model.save_weights(tmp_path / "first.weights.h5")
-    first = model.reader.parts.embeddings.table()
-    step_of(model, 0.5)
-    model.save(tmp_path / "m.keras")
+def test_files_have_the_table_that_detection_reads_whenever_they_are_written(trained, tmp_path):
+    stale = trained.encoder.token_embedding.embeddings.numpy()
+    trained.save_weights(tmp_path / "first.weights.h5")
+    first = trained.reader.parts.embeddings.table()
+    trained.train_on_batch(*make_batch())
+    trained.save(tmp_path / "m.keras")
     read = keras.saving.load_model(tmp_path / "m.keras")
-    np.testing.assert_array_equal(read.encoder.token_embedding.embeddings, model.reader.parts.embeddings.table())
+    np.testing.assert_array_equal(read.encoder.token_embedding.embeddings, trained.reader.parts.embeddings.table())
+    assert np.abs(read.encoder.token_embedding.embeddings - first).max() > 1e-3
     read.load_weights(tmp_path / "first.weights.h5")
     np.testing.assert_array_equal(read.encoder.token_embedding.embeddings, first)
     assert np.abs(first - stale).max() > 1e-3
