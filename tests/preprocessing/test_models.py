@@ -73,6 +73,7 @@ def test_data_sets_give_what_lists_give(batches, model, texts, labels):
     assert np.isclose(history["val_loss"][0], expected["loss"], atol=1e-5)
 
 
+@pytest.mark.usefixtures("without_graphs")
 def test_masked_lm_learns_from_texts_and_repeats(preset, texts):
     runs = []
     for _ in range(2):

@@ -165,10 +165,10 @@ def test_what_a_method_adds_is_in_the_relations():
     model = Classifier(make_encoder(num_layers=1), 3, dropout=0.0)
     model.adapt([Lora(rank=2)])
     teacher = make_encoder(num_layers=1)
-    logs, _ = steps_of(model, [MiniLM(Teacher(teacher), weight=5.0)], (x, y))
+    logs, _ = steps_of(model, [MiniLM(Teacher(teacher), weight=5.0)], (x, y), optimizer=keras.optimizers.SGD(1.0))
     assert logs["mini_lm"] == 0  # updates of low rank start as 0
     model.reset_metrics()
-    assert model.train_on_batch(x, y, return_dict=True)["mini_lm"] > 0
+    assert model.train_on_batch(x, y, return_dict=True)["mini_lm"] > 1e-6
     costs = tuned(model)
     assert costs.teacher == teacher.count_params()
     assert costs.total == model.count_params()
