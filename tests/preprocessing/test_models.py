@@ -178,6 +178,7 @@ def test_masks_are_filled(preset):
 
 
 @pytest.mark.any_backend
+@pytest.mark.usefixtures("without_graphs")
 def test_the_first_block_of_the_page_runs(lines):
     page = Path(__file__).parents[2] / "docs/guides/python.md"
     (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
