@@ -1,5 +1,6 @@
 """A small corpus of real text that the tests of data, tasks and training share."""
 
+import gc
 import gzip
 import os
 import shutil
@@ -95,6 +96,14 @@ def without_graphs():
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def without_old_garbage():
+    """For each layer that Keras quantizes it looks through all there is for garbage, which takes a second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
