@@ -27,17 +27,18 @@ def frozen_classifier(**changes):
 
 
 @pytest.mark.any_backend
+@pytest.mark.usefixtures("without_graphs")
 @pytest.mark.parametrize("changes", [{}, {"layer_sharing": "attention", "num_layers": 3}, {"dtype": "mixed_bfloat16"}])
 def test_training_goes_on_with_what_was_frozen(tmp_path, changes):
     model = frozen_classifier(**changes)
     model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
-    model.fit(INPUTS, LABELS, epochs=2, shuffle=False, verbose=0)
+    model.train_on_batch(INPUTS, LABELS)
     model.save(tmp_path / "model.keras")
     back = keras.models.load_model(tmp_path / "model.keras")
     assert trained_names(back) == trained_names(model)
     assert len(back.optimizer.variables) == len(model.optimizer.variables)
     for each in (model, back):
-        each.fit(INPUTS, LABELS, epochs=2, shuffle=False, verbose=0)
+        each.train_on_batch(INPUTS, LABELS)
     for here, there in zip(model.weights, back.weights, strict=True):
         np.testing.assert_array_equal(here.numpy(), there.numpy(), err_msg=here.path)
 
