@@ -67,7 +67,7 @@ def shapes(draw):
 
 
 @pytest.mark.any_backend
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(shapes())
 def test_it_counts_what_keras_counts(config):
     keras.backend.clear_session(free_memory=False)
@@ -130,7 +130,6 @@ ATTENTIONS = [  # of 20 tokens: in blocks that fill the row or not, and last, wh
     (LateMaskedLM, {"block": PreNorm, "attention": [Nystrom(6), Nystrom(19)]}),
 ]
 
-FREEZABLE = (MaskedLM, LateMaskedLM, ReplacedTokenDetection)
 FROZEN = {"freeze_input_embedding": True, "input_embedding_dim": 16}
 COUPLED = {"coupling": "coupled"}
 HELD = [{"block": PostNorm}, {"block": PreNorm}, {"block": Bottleneck, "activation": "relu"}]
@@ -156,23 +155,22 @@ def count_products(jaxpr):
 @pytest.mark.parametrize(
     ("make", "changes", "arguments"),
     [
-        (MaskedLM, {}, {"output_embedding_dim": 10}),
         (MaskedLM, {"block": PreNorm, "head_dim": 4}, {"output_embedding_dim": 10}),
         (MaskedLM, {"input_cutoffs": (40,)}, {"output_embedding_dim": 16, "output_cutoffs": (20, 60)}),
-        (MaskedLM, {}, {"output_embedding_dim": 10, "kept_layers": 1, "keep": "top"}),
-        (MaskedLM, {"layer_sharing": "all"}, {"output_embedding_dim": 10, "kept_layers": 2, "keep": "symmetric"}),
+        (
+            MaskedLM,
+            {"layer_sharing": "all", "input_embedding": Projected},
+            {"output_embedding_dim": 10, "kept_layers": 1, "keep": "top"},
+        ),
         (
             MaskedLM,
             {"block": PreNorm, "layer_sharing": "attention", "layer_groups": 2},
             {"output_embedding_dim": 10, "kept_layers": 2, "keep": "alternate"},
         ),
-        (LateMaskedLM, {}, {"output_embedding_dim": 10, "decoder_layers": 2}),
-        (LateMaskedLM, {"block": PreNorm, "scalar_mix": True}, {"output_embedding_dim": 10, "decoder_layers": 1}),
-        (ReplacedTokenDetection, {}, {"output_embedding_dim": 10}),
+        (LateMaskedLM, {"block": PreNorm, "scalar_mix": True}, {"output_embedding_dim": 10, "decoder_layers": 2}),
         (ReplacedTokenDetection, {"input_cutoffs": (20, 40)}, {"output_embedding_dim": 16, "coupling": "coupled"}),
         *((make, changes, {"output_embedding_dim": 10}) for make, changes in ATTENTIONS),
         (MaskedLM, MOBILE, {"output_embedding_dim": 20, "coupling": "extended"}),
-        (MaskedLM, {"input_embedding": Projected}, {"output_embedding_dim": 10}),
     ],
 )
 def test_flops_are_those_of_the_traced_program(make, changes, arguments):
@@ -200,16 +198,17 @@ def test_flops_are_those_of_the_traced_program(make, changes, arguments):
 @pytest.mark.parametrize(
     ("make", "changes", "arguments"),
     [
-        (MaskedLM, {}, {}),
         (MaskedLM, {"block": PreNorm, "head_dim": 4}, {"kept_layers": 1, "keep": "bottom"}),
         (MaskedLM, {"scalar_mix": True}, {}),
         (MaskedLM, {}, {"kept_layers": 2, "keep": "top"}),
         (MaskedLM, {"layer_sharing": "all", "layer_groups": 2}, {"kept_layers": 1, "keep": "alternate"}),
-        (LateMaskedLM, {}, {"decoder_layers": 2}),
-        (LateMaskedLM, {"block": PreNorm, "scalar_mix": True, "layer_sharing": "all"}, {"decoder_layers": 1}),
+        (LateMaskedLM, {"block": PreNorm, "scalar_mix": True, "layer_sharing": "all"}, {"decoder_layers": 2}),
         (ReplacedTokenDetection, {"input_cutoffs": (40,)}, {"generator_layers": 1}),
-        *((make, FROZEN, arguments) for make in FREEZABLE for arguments in ({}, COUPLED)),
-        *((make, FROZEN | {"input_cutoffs": (20, 40)}, COUPLED) for make in FREEZABLE),
+        (MaskedLM, FROZEN, {}),
+        (MaskedLM, FROZEN | {"input_cutoffs": (20, 40)}, COUPLED),
+        (LateMaskedLM, FROZEN, COUPLED),
+        (ReplacedTokenDetection, FROZEN, {}),
+        (ReplacedTokenDetection, FROZEN, COUPLED),
         (MaskedLM, FROZEN | {"input_cutoffs": (20, 40)}, {"output_cutoffs": (40,)}),
         (MaskedLM, FROZEN, {"coupling": "gdes"}),
         (ReplacedTokenDetection, FROZEN, COUPLED | {"sharing": "none"}),
@@ -254,8 +253,10 @@ def test_activations_are_what_a_backward_pass_holds(changes):
         logits, _ = model.stateless_call(weights, frozen, x)
         return jax.nn.log_softmax(logits)[..., 0].mean()
 
-    _, backward = jax.vjp(loss, [variable.value for variable in model.trainable_variables])
-    held = sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(backward) if leaf.shape[:1] == (rows,))
+    weights = [variable.value for variable in model.trainable_variables]
+    backward = jax.eval_shape(lambda values: jax.vjp(loss, values)[1], weights)  # holds the same as if it ran
+    leaves = jax.tree_util.tree_leaves(backward)
+    held = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if leaf.shape[:1] == (rows,))
     predicted = ledger(model, sequence_length=length, mask_rate=predictions / length).activation_bytes["total"]
     # uncompiled, JAX also holds what is cheap to have again: squares, means, the inner part of GELU
     assert 1.0 < held / (rows * length) / predicted < 1.5
