@@ -39,6 +39,7 @@ def test_some_tokens_of_the_last_block_are_those_of_all():
     np.testing.assert_allclose(some[0], forward(encoder, inputs)["sequence_output"][0, at[0]], rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.any_backend
 def test_a_configuration_brings_both_kinds_back():
     encoder = make_encoder(**KINDS)
     again = Encoder.from_config(encoder.get_config())
@@ -48,6 +49,7 @@ def test_a_configuration_brings_both_kinds_back():
     np.testing.assert_array_equal(*(forward(each, inputs)["sequence_output"] for each in (again, encoder)))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("objective", "arguments"),
     [
@@ -64,6 +66,7 @@ def test_parameters_are_counted(objective, arguments):
     assert ledger(model).kept == model.drop_heads().count_params()
 
 
+@pytest.mark.any_backend
 def test_the_recipe_counts_what_is_published():
     """Counts of transformers' MobileBertModel, without pooler and with, and of its MobileBertForMaskedLM."""
     recipe = config.load(str(Path(__file__).parents[3] / "recipes/allocations/mobilebert.gin"))
@@ -86,6 +89,7 @@ def test_blocks_with_norms_first_norm_what_trigrams_leave():
     assert "norm" in names
 
 
+@pytest.mark.any_backend
 def test_what_fine_tuning_adds_has_a_place_in_narrow_layers():
     model = Classifier(make_encoder(**KINDS, num_layers=1), 2)
     inputs = make_inputs([[FIRST]], 7)

@@ -25,7 +25,10 @@ def test_gelu_of_half_precision_keeps_small_values():
 
 
 @pytest.mark.filterwarnings("ignore:Layer (?!EinsumDense)", "ignore:__array__ implementation")  # Keras's own
-@pytest.mark.parametrize("changes", [{}, {"block": PreNorm, "num_segments": 0}])
+@pytest.mark.usefixtures("without_old_garbage")
+@pytest.mark.parametrize(
+    "changes", [pytest.param({}, marks=pytest.mark.any_backend), {"block": PreNorm, "num_segments": 0}]
+)
 def test_every_matrix_of_a_block_can_be_quantized(changes):
     encoder = make_encoder(hidden_dim=32, intermediate_dim=64, **changes)
     inputs = make_inputs([[FIRST]], 7)

@@ -66,7 +66,7 @@ def test_equals_the_reference_in_float64(width):
         np.testing.assert_allclose(ours[0], theirs, atol=5e-5)
 
 
-@pytest.mark.parametrize("window", [2, 4, 5, 12])
+@pytest.mark.parametrize("window", [2, 5, 12])
 def test_alternating_local_attention_equals_the_reference_in_float64(window):
     pattern = [Global(rotary_base=160.0), Local(window, rotary_base=10.0), Local(window, rotary_base=10.0)]
     encoder = make_encoder(**PRE_NORM, num_layers=4, attention=pattern)
@@ -75,10 +75,10 @@ def test_alternating_local_attention_equals_the_reference_in_float64(window):
         np.testing.assert_allclose(ours[0], theirs, atol=5e-5)
 
 
-@pytest.mark.parametrize("sharing", ["attention", "feed_forward", "all"])
-def test_hidden_states_of_shared_layers_grow_as_those_of_others_do(sharing):
-    sizes = []
-    for each in ("none", sharing):
+@pytest.mark.any_backend
+def test_hidden_states_of_shared_layers_grow_as_those_of_others_do():
+    sizes = {}
+    for each in ("none", "attention", "feed_forward", "all"):
         keras.utils.set_random_seed(0)
         encoder = Encoder(300, 12, 4, 64, 256, 32, block=PreNorm, layer_sharing=each)
         for weight in encoder.weights:
@@ -86,8 +86,8 @@ def test_hidden_states_of_shared_layers_grow_as_those_of_others_do(sharing):
                 weight.assign(weight * 8)  # of the size that training gives them
         tokens = np.random.default_rng(0).integers(5, 300, 16)
         states = forward(encoder, make_inputs([[(tokens, 0 * tokens)]], 16))["hidden_states"]
-        sizes.append(np.std(states[11]))  # the last is normed
-    assert sizes[1] < 4 * sizes[0]
+        sizes[each] = np.std(states[11])  # the last is normed
+    assert max(sizes.values()) < 4 * sizes["none"]
 
 
 @pytest.mark.any_backend

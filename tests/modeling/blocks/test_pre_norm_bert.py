@@ -48,6 +48,7 @@ def test_equals_the_reference_in_float64(width):
     np.testing.assert_allclose(outputs["sequence_output"][0, :7], norm(w, "norm", x), atol=5e-5)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("objective", [MaskedLM, LateMaskedLM])
 def test_its_parameters_are_counted(objective):
     model = objective(make_encoder(**BLOCK, max_sequence_length=20), 10)
@@ -55,6 +56,7 @@ def test_its_parameters_are_counted(objective):
     assert ledger(model).kept == model.encoder.count_params()
 
 
+@pytest.mark.any_backend
 def test_any_layers_can_be_kept():
     encoder = make_encoder(**BLOCK, num_layers=3)
     inputs = make_inputs([[FIRST]], 7)

@@ -87,10 +87,16 @@ def test_a_cut_encoder_with_shared_layers_comes_back(tmp_path):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("block", [PostNorm, PreNorm])
 @pytest.mark.parametrize(
-    ("sharing", "groups"),
-    [("none", 4), ("none", [0, 0, 1, 1]), ("attention", 1), ("attention", [0, 1, 1, 1]), ("all", 2)],
+    ("sharing", "groups", "block"),
+    [
+        ("none", 4, PostNorm),
+        ("none", 4, PreNorm),
+        ("none", [0, 0, 1, 1], PostNorm),
+        ("attention", 1, PreNorm),
+        ("attention", [0, 1, 1, 1], PostNorm),
+        ("all", 2, PreNorm),
+    ],
 )
 def test_a_cut_encoder_comes_back_from_its_configuration(block, sharing, groups):
     encoder = make_encoder(num_layers=4, block=block, layer_sharing=sharing, layer_groups=groups)
@@ -203,7 +209,7 @@ def test_groups_are_neighbours():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"layer_sharing": "all"}, {"block": PreNorm}, {"scalar_mix": True}, {"head_dim": 4}]
+    "changes", [{"layer_sharing": "all", "head_dim": 4}, {"block": PreNorm, "scalar_mix": True}]
 )
 def test_packing_padding_and_learning_hold_for_every_kind(changes):
     encoder = make_encoder(**changes)
