@@ -86,8 +86,13 @@ def test_a_folder_comes_before_a_preset_of_its_name(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
 @pytest.mark.skipif(not hasattr(keras.quantizers, "Int4QuantizationConfig"), reason="this Keras has modes alone")
 @pytest.mark.parametrize(
-    ("mode", "arguments"), [("Int8", {"activation_quantizer": None}), ("Int4", {"block_size": -1})]
+    ("mode", "arguments"),
+    [
+        pytest.param("Int8", {"activation_quantizer": None}, marks=pytest.mark.any_backend),
+        ("Int4", {"block_size": -1}),
+    ],
 )
+@pytest.mark.usefixtures("without_old_garbage")
 def test_models_that_are_quantized_in_another_way_than_usual_come_back(mode, arguments, tmp_path):
     model = Classifier(make_encoder(), 3, dropout=0)
     model.set_weights([np.random.default_rng(1).normal(0, 0.3, weight.shape) for weight in model.weights])

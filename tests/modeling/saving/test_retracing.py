@@ -35,7 +35,8 @@ def _fill_added(encoder):
 CHANGES = {"int8": lambda encoder: encoder.quantize("int8"), "adapters": with_adapters, "lora": with_lora}
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.usefixtures("without_old_garbage")
+@pytest.mark.parametrize("change", ["int8", "adapters", pytest.param("lora", marks=pytest.mark.any_backend)])
 def test_a_changed_encoder_is_what_a_model_on_it_predicts(change):
     keras.utils.set_random_seed(1)
     encoder = make_encoder(num_layers=1)
@@ -57,7 +58,7 @@ def freeze(encoder):
     encoder.trainable = False
 
 
-@pytest.mark.parametrize("change", [with_lora, freeze])
+@pytest.mark.parametrize("change", [pytest.param(with_lora, marks=pytest.mark.any_backend), freeze])
 def test_an_optimizer_of_other_weights_trains_nothing(change):
     encoder = make_encoder(num_layers=1)
     model = Classifier(encoder, 3)
