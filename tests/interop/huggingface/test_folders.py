@@ -42,6 +42,7 @@ def test_a_model_of_bfloat16_is_written_as_it_is(tmp_path):
         np.testing.assert_array_equal(np.asarray(ours, "float32"), np.asarray(back))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("keep", ["top", "alternate", "symmetric"])
 def test_blocks_that_stay_go_by_their_places_in_the_cut(keep, tmp_path):
     model = random_model({"num_layers": 4}, {"output_embedding_dim": 20, "kept_layers": 2, "keep": keep})
