@@ -208,9 +208,7 @@ def test_groups_are_neighbours():
     assert groups_of_layers(12, 4) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-@pytest.mark.parametrize(
-    "changes", [{"layer_sharing": "all", "head_dim": 4}, {"block": PreNorm, "scalar_mix": True}]
-)
+@pytest.mark.parametrize("changes", [{"layer_sharing": "all", "head_dim": 4}, {"block": PreNorm, "scalar_mix": True}])
 def test_packing_padding_and_learning_hold_for_every_kind(changes):
     encoder = make_encoder(**changes)
     packed = forward(encoder, make_inputs([[FIRST, SECOND]], 12))["sequence_output"][0]

@@ -237,9 +237,7 @@ def test_an_encoders_tables_are_quantized():
     assert [table.embeddings.dtype for table in (parts.token, parts.position, parts.segment)] == ["int8"] * 3
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, pytest.param(MODERN, marks=pytest.mark.any_backend)], ids=["bert", "modern"]
-)
+@pytest.mark.parametrize("changes", [{}, pytest.param(MODERN, marks=pytest.mark.any_backend)], ids=["bert", "modern"])
 def test_lora_is_folded_into_quantized_matrices(changes):
     encoder = quantized(make_encoder(**changes))
     plain = outputs(encoder)
