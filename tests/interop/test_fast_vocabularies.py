@@ -42,7 +42,8 @@ def tokenizer(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def preset(tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("presets") / "preset"
-    model = random_model({"vocabulary_size": tokenizer.vocabulary_size, "max_sequence_length": 64})
+    sizes = {"vocabulary_size": tokenizer.vocabulary_size, "num_layers": 1, "max_sequence_length": 64}
+    model = random_model(sizes)
     write(model, str(folder), "preset", tokenizer.path)
     return folder
 
@@ -56,13 +57,20 @@ def text_dir(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def trimmed(preset, text_dir, tmp_path_factory):
+    """What a preset is trimmed to, and what was said of it."""
+    folder = tmp_path_factory.mktemp("trimmed") / "small"
+    return folder, trim(str(preset), str(folder), str(text_dir))
+
+
 def pieces(tokenizer, text):
     return [tokenizer.piece(i) for i in tokenizer.encode(text)]
 
 
-def test_every_text_of_kept_pieces_is_segmented_as_before(preset, tokenizer, text_dir, tmp_path):
-    done = trim(str(preset), str(tmp_path / "small"), str(text_dir))
-    ours = open_tokenizer(tmp_path / "small")
+def test_every_text_of_kept_pieces_is_segmented_as_before(trimmed, tokenizer):
+    small, done = trimmed
+    ours = open_tokenizer(small)
     assert done.pieces == (tokenizer.vocabulary_size, ours.vocabulary_size) and set(done.lost.values()) == {0.0}
     assert ours.vocabulary_size < 0.8 * tokenizer.vocabulary_size
     known = {ours.piece(i) for i in range(ours.vocabulary_size)}
@@ -79,18 +87,16 @@ def test_every_text_of_kept_pieces_is_segmented_as_before(preset, tokenizer, tex
     assert cls == ours.cls_id
 
 
-def test_outputs_on_text_of_kept_pieces_are_the_same_bits(preset, tokenizer, text_dir, tmp_path):
-    trim(str(preset), str(tmp_path / "small"), str(text_dir), min_count=1)
-    old, new = read_preset(preset)[0], read_preset(tmp_path / "small")[0]
+def test_outputs_on_text_of_kept_pieces_are_the_same_bits(trimmed, preset, tokenizer, text_dir):
+    small, _ = trimmed
+    old, new = read_preset(preset)[0], read_preset(small)[0]
     texts = (text_dir / "de.txt").read_text().splitlines()[:6]
-    before, after = (encode(texts, each, 48) for each in (tokenizer, open_tokenizer(tmp_path / "small")))
+    before, after = (encode(texts, each, 48) for each in (tokenizer, open_tokenizer(small)))
     assert (before["token_ids"] != after["token_ids"]).any()
     np.testing.assert_array_equal(
         forward(new.encoder, after)["sequence_output"], forward(old.encoder, before)["sequence_output"]
     )
-    assert Tokenizer.from_preset(str(tmp_path / "small"))(texts[0]) == open_tokenizer(tmp_path / "small").encode(
-        texts[0]
-    )
+    assert Tokenizer.from_preset(str(small))(texts[0]) == open_tokenizer(small).encode(texts[0])
 
 
 def test_a_new_piece_is_used_and_no_other_text_changes(preset, tokenizer, tmp_path):
@@ -109,7 +115,7 @@ def test_a_new_piece_is_used_and_no_other_text_changes(preset, tokenizer, tmp_pa
         (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
         tokenizer, size = open_tokenizer(tmp_path / "tokenizer.json"), size - 1
         preset = tmp_path / "own"
-        write(random_model({"vocabulary_size": size}), str(preset), "preset", tokenizer.path)
+        write(random_model({"vocabulary_size": size, "num_layers": 1}), str(preset), "preset", tokenizer.path)
     assert len(former) > 1 and extend(str(preset), str(tmp_path / "more"), [word, word, "", "[CLS]"]) == 1
     ours = open_tokenizer(tmp_path / "more")
     assert ours.vocabulary_size == size + 1
