@@ -1,6 +1,7 @@
 """What is beside the weights of a model that is read: tokenizers, preprocessors, classes of one's own, and notes."""
 
 import json
+import shutil
 
 import keras
 import pytest
@@ -34,15 +35,16 @@ class {title}(Global):
 '''
 
 
-@pytest.fixture
-def preset(corpus, tmp_path):
+@pytest.fixture(scope="module")
+def preset(corpus, tmp_path_factory):
     """A preset whose preprocessor has settings of its own."""
-    model = random_model({"vocabulary_size": 900})
+    model = random_model({"vocabulary_size": 900, "num_layers": 1})
     model.preprocessor = MaskedLMPreprocessor(
         Tokenizer(corpus.tokenizer.path), sequence_length=16, mask_rate=0.4, whole_word=True, seed=7
     )
-    model.save_to_preset(str(tmp_path / "preset"))
-    return tmp_path / "preset"
+    folder = tmp_path_factory.mktemp("presets") / "preset"
+    model.save_to_preset(str(folder))
+    return folder
 
 
 def converted(source, target, _):
@@ -193,7 +195,7 @@ def test_a_vocabulary_is_read_as_berts_only_if_it_is(name, tmp_path):
 
 
 def test_heads_that_are_left_out_are_noted(tmp_path, command):
-    Classifier(random_model().encoder, 3).save_to_preset(str(tmp_path / "task"))
+    Classifier(random_model({"num_layers": 1}).encoder, 3).save_to_preset(str(tmp_path / "task"))
     said = "the heads of rembed_keras>Classifier are dropped"
     code, out, err = command("reallocate", "task", "out", "--num-layers", "2", cwd=tmp_path)
     assert code == 0 and f"note: {said}" in out, err
@@ -202,6 +204,7 @@ def test_heads_that_are_left_out_are_noted(tmp_path, command):
 
 
 def test_the_languages_of_pre_training_stay_known(preset, text_dir, tmp_path, command):
+    preset = shutil.copytree(preset, tmp_path / "preset")
     (preset / "pretraining.json").write_text('{"pretraining_languages": ["de", "sw"]}')
     (tmp_path / "pieces").write_text("\u2581newest\n")
     interop.convert(str(preset), str(tmp_path / "other"), "preset", "preset")
@@ -238,7 +241,7 @@ def test_classes_of_ones_own_are_read_where_their_package_is_named(verb, tmp_pat
     (tmp_path / name / "attention.py").write_text(OWN.format(name=name, title=title))
     monkeypatch.syspath_prepend(str(tmp_path))
     own = getattr(__import__(f"{name}.attention", fromlist=["attention"]), title)
-    model = random_model({"attention": own()})
+    model = random_model({"attention": own(), "num_layers": 1})
     run_of(model, tmp_path / "run", f"from __gin__ import dynamic_registration\nfrom {name} import attention\n")
     registry = keras.saving.get_custom_objects()
     registry.pop(f"{name}>{title}")  # as in a process of its own, which has imported nothing

@@ -20,8 +20,7 @@ from tests.modeling.forward import forward
 NORMS_FIRST = {"block": PreNorm, "num_segments": 0}
 
 
-@pytest.mark.parametrize("num_layers", [4, 8])
-@pytest.mark.parametrize("attention", [None, [Global(), Local(window=4), Local(window=2)]])
+@pytest.mark.parametrize(("num_layers", "attention"), [(8, None), (4, [Global(), Local(window=4), Local(window=2)])])
 def test_with_norms_first_outputs_are_the_same_bits(num_layers, attention):
     small = random_model(NORMS_FIRST | {"attention": attention}).encoder
     large = with_depth(small, num_layers)
@@ -87,8 +86,13 @@ def test_what_cannot_be_deepened_is_refused(arguments, message):
 MIXED = [Global(), Disentangled(4, 8), Disentangled(8, 16)]
 
 
-@pytest.mark.parametrize(("layers", "keep"), [(1, "top"), (2, "top"), (2, "symmetric")])
-@pytest.mark.parametrize("attention", [MIXED, [Global(), Disentangled(4, 8), Disentangled(4, 8)]])
+ALIKE = [Global(), Disentangled(4, 8), Disentangled(4, 8)]
+
+
+@pytest.mark.parametrize(
+    ("attention", "layers", "keep"),
+    [(MIXED, 1, "top"), (MIXED, 2, "symmetric"), (ALIKE, 1, "top"), (ALIKE, 2, "top")],
+)
 def test_a_cut_keeps_what_layers_of_a_kind_of_attention_share(attention, layers, keep):
     encoder = random_model({"attention": attention}).encoder
     ours, theirs = with_depth(encoder, layers, keep), encoder.with_layers(layers, keep)

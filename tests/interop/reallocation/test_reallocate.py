@@ -1,6 +1,7 @@
 """`rembed reallocate`, from models in folders to models in folders."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.interop.reallocation.inputs import rows_of_text
 from tests.modeling.forward import forward
 
 BERT = {"input_embedding_dim": 16, "always_project": False}
+SHALLOW = BERT | {"num_layers": 1}
 SLOTS = {"mask_positions": np.tile([[1, 3]], (4, 1)).astype("int32")}
 
 
@@ -28,7 +30,7 @@ def predictions(model):
 
 @pytest.mark.parametrize("coupling", ["coupled", "gdes", "decoupled", "extended"])
 def test_the_former_output_table_stays_for_healing(coupling, tmp_path):
-    model = random_model(BERT, {"output_embedding_dim": 20 if coupling == "extended" else 16, "coupling": coupling})
+    model = random_model(SHALLOW, {"output_embedding_dim": 20 if coupling == "extended" else 16, "coupling": coupling})
     wanted = predictions(model)
     done = reallocate(model, str(tmp_path / "same"), Plan(input_embedding_dim=16))
     again, _ = read_model(str(tmp_path / "same"))
@@ -51,7 +53,7 @@ def test_a_shared_table_stays_shared_where_its_width_stays(tmp_path):
 
 @pytest.mark.parametrize("width", [4, 24])
 def test_a_new_head_starts_from_the_closest_table(width, tmp_path):
-    model = random_model(BERT).encoder
+    model = random_model(SHALLOW).encoder
     reallocate(model, str(tmp_path / "out"), Plan(output_embedding_dim=width))
     made, _ = read_model(str(tmp_path / "out"))
     assert isinstance(made, MaskedLM)
@@ -63,7 +65,7 @@ def test_a_new_head_starts_from_the_closest_table(width, tmp_path):
 
 @pytest.mark.parametrize("width", [16, 12])
 def test_a_trained_head_stays_where_its_own_width_is_asked_for(width, tmp_path):
-    model = random_model(BERT, {"output_embedding_dim": 16, "coupling": "coupled"})
+    model = random_model(SHALLOW, {"output_embedding_dim": 16, "coupling": "coupled"})
     done = reallocate(model, str(tmp_path / "out"), Plan(input_embedding_dim=16, output_embedding_dim=width))
     made, _ = read_model(str(tmp_path / "out"))
     assert (done.share, made.get_config()["output_embedding_dim"]) == (pytest.approx(1), width)
@@ -205,13 +207,20 @@ MISTAKES = {
 }
 
 
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("berts") / "bert"
+    write(random_model(SHALLOW).encoder, str(folder), "huggingface", None)
+    return folder
+
+
 @pytest.mark.parametrize("what", MISTAKES)
-def test_mistakes_cost_one_line_and_nothing_is_written(what, pretrained, tmp_path, command):
+def test_mistakes_cost_one_line_and_nothing_is_written(what, pretrained, bert, tmp_path, command):
     (tmp_path / "there").mkdir()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign/config.json").write_text('{"model_type": "gpt2"}')
     for name in ("bert", "truncated"):
-        write(random_model(BERT).encoder, str(tmp_path / name), "huggingface", None)
+        shutil.copytree(bert, tmp_path / name)
     weights = tmp_path / "truncated/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     before = sorted(tmp_path.rglob("*"))
