@@ -190,7 +190,7 @@ def in_graph(encoder, inputs):
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="a SavedModel is made on TensorFlow")
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16"])
 def test_a_saved_model_of_few_bits_gives_float32(corpus, tmp_path, dtype):
-    encoder = random_encoder(vocabulary_size=corpus.tokenizer.vocabulary_size, dtype=dtype)
+    encoder = random_encoder(vocabulary_size=corpus.tokenizer.vocabulary_size, num_layers=1, dtype=dtype)
     write(encoder, str(tmp_path / "served"), "savedmodel", corpus.tokenizer.path)
     served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
     texts = ["Every text is a row.", "Kurz."]
