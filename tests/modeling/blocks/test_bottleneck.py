@@ -23,7 +23,7 @@ KINDS = {"block": Bottleneck(3), "input_embedding": Trigrams, "activation": "rel
 
 def test_a_document_is_read_as_if_it_were_alone_in_its_row():
     encoder = make_encoder(**KINDS, num_layers=1)
-    packed = forward(encoder, make_inputs([[FIRST, SECOND]], 12))
+    packed = forward(encoder, make_inputs([[FIRST, SECOND]], 11))
     for document, span in ((FIRST, slice(0, 7)), (SECOND, slice(7, 11))):
         alone = forward(encoder, make_inputs([[document]], len(document[0])))
         for ours, theirs in zip(packed["hidden_states"], alone["hidden_states"], strict=True):
@@ -33,7 +33,7 @@ def test_a_document_is_read_as_if_it_were_alone_in_its_row():
 
 def test_some_tokens_of_the_last_block_are_those_of_all():
     encoder = make_encoder(**KINDS)
-    inputs = make_inputs([[FIRST, SECOND]], 12)
+    inputs = make_inputs([[FIRST, SECOND]], 11)
     at = np.array([[0, 6, 9]], "int32")
     some = np.asarray(encoder.encode_at(inputs, at))
     np.testing.assert_allclose(some[0], forward(encoder, inputs)["sequence_output"][0, at[0]], rtol=1e-5, atol=2e-5)
