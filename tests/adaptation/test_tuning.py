@@ -21,6 +21,7 @@ from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_varia
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
 from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.modeling.layers.adapters import PROJECTIONS
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
@@ -52,11 +53,7 @@ CASES = {
     "adapters, shared": ({"layer_sharing": "attention"}, [Adapters(3)], ADAPTER),
     "adapters of one block": ({}, [Adapters(3, layers=[-1])], "block_1/.*adapter"),
     "lora, pre-norm": (PRE_NORM, [Lora(2, targets=("output", "up"))], ".*/(merge|up)/lora/(left|right)$"),
-    "lora everywhere": (
-        {},
-        [Lora(2, targets=("query", "key", "value", "output", "up", "down"))],
-        ".*/lora/(left|right)$",
-    ),
+    "lora everywhere": ({}, [Lora(2, targets=PROJECTIONS)], ".*/lora/(left|right)$"),
     "lora of every head": ({}, [Lora(2, per_head=True)], ".*/(query|value)/lora_kernel_[ab]$"),
     "road": ({}, [RoAd()], "block_./.*/road/(angle|scale)$"),
     "road and lora, pre-norm": (
@@ -192,7 +189,6 @@ def test_every_kind_of_task_can_be_tuned(make, target):
         ({}, [Lora(2), Adapters(3, place="beside")]),
         (PRE_NORM, [Adapters(3, place="beside"), Adapters(2)]),
     ],
-    ids=["shared", "pre-norm, projections", "post-norm", "pre-norm, adapters"],
 )
 def test_what_is_added_changes_nothing_at_first(changes, methods):
     model = make_model(**changes)

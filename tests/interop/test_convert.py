@@ -164,7 +164,7 @@ def test_a_damaged_checkpoint_is_reported(tmp_path):
 
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="a SavedModel is made on TensorFlow")
 def test_a_saved_model_takes_strings(corpus, tmp_path):
-    encoder = random_encoder(vocabulary_size=corpus.tokenizer.vocabulary_size)
+    encoder = random_encoder(vocabulary_size=corpus.tokenizer.vocabulary_size, num_layers=1)
     write(encoder, str(tmp_path / "served"), "savedmodel", corpus.tokenizer.path)
     served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
     texts = ["Every text is a row.", "Kurz.", "これは文です。", "many words " * 30]

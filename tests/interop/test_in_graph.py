@@ -44,7 +44,7 @@ def test_a_saved_model_reads_word_pieces(tmp_path):
 
     path = write_vocabulary(word_piece(), tmp_path)
     tokenizer = open_tokenizer(path)
-    model = random_model({"vocabulary_size": tokenizer.vocabulary_size}).encoder
+    model = random_model({"vocabulary_size": tokenizer.vocabulary_size, "num_layers": 1}).encoder
     write(model, str(tmp_path / "served"), "savedmodel", path)
     assert [each.name for each in (tmp_path / "served/assets").iterdir()] == ["tokenizer.json"]
     texts = ["Alle Menschen sind frei.", "Ĉiu homo"]

@@ -207,8 +207,7 @@ def test_flops_are_those_of_the_traced_program(make, changes, arguments):
         (MaskedLM, FROZEN, {}),
         (MaskedLM, FROZEN | {"input_cutoffs": (20, 40)}, COUPLED),
         (LateMaskedLM, FROZEN, COUPLED),
-        (ReplacedTokenDetection, FROZEN, {}),
-        (ReplacedTokenDetection, FROZEN, COUPLED),
+        *((ReplacedTokenDetection, FROZEN, arguments) for arguments in ({}, COUPLED)),
         (MaskedLM, FROZEN | {"input_cutoffs": (20, 40)}, {"output_cutoffs": (40,)}),
         (MaskedLM, FROZEN, {"coupling": "gdes"}),
         (ReplacedTokenDetection, FROZEN, COUPLED | {"sharing": "none"}),
@@ -255,8 +254,7 @@ def test_activations_are_what_a_backward_pass_holds(changes):
 
     weights = [variable.value for variable in model.trainable_variables]
     backward = jax.eval_shape(lambda values: jax.vjp(loss, values)[1], weights)  # holds the same as if it ran
-    leaves = jax.tree_util.tree_leaves(backward)
-    held = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if leaf.shape[:1] == (rows,))
+    held = sum(x.size * x.dtype.itemsize for x in jax.tree_util.tree_leaves(backward) if x.shape[:1] == (rows,))
     predicted = ledger(model, sequence_length=length, mask_rate=predictions / length).activation_bytes["total"]
     # uncompiled, JAX also holds what is cheap to have again: squares, means, the inner part of GELU
     assert 1.0 < held / (rows * length) / predicted < 1.5

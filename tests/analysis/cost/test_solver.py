@@ -109,7 +109,6 @@ def test_the_latency_that_is_named_is_enough():
 
 
 ASKED = {
-    "576M": (576_000_000, 250_300, None, solver.INPUT_WIDTHS, (25.0, 60.0), 90_000, 1e10),
     "2B": (2_000_000_000, 250_300, None, solver.INPUT_WIDTHS, (25.0, 60.0), 200_000, 1e10),
     "278M": (278_000_000, 250_002),
 }
@@ -180,7 +179,6 @@ def test_a_recipe_that_a_full_disk_cuts_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "arguments"),
     [
-        (80, ["--kept", "576M", "--vocabulary", "250300", "--max-latency", "90000"]),
         (80, ["--kept", "2B", "--vocabulary", "250300", "--max-latency", "200000"]),
         (40, ["--kept", "278M", "--vocabulary", "250002"]),
         (10, ["--kept", "278M", "--vocabulary", "250002"]),

@@ -176,11 +176,7 @@ def test_quantized_models_are_saved(name, tmp_path):
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("written", "read", "is_quantized"),
-    [
-        ("mixed_bfloat16", "float32", False),
-        ("mixed_bfloat16", "float32", True),
-        ("float32", "bfloat16", True),
-    ],
+    [("mixed_bfloat16", "float32", False), ("mixed_bfloat16", "float32", True), ("float32", "bfloat16", True)],
 )
 def test_what_was_added_is_read_in_the_dtype_of_its_encoder(written, read, is_quantized):
     encoder = with_all_kinds(dtype=written)
