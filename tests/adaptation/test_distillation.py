@@ -44,7 +44,7 @@ def taught_by(model):
 
 def reallocated(width):
     """A student with the head that its teacher has, and the teacher."""
-    model = random_model(BERT, {"output_embedding_dim": 16, "coupling": "coupled"})
+    model = random_model(BERT | {"num_layers": 2}, {"output_embedding_dim": 16, "coupling": "coupled"})
     student, _ = keep_head(model, Encoder.from_config(with_width(model.encoder, width)[0].get_config()))
     student.encoder.set_weights(with_width(model.encoder, width)[0].get_weights())
     made = Distillation(student.encoder, taught_by(model), logits=1.0, output_embedding_dim=16)
