@@ -1,7 +1,14 @@
-"""Peak memory of loading, reading, preparing and training, measured in processes of their own."""
+"""Peak memory of loading, reading, preparing and training, measured in processes of their own.
 
+Those of a backend are forks of one, which has imported what they import and computes nothing. What they free of models
+goes back to the system at once: what is measured is what they hold, not what their allocator keeps.
+"""
+
+import gc
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,56 +17,57 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from tests.interruptions.forks import finish, import_once, start
+
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
 
 # RemBERT's widths and a tenth of its words and layers: the output table is 42 % of all, as in the published model
 WORDS, LAYERS, WIDE, HIDDEN, INPUT, OUTPUT = 25_030, 3, 4608, 1152, 256, 1664
-CONFIG = {
-    "model_type": "rembert",
-    "vocab_size": WORDS,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 18,
-    "hidden_size": HIDDEN,
-    "intermediate_size": WIDE,
-    "input_embedding_size": INPUT,
-    "output_embedding_size": OUTPUT,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "tie_word_embeddings": False,
-}
-PEAK = """
-import gc, json, resource, sys
-from pathlib import Path
+CONFIG = {"model_type": "rembert", "vocab_size": WORDS, "num_hidden_layers": LAYERS, "num_attention_heads": 18}
+CONFIG |= {"hidden_size": HIDDEN, "intermediate_size": WIDE, "input_embedding_size": INPUT}
+CONFIG |= {"output_embedding_size": OUTPUT, "max_position_embeddings": 512, "type_vocab_size": 2}
+CONFIG |= {"tie_word_embeddings": False}
+
 
 def memory(field):
     return 1024 * int(Path("/proc/self/status").read_text().split(field + ":")[1].split()[0])
 
+
 def peak(work):
+    """How much more memory this process had at most while it worked, and what came of the work."""
     gc.collect()
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     kept = work()
     return memory("VmHWM") - before, kept
 
+
 def allow(more):  # a limit on writable memory: the present amount and this
     resource.setrlimit(resource.RLIMIT_DATA, [memory("VmData") + more] * 2)
 
-folder = Path(sys.argv[1])
-"""
 
-
-def run(code, *arguments, **environment):
-    """What a process prints, as JSON."""
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK + code, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "PYTHONFAULTHANDLER": "1"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def run(backend, folder, *jobs):
+    """What jobs return, each a function of this module and its arguments after the folder; None: without a backend."""
+    own = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "PYTHONFAULTHANDLER": "1"}
+    own |= {"KERAS_BACKEND": backend, "MALLOC_MMAP_THRESHOLD_": "1000000"} if backend else {}
+    words = [sys.executable, "-m", __spec__.name, str(folder), json.dumps([bool(backend), jobs])]
+    done = subprocess.run(words, env=os.environ | own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(folder, computes, jobs):
+    if computes:
+        import_once()
+    found = []
+    for name, *arguments in jobs:
+        output = folder / f"{len(found)}.txt"
+        job = globals()[name]
+        code = finish(start(lambda job=job, given=arguments: print(json.dumps(job(folder, *given))), output))
+        assert code == 0, f"{name}: {code}\n{output.read_text()}"
+        found.append(json.loads(output.read_text().splitlines()[-1]))
+    print(json.dumps(found))
 
 
 def write_rembert(folder, words=WORDS, hidden=HIDDEN, wide=WIDE, output=OUTPUT):
@@ -94,127 +102,139 @@ def write_rembert(folder, words=WORDS, hidden=HIDDEN, wide=WIDE, output=OUTPUT):
     return (folder / "model.safetensors").stat().st_size
 
 
-READ = """
-from rembed_keras.interop.huggingface.read import read_huggingface
-read_huggingface(folder / "small")
-highest, (model, _) = peak(lambda: read_huggingface(folder / "large"))
-import keras
-from rembed_keras.training.loop import checkpoints, restoring
-parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
-checkpoints.save(folder / "checkpoints", 1, parts, {"model": keras.saving.serialize_keras_object(model)})
-print(json.dumps(highest))
-"""
-RESTORE = """
-from rembed_keras.interop.huggingface.read import read_huggingface
-from rembed_keras.training.loop import checkpoints, restoring
-read_huggingface(folder / "small")
-found = checkpoints.latest(folder / "checkpoints")
-print(json.dumps(peak(lambda: restoring.restore(found))[0]))
-"""
+def read(folder, large):
+    from rembed_keras.interop.huggingface.read import read_huggingface
+
+    read_huggingface(folder / "small")
+    highest, (model, _) = peak(lambda: read_huggingface(folder / large))
+    import keras
+
+    from rembed_keras.training.loop import checkpoints, restoring
+
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    checkpoints.save(folder / "checkpoints", 1, parts, {"model": keras.saving.serialize_keras_object(model)})
+    return highest
 
 
-@pytest.mark.parametrize(("backend", "words"), [("tensorflow", WORDS), ("jax", 3 * WORDS)])  # JAX's compiler is 50 MB
-def test_a_model_of_rembert_s_shape_loads_in_a_fifth_more_than_its_size(tmp_path, backend, words):
-    write_rembert(tmp_path / "small", words=100, hidden=36, wide=36, output=64)
-    size = write_rembert(tmp_path / "large", words)
-    assert 390e6 < size - 4 * (words - WORDS) * (INPUT + OUTPUT + 1) < 420e6
-    programs = {"Hugging Face": READ, "a checkpoint": RESTORE}
-    highest = {name: run(program, tmp_path, KERAS_BACKEND=backend) for name, program in programs.items()}
-    shares = {name: value / size for name, value in highest.items()}
+def restore(folder):
+    from rembed_keras.interop.huggingface.read import read_huggingface
+    from rembed_keras.training.loop import checkpoints, restoring
+
+    read_huggingface(folder / "small")
+    found = checkpoints.latest(folder / "checkpoints")
+    highest, _ = peak(lambda: restoring.restore(found))
+    shutil.rmtree(folder / "checkpoints")
+    return highest
+
+
+def convert(folder, kind):
+    from rembed_keras import interop
+
+    interop.convert(str(folder / "small"), str(folder / "little"), "huggingface", kind)
+    highest, _ = peak(lambda: interop.convert(str(folder / "large"), str(folder / "much"), "huggingface", kind))
+    for made in ("little", "much"):
+        shutil.rmtree(folder / made)
+    return highest
+
+
+def reallocate(folder):
+    from rembed_keras import interop
+
+    def shrink(name):
+        model, _ = interop.read_model(str(folder / name))
+        interop.reallocate(model, str(folder / (name + "-narrow")), interop.Plan(16))
+
+    shrink("small")
+    return peak(lambda: shrink("larger"))[0]
+
+
+SIZES = {"large": WORDS, "larger": 2 * WORDS}  # JAX's compiler is 50 MB
+
+
+@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+def peaks(request, tmp_path_factory):
+    """By job, the most memory that it took; and the sizes of models."""
+    backend, folder = request.param, tmp_path_factory.mktemp("models")
+    write_rembert(folder / "small", words=100, hidden=36, wide=36, output=64)
+    sizes = {name: write_rembert(folder / name, words) for name, words in SIZES.items()}
+    assert 390e6 < sizes["large"] < 420e6
+    jobs = [
+        ["read", "large" if backend == "tensorflow" else "larger"],
+        ["restore"],
+        ["convert", "preset"],
+        ["convert", "huggingface"],
+    ]
+    jobs += [["reallocate"]] * (backend == "tensorflow")
+    yield dict(zip(map(" ".join, jobs), run(backend, folder, *jobs), strict=True)), sizes, backend
+    shutil.rmtree(folder)
+
+
+def test_a_model_of_rembert_s_shape_loads_in_a_fifth_more_than_its_size(peaks):
+    highest, sizes, backend = peaks
+    large = "large" if backend == "tensorflow" else "larger"
+    shares = {name: highest[name] / sizes[large] for name in (f"read {large}", "restore")}
     assert all(share < 1.2 for share in shares.values()), shares
 
 
-CONVERT = """
-from rembed_keras.interop import convert
-convert(str(folder / "small"), str(folder / "little"), "huggingface", sys.argv[2])
-highest, _ = peak(lambda: convert(str(folder / "large"), str(folder / "much"), "huggingface", sys.argv[2]))
-print(json.dumps(highest))
-"""
+def test_a_model_is_converted_in_a_fifth_more_than_its_size(peaks):
+    highest, sizes, _ = peaks
+    shares = {kind: highest[f"convert {kind}"] / sizes["large"] for kind in ("preset", "huggingface")}
+    assert all(share < 1.2 for share in shares.values()), shares
 
 
-@pytest.mark.parametrize("kind", ["preset", "huggingface"])
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_model_is_converted_in_three_tenths_more_than_its_size(tmp_path, backend, kind):
-    write_rembert(tmp_path / "small", words=100, hidden=36, wide=36, output=64)
-    size = write_rembert(tmp_path / "large")
-    share = run(CONVERT, tmp_path, kind, KERAS_BACKEND=backend) / size
-    assert share < 1.3, share
-
-
-REALLOCATE = """
-from rembed_keras import interop
-
-def shrink(name):
-    model, _ = interop.read_model(str(folder / name))
-    interop.reallocate(model, str(folder / (name + "-narrow")), interop.Plan(16))
-
-shrink("small")
-print(json.dumps(peak(lambda: shrink("large"))[0]))
-"""
-
-
-def test_a_model_is_reallocated_in_its_size_and_that_of_its_output_table(tmp_path):
+@pytest.mark.parametrize("peaks", ["tensorflow"], indirect=True)
+def test_a_model_is_reallocated_in_its_size_and_that_of_its_output_table(peaks):
     """The model that is read stays as it is, and what is made has a copy of its head; blocks are the same."""
-    write_rembert(tmp_path / "small", words=100, hidden=36, wide=36, output=64)
-    size = write_rembert(tmp_path / "large", words=3 * WORDS)
-    output = 4 * 3 * WORDS * OUTPUT
-    share = run(REALLOCATE, tmp_path, KERAS_BACKEND="tensorflow") / (size + output)
+    highest, sizes, _ = peaks
+    share = highest["reallocate"] / (sizes["larger"] + 4 * SIZES["larger"] * OUTPUT)
     assert share < 1.15, share
 
 
-CORPUS = """
-import numpy as np
-from array_record.python.array_record_module import ArrayRecordWriter
-from rembed_keras.data import corpus, Mixture
-from rembed_keras.data.text import sha256
-import shutil
+def pass_over(folder, blocks):
+    from array_record.python.array_record_module import ArrayRecordWriter
 
-blocks = int(sys.argv[2])
-corpus.CACHED_BLOCKS = 500  # 4 MB
-writer = ArrayRecordWriter(str(folder / "en.array_record"), "group_size:1,zstd:1")
-rng = np.random.default_rng(0)
-for _ in range(blocks):
-    writer.write(rng.integers(6, 900, corpus.BLOCK).astype("<u2").tobytes())
-writer.close()
-np.save(folder / "counts.npy", np.ones((1, 900), np.int64))
-files = {name: sha256(folder / name) for name in ("en.array_record", "counts.npy", "tokenizer.model")}
-languages = {"en": {"file": "en.array_record", "paragraphs": 1, "tokens": blocks * corpus.BLOCK}}
-manifest = {"format": 1, "dtype": "<u2", "block": corpus.BLOCK, "languages": languages, "files": files}
-(folder / "manifest.json").write_text(json.dumps(manifest))
-mixture = Mixture(corpus.Corpus(folder), batch_size=16, sequence_length=4096)
-mixture[0]
-size = (folder / "en.array_record").stat().st_size
-allow(size // 10)
+    from rembed_keras.data import Mixture, corpus
+    from rembed_keras.data.text import sha256
 
-def read():
-    return sum(int(mixture[step][0]["token_ids"].any()) for step in range(1, blocks // 16))
-
-highest, steps = peak(read)
-print(json.dumps([highest, size, steps]))
-"""
+    corpus.CACHED_BLOCKS = 500  # 4 MB
+    writer = ArrayRecordWriter(str(folder / "en.array_record"), "group_size:1,zstd:1")
+    rng = np.random.default_rng(0)
+    for _ in range(blocks):
+        writer.write(rng.integers(6, 900, corpus.BLOCK).astype("<u2").tobytes())
+    writer.close()
+    np.save(folder / "counts.npy", np.ones((1, 900), np.int64))
+    files = {name: sha256(folder / name) for name in ("en.array_record", "counts.npy", "tokenizer.model")}
+    languages = {"en": {"file": "en.array_record", "paragraphs": 1, "tokens": blocks * corpus.BLOCK}}
+    manifest = {"format": 1, "dtype": "<u2", "block": corpus.BLOCK, "languages": languages, "files": files}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    mixture = Mixture(corpus.Corpus(folder), batch_size=16, sequence_length=4096)
+    mixture[0]
+    size = (folder / "en.array_record").stat().st_size
+    allow(size // 10)
+    highest, steps = peak(lambda: sum(int(mixture[step][0]["token_ids"].any()) for step in range(1, blocks // 16)))
+    return highest, size, steps
 
 
 def test_a_corpus_is_read_within_a_tenth_of_its_size(corpus, tmp_path):
     """A whole pass, by a process with limited memory."""
     (tmp_path / "tokenizer.model").write_bytes(corpus.tokenizer.path.read_bytes())
     blocks = int(os.environ.get("MEMORY_BLOCKS", "20000"))
-    highest, size, steps = run(CORPUS, tmp_path, blocks)
+    ((highest, size, steps),) = run(None, tmp_path, ["pass_over", blocks])
     assert steps == blocks // 16 - 1
     assert highest < 0.1 * size, f"{highest / 1e6:.0f} MB more for a corpus of {size / 1e6:.0f} MB"
 
 
-PREPARE = """
-from rembed_keras.data.prepare.corpora import prepare
+def prepare_text(folder, tokenizer):
+    from rembed_keras.data.prepare.corpora import prepare
 
-def make(name):
-    prepare(folder / name, folder / f"{name}.made", tokenizer=sys.argv[2], shard_megabytes=0.1, processes=1)
+    def make(name):
+        prepare(folder / name, folder / f"{name}.made", tokenizer=tokenizer, shard_megabytes=0.1, processes=1)
 
-make("little")
-size = sum(path.stat().st_size for path in (folder / "much").iterdir())
-allow(max(size // 10, 32_000_000))  # threads reserve 8 MB each and do not use them
-highest, _ = peak(lambda: make("much"))
-print(json.dumps([highest, size]))
-"""
+    make("little")
+    size = sum(path.stat().st_size for path in (folder / "much").iterdir())
+    allow(max(size // 10, 32_000_000))  # threads reserve 8 MB each and do not use them
+    highest, _ = peak(lambda: make("much"))
+    return highest, size
 
 
 def test_text_is_prepared_within_a_tenth_of_its_size(corpus, text_dir, tmp_path):
@@ -227,43 +247,42 @@ def test_text_is_prepared_within_a_tenth_of_its_size(corpus, text_dir, tmp_path)
             with open(tmp_path / name / file, "wb") as repeated:
                 for _ in range(count):
                     repeated.write(content)
-    highest, size = run(PREPARE, tmp_path, corpus.tokenizer.path)
+    ((highest, size),) = run(None, tmp_path, ["prepare_text", str(corpus.tokenizer.path)])
     assert highest < 0.1 * size, f"{highest / 1e6:.0f} MB more for text of {size / 1e6:.0f} MB"
 
 
-STEPS = """
-import keras
-from rembed_keras.data import Corpus, Mixture
-from rembed_keras.modeling import Encoder, MaskedLM
-from rembed_keras.training import AdamW, TrainingOptimizer
-from rembed_keras.training.distributed.strategies import place
-from rembed_keras.training.loop.callbacks import Measures
-from rembed_keras.training.loop.fit import train
-from rembed_keras.training.loop.workdir import Workdir
+def take_steps(folder, corpus, steps):
+    """The memory after every twentieth of the steps."""
+    import keras
 
-steps = int(sys.argv[3])
-mixture = Mixture(Corpus(sys.argv[2]), batch_size=2, sequence_length=8)
-learner = MaskedLM(Encoder(900, 1, 1, 8, 8, 4, max_sequence_length=8), 4)
-learner.track_groups(mixture.languages)
-learner.compile(optimizer=TrainingOptimizer(AdamW()), jit_compile=False)
-learner.optimizer.build(learner.trainable_variables)
-seen = []
+    from rembed_keras.data import Corpus, Mixture
+    from rembed_keras.modeling import Encoder, MaskedLM
+    from rembed_keras.training import AdamW, TrainingOptimizer
+    from rembed_keras.training.distributed.strategies import place
+    from rembed_keras.training.loop.callbacks import Measures
+    from rembed_keras.training.loop.fit import train
+    from rembed_keras.training.loop.workdir import Workdir
 
-class Watch(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if (batch + 1) % (steps // 20) == 0:
-            gc.collect()
-            seen.append(memory("VmRSS"))
+    mixture = Mixture(Corpus(corpus), batch_size=2, sequence_length=8)
+    learner = MaskedLM(Encoder(900, 1, 1, 8, 8, 4, max_sequence_length=8), 4)
+    learner.track_groups(mixture.languages)
+    learner.compile(optimizer=TrainingOptimizer(AdamW()), jit_compile=False)
+    learner.optimizer.build(learner.trainable_variables)
+    seen = []
 
-fit = learner.fit
-learner.fit = lambda *arguments, callbacks, **options: fit(*arguments, callbacks=[*callbacks, Watch()], **options)
-train(
-    learner, mixture.batches, place("one_device", 2), Workdir(folder / "run"), folder / "run/checkpoints",
-    run="pretrain", steps=steps, until=steps,
-    tokens_per_step=16, checkpoint_every=steps // 10, log_every=steps // 200, measures=Measures(2),
-)
-print(json.dumps(seen))
-"""
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if (batch + 1) % (steps // 20) == 0:
+                gc.collect()
+                seen.append(memory("VmRSS"))
+
+    fit = learner.fit
+    learner.fit = lambda *arguments, callbacks, **options: fit(*arguments, callbacks=[*callbacks, Watch()], **options)
+    often = {"checkpoint_every": steps // 10, "log_every": steps // 200, "measures": Measures(2)}
+    workdir = Workdir(folder / "run")
+    given = learner, mixture.batches, place("one_device", 2), workdir, workdir.checkpoints
+    train(*given, run="pretrain", steps=steps, until=steps, tokens_per_step=16, **often)
+    return seen
 
 
 def test_many_steps_take_no_more_memory_than_a_few(corpus, tmp_path):
@@ -271,7 +290,12 @@ def test_many_steps_take_no_more_memory_than_a_few(corpus, tmp_path):
 
     Twenty thousand steps take minutes: `MEMORY_STEPS=20000 pytest tests/test_memory.py -k many_steps`.
     """
-    seen = run(STEPS, tmp_path, corpus.path, os.environ.get("MEMORY_STEPS", "1000"))
+    steps = int(os.environ.get("MEMORY_STEPS", "1000"))
+    (seen,) = run("tensorflow", tmp_path, ["take_steps", str(corpus.path), steps])
     assert len(seen) == 20
     early, late = np.median(seen[4:8]), np.median(seen[-4:])
     assert late - early < 8e6, [round(each / 1e6) for each in seen]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *json.loads(sys.argv[2]))

@@ -1,5 +1,6 @@
 """At 80 columns no word is broken, and nothing in square brackets is lost."""
 
+import functools
 import io
 from pathlib import Path
 
@@ -23,10 +24,15 @@ def words(table):
     return {word for row in table.rows for cell in row for word in cell.split()}
 
 
+@functools.cache
+def tables_of(path):
+    return config.plan_study(str(path)).tables(None)
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes/studies").glob("*.gin")), ids=lambda path: path.stem)
 def test_a_study_breaks_no_word(path, width):
-    for table in config.plan_study(str(path)).tables(None):
+    for table in tables_of(path):
         shown = printed(table, width)
         assert words(table) <= set(shown.replace(":", " ").split()) | set(shown.split())
         assert max(map(len, shown.splitlines())) <= width
