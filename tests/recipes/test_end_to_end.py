@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -85,8 +86,19 @@ def project(tmp_path_factory, text_dir):
 
 @pytest.fixture(scope="module")
 def finished(project):
-    out, _ = finish("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
-    return project / "runs/whole", out
+    """A run; and beside it `killed`, what there was of it when one of two models was fine-tuned."""
+    whole = project / "runs/whole"
+    process = rembed("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
+    while not list(whole.glob("finetuned/*/*/step-*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    process.send_signal(signal.SIGSTOP)  # what is on the disk now is what a kill would leave
+    os.waitpid(process.pid, os.WUNTRACED)
+    shutil.copytree(whole, project / "runs/killed", symlinks=True)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    return whole, out
 
 
 def log(workdir):
@@ -174,15 +186,6 @@ def test_a_run_that_is_killed_while_it_fine_tunes_ends_in_the_same_bits(finished
     """Kills during preparation are in data/prepare, those during pre-training in interruptions."""
     whole, _ = finished
     killed = project / "runs/killed"
-    shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("finetuned", "scores.json", "finished.json"))
-    rows = (killed / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (killed / "metrics.jsonl").write_text("".join(rows[:8]))  # as it was after pre-training
-    process = rembed("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
-    while not list(killed.glob("finetuned/*/*/step-*")):  # one of two models is trained
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
-    process.kill()
-    process.communicate()
     assert not (killed / "finished.json").exists()
     code, _, err = command("run", "tiny.gin", "WORKDIR=runs/killed", cwd=project)
     assert code == 0, err
