@@ -25,9 +25,14 @@ def without_tensorflow(code, *arguments, **options):
 
 
 def test_keras_takes_jax():
-    code = f"{WITHOUT} from rembed_keras import Encoder; import keras; print(Encoder.__name__, keras.config.backend())"
+    code = (
+        f"{WITHOUT} from rembed_keras import Encoder; import keras; import numpy as np;"
+        "e = Encoder(9, 1, 1, 4, 4, 2); ids = np.ones((1, 3), 'int32');"
+        "out = e({'token_ids': ids, 'segment_ids': 0 * ids, 'padding_mask': ids})['pooled_output'];"
+        "print(keras.config.backend(), out.shape)"
+    )
     done = without_tensorflow(code)
-    assert done.stdout == "Encoder jax\n", done.stderr
+    assert done.stdout == "jax (1, 4)\n", done.stderr
 
 
 def test_another_backend_is_not_replaced():

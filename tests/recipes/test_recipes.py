@@ -80,6 +80,8 @@ def small(text_dir, corpus, held_out_corpus, pretrained, tmp_path):
             for stage in stages
             if f"training.{stage}.encoder" in there.configuration()
         }
+        if recipe.stem != "quickstart" and "training.finetune.encoder" in there.configuration():
+            bound |= {f"training.{stage}.starts": "('pretrained',)" for stage in stages[1:]}  # quickstart has both
         if "TEXT_DIR" in there.knobs():
             del bound["training.prepare.text_dir"]
         if there.knobs()["COUPLING"]["value"] in ("coupled", "gdes"):  # one width for both

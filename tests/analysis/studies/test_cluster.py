@@ -73,6 +73,7 @@ def test_a_job_that_is_cancelled_saves(tmp_path, monkeypatch):
         signal.signal(signal.SIGINT, before)
     wait_for(tmp_path / "ready")
     assert submitted.poll() is None
+    submitted._job._results_timeout_s = 1  # submitit waits 15 s for a result, which a job that is cancelled has not
     submitted.terminate()
     assert submitted.wait() == 1
     wait_for(tmp_path / "saved")
