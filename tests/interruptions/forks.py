@@ -7,6 +7,7 @@ computes anything itself, so that no threads are lost in a fork. Draws follow th
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -99,6 +100,17 @@ def stop(process: int, when: Callable[[], bool], number: int = signal.SIGKILL) -
         time.sleep(0.0002)
     os.kill(process, number)
     return finish(process)
+
+
+def copy_as_killed(process: int, when: Callable[[], bool], folder: Path, copy: Path) -> None:
+    """Copies a folder as a kill would leave it that hits a process once a condition holds; the process goes on."""
+    while not when():
+        assert os.waitpid(process, os.WNOHANG) == (0, 0), f"process {process} ended before"
+        time.sleep(0.0002)
+    os.kill(process, signal.SIGSTOP)
+    os.waitpid(process, os.WUNTRACED)
+    shutil.copytree(folder, copy)
+    os.kill(process, signal.SIGCONT)
 
 
 def after(seconds: float) -> Callable[[], bool]:
