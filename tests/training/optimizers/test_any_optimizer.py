@@ -124,34 +124,36 @@ def test_decay_leaves_what_outputs_are_multiplied_by():
 
 def run(folder, corpus, name, steps):
     encoder = partial(make_encoder, dropout=0.2)
-    learn(folder, corpus, encoder, optimizer=OPTIMIZERS[name], steps=steps, log_every=2, checkpoint_every=2)
+    learn(folder, corpus, encoder, optimizer=OPTIMIZERS[name], steps=steps, log_every=2, checkpoint_every=1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path, request):
-    if keras.config.backend() == "tensorflow":
-        request.getfixturevalue("without_graphs")
-    run(tmp_path / "whole", corpus, name, 4)
-    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")  # as it was after two steps
-    shutil.rmtree(tmp_path / "stopped/checkpoints/step-00000004")
-    run(tmp_path / "stopped", corpus, name, 4)
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"AdamW"}))  # whose runs tests/training/loop resumes
+def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path):
+    run(tmp_path / "whole", corpus, name, 2)
+    shutil.copytree(
+        tmp_path / "whole", tmp_path / "stopped"
+    )  # as it was after a step, whose projections are still used
+    shutil.rmtree(tmp_path / "stopped/checkpoints/step-00000002")
+    run(tmp_path / "stopped", corpus, name, 2)
     rows = log(tmp_path / "whole")
     assert rows == log(tmp_path / "stopped") and all(row["grad_norm"] > 0 for row in rows)
-    ours, theirs = (files_of(tmp_path / run, 4) for run in ("whole", "stopped"))
+    ours, theirs = (files_of(tmp_path / run, 2) for run in ("whole", "stopped"))
     for part in ("encoder", "head", "optimizer"):  # Keras numbers optimizers that it names in one process
         assert ours[f"{part}.safetensors"] == theirs[f"{part}.safetensors"]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_graphs")
 def test_a_run_is_not_resumed_with_another_optimizer(corpus, tmp_path):
-    run(tmp_path, corpus, "AdamW", 2)
+    run(tmp_path, corpus, "AdamW", 1)
     with pytest.raises(UserError, match=r"optimizer\.safetensors has no lion/.*: it is of another optimizer"):
-        run(tmp_path, corpus, "Lion", 4)
+        run(tmp_path, corpus, "Lion", 2)
 
 
 def fit_steps(scope, name, run_eagerly=False):
-    """Weights after three steps of `fit`."""
+    """Weights after some steps of `fit`: three of GaLore, whose third projects anew."""
     with scope():
         keras.utils.set_random_seed(5)
         model = MaskedLM(Encoder(60, 1, 2, 8, 16, 6, max_sequence_length=16, dropout=0.0), 10)
@@ -159,14 +161,14 @@ def fit_steps(scope, name, run_eagerly=False):
         model.compile(TrainingOptimizer(inner, clip_norm=0.5), jit_compile=False, run_eagerly=run_eagerly)
         model.optimizer.build(model.trainable_variables)
     x, y, weights = make_batch(4)
-    model.fit(x, y, sample_weight=weights, batch_size=4, epochs=3, shuffle=False, verbose=0)
+    model.fit(x, y, sample_weight=weights, batch_size=4, epochs=3 if name == "GaLore" else 2, shuffle=False, verbose=0)
     return {weight.path: keras.ops.convert_to_numpy(weight.value).copy() for weight in model.weights}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Lion", "Muon", "GaLore", "Adafactor", "ScheduleFreeAdamW"])
 def test_replicas_take_the_steps_of_one_device(name, mirrored):
-    ours = fit_steps(mirrored.scope, name)
+    ours = fit_steps(mirrored.scope, name, run_eagerly=name != "GaLore")  # in which a graph branches
     theirs = fit_steps(contextlib.nullcontext, name, run_eagerly=True)
     for path, value in ours.items():
         if not path.endswith("key/bias"):  # which moves no attention, so that its gradient is noise

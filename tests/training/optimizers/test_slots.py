@@ -1,6 +1,7 @@
 """What the ledger says that an optimizer remembers, held against the slots of the optimizer of a real model."""
 
-from functools import partial
+import itertools
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -33,6 +34,9 @@ def make_model(name, **embedding):
     return objective(encoder, **({"output_embedding_dim": 10} | arguments))
 
 
+shared_model = cache(make_model)  # of a name, which tests only read
+
+
 def slots_of(make, variables):
     """Numbers that an optimizer really holds of variables, besides a clock and a rate."""
     optimizer = make()
@@ -41,10 +45,14 @@ def slots_of(make, variables):
     return sum(int(np.prod(each.shape)) for each in optimizer.variables if each.name not in own)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"Nadam"}))  # which has a number of its own too
+ELEMENTWISE = {"AdamW": "pre-norm", "Lion": "late", "SGD": "detection", "ScheduleFreeAdamW": "post-norm"}
+BY_SHAPE = ["Muon", "Keras's Muon", "GaLore", "Adafactor"]
+
+
+@pytest.mark.parametrize(("name", "model"), [*ELEMENTWISE.items(), *itertools.product(BY_SHAPE, MODELS)])
 def test_slots_are_counted_as_the_optimizer_makes_them(name, model):
-    made = make_model(model)
+    """Of all but Nadam, which has a number of its own too."""
+    made = shared_model(model)
     counted = ledger(made, slots=lambda entries: slots_when_built(OPTIMIZERS[name], entries)).optimizer_bytes
     assert counted["total"] == 4 * slots_of(OPTIMIZERS[name], made.trainable_variables)
     kept = {weight.path for weight in made.encoder.weights}
@@ -56,7 +64,7 @@ def test_slots_are_counted_as_the_optimizer_makes_them(name, model):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("optimizer", [AdamW, Muon])
 def test_what_an_optimizer_says_of_itself_is_what_is_counted(optimizer, model):
-    entries = ledger(make_model(model)).entries
+    entries = ledger(shared_model(model)).entries
     said, built = optimizer.ledger_slots(entries), slots_when_built(optimizer, entries)
     assert [sorted(shapes) for shapes in said] == [sorted(shapes) for shapes in built]
 
