@@ -1,6 +1,9 @@
 """Pre-training of the smallest encoder, and what it leaves in a folder."""
 
+import contextlib
 import json
+
+import keras
 
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.modeling import Encoder, MaskedLM
@@ -25,6 +28,22 @@ def make_optimizer():
 
 def make_mixture(of, kind=Mixture):
     return kind(of, batch_size=4, sequence_length=16, seed=3)
+
+
+@contextlib.contextmanager
+def eagerly():
+    """Eager TensorFlow meanwhile, as the fixture `without_graphs`, for a part of a test or for what tests share."""
+    if keras.config.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def learn(

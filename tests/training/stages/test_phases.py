@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 import signal
 import sys
 
@@ -18,7 +19,7 @@ from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.training import pretrain
 from rembed_keras.training.initial.finetuned import stopped_at
 from rembed_keras.training.loop import checkpoints
-from tests.training.pretraining import files_of, learn, make_encoder, rows
+from tests.training.pretraining import eagerly, files_of, learn, make_encoder, rows
 
 SHAPES = {"batch_size": {0: 4, 5: 3}, "sequence_length": {0: 16, 5: 32}}
 
@@ -39,10 +40,12 @@ def learned(folder, corpus, **settings):
 @pytest.fixture(scope="module")
 def whole(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
-    learned(folder, corpus)
+    with eagerly():
+        learned(folder, corpus)
     return folder
 
 
+@pytest.mark.usefixtures("without_graphs")
 def test_the_log_and_the_checkpoints_of_all_phases(whole, corpus, tmp_path):
     log = rows(whole, "pretrain")
     assert [row["step"] for row in log] == [3, 5, 6, 9]
@@ -63,27 +66,42 @@ def test_the_time_that_is_left_in_a_phase_has_those_that_follow(corpus, tmp_path
     assert seen == [6.0, 0.0]
 
 
-@pytest.mark.parametrize("last", [2, 5, 8])
-def test_a_run_that_was_killed_ends_in_the_same_bits(last, whole, corpus, tmp_path, monkeypatch, capsys):
-    """In the first phase, at the switch and in the second."""
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.parametrize("last", [2, 8])
+def test_a_run_that_was_killed_in_a_phase_ends_in_the_same_bits(last, whole, corpus, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "killed")  # as it was then
+    for folder in (tmp_path / "killed/checkpoints").glob("step-*"):
+        if int(folder.name[5:]) > last:
+            shutil.rmtree(folder)
+    go_on(tmp_path / "killed", last, whole, corpus, capsys)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_run_that_was_killed_at_the_switch_ends_in_the_same_bits(whole, corpus, tmp_path, monkeypatch, capsys):
+    """By a checkpoint that the run removes later."""
     save = checkpoints.save
 
     def dying(folder, step, *arguments):
         save(folder, step, *arguments)
-        if step == last:
+        if step == 5:
             raise RuntimeError("killed")
 
     monkeypatch.setattr(checkpoints, "save", dying)
     with pytest.raises(RuntimeError, match="killed"):
         learned(tmp_path, corpus)
     monkeypatch.undo()
+    go_on(tmp_path, 5, whole, corpus, capsys)
+
+
+def go_on(folder, last, whole, corpus, capsys):
     capsys.readouterr()
-    learned(tmp_path, corpus)
-    assert f"resuming from {tmp_path}/checkpoints/step-{last:08d}" in capsys.readouterr().out
-    assert files_of(tmp_path, 9) == files_of(whole, 9)
-    assert rows(tmp_path) == rows(whole)
+    learned(folder, corpus)
+    assert f"resuming from {folder}/checkpoints/step-{last:08d}" in capsys.readouterr().out
+    assert files_of(folder, 9) == files_of(whole, 9)
+    assert rows(folder) == rows(whole)
 
 
+@pytest.mark.usefixtures("without_graphs")
 def test_a_run_that_is_stopped_in_a_phase_says_where_it_is_in_the_run(corpus, tmp_path):
     def stop(step, logs):
         if step == 2:
@@ -97,6 +115,7 @@ def test_a_run_that_is_stopped_in_a_phase_says_where_it_is_in_the_run(corpus, tm
     assert stopped_at(checkpoints.latest(tmp_path / "checkpoints")) == "step 3 of 9"  # nothing was trained
 
 
+@pytest.mark.usefixtures("without_graphs")
 def test_a_run_that_is_done_takes_no_step(whole, corpus, capsys):
     before = files_of(whole, 9)
     learned(whole, corpus)
@@ -114,6 +133,7 @@ def test_what_a_schedule_says_after_the_last_step_changes_nothing(corpus, tmp_pa
     assert files_of(tmp_path / "goes_on", 2) == files_of(tmp_path / "ends", 2)
 
 
+@pytest.mark.usefixtures("without_graphs")
 def test_a_run_ends_whose_rows_all_have_a_step_that_was_skipped(corpus, tmp_path, capsys):
     learn(tmp_path, corpus, steps=1, log_every=1)
     assert "pretrain: the loss ended at" in capsys.readouterr().out
