@@ -155,25 +155,26 @@ def test_several_learning_rates_need_data_to_choose_by_before_anything_is_traine
     assert not workdir.finetuned.exists()
 
 
-@pytest.mark.parametrize("changed", ["length", "tokenizer"])
-def test_models_are_asked_as_they_were_trained(changed, workdir, text_dir):
+def test_models_are_asked_as_they_were_trained(workdir, text_dir):
     """At another length, or in other pieces, their answers would be wrong without a message."""
     task = Classification("read", Splits(examples("save open"), {}, {"en": examples("table file")}))
     finetune(workdir, optimizer, task, **SETTINGS, **MODELS)
     evaluate(workdir, task, **SETTINGS, **MODELS)
-    settings, message = SETTINGS | {"sequence_length": 8}, "sequence_length 12, and 8 is asked for"
-    if changed == "tokenizer":
-        (workdir.path / "corpus").unlink()
-        prepare(workdir, str(text_dir), vocabulary_size=800)
-        settings, message = SETTINGS, "another tokenizer than that of this stage"
     scores = workdir.scores.read_bytes()
-    for stage in (
-        lambda: evaluate(workdir, task, **settings, **MODELS),
-        lambda: submit(workdir, task, None, **settings, start="scratch"),
-    ):
-        with pytest.raises(UserError, match=rf"finetuned/read has models that were fine-tuned with {message}: "):
-            stage()
-    assert workdir.scores.read_bytes() == scores
+
+    def assert_refused(settings, message):
+        for stage in (
+            lambda: evaluate(workdir, task, **settings, **MODELS),
+            lambda: submit(workdir, task, None, **settings, start="scratch"),
+        ):
+            with pytest.raises(UserError, match=rf"finetuned/read has models that were fine-tuned with {message}: "):
+                stage()
+        assert workdir.scores.read_bytes() == scores
+
+    assert_refused(SETTINGS | {"sequence_length": 8}, "sequence_length 12, and 8 is asked for")
+    (workdir.path / "corpus").unlink()
+    prepare(workdir, str(text_dir), vocabulary_size=800)
+    assert_refused(SETTINGS, "another tokenizer than that of this stage")
 
 
 @pytest.mark.parametrize("name", ["starts", "seeds", "learning_rates"])
@@ -243,20 +244,22 @@ def test_a_report_counts_and_pairs_questions_and_not_their_candidates(workdir):
     assert paired.keys() == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_model_whose_outputs_are_not_finite_counts_as_failed(value, workdir, monkeypatch, capsys):
+def test_a_model_whose_outputs_are_not_finite_counts_as_failed(workdir, monkeypatch, capsys):
     rows = [Labelled(str(i), word, None, float(i)) for i, word in enumerate(["save", "open", "the"])]
     task = Regression("numbers", Splits(rows, {"en": rows}, {"en": rows}))
     rates = MODELS | {"learning_rates": (0.1, 0.01)}
     finetune(workdir, optimizer, task, **SETTINGS, **rates, epochs=1)
-    monkeypatch.setattr(evaluation, "predict", lambda *_: np.array([0.0, value, 1.0]))
-    evaluate(workdir, task, **SETTINGS, **rates)
-    found = {score.value for score in read_scores(workdir.scores) if score.system == "scratch"}
-    said = capsys.readouterr().out
-    assert found == {None}
-    assert (
-        "evaluate/numbers: scratch, seed 0, in en: task numbers: the model's outputs are not finite; it counts" in said
-    )
+    for value in (np.nan, np.inf):
+        monkeypatch.setattr(evaluation, "predict", lambda *_, value=value: np.array([0.0, value, 1.0]))
+        workdir.scores.unlink(missing_ok=True)
+        evaluate(workdir, task, **SETTINGS, **rates)
+        found = {score.value for score in read_scores(workdir.scores) if score.system == "scratch"}
+        said = capsys.readouterr().out
+        assert found == {None}
+        assert (
+            "evaluate/numbers: scratch, seed 0, in en: task numbers: the model's outputs are not finite; it counts"
+            in said
+        )
 
 
 def test_a_metric_that_does_not_suit_the_labels_is_refused_before_anything_is_trained(workdir):
