@@ -28,7 +28,7 @@ KINDS = {
     "pre-norm": {"block": PreNorm, "attention": [Global, Local(window=4)]},
     "as wide as the blocks": {"input_embedding_dim": 16, "always_project": False},
 }
-STRATEGIES = [(3, "bottom"), (2, "alternate"), (2, "symmetric"), (2, "top")]
+STRATEGIES = [(3, "bottom"), (2, "alternate"), (2, "symmetric"), (2, "top")]  # the second and the last of any kind
 
 
 def save(model, folder, **state):
@@ -76,7 +76,7 @@ def test_a_run_gives_what_it_keeps_and_cuts_of_it(kind, tmp_path):
     started = fresh(encoder)
     held.give(started)
     assert_same(started, encoder)
-    for num_layers, keep in STRATEGIES:
+    for num_layers, keep in STRATEGIES if kind == "plain" else STRATEGIES[1::2]:
         changes = Changes(num_layers, keep)
         if keep == "top" and KINDS[kind].get("block") is PreNorm:
             with pytest.raises(UserError, match="the first of PreNorm blocks must stay"):
@@ -106,7 +106,7 @@ def test_an_encoder_of_any_objective_and_of_one_that_drops_layers(make, tmp_path
     assert places.arguments_of(tmp_path / "preset")[0]["num_layers"] == (2 if make is MaskedLM else 4)
 
 
-@pytest.mark.parametrize("kind", ["plain", "shared layers in bands", "pre-norm"])
+@pytest.mark.parametrize("kind", ["shared layers in bands", "pre-norm"])
 def test_a_scalar_mix_starts_as_the_plain_output_and_all_of_it_can_learn(kind, tmp_path):
     encoder = make_encoder(num_layers=4, **KINDS[kind])
     held = restoring.held_in(save(Classifier(encoder, 2), tmp_path))
@@ -138,9 +138,11 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["plain", "all shared", "pre-norm"])
-@pytest.mark.parametrize("name", METHODS)
-def test_what_fine_tuning_added_to_matrices_is_folded_in(kind, name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("lora", "plain"), ("lora of every head", "all shared"), ("lora of every head", "pre-norm"), ("road", "pre-norm")],
+)
+def test_what_fine_tuning_added_to_matrices_is_folded_in(name, kind, tmp_path):
     encoder = make_encoder(**KINDS[kind])
     model = Classifier(encoder, 3)
     plain = outputs(encoder)["sequence_output"]
