@@ -38,22 +38,24 @@ def test_held_out_loss_is_the_mean_over_masked_tokens(held_out_corpus):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("objective", ["late", "gdes", "sum"])
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.parametrize("objective", ["late", "sum"])
 def test_padding_the_last_batch_counts_nothing_and_draws_are_the_same_each_time(
     objective, held_out_corpus, monkeypatch
 ):
     model, mixture = compiled(objective), make_mixture(held_out_corpus)
+    assert len(mixture.held_out(rows=5)[1]) == 7
     found = []
-    for size in (4, 4, 32):  # 32 is one batch, and mostly padding
+    for size in (4, 4, 32):  # 4 leaves three rows, 32 is one batch, and mostly padding
         if size == 32:  # other batches draw other numbers
             monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
             model = compiled(objective)
         monkeypatch.setattr(mixture, "batch_size", size)
         data = EvaluationData(mixture, place("one_device", 4))
         with unchanged(model):
-            found.append(HeldOutLoss(rows=14).evaluate(model, data))
+            found.append(HeldOutLoss(rows=5).evaluate(model, data))
     assert found[0] == found[1]
     with unchanged(model):
         monkeypatch.setattr(mixture, "batch_size", 1)  # no padding
-        whole = HeldOutLoss(rows=14).evaluate(model, EvaluationData(mixture, place("one_device", 1)))
+        whole = HeldOutLoss(rows=5).evaluate(model, EvaluationData(mixture, place("one_device", 1)))
     assert found[2] == pytest.approx(whole, rel=1e-5)
