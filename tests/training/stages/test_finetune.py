@@ -160,10 +160,10 @@ def test_a_file_is_answered_as_the_examples_were(learnt, tmp_path):
 def test_a_rate_is_chosen_by_the_training_language_alone_and_a_failed_seed_is_counted(workdir, capsys):
     task = TASKS["classification"]()
     rates = (1e-9, 1e-2)
-    learn(workdir, task, learning_rates=rates)
+    learn(workdir, task, learning_rates=rates, epochs=10)
     assert json.loads((workdir.finetuned / "topics/chosen.json").read_text()) == {"scratch": 1e-2}
     assert "takes learning rate 0.01, by en dev data" in capsys.readouterr().out
-    learn(workdir, Classification("broken", splits(labelled)), learning_rates=(1e30,), seeds=(0, 1))
+    learn(workdir, Classification("broken", splits(labelled)), learning_rates=(1e30,), epochs=3, seeds=(0, 1))
     broken = [score for score in read_scores(workdir.scores) if score.task == "broken" and score.system == "scratch"]
     assert len(broken) == 4 and all(score.value is None for score in broken)
     assert "2 of 2 failed" in capsys.readouterr().out
