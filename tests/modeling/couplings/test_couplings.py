@@ -11,9 +11,10 @@ from rembed_keras.analysis import ledger
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
 from tests.modeling import reference
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import forward
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, make_encoder
+from tests.modeling.test_micro_batches import QUICK
 
 UNREAD = 45  # a word of no input: only the output side can move its vector
 READ = 31  # a word of the input
@@ -24,7 +25,7 @@ def moved(model):
     tables = [weight for weight in model.weights if len(weight.shape) == 2 and weight.shape[0] == 50]
     before = {weight.path: weight.numpy() for weight in tables}
     x, y, weights = make_batch()
-    model.compile(optimizer=keras.optimizers.SGD(0.5), **EAGER)
+    model.compile(optimizer=keras.optimizers.SGD(0.5), **QUICK)
     model.train_on_batch(x, y, weights)
     return {
         weight.path: set(np.flatnonzero(np.abs(weight.numpy() - before[weight.path]).max(axis=1)).tolist())
@@ -45,7 +46,7 @@ SEEN = {2, 3, 11, 12, 13, 21, 31, 32, 0}  # ids of the batch, padding's among th
     ],
 )
 def test_gradients_reach_the_tables_of_the_coupling_and_no_other(coupling, output_table):
-    rows = moved(MaskedLM(make_encoder(), 6, coupling=coupling))
+    rows = moved(MaskedLM(make_encoder(num_layers=1), 6, coupling=coupling))
     token = rows.pop("embeddings/token/embeddings")
     if output_table is None:
         assert token == EVERY and not rows
@@ -55,13 +56,13 @@ def test_gradients_reach_the_tables_of_the_coupling_and_no_other(coupling, outpu
 
 
 def test_an_extended_output_teaches_the_input_table_and_columns_of_its_own():
-    rows = moved(MaskedLM(make_encoder(), 9, coupling="extended"))
+    rows = moved(MaskedLM(make_encoder(num_layers=1), 9, coupling="extended"))
     path = "head/output_embedding/extended/columns/embeddings"
     assert rows == {"embeddings/token/embeddings": EVERY, path: EVERY}
 
 
 def test_a_coupling_of_ones_own_teaches_what_it_says_and_is_counted():
-    model = MaskedLM(make_encoder(), 9, coupling=Detached)
+    model = MaskedLM(make_encoder(num_layers=1), 9, coupling=Detached)
     path = "head/output_embedding/detached/columns/embeddings"
     rows = moved(model)
     assert rows["embeddings/token/embeddings"] <= SEEN and rows[path] == EVERY
@@ -154,10 +155,11 @@ def test_bands_are_tied_when_coupled_and_their_own_when_decoupled():
 
 
 def test_every_band_learns():
-    model = MaskedLM(make_encoder(input_cutoffs=(10, 30), input_embedding_dim=16), 16, output_cutoffs=(20,))
+    encoder = make_encoder(num_layers=1, input_cutoffs=(10, 30), input_embedding_dim=16)
+    model = MaskedLM(encoder, 16, output_cutoffs=(20,))
     before = {weight.path: weight.numpy() for weight in model.trainable_weights}
     x, y, weights = make_batch()
-    model.compile(optimizer=keras.optimizers.SGD(0.5), **EAGER)
+    model.compile(optimizer=keras.optimizers.SGD(0.5), **QUICK)
     model.train_on_batch(x, y, weights)
     still = {path for path, value in before.items() if np.array_equal(value, weight_of(model, path))}
     assert not {path for path in still if "band" in path or "projection_" in path}
@@ -187,11 +189,11 @@ def test_cutoffs_and_couplings_that_cannot_be(make, message):
 
 
 def test_a_frozen_input_table_stays_and_the_rest_learns():
-    encoder = make_encoder(freeze_input_embedding=True)
+    encoder = make_encoder(num_layers=1, freeze_input_embedding=True)
     model = MaskedLM(encoder, 20)
     table, kernel = encoder.token_embedding.embeddings.numpy(), encoder.parts.projection.kernel.numpy()
     x, y, weights = make_batch()
-    model.compile(optimizer=keras.optimizers.SGD(0.5), **EAGER)
+    model.compile(optimizer=keras.optimizers.SGD(0.5), **QUICK)
     model.train_on_batch(x, y, weights)
     np.testing.assert_array_equal(encoder.token_embedding.embeddings.numpy(), table)
     assert not np.array_equal(encoder.parts.projection.kernel.numpy(), kernel)
