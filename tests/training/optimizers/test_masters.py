@@ -12,7 +12,7 @@ from rembed_keras.training import AdamW, GaLore, Muon
 from rembed_keras.training.optimizers.masters import Master
 from rembed_keras.training.optimizers.slots import slots_when_built
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
-from tests.modeling.test_micro_batches import make_batch
+from tests.modeling.test_micro_batches import make_batch, repeated
 
 NO_DROPOUT = 1e-9
 ON_JAX = keras.config.backend() == "jax"
@@ -194,8 +194,8 @@ def test_replicas_change_copies_as_one(mirrored):
         for weight in model.weights:
             weight.assign(rounded(rng.normal(0, 0.3, weight.shape)))
         before = values(model.trainable_variables)
-        x, y, weights = make_batch(4)
-        model.fit(x, y, sample_weight=weights, batch_size=4, epochs=5, shuffle=False, verbose=0)
+        x, y, weights = repeated(make_batch(4), 5)
+        model.fit(x, y, sample_weight=weights, batch_size=4, shuffle=False, verbose=0)
         trained = values(each.value for each in model.trainable_variables)
         found.append((trained, values(each.value for each in masters_of(model).values())))
     (ours, copies), (theirs, their_copies) = found
