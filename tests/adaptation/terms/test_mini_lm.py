@@ -134,7 +134,7 @@ def test_a_student_learns_its_teachers_relations_and_the_teacher_nothing():
     values = [weight.numpy() for weight in teacher.weights]
     model = MaskedLM(make_encoder(num_layers=1), 20)
     model.use_terms([MiniLM(Teacher(teacher), weight=10.0)])
-    model.compile(optimizer=keras.optimizers.Adam(3e-3))
+    model.compile(optimizer=keras.optimizers.Lion(3e-3))
     seen = []
     for _ in range(30):
         seen.append(model.train_on_batch(*make_batch(), return_dict=True)["mini_lm"])

@@ -92,7 +92,7 @@ def test_it_learns_and_so_does_its_table(make):
     tables = {weight.path: weight.numpy() for weight in model.trainable_weights if "shared_0/embeddings" in weight.path}
     assert len(tables) == (2 if make is LateMaskedLM else 1)  # its decoder has one of its own
     x = make_inputs([[FIRST, SECOND]], 12) | {"mask_positions": np.array([[1, 8]])}
-    model.compile(optimizer=keras.optimizers.Adam(1e-2))
+    model.compile(optimizer=keras.optimizers.Lion(1e-2))
     losses = [float(model.train_on_batch(x, np.array([[4, 5]]), return_dict=True)["loss"]) for _ in range(10)]
     assert losses[-1] < losses[0]
     after = {weight.path: weight.numpy() for weight in model.trainable_weights}

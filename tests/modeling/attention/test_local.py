@@ -118,7 +118,7 @@ def test_encoding_some_tokens_is_encoding_all_and_picking(kind):
 def test_it_learns(make, kind):
     model = make(make_encoder(**KINDS[kind]), 20)
     x = make_inputs([[FIRST, SECOND]], 12) | {"mask_positions": np.array([[1, 8]])}
-    model.compile(optimizer=keras.optimizers.Adam(1e-2))
+    model.compile(optimizer=keras.optimizers.Lion(1e-2))
     losses = [float(model.train_on_batch(x, np.array([[4, 5]]), return_dict=True)["loss"]) for _ in range(10)]
     assert losses[-1] < 0.5 * losses[0]
 

@@ -27,7 +27,7 @@ INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
 def test_task_models_learn_and_come_back(make, shape, target, tmp_path):
     model = make(make_encoder(num_layers=1))
     assert forward(model, INPUTS).shape == shape
-    model.compile(keras.optimizers.Adam(1e-2))
+    model.compile(keras.optimizers.Lion(1e-2))
     losses = model.fit(INPUTS, target, batch_size=4, epochs=15, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
     model.save(tmp_path / "model.keras")
@@ -291,7 +291,7 @@ def test_a_step_is_traced_once(feed):
             return super().train_step(*args)
 
     model = Counted(make_encoder(num_layers=1), 3)
-    model.compile("adam")
+    model.compile("lion")
     for _ in range(2):
         getattr(model, feed)(INPUTS, np.array([0, 2, 0, 2]))
     assert traced == [len(model.metrics_variables)]

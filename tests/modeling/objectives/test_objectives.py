@@ -123,7 +123,7 @@ def test_everything_learns_and_comes_back(make, block, tmp_path):
     model = {"late": make_late, "detection": make_detection}[make](block=block, num_layers=1)
     x, y, weights = make_batch()
     before = {weight.path: weight.numpy() for weight in model.trainable_weights}
-    model.compile(optimizer=keras.optimizers.Adam(1e-2))
+    model.compile(optimizer=keras.optimizers.Lion(1e-2))
     losses = [float(model.train_on_batch(x, y, weights, return_dict=True)["loss"]) for _ in range(30)]
     assert losses[-1] < 0.5 * losses[0]
     still = {path for path in before if np.array_equal(before[path], weight_of(model, path))}
