@@ -1,6 +1,7 @@
 """A run answers a file that is laid out as its recipe's files were, and takes the model that was scored."""
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -21,11 +22,14 @@ from rembed_keras.tasks import (
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.workdir import Workdir
+from tests.training.pretraining import eagerly
 
 pytestmark = pytest.mark.usefixtures("without_graphs")
 
 
 def learn(workdir, task):
+    """Two steps, and the scores of the model that they leave."""
     settings = {"encoder": partial(Encoder, 900, 1, 2, 8, 16, 4, max_sequence_length=32), "starts": ("scratch",)}
     settings |= {"jit_compile": False, "sequence_length": 24, "seeds": (0,)}
     finetune(workdir, AdamW, task, batch_size=4, epochs=2, **settings)
@@ -71,15 +75,35 @@ OWN_FILES = {
 }
 
 
+@pytest.fixture(scope="module")
+def learnt(corpus, tmp_path_factory):
+    """Of a kind of task, learnt when first asked for: the task, its run, and the file of it without labels."""
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            make_task, source, (name, labelled), unlabelled = OWN_FILES[kind]
+            folder = tmp_path_factory.mktemp(kind)
+            (folder / name).write_text(labelled, encoding="utf-8")
+            (folder / f"new.{name}").write_text(unlabelled, encoding="utf-8")
+            stride = {"stride": 5} if kind == "questions" else {}
+            task = make_task(source(folder / name, test={"en": folder / name}), **stride)
+            workdir = Workdir(folder / "run")
+            (workdir.path / "corpus").symlink_to(corpus.path)
+            with eagerly():
+                learn(workdir, task)
+            workdir.close()
+            made[kind] = task, workdir.path, folder / f"new.{name}"
+        return made[kind]
+
+    return of
+
+
 @pytest.mark.parametrize("kind", OWN_FILES)
-def test_a_file_without_labels_is_answered_as_it_was_with_them(kind, workdir, tmp_path):
-    make_task, source, (name, labelled), unlabelled = OWN_FILES[kind]
-    (tmp_path / name).write_text(labelled, encoding="utf-8")
-    task = make_task(source(tmp_path / name, test={"en": tmp_path / name}))
-    learn(workdir, task)
-    (tmp_path / f"new.{name}").write_text(unlabelled, encoding="utf-8")
-    answerer = Answerer(workdir.path)
-    found = list(answerer.answers(answerer.read(tmp_path / f"new.{name}")))
+def test_a_file_without_labels_is_answered_as_it_was_with_them(kind, learnt):
+    task, run, unlabelled = learnt(kind)
+    answerer = Answerer(run)
+    found = list(answerer.answers(answerer.read(unlabelled)))
     shown = ("words", "question", "context", "text", "pair")
     inputs = [
         [getattr(example, field, None) for field in shown]
@@ -87,17 +111,15 @@ def test_a_file_without_labels_is_answered_as_it_was_with_them(kind, workdir, tm
         for example in examples
     ]
     assert inputs[: len(found)] == inputs[len(found) :]
-    rows = (workdir.path / "predictions/own/scratch-seed0.en.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = (run / "predictions/own/scratch-seed0.en.jsonl").read_text(encoding="utf-8").splitlines()
     expected = [json.loads(row)["answer"] for row in rows]
     assert [answer for _, answer in found] == (pytest.approx(expected) if kind == "pairs" else expected)
     if kind in ("texts", "questions"):
         assert [json.loads(line)["id"] for line in lines_of(found)] == [json.loads(row)["id"] for row in rows]
 
 
-def test_a_pair_is_never_answered_by_halves(workdir, tmp_path, command):
-    make_task, source, (name, labelled), _ = OWN_FILES["pairs"]
-    (tmp_path / name).write_text(labelled, encoding="utf-8")
-    learn(workdir, make_task(source(tmp_path / name, test={"en": tmp_path / name})))
+def test_a_pair_is_never_answered_by_halves(learnt, tmp_path, command):
+    shutil.copytree(learnt("pairs")[1], tmp_path / "run", symlinks=True)
     for text, options, message in (
         ("a\tpair\nsave\tfile\n", (), "line 1 has no column b"),
         ("a\tb\nsave\tfile\n", ("--pair", "bb"), "line 1 has no column bb; did you mean b?"),
@@ -119,20 +141,16 @@ def test_a_pair_is_never_answered_by_halves(workdir, tmp_path, command):
 
 
 @pytest.mark.parametrize("kind", ["texts", "tags"])
-def test_a_fine_tuned_task_becomes_a_preset(kind, workdir, tmp_path, command):
-    make_task, source, (name, labelled), _ = OWN_FILES[kind]
-    (tmp_path / name).write_text(labelled, encoding="utf-8")
-    task = make_task(source(tmp_path / name, test={"en": tmp_path / name}))
-    learn(workdir, task)
-    code, out, err = command(
-        "convert", "run", "made", "--from", "run", "--to", "preset", "--task", "own", cwd=workdir.path.parent
-    )
+def test_a_fine_tuned_task_becomes_a_preset(kind, learnt, command):
+    task, run, _ = learnt(kind)
+    words = ("convert", "run", "made", "--from", "run", "--to", "preset", "--task", "own")
+    code, out, err = command(*words, cwd=run.parent)
     assert code == 0, err
-    folder = workdir.path.parent / "made"
+    folder = run.parent / "made"
     labels = task.labels if kind == "texts" else task.tags
     assert json.loads((folder / "labels.json").read_text()) == labels
     assert "from_preset('made')" in out
-    answerer = Answerer(workdir.path)
+    answerer = Answerer(run)
     examples = task.splits.test["en"]
     texts = [example.text if kind == "texts" else list(example.words) for example in examples]
     model = type(answerer.model).from_preset(str(folder))
@@ -148,12 +166,9 @@ def test_a_fine_tuned_task_becomes_a_preset(kind, workdir, tmp_path, command):
         assert all(max(line["probabilities"], key=line["probabilities"].get) == line["answer"] for line in lines)
 
 
-def test_a_preset_of_a_task_of_questions_reads_windows_as_the_task_did(workdir, tmp_path):
-    make_task, source, (name, labelled), _ = OWN_FILES["questions"]
-    (tmp_path / name).write_text(labelled, encoding="utf-8")
-    task = make_task(source(tmp_path / name, test={"en": tmp_path / name}), stride=5)
-    learn(workdir, task)
-    answerer = Answerer(workdir.path)
+def test_a_preset_of_a_task_of_questions_reads_windows_as_the_task_did(learnt, tmp_path):
+    task, run, _ = learnt("questions")
+    answerer = Answerer(run)
     answerer.save_to_preset(tmp_path / "made")
     preprocessor = type(answerer.model).from_preset(str(tmp_path / "made")).preprocessor
     long = [replace(each, question="what? " * 9, context=each.context * 9) for each in task.splits.test["en"]]
