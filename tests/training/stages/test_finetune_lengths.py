@@ -14,11 +14,12 @@ from rembed_keras.interruption import Interrupted
 from rembed_keras.modeling import Encoder
 from rembed_keras.tasks import Tagging
 from rembed_keras.tasks.kinds import batches
+from rembed_keras.tasks.kinds.examples import Splits
 from rembed_keras.training import finetune
 from rembed_keras.training.loop.workdir import Workdir
 from tests.training.loop.test_fit import Terminator
 from tests.training.pretraining import rows
-from tests.training.stages.test_finetune import optimizer, splits, tagged
+from tests.training.stages.test_finetune import optimizer, tagged
 
 make_encoder = partial(Encoder, 900, 1, 2, 24, 32, 12, max_sequence_length=48, dropout=0.0)
 
@@ -44,12 +45,12 @@ def learn(folder, corpus, **changes):
     for weight in asked.weights:  # far from those of the student, which all relate tokens alike
         weight.assign(rng.normal(0, 0.3, weight.shape))
     terms = [MiniLM(Teacher(asked), weight=0.5)]
-    task = Tagging("names", splits(sentences))
+    task = Tagging("names", Splits(sentences(24), {"en": sentences(4)}, {"en": sentences(4)}))
     try:
         finetune(workdir, optimizer, task, terms=terms, callbacks=[Terminator], **settings | sizes | changes)
     finally:
         workdir.close()
-    files = (folder / "finetuned").rglob("step-00000008/*.safetensors")
+    files = (folder / "finetuned").rglob("step-00000006/*.safetensors")
     log = [row for row in rows(folder) if row["run"].startswith("finetune")]
     return log, {file.name: file.read_bytes() for file in files}
 
@@ -65,8 +66,8 @@ def test_batches_without_padding_teach_what_padded_ones_do_and_survive_a_stop(co
 
     monkeypatch.setattr(batches, "COMPILATION", 0)
     monkeypatch.setattr(batches, "_cut_to", noted)
-    monkeypatch.setattr(Terminator, "at", (5,))
-    with pytest.raises(Interrupted, match="is saved at step 5 of 8"):
+    monkeypatch.setattr(Terminator, "at", (4,))
+    with pytest.raises(Interrupted, match="is saved at step 4 of 6"):
         learn(tmp_path / "stopped", corpus)
     monkeypatch.setattr(Terminator, "at", ())
     stopped = learn(tmp_path / "stopped", corpus)
