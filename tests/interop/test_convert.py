@@ -267,9 +267,10 @@ def test_an_encoder_keeps_its_dtype(dtype, tmp_path):
     encoder = random_encoder(dtype=dtype)
     encoder.save_to_preset(str(tmp_path / "preset"))
     convert(str(tmp_path / "preset"), str(tmp_path / "again"), "preset", "preset")
-    reallocate(read_preset(tmp_path / "preset")[0], str(tmp_path / "deeper"), Plan(num_layers=4))
-    for name, places in (("again", (0, 1)), ("deeper", (0, 2))):
-        again, _ = read_preset(tmp_path / name)
+    converted, _ = read_preset(tmp_path / "again")
+    reallocate(converted, str(tmp_path / "deeper"), Plan(num_layers=4))
+    deeper, _ = read_preset(tmp_path / "deeper")
+    for again, places in ((converted, (0, 1)), (deeper, (0, 2))):
         assert type(again.dtype_policy) is type(encoder.dtype_policy)
         for place, theirs in zip(places, encoder.parts.blocks, strict=True):
             ours = again.parts.blocks[place]

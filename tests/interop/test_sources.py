@@ -47,23 +47,6 @@ def preset(corpus, tmp_path_factory):
     return folder
 
 
-def converted(source, target, _):
-    interop.convert(str(source), str(target), "preset", "preset")
-
-
-def trimmed(source, target, text_dir):
-    interop.trim(str(source), str(target), str(text_dir), ["en"])
-
-
-def extended(source, target, _):
-    interop.extend(str(source), str(target), ["\u2581newest"])
-
-
-def reallocated(source, target, _):
-    model, file = interop.read_model(str(source))
-    interop.reallocate(model, str(target), interop.Plan(input_embedding_dim=4), file)
-
-
 @pytest.mark.parametrize("beside", ["de/0001.txt", "de.jsonl"])
 def test_text_that_prepare_would_not_leave_out_is_refused(beside, preset, corpus, tmp_path):
     text = tmp_path / "text"
@@ -76,19 +59,6 @@ def test_text_that_prepare_would_not_leave_out_is_refused(beside, preset, corpus
     with pytest.raises(UserError, match=said):
         usage_of(str(text), corpus.tokenizer, tables_of(random_model({"vocabulary_size": 900}).encoder), False)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("change", [converted, trimmed, extended, reallocated])
-def test_a_preprocessor_keeps_its_settings(change, preset, text_dir, tmp_path):
-    change(preset, tmp_path / "out", text_dir)
-    made = MaskedLM.from_preset(str(tmp_path / "out"))
-    assert [getattr(made.preprocessor, key) for key in ("sequence_length", "mask_rate", "whole_word", "seed")] == [
-        16,
-        0.4,
-        True,
-        7,
-    ]
-    assert made.preprocessor.tokenizer.vocabulary_size() == made.encoder.arguments["vocabulary_size"]
 
 
 def test_another_tokenizer_takes_the_place_of_that_which_was_there(preset, tmp_path):
@@ -203,25 +173,31 @@ def test_heads_that_are_left_out_are_noted(tmp_path, command):
     assert code == 0 and out.count(f"note: task: {said}") == 2, err
 
 
-def test_the_languages_of_pre_training_stay_known(preset, text_dir, tmp_path, command):
-    preset = shutil.copytree(preset, tmp_path / "preset")
-    (preset / "pretraining.json").write_text('{"pretraining_languages": ["de", "sw"]}')
+def test_the_languages_of_pre_training_and_the_settings_of_a_preprocessor_stay_known(
+    preset, text_dir, tmp_path, command
+):
+    """Of a preset that is converted, and what that gives reallocated, and so on."""
+    source = shutil.copytree(preset, tmp_path / "preset")
+    (source / "pretraining.json").write_text('{"pretraining_languages": ["de", "sw"]}')
     (tmp_path / "pieces").write_text("\u2581newest\n")
-    interop.convert(str(preset), str(tmp_path / "other"), "preset", "preset")
-    (tmp_path / "other" / "pretraining.json").write_text('{"pretraining_languages": ["de", "en"]}')
-    commands = {
-        "converted": ["convert", "preset", "converted", "--from", "preset", "--to", "preset"],
-        "trimmed": ["trim", "preset", "trimmed", "--text", text_dir],
-        "extended": ["extend", "preset", "extended", "--pieces", "pieces"],
-        "reallocated": ["reallocate", "preset", "reallocated", "--num-layers", "2"],
-        "merged": ["merge", "preset", "other", "merged"],
-    }
-    for name, words in commands.items():
+    for words in (
+        ["convert", "preset", "converted", "--from", "preset", "--to", "preset"],
+        ["reallocate", "converted", "reallocated", "--input-embedding-dim", "4"],
+        ["trim", "reallocated", "trimmed", "--text", text_dir, "--languages", "en"],
+        ["extend", "trimmed", "extended", "--pieces", "pieces"],
+    ):
         code, _, err = command(*words, cwd=tmp_path)
         assert code == 0, err
-        assert find(tmp_path / name).languages == (["de", "en", "sw"] if name == "merged" else ["de", "sw"])
-    (tmp_path / "other" / "pretraining.json").unlink()  # so that nobody knows which are unseen
-    assert command("merge", "preset", "other", "unknown", cwd=tmp_path)[0] == 0
+        assert find(tmp_path / words[2]).languages == ["de", "sw"]
+    made = MaskedLM.from_preset(str(tmp_path / "extended"))
+    ours = made.preprocessor
+    assert (ours.sequence_length, ours.mask_rate, ours.whole_word, ours.seed) == (16, 0.4, True, 7)
+    assert ours.tokenizer.vocabulary_size() == made.encoder.arguments["vocabulary_size"] < 900
+    (tmp_path / "converted" / "pretraining.json").write_text('{"pretraining_languages": ["de", "en"]}')
+    assert command("merge", "preset", "converted", "merged", cwd=tmp_path)[0] == 0
+    assert find(tmp_path / "merged").languages == ["de", "en", "sw"]
+    (tmp_path / "converted" / "pretraining.json").unlink()  # so that nobody knows which are unseen
+    assert command("merge", "preset", "converted", "unknown", cwd=tmp_path)[0] == 0
     assert find(tmp_path / "unknown").languages == []
 
 
