@@ -146,7 +146,7 @@ def test_replicas_scale_as_one(mirrored):
     (scale, ours), (alone, theirs) = found
     assert 2.0**19 > scale == alone > 2.0**14 and not number(model.optimizer.skipped_steps.value)
     for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-3)
+        np.testing.assert_allclose(one, other, atol=4e-4)
 
 
 @pytest.mark.skipif(not ON_JAX, reason="TensorFlow has attention in float16 on a CPU")
