@@ -40,7 +40,9 @@ def batches(encoded: Encoded, batch_size: int, seed: int, group_by_length: bool 
         rows_of = _in_groups(row_lengths(encoded.inputs["padding_mask"]), batch_size, seed)
         order = grain.MapDataset.range(sys.maxsize).map(rows_of)
     else:
-        order = grain.MapDataset.range(len(encoded.rows)).seed(seed).shuffle().repeat().batch(batch_size)
+        rows = grain.MapDataset.range(len(encoded.rows)).seed(seed).shuffle()
+        endless = sys.maxsize // (2 * len(rows))  # epochs; Grain's own endless rows are more than batches of 1 can be
+        order = rows.repeat(endless).batch(batch_size)
     return order.map(lambda rows: keras.tree.map_structure(lambda column: column[rows], columns))
 
 
