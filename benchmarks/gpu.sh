@@ -4,7 +4,8 @@
 #   2. correctness: the tests of models on the device, on JAX and on TensorFlow (TESTS: which; BACKENDS: on what), with
 #      float32 products in float32; each operation is compiled for the device, so 46 of them took a minute of an H100
 #   3. attention by kernel: python -m benchmarks.attention
-#   4. speed in bfloat16 beside peers, MFU and a profile: python -m benchmarks.accelerator (SHAPES, ROUNDS)
+#   4. speed in bfloat16 beside peers, MFU and a profile: python -m benchmarks.accelerator (SHAPES, ROUNDS; PEERS, of
+#      which some have a comma in their names: "rembed;huggingface, bfloat16, gathered")
 # FOLDER gets accelerator.json and .md, attention.json and .md, trace/ and tests-BACKEND.txt; benchmarks/results by
 # default. A step that fails is said at the end, with exit code 1, and the others are done all the same.
 set -uo pipefail
@@ -14,6 +15,7 @@ python=${PYTHON:-python3}
 wheels=${WHEELS:-wheels}
 read -ra tests <<< "${TESTS:-tests/modeling}"
 read -ra shapes <<< "${SHAPES:-base rembert}"
+IFS=';' read -ra peers <<< "${PEERS:-rembed;keras_hub;huggingface}"
 mkdir -p "$out"
 if [ -d "$wheels" ]; then
   site=$(mktemp -d)
@@ -30,6 +32,6 @@ for backend in ${BACKENDS:-jax tensorflow}; do
 done
 "$python" -m benchmarks.attention --lengths ${LENGTHS:-128 512 2048} --out "$out" \
   || failed+=("benchmarks.attention")
-"$python" -m benchmarks.accelerator --shapes "${shapes[@]}" --rounds "${ROUNDS:-3}" --steps "${STEPS:-20}" --trace \
-  --out "$out" || failed+=("benchmarks.accelerator")
+"$python" -m benchmarks.accelerator --shapes "${shapes[@]}" --peers "${peers[@]}" --rounds "${ROUNDS:-3}" \
+  --steps "${STEPS:-20}" --trace --out "$out" || failed+=("benchmarks.accelerator")
 [ ${#failed[@]} = 0 ] || { printf 'failed: %s\n' "${failed[@]}" >&2; exit 1; }

@@ -61,6 +61,7 @@ def test_the_script_for_accelerators_runs_where_there_is_none(tmp_path):
         "TESTS": "tests/modeling/layers/test_draws.py tests/no_such_test.py",
         "BACKENDS": "jax",
         "SHAPES": "tiny",
+        "PEERS": "rembed, bfloat16, rematerialized;keras_hub;huggingface",  # and one chunk is profiled
         "ROUNDS": "1",
         "STEPS": "2",
         "LENGTHS": "128",
@@ -74,13 +75,11 @@ def test_the_script_for_accelerators_runs_where_there_is_none(tmp_path):
     report = json.loads((tmp_path / "accelerator.json").read_text())
     assert report["device"] == "cpu" and report["flops_per_second"] > 0
     named = {(row["peer"], row["variant"]): row for row in report["results"]}
-    assert named.keys() == {*PEERS}
-    own = [row for (peer, _), row in named.items() if peer in ("rembed", "keras_hub")]
-    assert len(own) == 4 and all(row["tokens_per_s"] > 0 for row in own)
-    assert all(
-        0 < named["rembed", variant]["share_of_products"] < 1 for variant in ("bfloat16", "bfloat16, rematerialized")
-    )
-    assert "rembed, bfloat16" in (tmp_path / "accelerator.md").read_text()
+    own = ("rembed", "bfloat16, rematerialized")
+    assert named.keys() == {peer for peer in PEERS if peer[0] != "rembed" or peer == own}
+    assert named[own]["tokens_per_s"] > 0 and named["keras_hub", "bfloat16"]["tokens_per_s"] > 0
+    assert 0 < named[own]["share_of_products"] < 1
+    assert "rembed, bfloat16, rematerialized" in (tmp_path / "accelerator.md").read_text()
     assert [*(tmp_path / "trace").rglob("*.xplane.pb")]
 
 
