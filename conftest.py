@@ -87,12 +87,16 @@ def make_models_quickly() -> None:
     """Leaves out that Keras sets the bases of a class again with each model of it: Python then looks at all subclasses.
 
     Those of keras-hub's are hundreds. It takes the bases away before, for models that are not made of symbolic layers.
+    Nor does it make a layer for each that it saves or loads, to see which attributes every layer has: it looks for
+    what it found before under another name than it keeps it.
     """
     from keras.src.models import model
     from keras.src.models.functional import Functional
+    from keras.src.saving import saving_lib
     from keras_hub.src.utils.pipeline_model import PipelineModel
 
     inject = model.inject_functional_model_class
+    saving_lib.get_attr_skipset = functools.cache(saving_lib.get_attr_skipset)
     model.inject_functional_model_class = lambda cls: cls if Functional in cls.__mro__ else inject(cls)
     PipelineModel.__init__ = lambda self, *args, **named: super(PipelineModel, self).__init__(*args, **named)
 
