@@ -17,6 +17,7 @@ import pytest
 
 from rembed_keras import cli, config
 from tests.docs.test_docs import BENCHMARKS, GIN, PAGES, ROOT, name_of
+from tests.recipes.test_recipes import STUDIES
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 EXTRAS = set(re.findall(r'^        "(\w+)": ', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE))
@@ -65,8 +66,14 @@ def commands(path):
 
 @cache
 def load(recipe, bindings):
-    """Reads a recipe or a study as a command does; once, for pages show one with several commands."""
-    (config.plan_study if config.is_study(recipe) else config.load)(str(ROOT / recipe), bindings)
+    """Reads a recipe or a study as a command does; once, for pages show one with several commands.
+
+    `tests/recipes/test_recipes.py` plans all studies as they are.
+    """
+    if not config.is_study(recipe):
+        config.load(str(ROOT / recipe), bindings)
+    elif bindings or (ROOT / recipe) not in STUDIES:
+        config.plan_study(str(ROOT / recipe), bindings)
 
 
 def check_typed(program, words):

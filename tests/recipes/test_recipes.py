@@ -1,5 +1,6 @@
 """Every recipe is parsed, built and stepped twice, all stages of it, at tiny sizes."""
 
+import itertools
 import json
 import re
 import shutil
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import config
+from tests.analysis.reports.test_terminal import printed, words
 from tests.conftest import write_tiny_task
 
 ROOT = Path(__file__).parents[2]
@@ -122,11 +124,15 @@ def test_a_recipe_says_what_it_costs_and_has_the_public_knobs(recipe):
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=name_of)
-def test_a_study_can_be_run_and_keeps_its_results_under_its_name(study):
-    plan = config.plan_study(str(study))
+def test_a_study_can_be_run_keeps_its_results_under_its_name_and_breaks_no_word(study):
+    plan = config.plan_study(str(study))  # takes seconds, and is done of each study here alone
     assert len({arm.checksum for arm in plan.arms}) == len(plan.arms)
     if study.stem != "smoke":
         assert plan.study.results == f"docs/results/{study.stem}"
+    for table, width in itertools.product(plan.tables(None), (40, 80, 200)):
+        shown = printed(table, width)
+        assert words(table) <= set(shown.replace(":", " ").split()) | set(shown.split())
+        assert max(map(len, shown.splitlines())) <= width
 
 
 @pytest.mark.parametrize("block", sorted((ROOT / "gin").rglob("*.gin")), ids=lambda path: path.stem)
