@@ -6,11 +6,8 @@ docs/guides/runs.md. Commands are parsed and their recipes loaded, which runs no
 are run.
 """
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from functools import cache
 
 import pytest
@@ -118,15 +115,15 @@ def test_what_is_quoted_of_the_command_line_is_there(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_commands_print_is_what_they_print(page, tmp_path):
+def test_what_commands_print_is_what_they_print(page, tmp_path, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     for _, block in blocks(page):
-        command, _, printed = block.partition("\n")
-        if not command.startswith("$ rembed "):
+        typed, _, printed = block.partition("\n")
+        if not typed.startswith("$ rembed "):
             continue
-        words = [sys.executable, "-m", "rembed_keras", *shlex.split(command)[2:]]
-        wide = os.environ | {"COLUMNS": "100"}
-        done = subprocess.run(words, cwd=tmp_path, env=wide, capture_output=True, text=True, check=True)
-        assert {line.strip() for line in printed.splitlines()} <= {line.strip() for line in done.stdout.splitlines()}
+        code, shown, said = command(*shlex.split(typed)[2:], cwd=tmp_path)
+        assert code == 0, said
+        assert {line.strip() for line in printed.splitlines()} <= {line.strip() for line in shown.splitlines()}
 
 
 def recipes_on_pages():
