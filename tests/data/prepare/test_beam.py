@@ -26,6 +26,19 @@ ROOT = Path(__file__).parents[3]
 PYTHON = Path(os.environ.get("BEAM_PYTHON", ROOT / ".venv-beam" / "bin" / "python"))
 CLEANING = {"unicode_form": "NFC", "deduplicate": True, "near_duplicates": 0.7, "language_threshold": 0.9}
 HELD_OUT = 0.2
+IN_TURN = """\
+import sys
+from rembed_keras.cli import main
+at = sys.argv.index("prepare")
+options, words = sys.argv[1:at], sys.argv[at:]
+for each in options:
+    sys.argv = ["rembed", *words, f"--beam={each}"]
+    try:
+        main()
+        print("code 0")
+    except SystemExit as end:
+        print("code", end.code)
+"""
 
 
 def has_beam():
@@ -37,8 +50,8 @@ def digests(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
-@pytest.fixture
-def text(text_dir, tmp_path):
+@pytest.fixture(scope="module")
+def text(text_dir, tmp_path_factory):
     """A folder of text in which every verdict has its case."""
     if not has_beam():
         pytest.skip(f"{PYTHON} has no Apache Beam: `make beam` makes such an environment, or name one in BEAM_PYTHON")
@@ -49,17 +62,18 @@ def text(text_dir, tmp_path):
         {"text": line, "lang": language} for language in lines for line in [*lines[language][:90], *lines["de"][80:99]]
     ]
     texts += [text | {"text": f"{text['text']} etc."} for text in texts[:40]] + texts[5:25]
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "all.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
-    return tmp_path / "text"
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "all.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
+    return folder
 
 
-@pytest.fixture
-def local(text, corpus, tmp_path):
+@pytest.fixture(scope="module")
+def local(text, corpus, tmp_path_factory):
     """What is prepared of it without Beam."""
     cleaning = Cleaning(**CLEANING, held_out=HELD_OUT)
     tokenizer = corpus.tokenizer.path
-    found = prepare(text, tmp_path / "local", tokenizer=tokenizer, cleaning=cleaning, shard_megabytes=0.01)
+    folder = tmp_path_factory.mktemp("prepared") / "local"
+    found = prepare(text, folder, tokenizer=tokenizer, cleaning=cleaning, shard_megabytes=0.01)
     counts = [sum(each[verdict] for each in found.verdicts.values()) for verdict in VERDICTS]
     assert all(counts), counts
     return found
@@ -67,12 +81,12 @@ def local(text, corpus, tmp_path):
 
 @pytest.fixture
 def beam(text, corpus, tmp_path):
-    """Starts the same preparation by Beam, into a folder, by its options."""
+    """Starts the same preparation by Beam, into a folder, by its options; by each in turn, with their exit codes."""
 
-    def start(name, options):
+    def start(name, *options, source=text):
         flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
-        command = [PYTHON, "-m", "rembed_keras", "prepare", text, tmp_path / name, f"--beam={options}"]
-        command += ["--tokenizer", corpus.tokenizer.path, "--shard-megabytes", "0.01", f"--held-out={HELD_OUT}", *flags]
+        flags += ["--tokenizer", corpus.tokenizer.path, "--shard-megabytes", "0.01", f"--held-out={HELD_OUT}"]
+        command = [PYTHON, "-c", IN_TURN, *options, "prepare", source, tmp_path / name, *flags]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, env=environment(), start_new_session=True, **pipes)
 
@@ -83,19 +97,29 @@ def environment():
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(ROOT)}
 
 
+def codes(done, out, said):
+    """The exit codes that a process of `beam` printed, which ends well itself."""
+    assert done.returncode == 0, said
+    return [int(line.split()[1]) for line in out.splitlines() if line.startswith("code ")]
+
+
 @pytest.mark.slow
 def test_beam_makes_the_same_corpus_without_tensorflow(beam, local, text, tmp_path):
     done = beam("beam", "--runner=DirectRunner")
-    _, said = done.communicate()
-    assert done.returncode == 0, said
+    out, said = done.communicate()
+    assert codes(done, out, said) == [0], said
     assert digests(tmp_path / "beam") == digests(local.path)
-    with open(text / "all.jsonl", "a", encoding="utf-8") as file:
-        file.write("{}\n")
-    for options, mistake in (("DirectRunner", "is not a JSON document"), ("NoRunner", "Unexpected pipeline runner")):
-        done = beam("other", f"--runner={options}")
-        _, said = done.communicate()
-        assert done.returncode == 2 and mistake in said.splitlines()[-1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["beam", "local", "text"]
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/all.jsonl").write_text(
+        (text / "all.jsonl").read_text(encoding="utf-8") + "{}\n", encoding="utf-8"
+    )
+    done = beam("other", "--runner=DirectRunner", "--runner=NoRunner", source=tmp_path / "text")
+    out, said = done.communicate()
+    assert codes(done, out, said) == [2, 2], said
+    first, second = (line for line in said.splitlines() if line.startswith("rembed: "))
+    assert "is not a JSON document" in first and "Unexpected pipeline runner" in second
+    assert said.splitlines()[-1] == second
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beam", "text"]
 
 
 @pytest.mark.slow
@@ -115,8 +139,8 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_corpus(beam, local, tmp_pa
             time.sleep(0.01)
         assert done.poll() is None
         os.killpg(cluster[1].pid, signal.SIGKILL)  # it and the process that would start it again
-        _, said = done.communicate(timeout=900)
-        assert done.returncode == 0, said
+        out, said = done.communicate(timeout=900)
+        assert codes(done, out, said) == [0], said
     finally:
         for process in (*cluster, done):
             with contextlib.suppress(ProcessLookupError):
