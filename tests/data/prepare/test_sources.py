@@ -276,14 +276,19 @@ def test_hard_text_comes_back_as_it_was(text_dir, tmp_path):
     (tmp_path / "text").mkdir()
     escaped = '{"text": "half \\ud800 and pair \\ud83d\\ude00"}\n'
     spaced = {"text": "a\u2581b"}
-    text = json_lines(*({"text": text} for text in [*lines, *HARD, long])) + escaped + json_lines(spaced)
-    (tmp_path / "text" / "en.jsonl").write_text(text, encoding="utf-8")
+
+    def write(last):
+        text = json_lines(*({"text": text} for text in [*lines, *HARD, last])) + escaped + json_lines(spaced)
+        (tmp_path / "text" / "en.jsonl").write_text(text, encoding="utf-8")
+
+    write(long)
     identity = prepare(tmp_path / "text", tmp_path / "a", 900, byte_fallback=True, normalization="identity")
     came = decoded(identity, "en")
     assert came[-2:] == ["half \ufffd and pair \U0001f600", "a b"]
     assert came[: len(lines)] == [line.strip() for line in lines]
     assert came[len(lines) : -3] == [text.strip() for text in HARD] and came[-3] == long
     assert identity.tokenizer.unk_id not in identity.tokens("en", 0, identity.num_tokens["en"])
+    write(long[:100_000])
     usual = decoded(prepare(tmp_path / "text", tmp_path / "b", 900, byte_fallback=True), "en")
     hard = usual[len(lines) : -3]
     assert hard[0:2] == HARD[:2] and hard[3:5] == HARD[3:5]  # NULs, emoji and private use stay
