@@ -137,22 +137,24 @@ def test_where_runs_are_computed_and_watched_is_no_change_of_an_arm(study, tmp_p
         assert code == 0 and started() == [], said
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda found: [row.pop("seconds") for row in found["runs"]], "seconds of a row of its runs is missing"),
-        (lambda found: found.update(runs=[1]), "name of a row of its runs is missing or of the wrong kind"),
-        (lambda found: found["scores"][0].update(value=None), "value of a row of its scores is missing or of the"),
-    ],
-)
-def test_a_damaged_study_json_is_named(study, command, tmp_path, damage, message):
+DAMAGES = [
+    (lambda found: [row.pop("seconds") for row in found["runs"]], "seconds of a row of its runs is missing"),
+    (lambda found: found.update(runs=[1]), "name of a row of its runs is missing or of the wrong kind"),
+    (lambda found: found["scores"][0].update(value=None), "value of a row of its scores is missing or of the"),
+]
+
+
+def test_a_damaged_study_json_is_named(study, command, tmp_path):
     assert study()[0] == 0
-    found = record()
-    damage(found)
-    Path("study/study.json").write_text(json.dumps(found))
-    for words in (["study", "own.gin"], ["inspect", "own.gin"], ["study", "--verify", "study/study.json"]):
-        code, _, said = command(*words, cwd=tmp_path)
-        assert code == 2 and said == f"rembed: study/study.json is malformed: {message}" + said.partition(message)[2]
+    whole = json.dumps(record())
+    for damage, message in DAMAGES:
+        found = json.loads(whole)
+        damage(found)
+        Path("study/study.json").write_text(json.dumps(found))
+        for words in (["study", "own.gin"], ["inspect", "own.gin"], ["study", "--verify", "study/study.json"]):
+            code, _, said = command(*words, cwd=tmp_path)
+            shown = f"rembed: study/study.json is malformed: {message}"
+            assert code == 2 and said == shown + said.partition(message)[2], message
 
 
 def test_what_is_no_study_json_of_another_study_is_refused(study, tmp_path):
@@ -222,48 +224,49 @@ def twice(rows, **changes):
     return [rows[0] | changes, *rows]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            lambda found: {"verdicts": twice(found["verdicts"], verdict="contradicted")},
-            "wide is better: study.json has 2 verdicts on it\n",
-        ),
-        (
-            lambda found: {"scores": twice(found["scores"])},
-            "wide-seed0: study.json has 2 values of measure loss in no language\n",
-        ),
-        (
-            lambda found: {"scores": twice(found["scores"][::-1])},
-            "one-seed1: study.json has 2 values of measure topics in fr\n",
-        ),
-    ],
-)
-def test_verify_says_what_stands_twice(study, command, tmp_path, change, said):
+TWICE = [
+    (
+        lambda found: {"verdicts": twice(found["verdicts"], verdict="contradicted")},
+        "wide is better: study.json has 2 verdicts on it\n",
+    ),
+    (
+        lambda found: {"scores": twice(found["scores"])},
+        "wide-seed0: study.json has 2 values of measure loss in no language\n",
+    ),
+    (
+        lambda found: {"scores": twice(found["scores"][::-1])},
+        "one-seed1: study.json has 2 values of measure topics in fr\n",
+    ),
+]
+
+
+def test_verify_says_what_stands_twice(study, command, tmp_path):
     study()
     found = record()
-    Path("study/study.json").write_text(json.dumps(found | change(found)))
-    code, shown, _ = command("study", "--verify", "study/study.json", cwd=tmp_path)
-    assert code == 1 and shown == said
+    for change, said in TWICE:
+        Path("study/study.json").write_text(json.dumps(found | change(found)))
+        code, shown, _ = command("study", "--verify", "study/study.json", cwd=tmp_path)
+        assert code == 1 and shown == said
 
 
-@pytest.mark.parametrize(
-    ("place", "change", "message"),
-    [
-        ("verdicts", {"difference": "0.1"}, "malformed: difference of a row of its verdicts is missing or of"),
-        ("verdicts", {"adjusted_p": "x"}, "malformed: adjusted_p of a row of its verdicts is missing or of the wrong"),
-        ("verdicts", {"p": []}, "malformed: p of a row of its verdicts is missing or of the wrong kind"),
-        ("verdicts", {"other": 1}, "malformed: Verdict.__init__() got an unexpected keyword argument 'other'"),
-        ("hypotheses", {"smallest_effect": "x"}, "malformed: smallest_effect of a row of its hypotheses is missing"),
-    ],
-)
-def test_verify_refuses_values_of_other_kinds(study, command, tmp_path, place, change, message):
+OTHER_KINDS = [
+    ("verdicts", {"difference": "0.1"}, "malformed: difference of a row of its verdicts is missing or of"),
+    ("verdicts", {"adjusted_p": "x"}, "malformed: adjusted_p of a row of its verdicts is missing or of the wrong"),
+    ("verdicts", {"p": []}, "malformed: p of a row of its verdicts is missing or of the wrong kind"),
+    ("verdicts", {"other": 1}, "malformed: Verdict.__init__() got an unexpected keyword argument 'other'"),
+    ("hypotheses", {"smallest_effect": "x"}, "malformed: smallest_effect of a row of its hypotheses is missing"),
+]
+
+
+def test_verify_refuses_values_of_other_kinds(study, command, tmp_path):
     study("SEEDS=(0, 1, 2)")
-    found = record()
-    found[place][0] |= change
-    Path("study/study.json").write_text(json.dumps(found))
-    code, _, said = command("study", "--verify", "study/study.json", cwd=tmp_path)
-    assert code == 2 and said.startswith(f"rembed: study/study.json is {message}") and said.count("\n") == 1
+    whole = json.dumps(record())
+    for place, change, message in OTHER_KINDS:
+        found = json.loads(whole)
+        found[place][0] |= change
+        Path("study/study.json").write_text(json.dumps(found))
+        code, _, said = command("study", "--verify", "study/study.json", cwd=tmp_path)
+        assert code == 2 and said.startswith(f"rembed: study/study.json is {message}") and said.count("\n") == 1
 
 
 def test_verify_refuses_a_level_that_no_test_has(study, command, tmp_path):
