@@ -103,29 +103,31 @@ def test_runs_that_another_study_keeps_are_not_run_again_under_another_name(stud
     assert study()[0] == 0 and len(started()) == 5
 
 
-@pytest.mark.parametrize(
-    ("bindings", "new", "message"),
-    [
-        (["SEEDS=(0,)"], STUDY, "kept/study.json alone has run wide-seed1, which the study does not name any more"),
-        ([], STUDY.replace('"one"', '"two"'), "kept/study.json alone has run one-seed0, which"),
-        ([], STUDY.replace("@loss/studies.Logged(), ", "").replace('loss/studies.Logged.name = "loss"\n', ""),
-         "kept/study.json alone has values of measure loss, which"),
-    ],
-)  # fmt: skip
-def test_results_that_are_nowhere_else_are_not_lost(study, tmp_path, bindings, new, message):
+CHANGES = [
+    (["SEEDS=(0,)"], STUDY, "kept/study.json alone has run wide-seed1, which the study does not name any more"),
+    ([], STUDY.replace('"one"', '"two"'), "kept/study.json alone has run one-seed0, which"),
+    ([], STUDY.replace("@loss/studies.Logged(), ", "").replace('loss/studies.Logged.name = "loss"\n', ""),
+     "kept/study.json alone has values of measure loss, which"),
+]  # fmt: skip
+
+
+def test_results_that_are_nowhere_else_are_not_lost(study, tmp_path):
     results = 'studies.Study.results = "kept"\n'
     (tmp_path / "own.gin").write_text(STUDY + results)
     assert study()[0] == 0
-    before = Path("kept/study.json").read_text()
-    Path("own.gin").write_text(new + results)
-    shutil.rmtree("study")
-    code, _, said = study(*bindings)
-    assert code == 2 and message in said and Path("kept/study.json").read_text() == before
-    started()
-    Path("own.gin").write_text(new + 'studies.Study.results = "new"\nstudies.Study.known_results = ["kept"]\n')
-    assert study(*bindings)[0] == 0 and started() == []
-    Path("own.gin").write_text(STUDY + results)
-    assert study()[0] == 0 and started() == [] and record("kept")["scores"] == json.loads(before)["scores"]
+    for number, (bindings, new, message) in enumerate(CHANGES):
+        before = Path("kept/study.json").read_text()
+        Path("own.gin").write_text(new + results)
+        shutil.rmtree("study")
+        code, _, said = study(*bindings)
+        assert code == 2 and message in said and Path("kept/study.json").read_text() == before
+        started()
+        known = f'studies.Study.results = "new{number}"\nstudies.Study.known_results = ["kept"]\n'
+        Path("own.gin").write_text(new + known)
+        assert study(*bindings)[0] == 0 and started() == [], message
+        Path("own.gin").write_text(STUDY + results)
+        assert study()[0] == 0 and started() == [], message
+        assert record("kept")["scores"] == json.loads(before)["scores"]
 
 
 def test_where_runs_are_computed_and_watched_is_no_change_of_an_arm(study, tmp_path):
