@@ -84,11 +84,11 @@ def lower_quickly() -> None:
 
 
 def make_models_quickly() -> None:
-    """Leaves out that Keras sets the bases of a class again with each model of it: Python then looks at all subclasses.
+    """Leaves out what Keras and keras-hub do again for each model, without a use for tests.
 
-    Those of keras-hub's are hundreds. It takes the bases away before, for models that are not made of symbolic layers.
-    Nor does it make a layer for each that it saves or loads, to see which attributes every layer has: it looks for
-    what it found before under another name than it keeps it.
+    keras-hub takes the bases of its class away, for models that are not made of symbolic layers, and Keras sets them
+    again: Python looks at all subclasses each time, which are hundreds. And for each object that Keras saves or loads
+    it makes a layer, to see which attributes all layers have: it looks in its cache by another name than it writes.
     """
     from keras.src.models import model
     from keras.src.models.functional import Functional
