@@ -153,7 +153,7 @@ def test_a_run_is_not_resumed_with_another_optimizer(corpus, tmp_path):
 
 
 def fit_steps(scope, name, run_eagerly=False):
-    """Weights after some steps of `fit`: three of GaLore, whose third projects anew."""
+    """Weights after some steps of `fit`: three of GaLore, whose third makes new projections."""
     with scope():
         keras.utils.set_random_seed(5)
         model = MaskedLM(Encoder(60, 1, 2, 8, 16, 6, max_sequence_length=16, dropout=0.0), 10)
