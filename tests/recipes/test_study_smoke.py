@@ -1,7 +1,7 @@
 """The smallest study, as a user runs it: killed, stopped, resumed, and inspected after.
 
 The study and its runs are forks of one process, see `tests/interruptions/forks.py`; only what prepares its corpus, and
-is stopped, is begun anew, as a study begins all that it runs.
+is stopped, is a new program, as all that a study runs is for its users.
 """
 
 import json
@@ -31,7 +31,7 @@ WITHIN = 400  # seconds
 
 
 class Fork:
-    """A job of a study that a fork of the study's process does, in place of a process that is begun anew."""
+    """A job of a study that a fork of the study's process does, in place of a new program."""
 
     def __init__(self, job):
         self.code = None
@@ -39,7 +39,7 @@ class Fork:
 
     @staticmethod
     def alone(job):
-        """The job without what a process that is begun anew has not of the one that begins it."""
+        """The job without what a fork has of its parent and a new program has not."""
 
         def run():
             os.closerange(3, 1024)  # the lock of the study's folder among them
