@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 PYTHON = Path(os.environ.get("BEAM_PYTHON", ROOT / ".venv-beam" / "bin" / "python"))
 CLEANING = {"unicode_form": "NFC", "deduplicate": True, "near_duplicates": 0.7, "language_threshold": 0.9}
 HELD_OUT = 0.2
-IN_TURN = """\
+ONE_BY_ONE = """\
 import sys
 from rembed_keras.cli import main
 at = sys.argv.index("prepare")
@@ -81,12 +81,12 @@ def local(text, corpus, tmp_path_factory):
 
 @pytest.fixture
 def beam(text, corpus, tmp_path):
-    """Starts the same preparation by Beam, into a folder, by its options; by each in turn, with their exit codes."""
+    """Starts the same preparation by Beam, into a folder, by its options; or several, one after the other, with exit codes."""
 
     def start(name, *options, source=text):
         flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
         flags += ["--tokenizer", corpus.tokenizer.path, "--shard-megabytes", "0.01", f"--held-out={HELD_OUT}"]
-        command = [PYTHON, "-c", IN_TURN, *options, "prepare", source, tmp_path / name, *flags]
+        command = [PYTHON, "-c", ONE_BY_ONE, *options, "prepare", source, tmp_path / name, *flags]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, env=environment(), start_new_session=True, **pipes)
 

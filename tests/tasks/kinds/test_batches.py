@@ -35,7 +35,7 @@ def many():
 def test_training_order_is_a_permutation_for_each_epoch(size, group_by_length):
     encoded = rows_of([3, 60, 17, 5, 33, 16, 49, 2, 20, 64])
     data = batches(encoded, size, 1, group_by_length)
-    assert len(data) > 10**12  # and no number that Python cannot say
+    assert len(data) > 10**12  # and within what `len` can give
     passes = np.split(np.concatenate([data[step][1] for step in range(-(-40 // size))])[:40], 4)
     for one_pass in passes:
         assert sorted(one_pass) == list(range(10))
