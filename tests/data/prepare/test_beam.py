@@ -81,7 +81,7 @@ def local(text, corpus, tmp_path_factory):
 
 @pytest.fixture
 def beam(text, corpus, tmp_path):
-    """Starts the same preparation by Beam, into a folder, by its options; or several, one after the other, with exit codes."""
+    """Starts the same preparation by Beam, into a folder; of several options, one after the other, with exit codes."""
 
     def start(name, *options, source=text):
         flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
