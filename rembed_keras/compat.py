@@ -222,16 +222,16 @@ def abstract_variables(sharding: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _replaced(kind: type, replaced: dict[str, Any]) -> Iterator[None]:
     """While open, a class has other attributes."""
-    own = {name: vars(kind).get(name) for name in replaced}
+    own = {name: vars(kind)[name] for name in replaced if name in vars(kind)}
     for name, by in replaced.items():
         setattr(kind, name, by)
     try:
         yield
     finally:
+        for name in replaced:
+            delattr(kind, name)
         for name, before in own.items():
             setattr(kind, name, before)
-            if before is None:
-                delattr(kind, name)
 
 
 def compiled_train_step(model):

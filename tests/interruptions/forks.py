@@ -93,24 +93,36 @@ def finish(process: int, within: float = 900.0) -> int:
 
 def stop(process: int, when: Callable[[], bool], number: int = signal.SIGKILL) -> int:
     """Sends a signal once a condition holds, unless the process ended before; returns its exit code."""
+    code = _ended_before(process, when)
+    if code is not None:
+        return code
+    os.kill(process, number)
+    return finish(process)
+
+
+def copy_as_killed(process: int, when: Callable[[], bool], folder: Path, copy: Path) -> bool:
+    """Copies a folder as a kill would leave it that hits a process once a condition holds; the process goes on.
+
+    Returns:
+        Whether it did; False if the process ended before.
+    """
+    if _ended_before(process, when) is not None:
+        return False
+    os.kill(process, signal.SIGSTOP)  # what is on the disk now is what a kill would leave
+    os.waitpid(process, os.WUNTRACED)
+    shutil.copytree(folder, copy, symlinks=True)
+    os.kill(process, signal.SIGCONT)
+    return True
+
+
+def _ended_before(process, when):
+    """The exit code of a process that ends before a condition holds; None once it holds."""
     while not when():
         done, status = os.waitpid(process, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.0002)
-    os.kill(process, number)
-    return finish(process)
-
-
-def copy_as_killed(process: int, when: Callable[[], bool], folder: Path, copy: Path) -> None:
-    """Copies a folder as a kill would leave it that hits a process once a condition holds; the process goes on."""
-    while not when():
-        assert os.waitpid(process, os.WNOHANG) == (0, 0), f"process {process} ended before"
-        time.sleep(0.0002)
-    os.kill(process, signal.SIGSTOP)
-    os.waitpid(process, os.WUNTRACED)
-    shutil.copytree(folder, copy)
-    os.kill(process, signal.SIGCONT)
+    return None
 
 
 def after(seconds: float) -> Callable[[], bool]:

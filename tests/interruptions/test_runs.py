@@ -134,7 +134,7 @@ def objectives():
     whole, hurt, output = Path("whole_sum"), Path("hurt_sum"), Path("sum.txt")
     process = start(command("run", "sum.gin", f"WORKDIR={whole}"), output)
     moment = then(logged(output, 2), random.Random(SEED), 0.2)  # step 5 has a checkpoint then
-    copy_as_killed(process, moment, whole, hurt)
+    assert copy_as_killed(process, moment, whole, hurt), output.read_text()
     assert finish(process) == 0 and not (hurt / "finished.json").exists(), output.read_text()
     assert finish(start(command("run", "sum.gin", f"WORKDIR={hurt}"), output)) == 0, output.read_text()
     assert f"resuming from {hurt}/checkpoints" in output.read_text()

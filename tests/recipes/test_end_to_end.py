@@ -3,11 +3,8 @@
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from safetensors.numpy import load_file
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
+from tests.interruptions.forks import copy_as_killed
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guides/runs.md"
@@ -89,13 +87,11 @@ def finished(project):
     """A run; and beside it `killed`, what there was of it when one of two models was fine-tuned."""
     whole = project / "runs/whole"
     process = rembed("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
-    while not list(whole.glob("finetuned/*/*/step-*")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
-    process.send_signal(signal.SIGSTOP)  # what is on the disk now is what a kill would leave
-    os.waitpid(process.pid, os.WUNTRACED)
-    shutil.copytree(whole, project / "runs/killed", symlinks=True)
-    process.send_signal(signal.SIGCONT)
+
+    def one_is_trained():
+        return any(whole.glob("finetuned/*/*/step-*"))
+
+    assert copy_as_killed(process.pid, one_is_trained, whole, project / "runs/killed"), process.communicate()
     out, err = process.communicate()
     assert process.returncode == 0, out + err
     return whole, out
