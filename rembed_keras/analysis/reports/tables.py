@@ -8,11 +8,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-ESCAPES = str.maketrans(
+LATEX = str.maketrans(
     {character: "\\" + character for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
-    | {"<": "$<$", ">": "$>$"}
+    | {"<": "$<$", ">": "$>$", "|": r"\textbar{}", "\n": " "}
+    | {character: f"{{{character}}}" for character in "[]*"}  # after a row's end they would be its arguments
 )
+# what Markdown takes for a mark: within a text, or beside what makes it a tag, an entity, a link or an emphasis
+MARKS = re.compile(r"[\\`*|~\n]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|\](?=\()|(?<![^\W_])_|_(?![^\W_])")
+UNMARKED = {"<": "&lt;", "&": "&amp;", "~": "&#126;", "\n": " "}  # others have a backslash before them
 SIGN = re.compile(r"(?<![\w-])[-+](?=\d)")  # of a number
 
 
@@ -63,9 +67,8 @@ class Table:
         | a\|b | 57.4 ±2.0 |
         """
         rule = "|".join("---" if index < self.words else "--:" for index in range(len(self.columns)))
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
-        return "\n".join([f"**{self.title}**", "", lines[0], f"|{rule}|", *lines[1:]])
+        lines = ["| " + " | ".join(map(in_markdown, row)) + " |" for row in (self.columns, *self.rows)]
+        return "\n".join([f"**{in_markdown(self.title)}**", "", lines[0], f"|{rule}|", *lines[1:]])
 
     def latex(self) -> str:
         r"""The table in LaTeX with the rules of the package booktabs.
@@ -83,12 +86,12 @@ class Table:
           \end{tabular}
         \end{table}
         """
-        header, *rows = ("    " + " & ".join(map(_escaped, row)) + r" \\" for row in (self.columns, *self.rows))
+        header, *rows = ("    " + " & ".join(map(in_latex, row)) + r" \\" for row in (self.columns, *self.rows))
         return "\n".join(
             [
                 r"\begin{table}",
                 r"  \centering",
-                rf"  \caption{{{_escaped(self.title)}}}",
+                rf"  \caption{{{in_latex(self.title)}}}",
                 rf"  \begin{{tabular}}{{{'l' * self.words}{'r' * (len(self.columns) - self.words)}}}",
                 r"    \toprule",
                 header,
@@ -101,8 +104,22 @@ class Table:
         )
 
 
-def _escaped(text):
-    return SIGN.sub(lambda sign: f"${sign[0]}$", text.translate(ESCAPES))
+def in_markdown(text: str) -> str:
+    r"""A text that Markdown shows as it is, in a cell of a table and elsewhere in a line.
+
+    >>> in_markdown("a|b"), in_markdown("_x_"), in_markdown("x_1"), in_markdown("<0.1"), in_markdown("<b>")
+    ('a\\|b', '\\_x\\_', 'x_1', '<0.1', '&lt;b>')
+    """
+    return MARKS.sub(lambda mark: UNMARKED.get(mark[0], f"\\{mark[0]}"), text)
+
+
+def in_latex(text: str) -> str:
+    r"""A text that LaTeX shows as it is, in a cell of a table and elsewhere; a sign of a number is one of mathematics.
+
+    >>> in_latex("a|b"), in_latex("[-7.4%]")
+    ('a\\textbar{}b', '{[}$-$7.4\\%{]}')
+    """
+    return SIGN.sub(lambda sign: f"${sign[0]}$", text.translate(LATEX))
 
 
 def number(value: float | None) -> str:

@@ -194,10 +194,10 @@ def test_all_is_written_and_can_be_read_again(good, plain, tmp_path):
     with open(tmp_path / "out/differences.csv", newline="") as file:
         assert [float(each["p"]) for each in csv.DictReader(file)] == [each.p for each in shown.differences]
     latex = (tmp_path / "out/report.tex").read_text()
-    assert r"100\%\_a|b\&c" in latex and latex.count(r"\toprule") == latex.count(r"\bottomrule") == 3
+    assert r"100\%\_a\textbar{}b\&c" in latex and latex.count(r"\toprule") == latex.count(r"\bottomrule") == 3
     markdown = (tmp_path / "out/report.md").read_text()
     lines = [line for line in markdown.splitlines() if line.startswith("|") and "topics | de" in line]
-    assert len(lines) == 3 and r"100%_a\|b&c" in lines[0] and lines[2].endswith("| better |")
+    assert len(lines) == 3 and r"100%\_a\|b&c" in lines[0] and lines[2].endswith("| better |")
     assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")
     assert any(note.startswith("Scores are means") for note in markdown.splitlines())
 
