@@ -63,7 +63,7 @@ def _interval(run, measure, system, names, language):
     mean = float(np.mean([np.mean(values) for values in means.values()]))
     examples = _examples(run, measure, system, [*means], names)
     if examples is not None:
-        found = paired_bootstrap(examples, np.zeros_like(examples), confidence=1 - LEVEL)
+        found = paired_bootstrap(examples, np.zeros_like(examples), confidence=1 - LEVEL, least=0.0)
     else:
         found = paired_t(np.array([*means.values()]), confidence=1 - LEVEL)
     return Interval(language, mean, found.low, found.high, baselines)

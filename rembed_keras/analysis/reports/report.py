@@ -35,7 +35,8 @@ ABOUT_DIFFERENCES = (
     "are tested over both; without predictions over seeds alone, for the given examples; with one seed over examples "
     "alone, for the given models, not for others of their recipes; with one seed and no predictions, or predictions "
     "for one example, they are not tested. A difference is significant if p is below 0.05 after Holm's procedure over "
-    "all comparisons of tasks or, separately, of single languages, else n.s. Confidence intervals are not adjusted. "
+    "all comparisons of tasks or, separately, of single languages, else n.s. Confidence intervals are not adjusted; "
+    "where a difference is the same on all n examples, they allow for examples unlike these. "
     "MDE is the minimum detectable effect: the smallest true difference that the test, not adjusted, detects with a "
     "power of 80 %."
 )

@@ -97,7 +97,12 @@ def average_languages(scores: np.ndarray, languages: Sequence[str], ids: Sequenc
 
 
 def paired_bootstrap(
-    scores: np.ndarray, others: np.ndarray, resamples: int = 10_000, confidence: float = 0.95, seed: int = 0
+    scores: np.ndarray,
+    others: np.ndarray,
+    resamples: int = 10_000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    least: float = -1.0,
 ) -> Comparison:
     """Compares two systems on the same examples, by resampling the examples.
 
@@ -107,12 +112,18 @@ def paired_bootstrap(
     which is conservative. With one seed the result is about these two models only. No p-value is below that of a sign
     test in which all N examples agree: resamples of a few examples that agree would never say otherwise.
 
+    Where the difference is the same on all examples, resamples have no spread. The interval then reaches as far as the
+    mean would if the share of examples that differ otherwise were the largest of which N examples show none: the upper
+    end of the exact binomial interval for 0 of N, about 3.7 / N. If one system is right on all N and the other on none,
+    it holds 0 just where that sign test is not significant.
+
     Args:
-        scores: of the first system, [N] or, of K seeds, [K, N].
+        scores: between 0 and 1, of the first system, [N] or, of K seeds, [K, N].
         others: of the second, on the same examples and from the same seeds, of the same shape.
         resamples: how many to draw.
         confidence: of the percentile interval.
         seed: of the draws.
+        least: the smallest that a difference can be, if not -1: 0 where a system is compared with none.
 
     Returns:
         The comparison; of one example the interval and p are NaN.
@@ -120,7 +131,8 @@ def paired_bootstrap(
     Raises:
         ValueError: for shapes that differ.
 
-    Source: Efron and Tibshirani 1993, chapter 13; Koehn 2004 for paired systems.
+    Source: Efron and Tibshirani 1993, chapter 13; Koehn 2004 for paired systems; Clopper and Pearson 1934 for 0 of N,
+    and Hanley and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?", for what it says.
 
     >>> right, others = np.tile([1.0, 0.0, 1.0, 1.0], 50), np.tile([1.0, 0.0, 1.0, 0.0], 50)
     >>> result = paired_bootstrap(right, others)
@@ -133,12 +145,16 @@ def paired_bootstrap(
     difference, count = float(gaps.mean()), gaps.shape[1]
     if count == 1:
         return Comparison(difference, math.nan, math.nan, math.nan)
-    generator = np.random.default_rng(seed)
-    means = _resampled_means(gaps.mean(axis=0), resamples, generator)
+    generator, of_examples = np.random.default_rng(seed), gaps.mean(axis=0)
+    means = _resampled_means(of_examples, resamples, generator)
     if len(gaps) > 1:
         error = gaps.mean(axis=1).std(ddof=1) / math.sqrt(len(gaps))
         means += error * generator.standard_t(len(gaps) - 1, resamples)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    if np.ptp(of_examples) < ROUNDING:
+        unseen = 1 - ((1 - confidence) / 2) ** (1 / count)
+        low = max(low - unseen * (difference - least), least)
+        high = min(high + unseen * (1 - difference), 1.0)
     tail = 1 + min(np.sum(means <= ROUNDING), np.sum(means >= -ROUNDING))
     p = max(float(2 * tail / (1 + resamples)), 2.0 ** (1 - count))
     return Comparison(difference, float(low), float(high), min(1.0, p))

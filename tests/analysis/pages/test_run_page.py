@@ -102,6 +102,14 @@ def test_intervals_are_over_examples(run):
     assert mean.mean == 0.5 and mean.low < 0.5 < mean.high
 
 
+def test_an_interval_of_answers_that_are_all_right_has_a_width(run):
+    answers = run / "predictions/topics/pretrained-seed0.fr.jsonl"
+    answers.write_text(answers.read_text().replace('"correct": 0', '"correct": 1'))
+    (run / "scores.json").write_text((run / "scores.json").read_text().replace("0.25", "1.0"))
+    french = intervals(read_run(run), Measure("topics", "accuracy"), "pretrained")[-1]
+    assert (french.language, french.low, french.high) == ("fr", pytest.approx(0.025 ** (1 / 4)), 1.0)
+
+
 def test_a_score_its_interval_and_its_baseline_are_at_their_places():
     rows = [Interval("de", 0.5, 0.25, 0.75, {"majority": 0.4}), Interval("fr", 1.0, math.nan, math.nan, {})]
     drawn = scores([*rows, Interval("ja", math.nan, math.nan, math.nan, {})])

@@ -95,6 +95,19 @@ def test_a_few_examples_that_agree_are_no_evidence(seeds):
         assert paired_bootstrap(np.ones((seeds, count)), np.zeros((seeds, count))).p == least
 
 
+@pytest.mark.parametrize("count", [2, 5, 6, 200])
+def test_the_interval_of_examples_that_agree_is_the_exact_one_of_a_share(count):
+    right, wrong = np.ones(count), np.zeros(count)
+    least = stats.binomtest(count, count).proportion_ci(0.95, method="exact").low
+    alone = paired_bootstrap(right, wrong, least=0.0)
+    assert (alone.low, alone.high) == (pytest.approx(least), 1.0)
+    same = paired_bootstrap(np.tile(right, (3, 1)), np.tile(right, (3, 1)))
+    assert (same.low, same.high) == (pytest.approx(least - 1), pytest.approx(1 - least))
+    better, worse = paired_bootstrap(right, wrong), paired_bootstrap(wrong, right)
+    assert (better.low, better.high) == (pytest.approx(2 * least - 1), 1.0) == (-worse.high, -worse.low)
+    assert (better.low > 0) == (better.p < 0.05)
+
+
 def test_draws_are_made_in_parts_where_they_are_many(monkeypatch):
     numbers = np.random.default_rng(3).normal(0.1, 1, 500)
     monkeypatch.setattr("rembed_keras.analysis.reports.significance.BLOCK", 500 * 300)
