@@ -6,6 +6,7 @@ Every number stands in a file of the run, so that a card is no more and no less 
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from rembed_keras.analysis.pages.records import is_in_nats
@@ -22,24 +23,37 @@ AS_IT_IS = ("retrieval/", "probe/")  # how the names of tasks begin of which not
 INITIAL = "initial_weights.json"  # of a run that did not start from scratch
 
 
-def model_card(run: str | Path, name: str, arguments: dict, licence: str | None = None) -> str:
+def pretraining_log(run: str | Path) -> list[dict]:
+    """The rows of pre-training in the log of a finished run.
+
+    Raises:
+        UserError: if the run is not finished, or its log is damaged or has no loss of pre-training.
+    """
+    folder, path = Path(run), Path(run) / "metrics.jsonl"
+    if not (folder / "finished.json").is_file():
+        raise UserError(f"{folder} is not the folder of a finished run: run its recipe to the end")
+    rows = read_whole_lines(path)
+    found = [row for row in rows if row.get("stage") == "pretrain" and row.keys() >= {"step", "tokens"}]
+    if not any(isinstance(row.get("loss"), float) for row in found):  # null after steps that were all skipped
+        raise UserError(f"{path} has no loss of pre-training: run the recipe again")
+    return found
+
+
+def model_card(run: str | Path, log: Sequence[dict], name: str, arguments: dict, licence: str | None = None) -> str:
     """The card of the encoder that a run pre-trained, in Markdown.
 
     Args:
-        run: the run's folder; it is finished, and was scored.
+        run: the run's folder; it was scored.
+        log: its `pretraining_log`.
         name: what the model is called.
         arguments: of the encoder that is kept, as `Encoder.arguments` has them.
         licence: what is to be said of the text's licence; None for nothing.
 
     Raises:
-        UserError: if the run is not finished, was not scored, or its files are damaged.
+        UserError: if the run was not scored, or its files are damaged.
     """
-    folder = Path(run)
-    if not (folder / "finished.json").is_file():
-        raise UserError(f"{folder} is not finished: run its recipe to the end")
+    folder, last = Path(run), log[-1]
     corpus = corpus_of_run(folder)
-    log = _log(folder / "metrics.jsonl")
-    last = log[-1]
     layers = f"{arguments['num_layers']} layer{'s' * (arguments['num_layers'] > 1)}"
     about = (
         f"An encoder of {layers} of width {arguments['hidden_dim']} with an input table of "
@@ -164,27 +178,6 @@ def _length(arguments):
     if has_position_table(arguments):
         return f"It reads up to {tokens} tokens of a text."
     return f"It reads {tokens} tokens of a text by default, and can read more: it has no table of positions."
-
-
-def steps_logged(run: str | Path) -> int:
-    """The step of the last row of pre-training in a finished run's log; 0 without one, or if it is not finished.
-
-    Raises:
-        UserError: if the log is damaged.
-    """
-    path = Path(run) / "metrics.jsonl"
-    if not (Path(run) / "finished.json").is_file():
-        return 0
-    with understood(path, "the log of a run"):
-        return max((row["step"] for row in read_whole_lines(path) if row.get("stage") == "pretrain"), default=0)
-
-
-def _log(path):
-    """The rows of pre-training in a log."""
-    found = [row for row in read_whole_lines(path) if row.get("stage") == "pretrain" and "tokens" in row]
-    if not any(isinstance(row.get("loss"), float) for row in found):  # null after steps that were all skipped
-        raise UserError(f"{path} has no loss of pre-training: run the recipe again")
-    return found
 
 
 def _loss(log):

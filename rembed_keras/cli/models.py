@@ -121,7 +121,7 @@ def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ..
 
     import_framework()
     from rembed_keras import training
-    from rembed_keras.analysis.model_card import RECIPE, model_card, steps_logged
+    from rembed_keras.analysis.model_card import RECIPE, model_card, pretraining_log
     from rembed_keras.interop.convert import check_absent
     from rembed_keras.interop.packing import pack as write
     from rembed_keras.modeling.objectives.pretraining import kept_encoder
@@ -130,12 +130,13 @@ def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ..
     check_absent(Path(target))
     terms = None if licence is None else _text_of(Path(licence))
     import_own_classes(allow_import, run)
-    model, tokenizer = training.model_of_run(run, steps_logged(run))
+    log = pretraining_log(run)
+    model, tokenizer = training.model_of_run(run, log[-1]["step"])
     if tokenizer is None:
         raise UserError(f"{run} has no corpus, and so no tokenizer to pack")
     about = None if terms is None else terms.strip().split("\n\n")[0]
     kept = kept_encoder(model)
-    card = model_card(run, Path(target).name, kept.arguments, about)
+    card = model_card(run, log, Path(target).name, kept.arguments, about)
     texts = {"README.md": card, RECIPE: _text_of(Path(run) / "config.gin")} | said_beside(Path(run))
     size = write(kept, target, tokenizer, texts if terms is None else texts | {"LICENSE": terms})
     click.echo(f"{target}: {size / 1e6:,.1f} MB")

@@ -13,7 +13,7 @@ from keras_hub.src.utils import preset_utils
 import rembed_keras
 from rembed_keras import compat
 from rembed_keras.analysis import ledger
-from rembed_keras.analysis.model_card import model_card
+from rembed_keras.analysis.model_card import model_card, pretraining_log
 from rembed_keras.errors import UserError
 from rembed_keras.interop.packing import halve
 from rembed_keras.interop.packing import pack as write_packed
@@ -34,6 +34,10 @@ def keep(folder, model):
     parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
     state = {"running": [], "model": keras.saving.serialize_keras_object(model)}
     checkpoints.save(folder / "checkpoints", 7, parts, state)
+
+
+def card_of(folder, name, arguments):
+    return model_card(folder, pretraining_log(folder), name, arguments)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +155,7 @@ def test_the_loss_on_a_card_is_the_last_and_in_nats_if_it_is_one(finished, tmp_p
     for each, said in zip(rows, ("6.40 nats.", "6.40 nats.", "9.25.", "6.30."), strict=True):
         with open(tmp_path / "run/metrics.jsonl", "a") as file:
             file.write(json.dumps(row | each) + "\n")
-        card = model_card(tmp_path / "run", "tiny", arguments | {"max_sequence_length": 64})
+        card = card_of(tmp_path / "run", "tiny", arguments | {"max_sequence_length": 64})
         assert f"8 steps, 5,000 tokens, to a training loss of {said} `recipe.gin`" in card
 
 
@@ -170,7 +174,7 @@ def test_a_card_says_what_training_went_on_from_and_its_python_is_python(finishe
     record = {"place": "/home/me/runs/first/checkpoints/step-00000030", "pretraining_languages": ["de", "fr"]}
     (tmp_path / "run/initial_weights.json").write_text(json.dumps(record))
     arguments = {"num_layers": 1, "hidden_dim": 8, "vocabulary_size": 900, "input_embedding_dim": 4}
-    card = model_card(tmp_path / "run", 'a "name"', arguments | {"max_sequence_length": 64})
+    card = card_of(tmp_path / "run", 'a "name"', arguments | {"max_sequence_length": 64})
     assert (
         "from the weights of `first/checkpoints/step-00000030`, which had been trained before on text in de, fr."
         in card
@@ -192,11 +196,11 @@ def test_a_card_counts_seeds_of_fine_tuning_alone(finished, tmp_path):
          "It was pre-trained once; scores are of 2 seeds of fine-tuning at most. What another"),
     ):  # fmt: skip
         (tmp_path / "run/scores.json").write_text(dump_scores(rows + more))
-        assert said in model_card(tmp_path / "run", "tiny", arguments)
+        assert said in card_of(tmp_path / "run", "tiny", arguments)
     for damaged in ("{", "[]", '{"versions": ["keras"]}'):
         (tmp_path / "run/environment.json").write_text(damaged)
         with pytest.raises(UserError, match=r"environment\.json is "):
-            model_card(tmp_path / "run", "tiny", arguments)
+            card_of(tmp_path / "run", "tiny", arguments)
 
 
 @pytest.mark.parametrize("gone", ["finished.json", "scores.json", "metrics.jsonl", "config.gin"])
