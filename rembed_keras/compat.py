@@ -276,25 +276,23 @@ def tensorflow_processes():
     return context.context()
 
 
+def hub_presets():
+    """keras-hub's module that finds, downloads, writes and lists presets, whose "kaggle_handle" may be a folder.
+
+    Seen in keras-hub 0.21 and 0.32: `keras_hub.src.utils.preset_utils`, with `check_file_exists`, `load_json`,
+    `get_preset_saver`, and `register_presets`, which is for models that are shipped with the library.
+    """
+    from keras_hub.src.utils import preset_utils
+
+    return preset_utils
+
+
 def save_task(task, preset_dir: str, max_shard_size: float) -> None:
     """Writes a task's preset, where keras-hub 0.21 would save a preprocessor that is None too, and fail.
 
-    Seen in keras-hub 0.21 and 0.32: `keras_hub.src.utils.preset_utils.get_preset_saver`, and its `save_preprocessor`.
+    Seen in keras-hub 0.21 and 0.32: `save_preprocessor` of what `get_preset_saver` gives.
     """
-    from keras_hub.src.utils import preset_utils
-
-    saver = preset_utils.get_preset_saver(preset_dir)
+    saver = hub_presets().get_preset_saver(preset_dir)
     if task.preprocessor is None:
         saver.save_preprocessor = lambda preprocessor: None
     saver.save_task(task, max_shard_size=max_shard_size)
-
-
-def register_presets(presets: dict[str, dict], backbone: type) -> None:
-    """Lists presets as built in: in `presets` of a backbone's class, and for every `from_preset` of keras-hub's.
-
-    What keras-hub downloads by its "kaggle_handle" may as well be a folder. Seen in keras-hub 0.21 and 0.32:
-    `keras_hub.src.utils.preset_utils.register_presets`, which is for models that are shipped with the library.
-    """
-    from keras_hub.src.utils import preset_utils
-
-    preset_utils.register_presets(presets, backbone)

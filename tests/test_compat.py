@@ -106,14 +106,15 @@ def test_gin_says_what_is_not_bound():
 
 def test_keras_hub_lists_presets_that_are_built_in():
     kind = type("Own", (keras_hub.models.Backbone,), {})
-    compat.register_presets({"canary": {"kaggle_handle": "somewhere"}}, kind)
+    compat.hub_presets().register_presets({"canary": {"kaggle_handle": "somewhere"}}, kind)
     assert kind.presets == {"canary": {"kaggle_handle": "somewhere"}}
 
 
 def test_a_task_without_a_preprocessor_is_saved(tmp_path):
     task = rembed_keras.Classifier(rembed_keras.Encoder(9, 1, 1, 4, 4, 2), num_classes=2)
     compat.save_task(task, str(tmp_path), 10)
-    assert (tmp_path / "task.json").is_file() and not (tmp_path / "preprocessor.json").exists()
+    found = [compat.hub_presets().check_file_exists(str(tmp_path), f"{name}.json") for name in ("task", "preprocessor")]
+    assert found == [True, False] and compat.hub_presets().load_json(str(tmp_path), "task.json")["config"]
 
 
 def test_layers_are_made_of_layers():

@@ -282,4 +282,4 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         return encoder
 
 
-compat.register_presets(described_presets(), Encoder)
+compat.hub_presets().register_presets(described_presets(), Encoder)

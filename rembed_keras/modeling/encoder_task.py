@@ -4,7 +4,6 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -90,18 +89,18 @@ class EncoderTask(
         preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(cls.preprocessor_cls, place)
         given = named.pop("dtype", None)
         dtype = keras.config.dtype_policy() if given is None else given
-        if Path(place).is_dir() and not is_whole:
+        if not is_whole:
             _check_new_head(cls, preset, task, named)
             make: Any = cls  # a subclass, whose constructor takes its encoder by this name
             model = make(backbone=Encoder.from_preset(place, load_weights, dtype=dtype, preprocessor=None), **named)
         else:
             number: Any = getattr(kind, "number_of_outputs", None)
-            is_new = is_whole and number in named and named[number] != task["config"].get(number)
+            is_new = number in named and named[number] != task["config"].get(number)
             if is_new:
                 named["quantized"] = {}  # of the layers that are not the encoder's: a head in few bits would not learn
-            elif is_whole:
+            else:
                 named.pop(number, None)  # or keras-hub would leave a classifier's head out
-            if is_whole and given is not None:
+            if given is not None:
                 named["encoder"] = _of_dtype(task["config"]["encoder"], given)
             token = _HEAD_IS_NEW.set(is_new)
             try:

@@ -111,7 +111,7 @@ def test_the_languages_of_pre_training_go_along(built_in, finished, corpus, comm
 
 
 def test_names_are_listed_by_keras_hub_too(built_in):
-    compat.register_presets(presets.described(), rembed_keras.Encoder)  # as importing the encoder does
+    compat.hub_presets().register_presets(presets.described(), rembed_keras.Encoder)  # as importing the encoder does
     try:
         for kind in (rembed_keras.Encoder, rembed_keras.Classifier):
             assert kind.presets["tiny_one"]["metadata"]["description"].startswith("An encoder of 1 layer of width 8")

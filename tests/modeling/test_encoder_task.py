@@ -104,6 +104,40 @@ def test_another_head_is_put_on_a_models_preset_without_what_it_drops(tmp_path):
         Encoder.from_preset(str(tmp_path / "preset"))
 
 
+@pytest.fixture
+def on_hub(tmp_path, monkeypatch):
+    """The folder of `hf://owner/model`: a hub that has its files, without a network."""
+    hub = pytest.importorskip("huggingface_hub", reason="needs the extra: pip install 'rembed-keras[hub]'")
+
+    def downloaded(repo_id, filename):
+        if not (tmp_path / repo_id / filename).is_file():
+            raise hub.utils.LocalEntryNotFoundError(filename)
+        return str(tmp_path / repo_id / filename)
+
+    monkeypatch.setattr(hub, "hf_hub_download", downloaded)
+    return tmp_path / "owner/model"
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(("kind", "number"), [(Classifier, "num_classes"), (Tagger, "num_tags")])
+def test_a_preset_of_a_hub_keeps_its_head_where_its_own_number_of_outputs_is_named(kind, number, on_hub):
+    model = kind(make_encoder(num_layers=1), 3)
+    model.head.bias.assign([1.0, 2.0, 3.0])
+    model.save_to_preset(str(on_hub))
+    same, other = (kind.from_preset("hf://owner/model", **{number: count}) for count in (3, 4))
+    biases = [keras.ops.convert_to_numpy(each.head.bias).tolist() for each in (same, other)]
+    assert biases == [[1.0, 2.0, 3.0], [0.0] * 4]
+
+
+@pytest.mark.any_backend
+def test_an_encoder_of_a_hub_has_no_layers_that_pre_training_drops(on_hub):
+    MaskedLM(make_encoder(), 12, kept_layers=1, keep="top").save_to_preset(str(on_hub))
+    assert Encoder.from_preset("hf://owner/model").num_layers == 1
+    assert Classifier.from_preset("hf://owner/model", num_classes=3).encoder.num_layers == 1
+    with pytest.raises(UserError, match=r"hf://owner/model is the preset of a MaskedLM: .* which needs num_classes="):
+        Classifier.from_preset("hf://owner/model")
+
+
 @pytest.mark.any_backend
 def test_a_preset_is_opened_in_another_dtype(tmp_path):
     model = Classifier(make_encoder(num_layers=1), 3)

@@ -5,13 +5,14 @@ Each is a folder of package data, as `rembed pack` writes it. Modeling looks her
 """
 
 import itertools
-import json
 from pathlib import Path
 
+from rembed_keras import compat
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 FOLDER = Path(__file__).parent.parent.parent / "presets"
 CARD = "README.md"
+TASK = "task.json"
 
 
 def names() -> list[str]:
@@ -49,19 +50,19 @@ def name_of(folder: Path) -> str:
 
 
 def task_in(preset: str) -> dict:
-    """What a preset's folder says of the model that an encoder is in; nothing where it has none, or is no folder.
+    """What a preset, a folder or a handle, says of the model that an encoder is in; nothing where it has none.
 
     Raises:
         UserError: for a `task.json` that is none.
     """
-    path = Path(preset) / "task.json"
-    if not path.is_file():
+    hub = compat.hub_presets()
+    if not hub.check_file_exists(preset, TASK):
         return {}
     try:
-        task = json.loads(path.read_text(encoding="utf-8"))
+        task = hub.load_json(preset, TASK)
         return task | {"config": dict(task["config"])}
     except (ValueError, TypeError, KeyError):
-        raise UserError(f"{path} describes no model") from None
+        raise UserError(f"{preset}/{TASK} describes no model") from None
 
 
 def located(preset: str) -> str:
