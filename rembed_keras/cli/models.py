@@ -152,7 +152,9 @@ def _text_of(path):
 @click.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text whose pieces to keep.")
+@click.option(
+    "--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text to keep the pieces of, as `prepare` reads it."
+)
 @click.option(
     "--languages",
     type=FILLED,
@@ -172,11 +174,14 @@ def trim(
 
     import_framework()
     from rembed_keras import interop
+    from rembed_keras.data.prepare.sources import note_left_out
     from rembed_keras.training.initial.places import said_of_all
 
     import_own_classes(allow_import)
     done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
     write_beside(target, said_of_all(source))
+    if note := note_left_out(text_dir):
+        click.echo(f"note: {note}")
     for language, share in done.lost.items():
         click.echo(f"{language}: the pieces of {share:.2%} of its tokens are removed")
     (pieces, left), (before, after) = done.pieces, done.kept_bytes

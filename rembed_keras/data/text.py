@@ -159,11 +159,6 @@ def read_lines(path: Path) -> Iterator[str]:
         yield line.strip()
 
 
-def read_paragraphs(path: Path) -> Iterator[str]:
-    """Yields the lines of a text file that are not empty; see `read_lines`."""
-    return (line for line in read_lines(path) if line)
-
-
 def sha256(path: Path) -> str:
     """Checksum of a file, in hexadecimal digits."""
     with open(path, "rb") as file:

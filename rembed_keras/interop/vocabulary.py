@@ -12,11 +12,10 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from rembed_keras.data.prepare.sources import WHOLE, find_source
-from rembed_keras.data.text import read_paragraphs, text_files
+from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.errors import UserError
 from rembed_keras.interop.convert import check_absent, written_whole
 from rembed_keras.interop.presets import read_preset, write_preset
 from rembed_keras.interop.reallocation.heads import headed_as
@@ -52,7 +51,7 @@ def trim(
     Args:
         source: a preset of an `Encoder` or `MaskedLM` with its tokenizer.
         target: the preset to write, which must not exist.
-        text_dir: folder of `<language>.txt` or `.txt.gz`.
+        text_dir: a source of text, see `find_source`.
         languages: languages whose pieces to keep; all by default. The others are only counted.
         min_count: how often a piece must occur in the text to be kept.
 
@@ -83,7 +82,7 @@ def trimmed(
         model: an `Encoder` or `MaskedLM`.
         tokenizer: the model's.
         vocabulary: its pieces, as `changeable` gives them.
-        text_dir: folder of `<language>.txt` or `.txt.gz`.
+        text_dir: a source of text, see `find_source`.
         file: where to write its new tokenizer.
         languages: languages whose pieces to keep; all by default. The others are only counted.
         min_count: how often a piece must occur in the text to be kept.
@@ -91,16 +90,14 @@ def trimmed(
     Raises:
         UserError: for a text that cannot be used; nothing is written then.
     """
-    files = text_files(text_dir, languages)
-    for language in languages or ():
-        if language not in files:
-            raise UserError(f"{text_dir} has no text of {language}{did_you_mean(language, files)}")
-    find_source(text_dir, WHOLE, languages)  # refuses what else has text and would be left out
-    counts = {language: _count(path, tokenizer) for language, path in files.items()}
-    for language in languages or files:
-        if not counts[language].any():
-            raise UserError(f"{files[language]} has no text: remove it or add some")
-    wanted = np.sum([counts[language] for language in {*(languages or files)}], axis=0)
+    source = find_source(text_dir, languages=languages, with_others=True)
+    counts: dict[str, np.ndarray] = {}
+    for language, paragraphs in source.by_language():
+        count = counts.setdefault(language, np.zeros(tokenizer.vocabulary_size, np.int64))
+        for ids in tokenizer.encode_stream(paragraphs):
+            np.add.at(count, ids, 1)
+    source.check_found([language for language, count in counts.items() if count.any()])
+    wanted = np.sum([counts[language] for language in {*(languages or counts)}], axis=0)
     is_kept = vocabulary.needed(wanted >= min_count)
     kept = np.flatnonzero(is_kept)
     smaller = _with_rows(model, len(kept), lambda rows: rows[kept])
@@ -185,14 +182,6 @@ def changeable(model: keras.Model, tokenizer: AnyTokenizer, source: object) -> V
         return vocabulary_of(tokenizer)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-
-
-def _count(path, tokenizer):
-    """How often each piece occurs in a text, int64 [V]."""
-    counts = np.zeros(tokenizer.vocabulary_size, np.int64)
-    for ids in tokenizer.encode_stream(read_paragraphs(path)):
-        np.add.at(counts, ids, 1)
-    return counts
 
 
 def _with_rows(model, vocabulary_size, change) -> keras.Model:

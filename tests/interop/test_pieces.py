@@ -10,7 +10,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 from rembed_keras.data import sample
-from rembed_keras.data.text import read_paragraphs
+from rembed_keras.data.text import read_lines
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, train_tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop.spm import message_class, read_model, write_model
@@ -32,7 +32,7 @@ def model(corpus):
 def spelling(text_dir, tmp_path_factory):
     """A model with byte fallback."""
     path = tmp_path_factory.mktemp("bytes") / "tokenizer.model"
-    train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 700, byte_fallback=True)
+    train_tokenizer(filter(None, read_lines(text_dir / "en.txt")), path, 700, byte_fallback=True)
     return read_model(path)
 
 
@@ -142,7 +142,7 @@ def test_a_line_that_no_file_can_hold_is_named(model):
 def test_spaces_are_pieces_where_they_are_kept(text_dir, tmp_path):
     """As in source code, for a tokenizer without normalization."""
     path = tmp_path / "identity.model"
-    train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 300, normalization="identity")
+    train_tokenizer(filter(None, read_lines(text_dir / "en.txt")), path, 300, normalization="identity")
     (new,), after, _ = extended(read_model(path), [SPACE * 4], tmp_path / "more.model")
     assert new.piece == SPACE * 4 and new.parts
     assert SPACE * 4 in after.encode("if x:\n    y", return_type=str)

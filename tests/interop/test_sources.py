@@ -1,14 +1,17 @@
 """What is beside the weights of a model that is read: tokenizers, preprocessors, classes of one's own, and notes."""
 
+import gzip
 import json
 import shutil
 
 import keras
+import numpy as np
 import pytest
 import sentencepiece
 import tokenizers
 
 from rembed_keras import interop
+from rembed_keras.data.text import read_lines
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
 from rembed_keras.errors import UserError
@@ -59,6 +62,30 @@ def test_text_that_prepare_would_not_leave_out_is_refused(beside, preset, corpus
     with pytest.raises(UserError, match=said):
         usage_of(str(text), corpus.tokenizer, tables_of(random_model({"vocabulary_size": 900}).encoder), False)
     assert not (tmp_path / "out").exists()
+
+
+def test_text_is_read_as_prepare_reads_it(preset, corpus, text_dir, tmp_path, command):
+    """Documents of two languages in one packed file give what a text file of each gives."""
+    lines = {language: [*filter(None, read_lines(text_dir / f"{language}.txt"))][:50] for language in ("de", "ja")}
+    for place in ("text", "documents"):
+        (tmp_path / place).mkdir()
+    for language, texts in lines.items():
+        (tmp_path / "text" / f"{language}.txt").write_text("\n".join(texts), encoding="utf-8")
+    pairs = [pair for texts in zip(*lines.values(), strict=True) for pair in zip(lines, texts, strict=True)]
+    documents = "\n".join(json.dumps({"text": text, "lang": language}) for language, text in pairs)
+    (tmp_path / "documents/all.jsonl.gz").write_bytes(gzip.compress(documents.encode()))
+    places = [str(tmp_path / place) for place in ("text", "documents")]
+    done = [interop.trim(str(preset), f"{place} kept", place, ["de"]) for place in places]
+    tables = tables_of(random_model({"vocabulary_size": 900}).encoder)
+    usages = [usage_of(place, corpus.tokenizer, tables, True) for place in places]
+    assert done[0] == done[1] and done[0].lost["de"] == 0 < done[0].lost["ja"]
+    for one, other in zip(*([each.tokens, each.others[0]] for each in usages), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(UserError, match=r"documents has no text of 'fr': remove it or add some"):
+        interop.trim(str(preset), str(tmp_path / "out"), str(tmp_path / "documents"), ["fr"])
+    (tmp_path / "documents/fr.parquet").touch()
+    code, out, err = command("trim", preset, "noted", "--text", "documents", cwd=tmp_path)
+    assert code == 0 and "note: left out of documents: 'fr.parquet'; text is read of .txt.gz, .txt" in out, err
 
 
 def test_another_tokenizer_takes_the_place_of_that_which_was_there(preset, tmp_path):

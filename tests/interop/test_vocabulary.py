@@ -127,7 +127,7 @@ def test_a_file_without_pieces_is_called_so(text, preset, tmp_path, command):
 
 
 def test_mistakes_are_named_and_nothing_is_written(preset, corpus, text_dir, tmp_path):
-    with pytest.raises(UserError, match="has no text of dee; did you mean de"):
+    with pytest.raises(UserError, match="has no text in 'dee'; did you mean de"):
         trim(str(preset), str(tmp_path / "out"), str(text_dir), ["dee"])
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/sr-Latn.txt").write_text("\n\u200b\n", encoding="utf-8")

@@ -73,17 +73,17 @@ def make_jobs(folder: Path) -> dict:
     import keras
 
     from rembed_keras import interop
-    from rembed_keras.data.text import read_paragraphs
+    from rembed_keras.data.text import read_lines
     from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
     from rembed_keras.modeling import Encoder, MaskedLM
 
     text, tokenizer = folder / "text", folder / "tokenizer.model"
     text.mkdir()
     for language, count in (("de", 150), ("ja", 80)):
-        lines = list(read_paragraphs(Path(sample.text_folder()) / f"{language}.txt.gz"))[:count]
+        lines = list(filter(None, read_lines(Path(sample.text_folder()) / f"{language}.txt.gz")))[:count]
         (text / f"{language}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    source = read_paragraphs(text / "de.txt")
-    lines = [*source, *read_paragraphs(text / "ja.txt")]
+    source = filter(None, read_lines(text / "de.txt"))
+    lines = [*source, *filter(None, read_lines(text / "ja.txt"))]
     code, output = run_in_fork(lambda: train_tokenizer(lines, tokenizer, VOCABULARY), folder)
     assert code == 0, output
     keras.utils.set_random_seed(0)

@@ -14,10 +14,9 @@ from rembed_keras.data.prepare.beam import BeamWorkers
 from rembed_keras.data.prepare.cleaning import VERDICT_TITLES, VERDICTS, Cleaning
 from rembed_keras.data.prepare.jobs import Workers
 from rembed_keras.data.prepare.preparation import Plan, checksums, make, staging_folder
-from rembed_keras.data.prepare.sources import find_source, left_out
-from rembed_keras.data.text import READ
+from rembed_keras.data.prepare.sources import find_source, note_left_out
 from rembed_keras.data.tokenizers.opening import open_tokenizer
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError
 
 USUAL = "nmt_nfkc"  # normalization, unless another is asked for
 LEAST = 1e-6  # megabytes of text in a shard: a byte
@@ -119,9 +118,8 @@ def show(corpus: Corpus, name: str, seconds: float, source: str | Path) -> None:
     if corpus.num_held_out:
         made += f"; {sum(corpus.num_held_out.values()):,} tokens are held out"
     console.out(f"{name}: {made}, in {seconds:.0f} s", highlight=False)
-    if others := left_out(source):
-        shown = ", ".join(map(shortened, others[:3])) + (f" and {len(others) - 3:,} more" if len(others) > 3 else "")
-        sys.stderr.write(f"note: left out of {source}: {shown}; text is read of {', '.join(READ)} files\n")
+    if note := note_left_out(source):
+        sys.stderr.write(f"note: {note}\n")
     is_trained = "tokenizer" not in (corpus.manifest.get("settings") or {})
     for language, share in corpus.unknown_shares.items():
         if share > UNKNOWN:

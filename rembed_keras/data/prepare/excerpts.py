@@ -38,9 +38,7 @@ def write_excerpt(text_dir: str | Path, folder: Path, megabytes: float, language
     if (folder / MADE_OF).is_file() and (folder / MADE_OF).read_text(encoding="utf-8") == made_of:
         return folder
     found = _first(source, megabytes * 1e6)
-    for language, where in source.expected.items():
-        if language not in found:
-            raise UserError(f"{where} has no text of {language!r}: remove it or add some")
+    source.check_found(found)
     strange = next((name for name in found if name.startswith(".") or not {"/", "\0"}.isdisjoint(name)), None)
     if strange is not None:
         raise UserError(f"language {strange!r} cannot be the name of a file, which an excerpt has of each: rename it")

@@ -159,11 +159,7 @@ class _Making:
         self._for_all("reading", survey.survey, (cleaning, self.plan.shard_bytes))
         totals = [survey.totals_of(part, self.notes) for part in self.parts]
         languages = sorted({language for total in totals for language in total})
-        for language, where in self.plan.source.expected.items():
-            if language not in languages:
-                raise UserError(f"{where} has no text of {language!r}: remove it or add some")
-        if not languages:
-            raise UserError("the source has no text")
+        self.plan.source.check_found(languages)
         if cleaning.compares:
             self.workers.compare(self.parts, languages, self.notes, cleaning)
         counts = [survey.count(part, self.notes, cleaning) for part in self.parts]

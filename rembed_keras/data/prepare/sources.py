@@ -1,22 +1,21 @@
 """Where text comes from: paragraphs and their languages, in an order that never changes.
 
 A source is a list of parts, and a part yields `(language, paragraph)`. Parts are the unit of parallel work, so a long
-file is several parts and many short ones are one; the text of a language is that of the parts, one after another. A
-line of text is a paragraph everywhere: in a text file, and in the text of a JSON document.
+file is several parts and many short ones are one; the text of a language is that of the parts, one after another.
 """
 
-import html
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
 from rembed_keras.data.prepare import dataset_text
-from rembed_keras.data.text import check_name, first_line, read_exact_lines, refuse_left_out, text_files
-from rembed_keras.errors import UserError
+from rembed_keras.data.prepare.reading import Piece, read_extract, read_json_lines, read_text
+from rembed_keras.data.text import READ, check_name, refuse_left_out, text_files
+from rembed_keras.errors import UserError, did_you_mean, shortened
 
 JSON_LINES = re.compile(r"\.jsonl(\.gz)?$")
 EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its files
@@ -27,7 +26,6 @@ OTHERS = re.compile(  # of names of files that may have text, and are of no form
     r".+\.(?:json|ndjson|parquet|arrow|feather|avro|csv|tsv|xml|warc|wet)(?:\.(?:gz|bz2|lz4|xz|zst|zip))?",
     re.IGNORECASE,
 )
-LANGUAGE_KEYS = ("language", "lang")
 
 
 class Part(Protocol):
@@ -65,19 +63,23 @@ class Source:
     facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     expected: Mapping[str, Path] = field(default_factory=dict)
 
+    def by_language(self) -> Iterator[tuple[str, Iterator[str]]]:
+        """Yields languages and their next paragraphs; a language may come again."""
+        for part in self.parts:
+            for language, pairs in groupby(part.read(), itemgetter(0)):
+                yield language, (paragraph for _, paragraph in pairs)
 
-@dataclass(frozen=True)
-class Piece:
-    """The lines of a file that begin from byte `start` up to `end`; all lines of a compressed file.
+    def check_found(self, languages: Collection[str]) -> None:
+        """Checks that the languages of which text was found are those that must have some, and one at least.
 
-    Attributes:
-        language: of text that does not name its own.
-    """
-
-    path: Path
-    language: str
-    start: int
-    end: int
+        Raises:
+            UserError: naming what has no text.
+        """
+        for language, where in self.expected.items():
+            if language not in languages:
+                raise UserError(f"{where} has no text of {language!r}: remove it or add some")
+        if not languages:
+            raise UserError("the source has no text")
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,9 @@ class FilePart:
                     yield language, paragraph
 
 
-def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | None = None) -> Source:
+def find_source(
+    name: str | Path, part_bytes: int = WHOLE, languages: Sequence[str] | None = None, with_others: bool = False
+) -> Source:
     """Opens a source of text.
 
     Args:
@@ -116,8 +120,9 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
             (`de/0001.jsonl`) or of their own name (`de.jsonl`); or of WikiExtractor's output, `de/AA/wiki_00`, or
             `AA/wiki_00` in a folder named by its language. Or `tfds:` and names of tensorflow-datasets with their
             versions, separated by commas; see `dataset_text`.
-        part_bytes: about how many bytes a part has; compressed files are not split.
+        part_bytes: about how many bytes a part has; compressed files are not split, and no file is by default.
         languages: that are read, of a folder; all by default.
+        with_others: whether text in other languages is read too, as far as it is there.
 
     Raises:
         UserError: for a source that is not there, or has no text or text in several formats, or packed in a way that
@@ -140,7 +145,7 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
     if documents and (extracts or any(path.name.endswith((".txt", ".txt.gz")) for path in paths)):
         raise UserError(f"{folder} has .jsonl files and others: keep text of one format in a folder")
     if not documents and not extracts:
-        return _text_source(folder, relative.values(), part_bytes, languages)
+        return _text_source(folder, relative.values(), part_bytes, languages, with_others)
     text = next((name for name in relative.values() if IN_FOLDERS.search(name) or IN_ONE.search(name)), None)
     if text is not None:
         raise UserError(f"{folder} has WikiExtractor's output and {text}: keep text of one format in a folder")
@@ -148,17 +153,27 @@ def find_source(name: str | Path, part_bytes: int, languages: Sequence[str] | No
     for place in files:
         check_name(place, folder)
     refuse_left_out(folder, relative.values(), files.values(), languages)
+    wanted = None if languages is None or with_others else frozenset(languages)
+    reader = read_json_lines if documents else read_extract
+    homes = {path: _home(relative[path], folder) for path in files.values()}
     if documents:
-        pieces = [piece for path in documents for piece in _cut(path, _home(relative[path], folder), part_bytes)]
-        return _source(pieces, read_json_lines, part_bytes, files, languages, folder)
-    pieces = [Piece(path, _home(relative[path], folder), 0, path.stat().st_size) for path in extracts]
-    return _source(pieces, read_extract, part_bytes, files, languages, folder)
+        pieces = [piece for path, home in homes.items() for piece in _cut(path, home, part_bytes)]
+    else:
+        pieces = [Piece(path, home, 0, path.stat().st_size) for path, home in homes.items()]
+    return Source(_parts(pieces, reader, part_bytes, wanted), files, expected=dict.fromkeys(languages or (), folder))
 
 
 def left_out(name: str | Path) -> list[str]:
     """The files of a source, as of `find_source`, that may have text too, and are of no format that is read."""
     paths = sorted(_files(Path(name))) if Path(name).is_dir() else []
     return [path.relative_to(name).as_posix() for path in paths if OTHERS.fullmatch(path.name)]
+
+
+def note_left_out(name: str | Path) -> str:
+    """A note that names what is `left_out`; "" for nothing."""
+    others = left_out(name)
+    shown = ", ".join(map(shortened, others[:3])) + (f" and {len(others) - 3:,} more" if len(others) > 3 else "")
+    return f"left out of {name}: {shown}; text is read of {', '.join(READ)} files" if others else ""
 
 
 def _files(folder, above=()):
@@ -175,7 +190,7 @@ def _files(folder, above=()):
             yield path
 
 
-def _text_source(folder, names, part_bytes, languages):
+def _text_source(folder, names, part_bytes, languages, with_others):
     """A folder of text files, whose files have these names."""
     files = text_files(folder, languages)
     refuse_left_out(folder, (name for name in names if name.count("/") == 1), files.values(), languages)
@@ -186,19 +201,14 @@ def _text_source(folder, names, part_bytes, languages):
             f"{folder} has text in {first} and in {deeper}, which would be left out: make one file of each language, "
             "or name the languages to read"
         )
-    if languages is not None:
-        absent = next((language for language in languages if language not in files), None)
-        if absent is not None:
-            raise UserError(f"{folder} has no text in {absent!r}; it has {', '.join(files)}")
-        files = {language: path for language, path in files.items() if language in languages}
+    absent = next((language for language in languages or () if language not in files), None)
+    if absent is not None:
+        others = did_you_mean(absent, files) or f"; it has {', '.join(files)}"
+        raise UserError(f"{folder} has no text in {absent!r}{others}")
+    expected = {language: path for language, path in files.items() if languages is None or language in languages}
+    files = files if with_others else expected
     pieces = [piece for language, path in files.items() for piece in _cut(path, language, part_bytes)]
-    return Source(_parts(pieces, read_text, part_bytes, None), files, expected=files)
-
-
-def _source(pieces, reader, part_bytes, files, languages, folder):
-    """Documents, whose languages are known when they are read."""
-    wanted = None if languages is None else frozenset(languages)
-    return Source(_parts(pieces, reader, part_bytes, wanted), files, expected=dict.fromkeys(languages or (), folder))
+    return Source(_parts(pieces, read_text, part_bytes, None), files, expected=expected)
 
 
 def _home(relative, folder):
@@ -233,65 +243,3 @@ def _parts(pieces, reader, part_bytes, languages):
         names = [language] if len(groups) == 1 else [f"{language}-{number:05}" for number in range(len(groups))]
         parts += [FilePart(name, tuple(group), reader, languages) for name, group in zip(names, groups, strict=True)]
     return parts
-
-
-def read_text(piece: Piece) -> Iterator[tuple[str, str]]:
-    """Yields the paragraphs of a piece of a text file."""
-    whole = piece.path.suffix == ".gz"
-    lines = read_exact_lines(piece.path, start=piece.start, end=None if whole else piece.end)
-    return ((piece.language, line) for line in map(str.strip, lines) if line)
-
-
-def read_json_lines(piece: Piece) -> Iterator[tuple[str, str]]:
-    """Yields the paragraphs of the JSON documents of a piece."""
-    whole = piece.path.suffix == ".gz"
-    lines = read_exact_lines(piece.path, start=piece.start, end=None if whole else piece.end)
-    for number, line in enumerate(lines):
-        if line.strip():
-            try:
-                language, text = _document(line, piece.language)
-            except ValueError as error:
-                where = f"{piece.path}, line {first_line(piece.path, piece.start) + number}"
-                raise UserError(f"{where} is not a JSON document: {error}") from None
-            yield from ((language, paragraph) for paragraph in paragraphs(text))
-
-
-def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
-    """Yields the paragraphs of WikiExtractor's output, JSON lines or `<doc>` blocks; titles of blocks are included."""
-    lines = read_exact_lines(piece.path)
-    if next((line for line in read_exact_lines(piece.path) if line.strip()), "").startswith("{"):
-        yield from read_json_lines(piece)
-        return
-    for line in lines:
-        if not line.startswith(("<doc ", "</doc>")):
-            yield from ((piece.language, paragraph) for paragraph in paragraphs(html.unescape(line)))
-
-
-def _document(line, language):
-    """Language and text of a JSON document."""
-    try:
-        document = json.loads(line)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if not isinstance(document, dict) or not isinstance(document.get("text"), str):
-        raise ValueError('it must be an object with a string "text"')
-    own = next((document[key] for key in LANGUAGE_KEYS if document.get(key) is not None), language)
-    if not isinstance(own, str) or not own.strip() or own != _whole(own):
-        raise ValueError(f"its language is {own!r}, which is not a name")
-    return own.strip(), document["text"]
-
-
-def paragraphs(text: str) -> Iterator[str]:
-    r"""Yields the lines of a text, stripped, that are not empty.
-
-    A lone surrogate, which JSON can encode and UTF-8 cannot, becomes U+FFFD.
-
-    >>> list(paragraphs("One.\n\n Two\ud800. \n"))
-    ['One.', 'Two\ufffd.']
-    """
-    return (line for line in map(str.strip, _whole(text).split("\n")) if line)
-
-
-def _whole(text):
-    """A text with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 
+from rembed_keras.data.prepare.sources import note_left_out
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import Count, UserError
 from rembed_keras.interop.convert import check_absent, plain_masked_lm, write
@@ -31,8 +32,8 @@ class Plan:
         num_layers: L, more or less than the model has.
         keep: which layers stay if there are fewer; see `layers_to_keep`.
         output_embedding_dim: E_out of the head: a new one, unless the model has one of that width, which stays.
-        vocabulary: folder of text whose pieces to keep, as of `trim`.
-        text: folder of text by which pieces are weighted; that of `vocabulary` by default, and none without.
+        vocabulary: source of text whose pieces to keep, as of `trim`.
+        text: source of text by which pieces are weighted; that of `vocabulary` by default, and none without.
     """
 
     input_embedding_dim: Count | None = None
@@ -114,6 +115,7 @@ def reallocate(
         made, share, said = _changed(source, plan, vocabulary)
         file = vocabulary.path if vocabulary else None
         notes += said + write(made, target, target_kind, file, preprocessor=model.preprocessor)
+    notes += filter(None, map(note_left_out, dict.fromkeys(filter(None, (plan.vocabulary, plan.text)))))
     return Reallocated(before, encoder_of(made).arguments, share, notes)
 
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from rembed_keras.data.prepare.sources import WHOLE, find_source
-from rembed_keras.data.text import read_paragraphs, text_files
+from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.low_rank import Tables, Usage
@@ -16,26 +15,26 @@ def usage_of(text_dir: str, tokenizer: AnyTokenizer, tables: Tables, has_positio
     """How often rows are used by the paragraphs of a text, each framed by [CLS] and [SEP].
 
     Args:
-        text_dir: folder of `<language>.txt` or `.txt.gz`.
+        text_dir: a source of text, see `find_source`.
         tokenizer: the encoder's.
         tables: the encoder's.
         has_positions: whether the first of the other tables is that of positions; segments count the same.
 
     Raises:
-        UserError: if there is no text, or a tokenizer of another size.
+        UserError: for text that cannot be used, or a tokenizer of another size.
     """
     rows = tables.token.shape[0]
     if tokenizer.vocabulary_size > rows:
         raise UserError(f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
     counts, lengths = np.zeros(rows), np.zeros(tables.others[0].shape[0] + 1 if has_positions else 1)
-    files = text_files(text_dir)
-    find_source(text_dir, WHOLE)  # refuses what else has text and would be left out
-    for path in files.values():
-        for ids in tokenizer.encode_stream(read_paragraphs(path)):
+    source = find_source(text_dir)
+    found: set[str] = set()
+    for language, paragraphs in source.by_language():
+        found.add(language)
+        for ids in tokenizer.encode_stream(paragraphs):
             np.add.at(counts, ids, 1)
             lengths[min(len(ids) + FRAME, len(lengths) - 1)] += 1
-    if not counts.any():
-        raise UserError(f"{text_dir} has no text")
+    source.check_found(found)
     counts[[tokenizer.cls_id, tokenizer.sep_id]] += lengths.sum()
     even = Usage.even(tables)
     tokens = (1 - UNSEEN) * counts / counts.sum() + UNSEEN / rows

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from rembed_keras.data.text import read_paragraphs
+from rembed_keras.data.text import read_lines
 from rembed_keras.data.tokenizers.sentence_piece import SAMPLE, Tokenizer, _samples, train_tokenizer
 from rembed_keras.errors import UserError
 
 
 @pytest.fixture
 def lines(text_dir):
-    return list(read_paragraphs(text_dir / "en.txt"))
+    return list(filter(None, read_lines(text_dir / "en.txt")))
 
 
 def test_special_pieces_are_found_by_name(corpus):

@@ -7,7 +7,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rembed_keras.data.text import read_paragraphs
+from rembed_keras.data.text import read_lines
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer, train_tokenizer
 from rembed_keras.errors import UserError
@@ -30,7 +30,7 @@ PASSAGES = st.lists(st.sampled_from(FRAGMENTS), max_size=10).map("".join)
 def tokenizers(corpus, text_dir, tmp_path_factory):
     """Tokenizers with different normalization and fallback."""
     folder = tmp_path_factory.mktemp("models")
-    lines = list(read_paragraphs(text_dir / "en.txt"))
+    lines = list(filter(None, read_lines(text_dir / "en.txt")))
     found = {"plain": corpus.tokenizer, "bytes": train_tokenizer(lines, folder / "b.model", 600, byte_fallback=True)}
     spaces = {"remove_extra_whitespaces": False, "add_dummy_prefix": False}
     for name, options in (("identity", spaces), ("nfkc_cf", {}), ("nfkc", {"treat_whitespace_as_suffix": True})):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
-from rembed_keras.data.text import read_paragraphs
+from rembed_keras.data.text import read_lines
 from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
 from rembed_keras.errors import UserError
@@ -25,7 +25,7 @@ SENTENCES = st.lists(st.lists(st.tuples(WORDS, st.sampled_from(TAGS)), max_size=
 def spelling(text_dir, tmp_path_factory):
     """A tokenizer with byte fallback: unknown words have many pieces."""
     path = tmp_path_factory.mktemp("bytes") / "bytes.model"
-    return train_tokenizer(read_paragraphs(text_dir / "en.txt"), path, 600, byte_fallback=True)
+    return train_tokenizer(filter(None, read_lines(text_dir / "en.txt")), path, 600, byte_fallback=True)
 
 
 @pytest.fixture(scope="module", params=["plain", "spelling"])

@@ -1,0 +1,92 @@
+"""How files of text are read: as lines, as JSON documents, or as WikiExtractor writes them.
+
+A reader yields `(language, paragraph)` of a piece of a file. A line of text is a paragraph everywhere: in a text file,
+and in the text of a JSON document.
+"""
+
+import html
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rembed_keras.data.text import first_line, read_exact_lines
+from rembed_keras.errors import UserError
+
+LANGUAGE_KEYS = ("language", "lang")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The lines of a file that begin from byte `start` up to `end`; all lines of a compressed file.
+
+    Attributes:
+        language: of text that does not name its own.
+    """
+
+    path: Path
+    language: str
+    start: int
+    end: int
+
+
+def read_text(piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yields the paragraphs of a piece of a text file."""
+    whole = piece.path.suffix == ".gz"
+    lines = read_exact_lines(piece.path, start=piece.start, end=None if whole else piece.end)
+    return ((piece.language, line) for line in map(str.strip, lines) if line)
+
+
+def read_json_lines(piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yields the paragraphs of the JSON documents of a piece."""
+    whole = piece.path.suffix == ".gz"
+    lines = read_exact_lines(piece.path, start=piece.start, end=None if whole else piece.end)
+    for number, line in enumerate(lines):
+        if line.strip():
+            try:
+                language, text = _document(line, piece.language)
+            except ValueError as error:
+                where = f"{piece.path}, line {first_line(piece.path, piece.start) + number}"
+                raise UserError(f"{where} is not a JSON document: {error}") from None
+            yield from ((language, paragraph) for paragraph in paragraphs(text))
+
+
+def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yields the paragraphs of WikiExtractor's output, JSON lines or `<doc>` blocks; titles of blocks are included."""
+    lines = read_exact_lines(piece.path)
+    if next((line for line in read_exact_lines(piece.path) if line.strip()), "").startswith("{"):
+        yield from read_json_lines(piece)
+        return
+    for line in lines:
+        if not line.startswith(("<doc ", "</doc>")):
+            yield from ((piece.language, paragraph) for paragraph in paragraphs(html.unescape(line)))
+
+
+def _document(line, language):
+    """Language and text of a JSON document."""
+    try:
+        document = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(document, dict) or not isinstance(document.get("text"), str):
+        raise ValueError('it must be an object with a string "text"')
+    own = next((document[key] for key in LANGUAGE_KEYS if document.get(key) is not None), language)
+    if not isinstance(own, str) or not own.strip() or own != _whole(own):
+        raise ValueError(f"its language is {own!r}, which is not a name")
+    return own.strip(), document["text"]
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    r"""Yields the lines of a text, stripped, that are not empty.
+
+    A lone surrogate, which JSON can encode and UTF-8 cannot, becomes U+FFFD.
+
+    >>> list(paragraphs("One.\n\n Two\ud800. \n"))
+    ['One.', 'Two\ufffd.']
+    """
+    return (line for line in map(str.strip, _whole(text).split("\n")) if line)
+
+
+def _whole(text):
+    """A text with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
