@@ -93,7 +93,7 @@ def _read(source):
 def _check_tokenizers(sources, files):
     from rembed_keras.interop import opened_tokenizer
 
-    found = [file and opened_tokenizer(file).sha256 for file in files]
+    found = [file and opened_tokenizer(file).segmentation for file in files]
     for source, each in zip(sources, found, strict=True):
         if None in (each, found[0]) and each != found[0]:
             bare, other = (source, sources[0]) if each is None else (sources[0], source)

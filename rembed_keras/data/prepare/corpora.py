@@ -65,9 +65,11 @@ def prepare(
     settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
     if normalization != USUAL:
         settings["normalization"] = normalization
+    given = None
     if tokenizer is not None:
         check_given_tokenizer(byte_fallback, normalization)
-        settings = {"tokenizer": open_tokenizer(tokenizer).sha256}
+        given = open_tokenizer(tokenizer)
+        settings = {"tokenizer": given.sha256}
     if languages is not None:
         settings["languages"] = sorted(languages)
     settings |= cleaning.settings()
@@ -78,7 +80,7 @@ def prepare(
     sources = checksums(source, workers)
     if out_dir.exists() and any(out_dir.iterdir()):
         found = Corpus(out_dir)
-        if (found.manifest.get("settings"), found.manifest.get("sources")) == (settings, sources):
+        if (_settings_of(found, given), found.manifest.get("sources")) == (settings, sources):
             shutil.rmtree(staging_folder(place), ignore_errors=True)  # of a process that was killed after its work
             return found
         raise UserError(f"{out_dir} has a corpus of other text or settings: remove it or choose another folder")
@@ -87,6 +89,15 @@ def prepare(
     plan = Plan(source, settings, None if tokenizer is None else Path(tokenizer), cleaning, shard_bytes)
     make(plan, place, sources, workers)
     return Corpus(out_dir)
+
+
+def _settings_of(corpus, given):
+    """The settings that a corpus was made by; if its tokenizer segments as the one that is given, with that."""
+    said = corpus.manifest.get("settings")
+    is_other = given is not None and isinstance(said, dict) and said.get("tokenizer") not in (None, given.sha256)
+    return (
+        said | {"tokenizer": given.sha256} if is_other and corpus.tokenizer.segmentation == given.segmentation else said
+    )
 
 
 def check_given_tokenizer(byte_fallback: bool, normalization: str) -> None:

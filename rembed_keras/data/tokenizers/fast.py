@@ -24,6 +24,7 @@ from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PI
 from rembed_keras.errors import UserError, shortened
 
 UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT keeps free
+SEGMENTS = ("added_tokens", "normalizer", "pre_tokenizer", "model")  # what of a file segments a text
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # pieces of models that encode characters without a piece as bytes
 
 
@@ -72,6 +73,13 @@ class FastTokenizer:
             if token_id is not None:
                 return token_id
         raise UserError(f"tokenizer {self.path} has no {' or '.join(SPECIAL_PIECES[role])} piece")
+
+    @cached_property
+    def segmentation(self) -> str:
+        """As `AnyTokenizer` has it: what a file puts around texts, and how it joins pieces, is left out."""
+        ids = [self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id]
+        said = [ids, *(self.parts[name] for name in SEGMENTS)]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
     @cached_property
     def vocabulary_size(self) -> int:

@@ -29,6 +29,11 @@ class AnyTokenizer(Protocol):
     mask_id: int
 
     @property
+    def segmentation(self) -> str:
+        """Checksum of its pieces, by their ids, and of how it segments a text: two files may do so alike."""
+        ...
+
+    @property
     def vocabulary_size(self) -> int:
         """Number of pieces, special ones included."""
         ...

@@ -48,7 +48,7 @@ class Tokenizer:
 
     Attributes:
         contents: bytes of the model file, which stay when it is gone.
-        sha256: checksum of the model file.
+        sha256, segmentation: checksum of the model file.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
 
     Raises:
@@ -70,7 +70,7 @@ class Tokenizer:
         except RuntimeError:
             raise UserError(f"tokenizer {self.path} is not a SentencePiece model") from None
         self.contents = model
-        self.sha256 = hashlib.sha256(model).hexdigest()
+        self.sha256 = self.segmentation = hashlib.sha256(model).hexdigest()
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, SPECIAL_PIECES)
 
     def _special(self, role):

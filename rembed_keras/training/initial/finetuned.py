@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.loop import checkpoints
@@ -60,13 +62,13 @@ def refuse_another_task(folder: Path, settings: dict[str, Any]) -> None:
             )
 
 
-def refuse_another_reading(folder: Path, sequence_length: int, tokenizer_sha256: str) -> None:
+def refuse_another_reading(folder: Path, sequence_length: int, tokenizer: AnyTokenizer) -> None:
     """Refuses to ask models that read texts otherwise in training: their answers would be wrong without a message.
 
     Args:
         folder: of the task.
         sequence_length: S of the stage that asks.
-        tokenizer_sha256: the checksum of its tokenizer.
+        tokenizer: its tokenizer.
 
     Raises:
         UserError: naming what differs.
@@ -78,7 +80,8 @@ def refuse_another_reading(folder: Path, sequence_length: int, tokenizer_sha256:
             f"{folder} has models that were fine-tuned with sequence_length {shortened(length)}, and {sequence_length} "
             "is asked for: give both stages the same"
         )
-    if checksum not in (None, tokenizer_sha256):
+    own = tokenizer if checksum in (None, tokenizer.sha256) else open_tokenizer(folder)
+    if checksum not in (None, own.sha256) or own.segmentation != tokenizer.segmentation:
         raise UserError(
             f"{folder} has models that were fine-tuned with another tokenizer than that of this stage: give both "
             "stages the same pretrained"

@@ -72,7 +72,7 @@ class Place:
             UserError: if the encoder was trained with another, or it is not known with which.
         """
         theirs = self.tokenizer
-        if theirs.sha256 != tokenizer.sha256:
+        if theirs.segmentation != tokenizer.segmentation:
             raise UserError(
                 f"{self.name} was trained with the tokenizer {theirs.path}, and the corpus was prepared with another: "
                 f"{remedy}"

@@ -110,7 +110,7 @@ class Asked:
     """
 
     def __init__(self, workdir, task, initial, sequence_length, jit_compile=True):
-        refuse_another_reading(workdir.finetuned / task.name, sequence_length, initial.tokenizer.sha256)
+        refuse_another_reading(workdir.finetuned / task.name, sequence_length, initial.tokenizer)
         self.workdir, self.task, self.initial, self.sequence_length = workdir, task, initial, sequence_length
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
         self._encoded: dict[int, tuple[Sequence[Any], Encoded]] = {}  # by the identity of the examples

@@ -1,5 +1,7 @@
 """Corpora that a `tokenizer.json` or a `vocab.txt` tokenizes, and masks of their words."""
 
+import json
+
 import numpy as np
 import pytest
 import tokenizers
@@ -9,7 +11,10 @@ from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.data.tokenizers.fast import FastTokenizer
+from rembed_keras.errors import UserError
 from rembed_keras.interop import write
+from rembed_keras.training.initial.finetuned import refuse_another_reading
+from rembed_keras.training.initial.places import find
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.stages.prepare import prepare as prepare_stage
 from tests.interop.models import random_model
@@ -17,6 +22,7 @@ from tests.interop.models import random_model
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "save", "open", "the", "table", "##s", "fi", "##le", "é", "."]
 TEXT = ["Save the files. Open tables.", "Open the file."]
 IDS = [[5, 7, 10, 11, 9, 13, 6, 8, 9, 13], [6, 7, 10, 11, 13]]
+BERT = {"vocabulary_size": len(PIECES), "input_embedding_dim": 16, "always_project": False}
 
 
 @pytest.fixture
@@ -64,9 +70,30 @@ def test_bytes_and_words_of_pieces(files):
     assert words == ["save", "open", "the", "table"]
 
 
+def test_a_tokenizer_that_frames_texts_otherwise_is_no_other(files):
+    said = json.loads((files / "tokenizer.json").read_text(encoding="utf-8"))
+    for name, change in (("bare", {"post_processor": None, "decoder": None}), ("cased", {"normalizer": None})):
+        (files / f"{name}.json").write_text(json.dumps(said | change), encoding="utf-8")
+    framed, bare, cased = (FastTokenizer(files / f"{name}.json") for name in ("tokenizer", "bare", "cased"))
+    assert framed.segmentation == bare.segmentation != cased.segmentation and framed.sha256 != bare.sha256
+    corpus = prepare(files / "text", files / "corpus", tokenizer=bare.path)
+    assert prepare(files / "text", files / "corpus", tokenizer=framed.path).path == corpus.path
+    with pytest.raises(UserError, match="has a corpus of other text or settings"):
+        prepare(files / "text", files / "corpus", tokenizer=cased.path)
+    write(random_model(BERT).encoder, str(files / "bert"), "huggingface", bare.path)  # which has a frame then
+    place = find(files / "bert")
+    assert place.tokenizer.sha256 != corpus.tokenizer.sha256
+    place.check_tokenizer(corpus.tokenizer)
+    (files / "task").mkdir()
+    bare.copy_to(files / "task")
+    (files / "task/task.json").write_text(json.dumps({"tokenizer_sha256": bare.sha256}), encoding="utf-8")
+    refuse_another_reading(files / "task", 8, framed)
+    with pytest.raises(UserError, match="were fine-tuned with another tokenizer"):
+        refuse_another_reading(files / "task", 8, cased)
+
+
 def test_the_tokenizer_of_initial_weights_is_taken(files):
-    bert = {"vocabulary_size": len(PIECES), "input_embedding_dim": 16, "always_project": False}
-    write(random_model(bert).encoder, str(files / "bert"), "huggingface", files / "tokenizer.json")
+    write(random_model(BERT).encoder, str(files / "bert"), "huggingface", files / "tokenizer.json")
     workdir = Workdir(files / "run")
     prepare_stage(workdir, str(files / "text"), initial=str(files / "bert"))
     prepare_stage(workdir, str(files / "text"), initial=str(files / "bert"))  # as when a run is resumed
