@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rembed_keras.analysis.reports.score_plots import COLOURS
+from rembed_keras.analysis.reports.score_plots import COLOURS, save_figure
 
 STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 ACROSS = 3  # panels side by side
@@ -56,9 +56,7 @@ def draw_layers(path: Path, panels: Sequence[Panel], order: Sequence[str] = ()) 
         columns = min(len(keys), max(1, int(WIDTH * across / (KEY + LETTER * max(map(len, systems))))))
         figure.legend(handles=keys, loc="outside upper center", ncols=columns, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    writing = path.with_name(f".{path.stem}.writing.png")
-    figure.savefig(writing, dpi=150)
-    writing.replace(path)
+    save_figure(figure, path)
 
 
 def _draw(axes, panel, color):

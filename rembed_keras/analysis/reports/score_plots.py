@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rembed_keras.analysis.reports.comparison import NOT_SIGNIFICANT, NOT_TESTED, DifferenceRow, ScoreRow, apart
 from rembed_keras.analysis.reports.results import BASELINES
@@ -33,6 +34,20 @@ def draw_curves(path: Path, curves: Mapping[str, Sequence[tuple[float, float]]],
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
+    save_figure(figure, path)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Writes a figure into a PNG file, atomically; texts are shown as they are, and no $ of a name begins a formula.
+
+    Args:
+        figure: a `matplotlib.figure.Figure`.
+        path: the file.
+    """
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     writing = path.with_name(f".{path.stem}.writing.png")
     figure.savefig(writing, dpi=150)
     writing.replace(path)
@@ -65,7 +80,7 @@ def draw_scores(path: Path, scores: Sequence[ScoreRow], differences: Sequence[Di
     if differences:
         _draw_differences(axes[1], differences, places)
         axes[1].set_xlabel("difference in points; bars: 95 % confidence interval")
-    figure.savefig(path, dpi=150, format="png")
+    save_figure(figure, path)
 
 
 def _place(row):

@@ -1,5 +1,7 @@
 """A study's figure, and its trials as TensorBoard's own HPARAMS tab reads them."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -130,4 +132,10 @@ def test_a_long_title_stays_inside_the_figure(record, tmp_path, monkeypatch):
 def test_the_figure_of_a_study_before_its_runs_is_drawn(record, tmp_path):
     empty = record | {"curves": [], "verdicts": [each.to_json() for each in derive([HYPOTHESIS], [])]}
     draw_study(tmp_path / "study.png", empty)
+    assert (tmp_path / "study.png").stat().st_size > 1000
+
+
+def test_a_dollar_in_a_name_begins_no_formula(record, tmp_path):
+    named = json.loads(json.dumps(record).replace('"wide', r'"$\\wide$'))
+    draw_study(tmp_path / "study.png", named)
     assert (tmp_path / "study.png").stat().st_size > 1000

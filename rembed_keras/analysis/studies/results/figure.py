@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rembed_keras.analysis.layers import draw_layers, panels_by_arm
 from rembed_keras.analysis.pages.drawings import colours
+from rembed_keras.analysis.reports.score_plots import save_figure
 from rembed_keras.analysis.studies.results.curves import on_one_axis
 from rembed_keras.analysis.studies.verdicts import TOO_CLOSE
 
@@ -42,9 +43,7 @@ def draw_study(path: Path, record: Mapping) -> None:
         axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     for place, (hypothesis, verdict) in zip(axes[1:], pairs, strict=True):
         _draw_effect(place, hypothesis, verdict)
-    writing = path.with_name(f".{path.stem}.writing.png")
-    figure.savefig(writing, dpi=150)
-    writing.replace(path)
+    save_figure(figure, path)
 
 
 def draw_arms(path: Path, record: Mapping) -> bool:
