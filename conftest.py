@@ -152,7 +152,7 @@ def as_in_a_process():
 @pytest.fixture(scope="session")
 def users_environment():
     """The environment variables of whoever runs a command without tests: not those above, nor what a venv sets."""
-    tests = {*SETTINGS, *backend.SETTINGS, "PYTHONPATH", "VIRTUAL_ENV"}
+    tests = {*SETTINGS, *backend.SETTINGS, *backend.TRAINING, "PYTHONPATH", "VIRTUAL_ENV"}
     return {name: value for name, value in os.environ.items() if name not in tests}
 
 

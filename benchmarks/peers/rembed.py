@@ -5,9 +5,12 @@ import numpy as np
 
 from benchmarks.peers.fitting import Fitting
 from benchmarks.shapes import CLIP_NORM, WEIGHT_DECAY, Shape
+from rembed_keras.config.backend import TRAINING, settle_environment
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
 from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
+
+settle_environment(TRAINING)
 
 
 def training(shape: Shape, variant: str):

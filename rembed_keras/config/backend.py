@@ -20,6 +20,10 @@ SETTINGS = {  # which the environment may overrule
     # so that nothing is lost
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0",
 }
+# and for training. On CPUs without AVX-512 TensorFlow takes the memory of a step from the system and gives it back at
+# once, so that each page is cleared again for the next step: a tenth or more of its time. The allocator that it prefers
+# where there is a GPU keeps memory for the next step, by default 64 GB at most
+TRAINING = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**24)}
 
 
 def settle_environment(settings: Mapping[str, str] = SETTINGS) -> None:

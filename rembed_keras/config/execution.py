@@ -11,7 +11,7 @@ from types import ModuleType
 import gin
 
 from rembed_keras import compat
-from rembed_keras.config.backend import import_framework
+from rembed_keras.config.backend import TRAINING, import_framework, settle_environment
 from rembed_keras.config.forecasts import choices, tokens_by_task
 from rembed_keras.config.initial import check_start
 from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, stages
@@ -37,6 +37,7 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
     ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
+    settle_environment(TRAINING)
     check_teachers(recipe, stages(recipe))
     check_start(recipe, pretraining(recipe))
     _check_folders(recipe)
@@ -192,6 +193,7 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
     """
     stage, outer, prepare = pretraining_of(recipe), pretraining(recipe), _preparing(recipe)
     ledger = ledger_of(recipe)
+    settle_environment(TRAINING)
     check_teachers(recipe, [outer])
     check_start(recipe, outer)
     corpus, place = stage.get("corpus"), recipe.arguments(RUN).get("workdir")

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from rembed_keras.config.backend import SETTINGS
+from rembed_keras import config
+from rembed_keras.config import execution
+from rembed_keras.config.backend import SETTINGS, TRAINING
 
 PRODUCTS = """
 import gc
@@ -19,6 +21,27 @@ for _ in range(2):
     thread = threading.Thread(target=tf.einsum, args=("bij,bjk->bik", tf.ones((2, 1, 8)), tf.ones((2, 8, 8))))
     thread.start()
     thread.join()
+"""
+
+PAGES = """
+import os
+import resource
+import tensorflow as tf
+from rembed_keras.config.backend import TRAINING, settle_environment
+
+def pages(steps):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(steps):
+        tf.ones([2**24])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+for is_settled in (False, True):
+    if not os.fork():
+        settle_environment(TRAINING if is_settled else {})
+        pages(1)
+        print(pages(4), flush=True)
+        os._exit(0)
+    os.wait()
 """
 
 
@@ -42,3 +65,24 @@ def test_a_command_settles_the_environment_before_jax_does():
     command = [sys.executable, "-c", code, "--version"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "3"  # JAX would say 1, with which TensorFlow reports that there is no GPU
+
+
+def test_training_keeps_the_memory_of_a_step_for_the_next():
+    environment = {name: value for name, value in os.environ.items() if name not in TRAINING}
+    done = subprocess.run([sys.executable, "-c", PAGES], env=environment, capture_output=True, text=True, check=True)
+    usual, kept = map(int, done.stdout.split())
+    assert kept < 100 and kept <= usual  # which is 65,000 where TensorFlow does not use oneDNN, see above
+
+
+@pytest.mark.parametrize("train", [config.run, lambda recipe: config.benchmark(recipe, "made", 2)])
+def test_a_run_and_a_benchmark_settle_how_training_allocates(train, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        execution, "_run", lambda *given: seen.append({name: os.environ.get(name) for name in TRAINING})
+    )
+    for name in TRAINING:
+        monkeypatch.delenv(name, raising=False)
+    train(config.load("recipes/quickstart.gin"))
+    monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "false")
+    train(config.load("recipes/quickstart.gin"))
+    assert seen == [TRAINING, TRAINING | {"TF_CPU_ALLOCATOR_USE_BFC": "false"}]
