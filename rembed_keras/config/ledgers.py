@@ -49,12 +49,14 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     encoder, sizes = pretrain, initial_arguments(recipe, pretrain)
     if isinstance(stage.get("encoder"), Reference):
         encoder, sizes = within(pretrain, stage["encoder"]), None
-    elif sizes is None:
-        return None
     mixture = within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
     prepare = None if stage.get("corpus") else next((each for each in stages(recipe) if each.target == PREPARE), None)
     parts = [encoder, model, mixture or pretrain]
     try:
+        data = recipe.arguments(mixture) if mixture else {}
+        check_batches(data, recipe.arguments(model), stage.get("steps"))
+        if sizes is None and encoder is pretrain:
+            return None
         counted = _ledger(
             recipe,
             pretrain,
@@ -83,7 +85,6 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
     config["encoder"] = sizes
     data = recipe.arguments(mixture) if mixture else {}
     steps = recipe.arguments(stage).get("steps")
-    check_batches(data, config, steps)
     read = (data.get("batch_size"), data.get("sequence_length"), data.get("mask_rate", 0.15))
     batch, length, rate = (up_to(value, steps) if isinstance(steps, int) else value for value in read)
     highest = max(rate.values()) if isinstance(rate, dict) else rate

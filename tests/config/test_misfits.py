@@ -9,6 +9,7 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 
 QUICKSTART = "recipes/quickstart.gin"  # of 2 layers
+HEALING = "recipes/reallocate/heal_distill.gin"
 OWN_FILES = "recipes/finetune/own_files.gin"
 TWO_OBJECTIVES = "recipes/options/objectives/two_objectives.gin"
 RATES = "which training.finetune does not train: give both the same starts, learning_rates and seeds"
@@ -86,6 +87,13 @@ def test_a_pretraining_that_another_would_have_done():
     with pytest.raises(UserError, match=said):
         config.ledger_of(config.load(QUICKSTART, bindings))
     config.ledger_of(config.load(QUICKSTART, [*bindings, "more/training.pretrain.steps=10"]))
+
+
+@pytest.mark.parametrize("knob", ["ALPHA", "BATCH_SIZE", "MASK_RATE", "SEQUENCE_LENGTH"])
+def test_batches_of_an_encoder_that_is_not_there_yet(knob):
+    assert config.ledger_of(config.load(HEALING)) is None
+    with pytest.raises(UserError, match=f"(?i)^{knob} is {{}}; it must give .* from step 0 on"):
+        config.ledger_of(config.load(HEALING, [f"{knob}={{}}"]))
 
 
 @pytest.mark.parametrize("stage", ["evaluate", "submit"])
