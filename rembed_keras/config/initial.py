@@ -118,7 +118,7 @@ def check_own_weights(recipe: Recipe, listed: Sequence[Reference]) -> None:
         if given.get("task") is not None:
             _check_task(recipe, stage, "starts from", given["task"], before)
             continue
-        pretrain = next((each for each in before if each.target == PRETRAIN), None)
+        pretrain = next((each for each in reversed(before) if each.target == PRETRAIN), None)
         if pretrain is not None:
             _check_best(recipe, stage, given, pretrain)
             _check_structure(recipe, stage, given, pretrain)

@@ -32,6 +32,8 @@ PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", 
 def ledger_of(recipe: Recipe) -> Ledger | None:
     """The ledger of the model that a recipe pre-trains; None if it pre-trains none.
 
+    Of several pre-trainings, each of which is checked, it is the first's: those after it train on the same model.
+
     Raises:
         UserError: if a size of the model is not bound, or the recipe asks for what cannot be built.
     """
@@ -40,9 +42,32 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     for each in listed:
         check_initial(recipe, each)
         terms_of(recipe, each)
-    pretrain = pretraining(recipe)
+    first, *others = [*dict.fromkeys(each for each in listed if each.target == PRETRAIN.target)] or [PRETRAIN]
+    prepares = [each for each in listed if each.target == PREPARE]
+    counted = _ledger_of(recipe, first, prepares)
+    for stage in others:
+        _check_goes_on(recipe, (first, stage), (counted, _ledger_of(recipe, stage, prepares)))
+    return counted
+
+
+def _check_goes_on(recipe, pair, ledgers):
+    """Checks that of two pre-trainings the second has what the checkpoints of the first hold."""
+    held = {"loss terms": [[term.name for term in terms_of(recipe, each)] for each in pair]}
+    if None not in ledgers:
+        held["parameters"] = [sorted(shape for entry in each.entries for shape in entry.shapes) for each in ledgers]
+        held["slots"] = [sum(each.slots) for each in ledgers]
+    for name, (there, here) in held.items():
+        if there != here:
+            raise UserError(
+                f"{pair[1]!r} goes on from the checkpoints of {pair[0]!r} in the same WORKDIR, and has other {name}: "
+                "give both one encoder, model, optimizer and terms, or it a recipe of its own whose INITIAL is this run"
+            )
+
+
+def _ledger_of(recipe, pretrain, prepares):
+    """The ledger of a stage that pre-trains; None if it says no model, or its encoder is not known yet."""
     stage = recipe.arguments(pretrain)
-    check_evaluation(recipe, pretrain, [each for each in listed if each.target == PREPARE])
+    check_evaluation(recipe, pretrain, prepares)
     if not isinstance(stage.get("model"), Reference):
         return None
     model = within(pretrain, stage["model"])
@@ -50,7 +75,6 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     if isinstance(stage.get("encoder"), Reference):
         encoder, sizes = within(pretrain, stage["encoder"]), None
     mixture = within(pretrain, stage["mixture"]) if isinstance(stage.get("mixture"), Reference) else None
-    prepare = None if stage.get("corpus") else next((each for each in stages(recipe) if each.target == PREPARE), None)
     parts = [encoder, model, mixture or pretrain]
     try:
         data = recipe.arguments(mixture) if mixture else {}
@@ -67,9 +91,9 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
             _slots_of(recipe, pretrain, stage.get("optimizer")),
             terms_of(recipe, pretrain),
         )
-        if prepare:
-            parts.append(prepare)
-            _check_tokenizer(recipe.arguments(prepare), sizes or recipe.arguments(encoder))
+        if prepares and not stage.get("corpus"):
+            parts.append(prepares[0])
+            _check_tokenizer(recipe.arguments(prepares[0]), sizes or recipe.arguments(encoder))
         return counted
     except KeyError as missing:
         raise UserError(f"{encoder.selector} has no {missing.args[0]}: bind it in the recipe") from None

@@ -45,6 +45,16 @@ def test_what_they_leave_is_not_refused(bindings):
     config.ledger_of(config.load(QUICKSTART, [*OWN, *bindings]))
 
 
+def test_of_several_pretrainings_the_last_leaves_what_is_started_from():
+    listed = "@training.prepare, @training.pretrain, @more/training.pretrain, @training.finetune, @training.evaluate"
+    bindings = [f"training.run.stages=[{listed}]", "more/training.pretrain.steps=2000", "EVAL_EVERY=10", "HELD_OUT=0.1"]
+    config.ledger_of(config.load(QUICKSTART, [*OWN, BEST, *bindings, "more/training.pretrain.keep_best='loss'"]))
+    message = "^training.finetune starts from the best checkpoint of its run, and training.pretrain keeps none"
+    only_first = ["training.pretrain.keep_best='loss'", "more/training.pretrain.keep_best=None"]
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(config.load(QUICKSTART, [*OWN, BEST, *bindings, *only_first]))
+
+
 def test_a_task_of_the_run_has_to_be_fine_tuned_before():
     config.ledger_of(config.load(STILTS))
     with pytest.raises(UserError, match=r"^training.finetune starts from the task 'topic' .*; did you mean"):

@@ -89,6 +89,29 @@ def test_a_pretraining_that_another_would_have_done():
     config.ledger_of(config.load(QUICKSTART, [*bindings, "more/training.pretrain.steps=10"]))
 
 
+GOES_ON = (
+    "^@more/training.pretrain goes on from the checkpoints of @training.pretrain in the same WORKDIR, and has other"
+)
+FURTHER = {
+    "data.Mixture.batch_size={}": "^BATCH_SIZE is {}; it must give a size from step 0 on",
+    "data.Mixture.sequence_length=129": "^sequence_length is 129; the model's max_sequence_length is 128",
+    "training.pretrain.keep_best='loss'": "^keep_best is 'loss' and EVAL_EVERY is None",
+    "modeling.Encoder.num_layers=3": f"{GOES_ON} parameters: give both one",
+    "training.pretrain.optimizer=@training.AdamW": f"{GOES_ON} slots: give both one",
+    "training.pretrain.terms=[@rembed_keras.adaptation.terms.RDrop()]": f"{GOES_ON} loss terms: give both one",
+}
+
+
+@pytest.mark.parametrize("binding", FURTHER)
+def test_each_of_several_pretrainings_is_held_against_the_ledger(binding):
+    stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain]"
+    bindings = [stages, "STEPS=9", "more/training.pretrain.steps=10", "modeling.Encoder.block='bert'"]
+    alone = config.ledger_of(config.load(QUICKSTART, bindings[1:2] + bindings[3:]))
+    assert config.ledger_of(config.load(QUICKSTART, bindings)) == alone
+    with pytest.raises(UserError, match=FURTHER[binding]):
+        config.ledger_of(config.load(QUICKSTART, [*bindings, f"more/{binding}"]))
+
+
 @pytest.mark.parametrize("knob", ["ALPHA", "BATCH_SIZE", "MASK_RATE", "SEQUENCE_LENGTH"])
 def test_batches_of_an_encoder_that_is_not_there_yet(knob):
     assert config.ledger_of(config.load(HEALING)) is None
