@@ -3,6 +3,7 @@
 import pytest
 
 from rembed_keras import config
+from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.recipes.uses import is_within
 from rembed_keras.errors import UserError
 
@@ -130,11 +131,21 @@ def test_what_is_bound_around_scopes_is_their_default(load):
 
 
 def test_what_another_stage_uses_stays(load):
-    adamw = 'include "gin/optimizers/adamw.gin"\ntraining.AdamW.beta_2 = 0.98\n'
-    # fine-tuning has AdamW too, at rates of its own
+    adamw = 'include "gin/optimizers/adamw.gin"\ntraining.AdamW.beta_1 = 0.8\n'
+    # fine-tuning has AdamW too, at rates and with a decay of its own
     recipe = load(f'include "recipes/quickstart.gin"\n{adamw}', LION)
-    assert {key for key in dropped(recipe) if "AdamW" in key} == {"training.AdamW.learning_rate"}
-    assert recipe.configuration()["training.AdamW.beta_2"] == 0.98
+    gone = {f"training.AdamW.{name}" for name in ("learning_rate", "weight_decay")}
+    assert {key for key in dropped(recipe) if "AdamW" in key} == gone
+    assert recipe.configuration()["training.AdamW.beta_1"] == 0.8
+
+
+@pytest.mark.parametrize("name", ["overnight", "options/probes"])
+def test_knobs_of_pretraining_leave_the_optimizer_of_fine_tuning(load, name):
+    line = f'include "recipes/{name}.gin"\n'
+    recipes = [load(line), load(line, "WEIGHT_DECAY=0.3", "training.AdamW.beta_2=0.5")]
+    adamw = [Reference(scope, "training.AdamW", "rembed_keras.training.AdamW", False) for scope in ("", "finetune")]
+    (_, tuned), (changed, same) = ([recipe.arguments(each) for each in adamw] for recipe in recipes)
+    assert (changed["weight_decay"], changed["beta_2"]) == (0.3, 0.5) and same == tuned
 
 
 @pytest.mark.parametrize(
