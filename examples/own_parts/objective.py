@@ -44,8 +44,8 @@ class LanguageIdentification(PretrainingModel):
     def ledger_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:
         """The encoder's entries and those of the head, which reads one vector a row."""
         hidden, languages = config["encoder"]["hidden_dim"], config["num_languages"]
-        flops = round(2 * hidden * languages / sequence_length)
-        head = Entry("language head", ((hidden, languages), (languages,)), flops, is_kept=False, in_paper=0)
+        flops, shapes = round(2 * hidden * languages / sequence_length), ((hidden, languages), (languages,))
+        head = Entry("language head", shapes, flops, is_kept=False, in_paper=0, dtype="float32")
         return [*encoder_entries(config["encoder"], sequence_length), head]
 
 

@@ -36,6 +36,7 @@ class Entry:
         frozen: FLOPs of a backward pass, per token of input, that pre-training does not need since what they would move
             is frozen.
         tables: how many of its variables, the first ones, are tables of tokens, or bands of one.
+        dtype: of its variables, where that is not the encoder's.
 
     >>> Entry("head", ((4, 8), (8,)), flops=64, is_kept=False).parameters
     40
@@ -51,6 +52,7 @@ class Entry:
     spared: int = 0
     frozen: int = 0
     tables: int = 0
+    dtype: str | None = None
 
     @property
     def parameters(self) -> int:

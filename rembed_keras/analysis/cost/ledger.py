@@ -83,6 +83,12 @@ class Ledger:
         kept, dropped = factor * self._sum(field, is_kept=True), factor * self._sum(field, is_kept=False)
         return {"kept": kept, "dropped": dropped, "total": kept + dropped}
 
+    def _bytes(self, size, numbers):
+        """Bytes of so many numbers of each line, in the size that one has of variables of the line's dtype."""
+        sizes = [size(entry.dtype or self.stored_in) * own for entry, own in zip(self.entries, numbers, strict=True)]
+        kept = sum(each for entry, each in zip(self.entries, sizes, strict=True) if entry.is_kept)
+        return {"kept": kept, "dropped": sum(sizes) - kept, "total": sum(sizes)}
+
     @property
     def kept(self) -> int:
         """Parameters of the encoder, exactly."""
@@ -126,15 +132,12 @@ class Ledger:
     @property
     def bytes(self) -> dict[str, int]:
         """Bytes of the parameters as they are stored: "kept", "dropped" and "total"."""
-        return self._columns("parameters", size_of_number(self.stored_in))
+        return self._bytes(size_of_number, [entry.parameters for entry in self.entries])
 
     @property
     def optimizer_bytes(self) -> dict[str, int]:
         """Bytes of the optimizer's slots: "kept", "dropped" and "total"."""
-        pairs, size = [*zip(self.entries, self.slots, strict=True)], size_of_slot(self.stored_in)
-        kept = size * sum(slots for entry, slots in pairs if entry.is_kept)
-        total = size * sum(self.slots)
-        return {"kept": kept, "dropped": total - kept, "total": total}
+        return self._bytes(size_of_slot, self.slots)
 
     @property
     def activation_bytes(self) -> dict[str, int]:

@@ -45,7 +45,8 @@ def size_of_weights(entries: Sequence[Entry], dtype: Any) -> int:
     >>> size_of_weights([Entry("projection", ((4, 8),))], "mixed_bfloat16")
     128
     """
-    return size_of_number(stored_in(name_of(dtype))) * sum(entry.parameters for entry in entries)
+    stored = stored_in(name_of(dtype))
+    return sum(size_of_number(entry.dtype or stored) * entry.parameters for entry in entries)
 
 
 def size_of_slot(stored: str) -> int:
@@ -70,5 +71,5 @@ def remembered_of(
     >>> remembered_of([Entry("projection", ((4, 8),))], lambda entries: [((4, 8),)], "bfloat16")
     [((4, 8), (4, 8))]
     """
-    copies = [entry.trained_shapes if stored in NARROW else () for entry in entries]
+    copies = [entry.trained_shapes if (entry.dtype or stored) in NARROW else () for entry in entries]
     return [(*own, *copied) for own, copied in zip(slots(entries), copies, strict=True)]

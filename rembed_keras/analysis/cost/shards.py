@@ -64,18 +64,18 @@ def held_by_each(
     entries = ledger.entries
     remembered = remembered_of(entries, slots, ledger.stored_in)
 
-    size_of_weight = size_of_number(ledger.stored_in)
-
-    def of(strategy, shapes, size=size_of_weight):
+    def of(strategy, shapes, size=size_of_number):
         """Bytes of shapes of each entry."""
-        pairs = zip(entries, shapes, strict=True)
-        return size * sum(_share(each, entry, devices, strategy) for entry, own in pairs for each in own)
+        return sum(
+            size(entry.dtype or ledger.stored_in) * sum(_share(each, entry, devices, strategy) for each in own)
+            for entry, own in zip(entries, shapes, strict=True)
+        )
 
     return {
         strategy: Held(
             of(strategy, [entry.shapes for entry in entries]),
             of(strategy, [entry.trained_shapes for entry in entries]),
-            of(strategy, remembered, size_of_slot(ledger.stored_in)),
+            of(strategy, remembered, size_of_slot),
             ledger.activation_bytes["total"] * ledger.sequence_length,
         )
         for strategy in STRATEGIES

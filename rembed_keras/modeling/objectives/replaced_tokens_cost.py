@@ -18,11 +18,12 @@ def replaced_token_entries(config: Config, sequence_length: int, mask_rate: floa
     kept, entries = sharing.entries(encoder, generator, sequence_length)
     entries = [*entries, *head_entries(config, generator, mask_rate)]
     hidden = encoder["hidden_dim"]
-    detector = ((hidden, hidden), (hidden,), (hidden, 1), (1,))
-    flops = 2 * hidden * hidden + 2 * hidden
+    detector, detection = ((hidden, hidden), (hidden,)), ((hidden, 1), (1,))
+    flops = 2 * hidden * hidden
     frozen = 0 if encoder.get("trainable", True) else 2 * hidden * hidden  # the gradient of what it reads
     return [
         *kept,
         *(replace(entry, name=f"generator: {entry.name}", is_kept=False, in_paper=0) for entry in entries),
-        Entry("detector", detector, flops, is_kept=False, in_paper=0, activations=3 * hidden, frozen=frozen),
+        Entry("detector", detector, flops, is_kept=False, in_paper=0, activations=2 * hidden, frozen=frozen),
+        Entry("detection", detection, 2 * hidden, is_kept=False, in_paper=0, activations=hidden, dtype="float32"),
     ]
