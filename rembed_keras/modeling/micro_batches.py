@@ -13,6 +13,7 @@ from keras import ops
 
 from rembed_keras import compat
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.losses.row_weights import of_each
 from rembed_keras.modeling.replicas import shares
 from rembed_keras.modeling.sizes import NARROW
 
@@ -41,6 +42,22 @@ class StepsInParts:
         *state, batch = args
         completed = self._completed(batch, self.step_numbers(training=False))
         return super().test_step(*state, completed)  # type: ignore[misc] # the model's
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Keras's, of metrics that a user compiled; in those without weights too, rows that fill a batch count nothing.
+
+        `unweighted_metrics` says how many of the compiled metrics, the first ones, are without weights.
+        """
+        model: Any = self
+        if model.micro_batches == 1 and not model.has_replicas:
+            return super().compute_metrics(x, y, y_pred, sample_weight)  # type: ignore[misc] # the model's
+        compat.build_metrics(model, y, y_pred)
+        (compiled,) = (metric for metric in model.metrics if hasattr(metric, "metrics"))
+        weights = of_each(row_weights(x["padding_mask"], y, None), ops.cast(y, "float32"))
+        for number, metric in enumerate(compiled.metrics):
+            own = weights if number < model.unweighted_metrics else sample_weight
+            metric.update_state(y, y_pred, sample_weight=own)
+        return model.get_metrics_result()
 
     def step_numbers(self, training: bool) -> dict:
         """Numbers that the loss needs of a step.

@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -70,6 +72,17 @@ def test_parts_take_the_step_of_the_whole(objective, parts, jit_compile):
 @pytest.mark.parametrize(("rows", "compiling"), [pytest.param(1, QUICK, marks=pytest.mark.any_backend), (5, JIT)])
 def test_a_batch_that_parts_do_not_divide_takes_the_step_of_the_whole(rows, compiling):
     assert_same_steps(MaskedLM, 4, rows, **compiling)
+
+
+@pytest.mark.any_backend
+def test_rows_that_fill_a_batch_count_in_no_metric_that_a_user_compiles():
+    logs, kind = [], functools.partial(keras.metrics.SparseCategoricalCrossentropy, from_logits=True)
+    for parts in (1, 4):
+        metrics = {"metrics": [kind("plain")], "weighted_metrics": [kind("weighted")]}
+        model = compiled(MaskedLM, parts, **metrics, **QUICK)
+        logs.append(model.train_on_batch(*make_batch(5), return_dict=True))
+    for name, value in logs[0].items():
+        np.testing.assert_allclose(logs[1][name], value, rtol=1e-5, err_msg=name)
 
 
 def test_parts_draw_dropout_of_their_own():

@@ -208,6 +208,7 @@ class PretrainingModel(StepsInParts, EncoderTask):
         if self.layer_losses is None and any(map(may_add_losses, compat.layers_of(self, include_self=False))):
             self.layer_losses = MeanOfNumbers(name="layer_losses")
         self.computes_metrics = bool(metrics or weighted_metrics)
+        self.unweighted_metrics = len(keras.tree.flatten(metrics or []))
         self.compiles_gradients = jit_compile is True and self.has_replicas and not (run_eagerly or self.terms)
         super().compile(
             optimizer=optimizer,
