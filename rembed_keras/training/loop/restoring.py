@@ -23,7 +23,7 @@ from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.training.initial.held import Held, folded
 from rembed_keras.training.initial.weights import Changes
 from rembed_keras.training.loop import checkpoints, starting
-from rembed_keras.training.optimizers.masters import MASTER
+from rembed_keras.training.optimizers.masters import MASTER, across_dtypes
 
 WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
 SCALE = ("/dynamic_scale", "/step_counter")  # what names of variables end in that scale a loss in float16
@@ -49,32 +49,21 @@ def load_parts(model, found: checkpoints.Checkpoint) -> None:
 def load_optimizer(learner, found: checkpoints.Checkpoint) -> None:
     """Gives the optimizer of a model, which has its weights, what a checkpoint's remembers.
 
-    The checkpoint may be of another precision. float32 copies of weights in 16 bits are then the weights that it has;
-    and where it has such copies, and this model's weights are of another type, those are the weights. A loss that was
-    not scaled is scaled as at the start of a run.
+    The checkpoint may be of another precision, see `masters.across_dtypes`. A loss that was not scaled is scaled as at
+    the start of a run.
 
     Raises:
         UserError: if it is of another optimizer.
     """
     source, arrays = found.path / "optimizer.safetensors", found.arrays("optimizer")
-    named = learner.optimizer.named_variables()
-    copies = {f"{MASTER}{variable.path}": variable for variable in learner.trainable_variables}
     stored = Tensors(*(found.path / f"{part}.safetensors" for part in parts_of(learner)))
-    copied = {name: each for name, each in copies.items() if name in arrays and each.path in stored}
-    of_another_dtype = {
-        name: each
-        for name, each in copied.items()
-        if stored[each.path].dtype.name != keras.backend.standardize_dtype(each.dtype)
-    }
-    checkpoints.assign_named(of_another_dtype, arrays, source)
-    for part in parts_of(learner):
-        weights = found.arrays(part)
-        of_part = {path: named[name] for path in weights if (name := f"{MASTER}{path}") in named and name not in arrays}
-        checkpoints.assign_named(of_part, weights, found.path / f"{part}.safetensors")
+    weights, masters = across_dtypes(learner, arrays, stored)
+    checkpoints.assign_named(weights, arrays, source)
+    checkpoints.assign_named(masters, stored, found.path)
     others = {
         name: variable
-        for name, variable in named.items()
-        if name in arrays or not (name in copies or name.endswith(SCALE))
+        for name, variable in learner.optimizer.named_variables().items()
+        if name in arrays or not (name.startswith(MASTER) or name.endswith(SCALE))
     }
     checkpoints.assign_named(others, arrays, source, "optimizer")
 

@@ -5,7 +5,8 @@ itself, most of what is learnt would be rounded away. Slots are those of the cop
 Source: Micikevicius et al. 2018, section 3.1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -85,6 +86,27 @@ def following(master: keras.Variable, variable):
     copied, rounded = ops.convert_to_tensor(master), ops.cast(variable, "float32")
     is_same = ops.abs(copied - rounded) <= relative * ops.abs(rounded) + smallest
     return ops.where(is_same, copied, rounded)
+
+
+def across_dtypes(model: Any, copies: Mapping[str, Any], weights: Mapping[str, Any]) -> tuple[dict, dict]:
+    """Weights that take the values of a checkpoint's masters, and masters that take those of its weights.
+
+    Args:
+        model: whose optimizer is built; the checkpoint may be of another dtype.
+        copies: arrays of the checkpoint's optimizer, by name.
+        weights: arrays of its model, by path.
+
+    Returns:
+        The weights by names of `copies`, since they would be rounded twice from `weights`; and the masters by paths.
+    """
+    named = model.optimizer.named_variables()
+    masters = {f"{MASTER}{each.path}": each for each in model.trainable_variables}
+    rounded = {
+        name: each
+        for name, each in masters.items()
+        if name in copies and weights[each.path].dtype.name != keras.backend.standardize_dtype(each.dtype)
+    }
+    return rounded, {each.path: named[name] for name, each in masters.items() if name in named and name not in copies}
 
 
 def is_narrow(tensor) -> bool:
