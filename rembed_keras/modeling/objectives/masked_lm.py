@@ -29,7 +29,8 @@ class MaskedLM(MaskedTokenPrediction):
         loss_chunk: how many predictions are scored at a time in training, so that no more than [loss_chunk, V] logits
             exist; more take more memory, fewer more time.
         micro_batches: parts of a batch that are trained on one after the other before the optimizer steps: activations
-            of one part exist at a time, and the step is the same. Rows of a batch must be a multiple.
+            of one part exist at a time, and the step is the same. Rows of padding fill a batch that they do not share
+            evenly, as one that is left over in `fit`; they count in nothing but means over rows that layers add.
         name: the model's name.
 
     Inputs as the encoder's and `mask_positions` int [B, P]; `predict` gives logits [B, P, V]. `fit` takes `y` int
