@@ -32,7 +32,8 @@ PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", 
 def ledger_of(recipe: Recipe) -> Ledger | None:
     """The ledger of the model that a recipe pre-trains; None if it pre-trains none.
 
-    Of several pre-trainings, each of which is checked, it is the first's: those after it train on the same model.
+    Of several pre-trainings, each of which is checked, it is the first's, since those after it train on the same model;
+    its phases are those of all.
 
     Raises:
         UserError: if a size of the model is not bound, or the recipe asks for what cannot be built.
@@ -42,12 +43,16 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     for each in listed:
         check_initial(recipe, each)
         terms_of(recipe, each)
-    first, *others = [*dict.fromkeys(each for each in listed if each.target == PRETRAIN.target)] or [PRETRAIN]
+    pretrains = [*dict.fromkeys(each for each in listed if each.target == PRETRAIN.target)] or [PRETRAIN]
     prepares = [each for each in listed if each.target == PREPARE]
-    counted = _ledger_of(recipe, first, prepares)
-    for stage in others:
-        _check_goes_on(recipe, (first, stage), (counted, _ledger_of(recipe, stage, prepares)))
-    return counted
+    ends = [recipe.arguments(each).get("steps") for each in pretrains]
+    begins = [0, *ends[:-1]] if len(pretrains) > 1 else [None]
+    ledgers = [_ledger_of(recipe, *each, prepares) for each in zip(pretrains, begins, strict=True)]
+    for stage, own in zip(pretrains[1:], ledgers[1:], strict=True):
+        _check_goes_on(recipe, (pretrains[0], stage), (ledgers[0], own))
+    if len(pretrains) == 1 or None in ledgers:
+        return ledgers[0]
+    return replace(ledgers[0], phases=tuple(phase for each in ledgers for phase in each.phases))
 
 
 def _check_goes_on(recipe, pair, ledgers):
@@ -64,8 +69,11 @@ def _check_goes_on(recipe, pair, ledgers):
             )
 
 
-def _ledger_of(recipe, pretrain, prepares):
-    """The ledger of a stage that pre-trains; None if it says no model, or its encoder is not known yet."""
+def _ledger_of(recipe, pretrain, begin, prepares):
+    """The ledger of a stage that pre-trains, from a step on where it is one of several.
+
+    None if it says no model, or its encoder is not known yet.
+    """
     stage = recipe.arguments(pretrain)
     check_evaluation(recipe, pretrain, prepares)
     if not isinstance(stage.get("model"), Reference):
@@ -88,6 +96,7 @@ def _ledger_of(recipe, pretrain, prepares):
             sizes,
             model,
             mixture,
+            begin,
             _slots_of(recipe, pretrain, stage.get("optimizer")),
             terms_of(recipe, pretrain),
         )
@@ -103,7 +112,7 @@ def _ledger_of(recipe, pretrain, prepares):
         raise UserError(f"a size of {encoder.selector} or {model.selector} is not a number") from None
 
 
-def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
+def _ledger(recipe, stage, encoder, sizes, model, mixture, begin, slots, terms):
     sizes = sizes_of(recipe, encoder) if sizes is None else sizes
     config = _objective(recipe, model)
     config["encoder"] = sizes
@@ -119,8 +128,8 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, slots, terms):
         return ledger(config, length, rate, entries, slots, terms, teachers)
 
     counted = at(max(length.values()) if isinstance(length, dict) and length else length, highest)
-    if isinstance(batch, dict) or isinstance(length, dict):
-        costs = phase_costs(shapes(batch, length), steps, rate, lambda *of: at(*of).training_flops["total"])
+    if isinstance(batch, dict) or isinstance(length, dict) or None not in (begin, batch, length):
+        costs = phase_costs(shapes(batch, length), steps, rate, lambda *of: at(*of).training_flops["total"], begin or 0)
         counted = replace(counted, phases=costs)
     check_length(data, sizes)
     if mixture:

@@ -200,3 +200,18 @@ def test_an_encoder_of_initial_weights_is_counted_in_the_dtype_of_the_recipe(tmp
     for dtype, size in (("float32", 4), ("bfloat16", 2)):
         counted = config.ledger_of(config.load("recipes/reallocate/heal_mlm.gin", [*bindings, f"DTYPE={dtype}"]))
         assert counted.dtype == dtype and counted.bytes["kept"] == size * counted.kept
+
+
+def test_each_of_several_pretrainings_is_counted_at_its_length():
+    more = {"training.pretrain.steps": 12, "data.Mixture.sequence_length": "{0: 64, 10: 128}"}
+    stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain]"
+    bindings = ["STEPS=9", stages, *(f"more/{name}={value}" for name, value in more.items())]
+    counted = config.ledger_of(config.load("recipes/quickstart.gin", bindings))
+    alone = {
+        length: config.ledger_of(config.load("recipes/quickstart.gin", [f"SEQUENCE_LENGTH={length}"]))
+        for length in (64, 128)
+    }
+    assert counted.training_flops == alone[64].training_flops and not alone[64].phases
+    assert [phase[:4] for phase in counted.phases] == [(0, 9, 128, 64), (9, 1, 128, 64), (10, 2, 128, 128)]
+    for phase in counted.phases:
+        assert phase.training_flops == phase.tokens * alone[phase.sequence_length].training_flops["total"]

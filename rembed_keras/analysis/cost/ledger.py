@@ -54,7 +54,7 @@ class Ledger:
         slots: numbers that the optimizer remembers of each line's variables, copies of weights in 16 bits among them.
         teachers: the lines of the teachers of loss terms, which are neither kept nor dropped.
         dtype: the encoder's dtype or policy of Keras.
-        phases: of a pre-training whose batches or rows change their size.
+        phases: of a pre-training whose batches or rows change their size, or of several.
         teacher_bytes: of the teachers' weights, each in its own dtype.
     """
 

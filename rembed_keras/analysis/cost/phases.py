@@ -43,7 +43,7 @@ class PhaseCost(NamedTuple):
 
 
 def phase_costs(
-    shapes: list[tuple[int, int, int]], steps: int, mask_rate: Any, count: Callable[[int, float], int]
+    shapes: list[tuple[int, int, int]], steps: int, mask_rate: Any, count: Callable[[int, float], int], begin: int = 0
 ) -> tuple[PhaseCost, ...]:
     """What each phase of a run costs.
 
@@ -52,11 +52,15 @@ def phase_costs(
         steps: of the whole run.
         mask_rate: share of the tokens that are predicted, or a schedule.
         count: training FLOPs of a token, of the length of its row and the mask rate.
+        begin: the step from which they are counted.
     """
     begun = [shape for shape in shapes if shape[0] < steps]
     ends = [*(first for first, _, _ in begun[1:]), steps]
     found = []
-    for (first, rows, length), end in zip(begun, ends, strict=True):
+    for (start, rows, length), end in zip(begun, ends, strict=True):
+        first = max(start, begin)
+        if first >= end:
+            continue
         changes = sorted(step for step in by_step(mask_rate) if first < step < end)
         flops = sum(
             (until - since) * rows * length * count(length, at(mask_rate, since))

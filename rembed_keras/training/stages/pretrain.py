@@ -228,9 +228,9 @@ def _flops_per_token(workdir, phase):
     if not path.exists():
         return None
     ledger = read_json(path)
-    for each in ledger.get("phases", []):
-        if each["first_step"] == phase.first_step:
-            return each["training_flops"] / each["tokens"]
+    begun = [each for each in ledger.get("phases", []) if each["first_step"] < phase.last_step]
+    if begun:  # those of a pre-training before this one too
+        return begun[-1]["training_flops"] / begun[-1]["tokens"]
     return ledger["training_flops_per_token"]["total"]
 
 

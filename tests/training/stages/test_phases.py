@@ -66,6 +66,17 @@ def test_the_time_that_is_left_in_a_phase_has_those_that_follow(corpus, tmp_path
     assert seen == [6.0, 0.0]
 
 
+def test_a_pretraining_after_another_has_the_flops_of_its_own_rows(corpus, tmp_path, monkeypatch):
+    seen = []
+    stage = sys.modules[pretrain.__module__]
+    monkeypatch.setattr(stage, "train", lambda *_, measures, **__: seen.append(measures.flops_per_token))
+    phases = [{"first_step": first, "tokens": 2, "training_flops": flops} for first, flops in ((0, 6), (4, 10))]
+    (tmp_path / "ledger.json").write_text(json.dumps({"phases": phases}))
+    for steps in (4, 6):
+        learn(tmp_path, corpus, steps=steps)
+    assert seen == [3.0, 5.0]
+
+
 @pytest.mark.usefixtures("without_graphs")
 @pytest.mark.parametrize("last", [2, 8])
 def test_a_run_that_was_killed_in_a_phase_ends_in_the_same_bits(last, whole, corpus, tmp_path, capsys):
