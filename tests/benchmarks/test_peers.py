@@ -61,7 +61,7 @@ def test_the_script_for_accelerators_runs_where_there_is_none(tmp_path):
         "TESTS": "tests/modeling/layers/test_draws.py tests/no_such_test.py",
         "BACKENDS": "jax",
         "SHAPES": "tiny",
-        "PEERS": "rembed, bfloat16, rematerialized;keras_hub;huggingface",  # and one chunk is profiled
+        "PEERS": "rembed, bfloat16, rematerialized;huggingface",  # and one chunk is profiled
         "ROUNDS": "1",
         "STEPS": "2",
         "LENGTHS": "128",
@@ -76,8 +76,8 @@ def test_the_script_for_accelerators_runs_where_there_is_none(tmp_path):
     assert report["device"] == "cpu" and report["flops_per_second"] > 0
     named = {(row["peer"], row["variant"]): row for row in report["results"]}
     own = ("rembed", "bfloat16, rematerialized")
-    assert named.keys() == {peer for peer in PEERS if peer[0] != "rembed" or peer == own}
-    assert named[own]["tokens_per_s"] > 0 and named["keras_hub", "bfloat16"]["tokens_per_s"] > 0
+    assert named.keys() == {own, *(peer for peer in PEERS if peer[0] == "huggingface")}
+    assert named[own]["tokens_per_s"] > 0
     assert 0 < named[own]["share_of_products"] < 1
     assert "rembed, bfloat16, rematerialized" in (tmp_path / "accelerator.md").read_text()
     assert [*(tmp_path / "trace").rglob("*.xplane.pb")]
