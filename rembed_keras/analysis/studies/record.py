@@ -7,7 +7,6 @@ derived again from it alone.
 import json
 import math
 import platform
-import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from rembed_keras import __version__
+from rembed_keras.analysis.environment import commit
 from rembed_keras.analysis.studies.definition import Direction, Hypothesis, Value, is_level
 from rembed_keras.analysis.studies.kept import definition_of, rows_of_gone_runs
 from rembed_keras.analysis.studies.measures import read_log, read_scores
@@ -59,7 +59,7 @@ def make_record(plan: Plan, seconds: Mapping[str, float], failures: Mapping[str,
     return {
         "format": FORMAT,
         "version": __version__,
-        "commit": _commit(),
+        "commit": commit(),
         "machine": platform.machine(),
         "alpha": study.alpha,
         "hypotheses": [asdict(each) for each in study.hypotheses],
@@ -250,19 +250,3 @@ def _curve(run: PlannedRun) -> Sequence[tuple[int, float]]:
     points = [(row["step"], row[key]) for row in rows if math.isfinite(row[key])]
     stride = math.ceil(len(points) / POINTS) or 1
     return points[(len(points) - 1) % stride :: stride] if points else []  # the last point is always there
-
-
-def _commit() -> str | None:
-    """The commit of this package's working tree, "-dirty" after it if files were changed; None without git.
-
-    An installed package has none, although its environment may stand in a repository, which is then of something else.
-    """
-    here = Path(__file__)
-    git = ["git", "-C", str(here.parent)]
-    try:
-        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
-        command = [*git, "describe", "--always", "--dirty", "--abbrev=40"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip() or None

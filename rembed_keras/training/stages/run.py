@@ -6,10 +6,7 @@ command on it again goes on where it stopped, under the same strategy or another
 `STRATEGY` where.
 """
 
-import importlib.metadata
 import json
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +15,7 @@ from functools import partial
 from rich.console import Console
 
 from rembed_keras.analysis.cost.ledger import Ledger
+from rembed_keras.analysis.environment import environment
 from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Rate, UserError
@@ -30,18 +28,6 @@ from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.rehearsal import rehearse
 from rembed_keras.training.sinks.sink import Sink
 from rembed_keras.training.stages.evaluate import check_choice
-
-WATCHED = (
-    "keras",
-    "tensorflow",
-    "jax",
-    "keras-hub",
-    "gin-config",
-    "grain",
-    "sentencepiece",
-    "numpy",
-    "safetensors",
-)
 
 
 @dataclass(frozen=True)
@@ -171,27 +157,9 @@ def _finish(folder, record, seconds):
 
 def _write_record(folder, record):
     write_atomically(folder.path / "config.gin", record.config)
-    write_atomically(folder.path / "environment.json", json.dumps(_environment(), indent=1))
+    write_atomically(folder.path / "environment.json", json.dumps(environment(), indent=1))
     if record.ledger is not None:
         path = folder.path / "ledger.json"
         of_tasks = read_json(path).get("tasks") if path.exists() else None  # written while they were fine-tuned
         costs = record.ledger.to_json() | ({"tasks": of_tasks} if of_tasks else {})
         write_atomically(path, json.dumps(costs, indent=1))
-
-
-def _environment():
-    import keras
-
-    versions = {}
-    for package in WATCHED:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "backend": keras.config.backend(),
-        "versions": versions,
-    }

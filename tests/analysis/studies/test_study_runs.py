@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from rembed_keras.analysis import environment
 from rembed_keras.analysis.studies import processes
-from rembed_keras.analysis.studies import record as records
 from rembed_keras.analysis.studies.processes import Job, is_held
 from rembed_keras.interruption import Stopped
 from tests.analysis.studies.two_arms import STUDY, record, started
@@ -192,9 +192,25 @@ def test_stopped_studies_are_to_be_started_again():
     assert issubclass(processes.AllStopped, Stopped) and processes.AllStopped(signal.SIGINT, "x").code == 75
 
 
+def test_each_run_keeps_the_commit_that_made_it(study, tmp_path):
+    (tmp_path / "own.gin").write_text(STUDY + 'studies.Study.results = "kept"\n')
+    study()
+    assert "Runs by commit" not in Path("kept/study.md").read_text()  # none is known
+    for name in ("wide-seed0", "wide-seed1", "one-seed0"):
+        Path(f"study/runs/{name}/environment.json").write_text(json.dumps({"commit": f"of {name[:3]}"}))
+    for _ in ("folders that are there", "that are gone"):
+        assert study()[0] == 0
+        found = {run["name"]: run["environment"].get("commit") for run in record("kept")["runs"]}
+        assert found == {"wide-seed0": "of wid", "wide-seed1": "of wid", "one-seed0": "of one", "one-seed1": None}
+        text, page = (Path(f"kept/study.{kind}").read_text() for kind in ("md", "html"))
+        for line in ("commit of wid: wide-seed0, wide-seed1", "commit of one: one-seed0", "commit unknown: one-seed1"):
+            assert f"* {line}\n" in text and f"<li>{line}</li>" in page
+        shutil.rmtree("study/runs", ignore_errors=True)
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_the_commit_of_a_repository_that_the_package_is_installed_in_is_not_its_own(tmp_path, monkeypatch):
-    own, installed = tmp_path / "own.py", tmp_path / ".venv/record.py"
+    own, installed = tmp_path / "own.py", tmp_path / ".venv/environment.py"
     installed.parent.mkdir()
     for path in (own, installed):
         path.touch()
@@ -203,6 +219,6 @@ def test_the_commit_of_a_repository_that_the_package_is_installed_in_is_not_its_
         subprocess.run([*git, *command], check=True, capture_output=True)
     found = []
     for path in (own, installed):
-        monkeypatch.setattr(records, "__file__", str(path))
-        found.append(records._commit())
+        monkeypatch.setattr(environment, "__file__", str(path))
+        found.append(environment.commit())
     assert len(found[0]) == 40 and found[1] is None

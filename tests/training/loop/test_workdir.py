@@ -3,6 +3,7 @@ import resource
 
 import pytest
 
+from rembed_keras.analysis import environment
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import MetricsLog, Workdir, write_atomically
 from rembed_keras.training.sinks.sink import Sink
@@ -71,16 +72,20 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
 RECORD = RunRecord("STEPS = 3  # batches\nWORKDIR = 'a'\n", lambda: "operative", None)
 
 
-def test_a_run_keeps_a_record_and_is_done_once(tmp_path, capsys):
+def test_a_run_keeps_a_record_and_is_done_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(environment, "commit", lambda: "of the run")
     done = []
     folder = str(tmp_path / "run")
     run([done.append], folder, RECORD)
     assert len(done) == 1
-    assert json.loads((tmp_path / "run/environment.json").read_text())["versions"]["keras"]
+    about = json.loads((tmp_path / "run/environment.json").read_text())
+    assert about["versions"].keys() >= {"rembed_keras", "keras"} and about["commit"] == "of the run"
     assert (tmp_path / "run/operative_config.gin").read_text() == "operative"
     assert capsys.readouterr().out.startswith(f"tensorboard --logdir {folder}/tensorboard\n")
+    monkeypatch.setattr(environment, "commit", lambda: "another")
     run([done.append], folder, RECORD)
     assert len(done) == 1 and "is finished; nothing to do" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run/environment.json").read_text()) == about
 
 
 def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):

@@ -4,13 +4,21 @@ from collections.abc import Mapping
 from html import escape
 
 from rembed_keras.analysis.layers import panels_by_arm
-from rembed_keras.analysis.pages.document import document, key, listing, table_html
+from rembed_keras.analysis.pages.document import document, key, listing, section, table_html
 from rembed_keras.analysis.pages.drawings import breakdown, curves, dots, layers
 from rembed_keras.analysis.reports.significance import Comparison
 from rembed_keras.analysis.reports.tables import number
 from rembed_keras.analysis.studies.definition import Hypothesis
 from rembed_keras.analysis.studies.results.curves import on_one_axis
-from rembed_keras.analysis.studies.results.report import ABOUT, failures, interval_name, scores_table, verdicts_table
+from rembed_keras.analysis.studies.results.report import (
+    ABOUT,
+    commits,
+    failures,
+    interval_name,
+    scores_table,
+    verdicts_table,
+    writer,
+)
 from rembed_keras.analysis.studies.verdicts import CONTRADICTED, SUPPORTED, by_language
 
 BELOW = "Below: differences with intervals over seeds, cut at the edges; dashed the smallest effect worth seeing."
@@ -26,11 +34,11 @@ def page(record: Mapping, title: str) -> str:
         title: of the page.
     """
     finished = sum(run["state"] == "finished" for run in record["runs"])
-    where = f"rembed_keras {record['version']}, commit {record['commit'] or 'unknown'}"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{finished} of {len(record['runs'])} runs are finished. <small>{escape(where)}</small></p>",
+        f"<p>{finished} of {len(record['runs'])} runs are finished. <small>{escape(writer(record))}</small></p>",
         listing(failures(record)),
+        section("Runs by commit", listing(commits(record))),
         _verdicts(record),
         f"<h2>Scores</h2>{table_html(scores_table(record))}",
         f"<h2>Parameters</h2>{breakdown(record['arms'])}",

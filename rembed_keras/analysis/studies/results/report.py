@@ -92,19 +92,41 @@ def failures(record: Mapping) -> list[str]:
     ]
 
 
+def writer(record: Mapping) -> str:
+    """What wrote a record."""
+    return f"rembed_keras {record['version']}, commit {record['commit'] or 'unknown'}"
+
+
+def commits(record: Mapping) -> list[str]:
+    """The finished runs by the commit that made them, a line each; none if that wrote the record too, or none is known.
+
+    Runs of earlier versions do not say it.
+    """
+    runs: dict[str, list[str]] = {}
+    for run in record["runs"]:
+        if run["state"] == "finished":
+            about = run.get("environment")
+            made_by = about.get("commit") if isinstance(about, Mapping) else None
+            runs.setdefault(f"commit {made_by or 'unknown'}", []).append(run["name"])
+    if len(runs) == 1 and runs.keys() <= {"commit unknown", f"commit {record['commit']}"}:
+        return []
+    return [f"{made_by}: {', '.join(names)}" for made_by, names in runs.items()]
+
+
 def markdown(record: Mapping, title: str) -> str:
     """`study.md`."""
     tables = [scores_table(record)]
     if record["hypotheses"]:
         tables.append(verdicts_table(record))
     left = [f"* {line}" for line in failures(record)]
-    where = f"rembed_keras {record['version']}, commit {record['commit'] or 'unknown'}"
+    made_by = "\n".join(f"* {line}" for line in commits(record))
     parts = [
         f"# {title}",
         *(table.markdown() for table in tables),
         ABOUT,
         *(["\n".join(left)] if left else []),
-        where,
+        writer(record),
+        *([f"Runs by commit:\n\n{made_by}"] if made_by else []),
     ]
     return "\n\n".join(parts) + "\n"
 
