@@ -13,7 +13,7 @@ Conneau et al. 2018 (XNLI), Yang et al. 2019 (PAWS-X), Nivre et al. 2018 (Univer
 from collections.abc import Sequence
 from pathlib import Path
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import CountOrZero, UserError, check_counts
 from rembed_keras.tasks.formats.columns import WordFormat
 from rembed_keras.tasks.formats.readers import read_squad
 from rembed_keras.tasks.kinds.examples import Splits
@@ -183,7 +183,7 @@ def mlqa(
     return Splits(read_squad(_first(folder, "squad/train-v1.1.json")), parts["dev"], parts["test"])
 
 
-def tydiqa(folder: str | Path, languages: Sequence[str] | None = None, dev_size: int = 0) -> Splits:
+def tydiqa(folder: str | Path, languages: Sequence[str] | None = None, dev_size: CountOrZero = 0) -> Splits:
     """TyDiQA-GoldP: questions that people asked in their own language; trained on the English part.
 
     XTREME tests on the development data, so there is none for model selection unless it is held out from training.
@@ -200,15 +200,19 @@ def tydiqa(folder: str | Path, languages: Sequence[str] | None = None, dev_size:
 
     Raises:
         UserError: for a missing or malformed file, an unknown language, an answer that is not at its start in the
-            context, or more development questions than there are.
+            context, or development questions that leave none to train on.
     """
+    check_counts({"dev_size": dev_size}, "CountOrZero")
     folder = Path(folder) / "tydiqa"
     whole = "tydiqa-goldp-v1.1-{0}/tydiqa-goldp-v1.1-{0}.json", "tydiqa-goldp-v1.1-{0}.json"
     train = read_squad(_first(folder, *(name.format("train") for name in whole)), prefix="english-")
-    if not 0 <= dev_size < len(train):
+    if dev_size >= len(train):
         raise UserError(f"dev_size is {dev_size}; it must be less than the {len(train)} training questions")
     held_out = train[len(train) - dev_size :]
     passages = {question.context for question in held_out}
+    left = [question for question in train if question.context not in passages]
+    if not left:
+        raise UserError(f"dev_size is {dev_size}; the passages of these questions are those of all: make it smaller")
     spelled = dict(zip(LANGUAGES["tydiqa"], TYDIQA_NAMES.split(), strict=True))
     test = {}
     for language in _chosen("tydiqa", languages):
@@ -218,7 +222,7 @@ def tydiqa(folder: str | Path, languages: Sequence[str] | None = None, dev_size:
         path = _first(folder, *names)
         test[language] = read_squad(path, unlabeled=True, prefix=f"{name}-")
     return Splits(
-        train=[question for question in train if question.context not in passages],
+        train=left,
         dev={"en": held_out} if held_out else {},
         test=test,
     )

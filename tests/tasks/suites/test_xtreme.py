@@ -205,14 +205,19 @@ def test_tydiqa_is_trained_on_its_english_questions(tmp_path):
 
 def test_development_questions_share_no_passage_with_training(tmp_path):
     put_question_tasks(tmp_path)
-    paragraphs = [{"context": f"Die {c}", "qas": [entry(f"english-{i}", [(0, "Die")])]} for i, c in enumerate("abcbd")]
+    paragraphs = [{"context": f"Die {c}", "qas": [entry(f"english-{i}", [(0, "Die")])]} for i, c in enumerate("bacbd")]
     train = "tydiqa/tydiqa-goldp-v1.1-train/tydiqa-goldp-v1.1-train.json"
     put(tmp_path, train, json.dumps({"data": [{"paragraphs": paragraphs}]}))
     splits = tydiqa(tmp_path, dev_size=2)
     assert [q.id for q in splits.dev["en"]] == ["english-3", "english-4"]
-    assert [q.id for q in splits.train] == ["english-0", "english-2"]
+    assert [q.id for q in splits.train] == ["english-1", "english-2"]
     with pytest.raises(UserError, match=r"dev_size is 5; it must be less than the 5 training questions"):
         tydiqa(tmp_path, dev_size=5)
+    with pytest.raises(UserError, match=r"dev_size is 4; the passages of these questions are those of all: make it"):
+        tydiqa(tmp_path, dev_size=4)
+    for size in (-1, 2.5, True, "2"):
+        with pytest.raises(UserError, match=r"dev_size is .*; it must be a whole number of at least 0"):
+            tydiqa(tmp_path, dev_size=size)
 
 
 def test_bucc_keeps_ids_as_they_are(tmp_path):
