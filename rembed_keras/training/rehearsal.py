@@ -65,7 +65,7 @@ def check_finetuning(
 ) -> None:
     """Checks what `finetune` is given, as far as that takes neither an encoder that was trained nor training data.
 
-    A method that training data settle is left aside, and so is a term that asks a teacher.
+    A method that training data settle is not applied, and a term that asks a teacher is left aside.
 
     Args:
         task: as of `finetune`, and all others.
@@ -82,7 +82,6 @@ def check_finetuning(
             does not suit.
     """
     place(strategy, batch_size, knob="FINETUNE_BATCH_SIZE")
-    methods = [each for each in methods if getattr(type(each), "settle", None) is Method.settle]
     terms = [each for each in terms if not getattr(each, "teachers", ())]
     try:
         OwnCallbacks(callbacks)
@@ -94,9 +93,12 @@ def check_finetuning(
 
 def _check_model(task, encoder, methods, terms, dropout):
     """Holds methods and terms against a model whose weights are blank."""
+    of_data = [each for each in methods if getattr(type(each), "settle", Method.settle) is not Method.settle]
     with blank():
         model = task.make_model(encoder(), dropout)
-        tune(model, methods)
+        for each in of_data:
+            each.check_model(model)
+        tune(model, [each for each in methods if each not in of_data])
         model.use_terms(terms)
     del model
     gc.collect()  # models refer to themselves, and the first stage may need all memory that there is

@@ -96,6 +96,7 @@ def test_the_units_that_matter_most_are_trained(units):
     assert len(scores) == (5 if units == "norms" else 2)
     assert method.chosen == sorted(scores, key=scores.get, reverse=True)[: len(method.chosen)]
     again = FisherChosen.from_config(method.get_config())
+    assert again.settle(model, BATCHES) is again
     tune(model, [again])
     before = values(model)
     learn(model)
@@ -113,3 +114,5 @@ def test_mistakes_are_named():
         FisherChosen("blocks", 3).settle(make_model(), BATCHES)
     with pytest.raises(UserError, match="has chosen 'block_7', which this encoder has not"):
         tune(make_model(), [FisherChosen("blocks", chosen=["block_7"])])
+    with pytest.raises(UserError, match="has chosen 'block_2', which this encoder has not"):
+        FisherChosen("blocks", chosen=["block_0", "block_2"]).check({"num_layers": 2})

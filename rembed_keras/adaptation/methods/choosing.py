@@ -97,7 +97,7 @@ class FisherChosen(Method):
         units: "norms" or "blocks".
         count: how many of them are trained.
         batches: of training data to choose by.
-        chosen: the names of those that were chosen, as `settle` finds them; None to let it choose.
+        chosen: the names of those that were chosen, as `settle` finds them and prints; None to let it choose.
 
     Raises:
         UserError: for other units, or counts that are not positive.
@@ -118,9 +118,14 @@ class FisherChosen(Method):
 
     def check(self, encoder):
         if self.units == "blocks":
-            self._check_count(encoder["num_layers"])
+            self._check_units([f"block_{i}" for i in range(encoder["num_layers"])])
+
+    def check_model(self, model):
+        self._units(model.encoder)
 
     def settle(self, model, batches):
+        if self.chosen is not None:
+            return self
         still = {id(weight) for weight in quantized_weights(model.encoder)}  # which have no gradient
         units = {
             name: [weight for weight in weights if id(weight) not in still]
@@ -140,9 +145,6 @@ class FisherChosen(Method):
         if self.chosen is None:
             raise UserError("FisherChosen chooses by training data: give `tune` what its `settle` returns")
         units = self._units(model.encoder)
-        unknown = [name for name in self.chosen if name not in units]
-        if unknown:
-            raise UserError(f"FisherChosen has chosen {unknown[0]!r}, which this encoder has not")
         return [weight for name in self.chosen for weight in units[name]]
 
     def _units(self, encoder):
@@ -150,9 +152,13 @@ class FisherChosen(Method):
         blocks = {f"block_{i}": block for i, block in enumerate(encoder.parts.blocks)}
         norms = {name: layer for name, layer in layers_by_name(encoder).items() if hasattr(layer, "gamma")}
         units = {name: layer.weights for name, layer in (blocks if self.units == "blocks" else norms).items()}
-        self._check_count(len(units))
+        self._check_units(units)
         return units
 
-    def _check_count(self, there):
-        if self.count > there:
-            raise UserError(f"FisherChosen is to train {self.count} {self.units}; this encoder has {there}")
+    def _check_units(self, names):
+        """Checks how many are trained, and which, against the names of all that can be."""
+        if self.count > len(names):
+            raise UserError(f"FisherChosen is to train {self.count} {self.units}; this encoder has {len(names)}")
+        unknown = next((name for name in self.chosen or () if name not in names), None)
+        if unknown is not None:
+            raise UserError(f"FisherChosen has chosen {unknown!r}, which this encoder has not")

@@ -29,6 +29,16 @@ class Method:
             UserError: if it has not.
         """
 
+    def check_model(self, model) -> None:
+        """Checks, before anything is trained, a method that data settles, which cannot be applied then.
+
+        Args:
+            model: a task model whose weights are blank.
+
+        Raises:
+            UserError: for what `settle` would refuse whatever the data.
+        """
+
     def settle(self, model, batches: Iterable[Any]) -> "Method":
         """The method for this model and task, if data decides what it does; itself if not.
 
