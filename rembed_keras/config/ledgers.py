@@ -14,7 +14,8 @@ from rembed_keras.analysis.cost.shards import Held, held_by_each
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import RUN, check_initial, initial_arguments
 from rembed_keras.config.making import imported, kinds_of, made, sizes_of, within
-from rembed_keras.config.misfits import PREPARE, check_batches, check_evaluation, check_length, check_stages
+from rembed_keras.config.misfits.evaluation import check_evaluations
+from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages
 from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
@@ -43,6 +44,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     for each in listed:
         check_initial(recipe, each)
         terms_of(recipe, each)
+    check_evaluations(recipe, listed)
     pretrains = [*dict.fromkeys(each for each in listed if each.target == PRETRAIN.target)] or [PRETRAIN]
     prepares = [each for each in listed if each.target == PREPARE]
     ends = [recipe.arguments(each).get("steps") for each in pretrains]
@@ -75,7 +77,6 @@ def _ledger_of(recipe, pretrain, begin, prepares):
     None if it says no model, or its encoder is not known yet.
     """
     stage = recipe.arguments(pretrain)
-    check_evaluation(recipe, pretrain, prepares)
     if not isinstance(stage.get("model"), Reference):
         return None
     model = within(pretrain, stage["model"])

@@ -33,6 +33,15 @@ FITTING = [
 ]
 
 
+def test_the_best_of_a_pre_training_that_another_goes_on_from():
+    stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain, @training.finetune]"
+    bindings = [OWN[0], BEST, stages, "EVAL_EVERY=10", "HELD_OUT=0.1", "STEPS=20", "more/training.pretrain.steps=30"]
+    first, second = (f"{scope}training.pretrain.keep_best=" for scope in ("", "more/"))
+    with pytest.raises(UserError, match=MISSING[BEST]):
+        config.ledger_of(config.load(QUICKSTART, [*bindings, f"{first}'loss'", f"{second}None"]))
+    config.ledger_of(config.load(QUICKSTART, [*bindings, f"{second}'loss'"]))
+
+
 @pytest.mark.parametrize("binding", MISSING)
 def test_what_the_stages_before_do_not_leave(binding):
     encoder = ["training.finetune.encoder=@other/modeling.Encoder"] if binding.startswith("other") else []

@@ -119,6 +119,23 @@ def test_batches_of_an_encoder_that_is_not_there_yet(knob):
         config.ledger_of(config.load(HEALING, [f"{knob}={{}}"]))
 
 
+EVALUATED = {
+    "eval_every": ("3", "EVAL_EVERY is 3 and evaluators.HeldOutLoss reads held-out text, of which HELD_OUT 0 leaves"),
+    "keep_best": ("'loss'", "keep_best is 'loss' and EVAL_EVERY is None: set EVAL_EVERY to a number of steps"),
+    "evaluators": ("[]", "EVAL_EVERY is 3 and training.pretrain.evaluators lists nothing to evaluate"),
+}
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_what_a_second_pre_training_cannot_evaluate(name):
+    value, message = EVALUATED[name]
+    stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain]"
+    bindings = ["STEPS=9", stages, "more/training.pretrain.steps=10"]
+    bindings += ["more/training.pretrain.eval_every=3"] if name == "evaluators" else []
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(config.load(QUICKSTART, [*bindings, f"more/training.pretrain.{name}={value}"]))
+
+
 @pytest.mark.parametrize("stage", ["evaluate", "submit"])
 def test_models_that_are_asked_otherwise_than_they_were_trained(stage):
     """They would answer, and be scored, as if they had been trained so."""

@@ -258,7 +258,8 @@ def test_a_recipe_that_holds_nothing_out_is_refused_when_it_is_read():
     with pytest.raises(UserError, match=message):
         config.ledger_of(load("EVAL_EVERY=4", "HELD_OUT=0"))
     config.ledger_of(load("EVAL_EVERY=4", "HELD_OUT=0.01"))
-    config.ledger_of(load("EVAL_EVERY=4", "training.pretrain.evaluators=[]"))
+    with pytest.raises(UserError, match=r"EVAL_EVERY is 4 and training.pretrain.evaluators lists nothing to evaluate"):
+        config.ledger_of(load("EVAL_EVERY=4", "training.pretrain.evaluators=[]"))
     for knob, value in (("EVAL_EVERY", "0"), ("HELD_OUT", "2"), ("training.pretrain.best_is", "low")):
         with pytest.raises(UserError, match=rf"{knob} is '?{value}'?; it must be"):
             load(f"{knob}={value}")

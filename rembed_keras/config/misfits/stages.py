@@ -1,7 +1,4 @@
-"""What does not fit together in the stages of a recipe, found before anything is run: their rows, batches and choices.
-
-Each is refused with the words of the part that would refuse it at its turn, which may be days later.
-"""
+"""What does not fit together in the stages of a recipe: their rows, batches and choices."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +13,7 @@ from rembed_keras.config.initial import (
     name_of_task,
     source_of,
 )
-from rembed_keras.config.making import identity, imported, made, sizes_of, within
+from rembed_keras.config.making import identity, made, sizes_of, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.data.pipeline.schedules import by_step, check_schedules, check_shares
@@ -46,7 +43,7 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     _check_trained_once(recipe, finetunes)
     _check_pretrained_on(recipe, [each for each in listed if each.target == PRETRAIN])
     for stage in listed:
-        _check_rows(recipe, stage, stage)
+        check_rows(recipe, stage, stage)
         _check_numbers(recipe, stage)
         if stage.target == FINETUNE:
             _check_methods(recipe, stage)
@@ -69,8 +66,12 @@ def _check_lists(recipe, stage):
         raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage,))}") from None
 
 
-def _check_rows(recipe, stage, reader):
-    """Checks that the encoder of a stage takes rows as long as the stage, or a part of it, reads."""
+def check_rows(recipe: Recipe, stage: Reference, reader: Reference) -> None:
+    """Checks that the encoder of a stage takes rows as long as the stage, or a part of it, reads.
+
+    Raises:
+        UserError: for rows that are too long.
+    """
     encoder, sizes = _encoder_of(recipe, stage)
     if sizes is None or not _may_exceed(recipe.arguments(reader), sizes):
         return
@@ -227,38 +228,6 @@ def _models(recipe, stage):
     if not all(isinstance(rate, int | float) for rate in rates):
         return None
     return [*itertools.product(starts, (f"{rate:g}" for rate in rates), seeds)]
-
-
-def check_evaluation(recipe: Recipe, pretrain: Reference, prepares: Sequence[Reference]) -> None:
-    """Checks that what is evaluated in pre-training reads rows that the encoder takes, and text that is held out.
-
-    Args:
-        recipe: the recipe.
-        pretrain: its stage that pre-trains.
-        prepares: those that prepare text.
-
-    Raises:
-        UserError: for what does not, or the best checkpoint of what is not evaluated.
-    """
-    stage = recipe.arguments(pretrain)
-    every, best = stage.get("eval_every"), stage.get("keep_best")
-    if every is None:
-        if best is not None:
-            raise UserError(f"keep_best is {best!r} and EVAL_EVERY is None: set EVAL_EVERY to a number of steps")
-        return
-    for item in stage.get("evaluators") or ():
-        evaluator = recipe.resolve(item)
-        if not isinstance(evaluator, Reference):
-            continue
-        own = within(pretrain, evaluator)
-        _check_rows(recipe, pretrain, own)
-        prepared = [recipe.arguments(each) for each in prepares]
-        holds_out = stage.get("corpus") is not None or not prepared or any(each.get("held_out") for each in prepared)
-        if not holds_out and getattr(imported(own.target), "needs_held_out", False):
-            raise UserError(
-                f"EVAL_EVERY is {every} and {own.selector} reads held-out text, of which HELD_OUT 0 leaves none: set "
-                "HELD_OUT to a share of the text, such as 0.01"
-            )
 
 
 def check_batches(data: Mapping[str, Any], model: Mapping[str, Any], steps: Any) -> None:
