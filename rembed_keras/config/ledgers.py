@@ -16,6 +16,7 @@ from rembed_keras.config.initial import RUN, check_initial, initial_arguments
 from rembed_keras.config.making import imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
 from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages
+from rembed_keras.config.misfits.words import check_words
 from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
@@ -41,6 +42,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     """
     listed = [*stages(recipe)]
     check_stages(recipe, listed)
+    check_words(recipe, listed)
     for each in listed:
         check_initial(recipe, each)
         terms_of(recipe, each)

@@ -10,6 +10,7 @@ from rembed_keras.modeling.blocks import PostNorm, PreNorm
 
 QUICKSTART = "recipes/quickstart.gin"  # of 2 layers
 HEALING = "recipes/reallocate/heal_distill.gin"
+PROBES = "recipes/options/probes.gin"
 OWN_FILES = "recipes/finetune/own_files.gin"
 TWO_OBJECTIVES = "recipes/options/objectives/two_objectives.gin"
 RATES = "which training.finetune does not train: give both the same starts, learning_rates and seeds"
@@ -134,6 +135,22 @@ def test_what_a_second_pre_training_cannot_evaluate(name):
     bindings += ["more/training.pretrain.eval_every=3"] if name == "evaluators" else []
     with pytest.raises(UserError, match=message):
         config.ledger_of(config.load(QUICKSTART, [*bindings, f"more/training.pretrain.{name}={value}"]))
+
+
+def test_words_of_languages_that_the_corpus_or_its_text_has_not(corpus, tmp_path):
+    (tmp_path / "eng.txt").touch()
+    text, place = f"training.prepare.text_dir='{tmp_path}'", f"training.pretrain.corpus='{corpus.path}'"
+    for bindings, where in (
+        ([text], f"the text in {tmp_path}"),
+        ([text, "training.prepare.languages=['eng']"], "what is prepared"),
+        ([text, place], f"the corpus {corpus.path}"),
+    ):
+        said = rf"^training.probe: words has 'enx', which is no language of {where}: leave it out, or prepare its text"
+        with pytest.raises(UserError, match=rf"{said} too; did you mean en.*\? \(training.probe.words: command line\)"):
+            config.ledger_of(config.load(PROBES, [*bindings, "training.probe.words=('enx',)"]))
+    config.ledger_of(config.load(PROBES, [text, place]))
+    for unknown in ([], ["training.prepare.text_dir='nowhere'"]):
+        config.ledger_of(config.load(PROBES, [*unknown, "training.probe.words=('enx',)"]))
 
 
 @pytest.mark.parametrize("stage", ["evaluate", "submit"])

@@ -11,11 +11,12 @@ from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import ParallelText, QuestionAnswering
-from rembed_keras.training import InitialWeights, finetune, mine, probe, retrieve, submit, trace_retrieval
+from rembed_keras.training import InitialWeights, finetune, mine, pretrain, probe, retrieve, submit, trace_retrieval
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearse, rehearsed
 from rembed_keras.training.stages.run import RunRecord, run
+from tests.training import pretraining
 from tests.training.stages.test_starting import classify, make_encoder, optimizer
 
 NO_DROPOUT = {"encoder": partial(make_encoder, dropout=0.0), "dropout": 0.0}
@@ -99,6 +100,19 @@ def test_a_parallel_text_in_the_pivot_alone(stage, tmp_path):
     with pytest.raises(UserError, match="has no language beside en: there is nothing to find"):
         run([begun.append, later], tmp_path / "run", RunRecord("# a recipe\n", lambda: ""))
     assert not begun and all(vars(each)["is_rehearsed"] for each in (retrieve, trace_retrieval, probe, mine, submit))
+
+
+def test_words_that_are_not_in_the_corpus_are_missed_before_anything_is_trained(corpus, tmp_path):
+    parts = {"encoder": pretraining.make_encoder, "model": pretraining.make_head, "mixture": pretraining.make_mixture}
+    train = partial(pretrain, optimizer=pretraining.make_optimizer, steps=1, corpus=str(corpus.path), **parts)
+    for settings, message in (
+        ({"words": ("en", "xx")}, "has no language 'xx' whose words could be compared"),
+        ({"words": ("en",), "sequence_length": 10**6}, "en has too little text to compare words"),
+    ):
+        later = rehearsed(partial(probe, encoder=make_encoder, **settings))
+        with pytest.raises(UserError, match=message):
+            run([print, together(train), later], tmp_path / "run", RunRecord("# a recipe\n", lambda: ""))
+        assert not any((tmp_path / "run" / name).exists() for name in ("checkpoints", "metrics.jsonl", "corpus.json"))
 
 
 def test_a_stage_of_the_chief_is_rehearsed_by_the_chief_alone(tmp_path):

@@ -9,10 +9,11 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.training.sinks.sink import Sink, Watch, Watched
 from rembed_keras.training.sinks.tensorboard import TensorBoard
@@ -56,6 +57,7 @@ class Workdir:
         stage: which stage of the run is going on, as "stage 2 of 5"; "" if it has one alone.
         later_tokens: how many tokens later stages train on, as far as that is known.
         is_rehearsal: whether a stage shall check its arguments and end; see `training.rehearsal`.
+        asked_of_corpus: checks that later stages leave in their rehearsal, of the `Corpus` that pre-training reads.
 
     Raises:
         UserError: if the folder cannot be made or written, or another process holds it.
@@ -74,6 +76,7 @@ class Workdir:
         self.stage = ""
         self.later_tokens = 0.0
         self.is_rehearsal = False
+        self.asked_of_corpus: list[Callable[[Corpus], object]] = []
         self.metrics = MetricsLog(self.path / "metrics.jsonl", is_chief)
         sinks = [TensorBoard()] if sinks is None else sinks
         self.watch = Watch(sinks if is_chief else (), Watched(self.path, recipe, ledger, self.metrics.rows))

@@ -1,6 +1,7 @@
 """Word similarity of the input table's vectors and of contextual ones at every layer."""
 
 import math
+from functools import cached_property
 
 import keras
 import numpy as np
@@ -34,7 +35,7 @@ class WordProbing:
     def __init__(self, corpus: Corpus, language: str, sequence_length: int, batch_size: int):
         self._batch_size = batch_size
         tokenizer, size = corpus.tokenizer, min(corpus.num_tokens[language], COUNTED) // sequence_length
-        rows = corpus.tokens(language, 0, size * sequence_length).reshape(-1, sequence_length)
+        self._rows = rows = corpus.tokens(language, 0, size * sequence_length).reshape(-1, sequence_length)
         ends = np.ones(rows.shape, bool)
         ends[:, :-1] = tokenizer.starts_word[rows[:, 1:]] | tokenizer.is_special[rows[:, 1:]]
         is_word = np.array([tokenizer.is_word(i) for i in range(tokenizer.vocabulary_size)])
@@ -51,7 +52,12 @@ class WordProbing:
             "segment_ids": np.zeros_like(read),
             "padding_mask": np.cumsum(read == tokenizer.cls_id, axis=1, dtype=np.int32) + 1,
         }
-        self.reference = ppmi(context_counts(rows, self.words, tokenizer.vocabulary_size)[:, ~tokenizer.is_special])
+        self._is_special = tokenizer.is_special
+
+    @cached_property
+    def reference(self) -> np.ndarray:
+        """PPMI of the words and the pieces around them, [W, C]."""
+        return ppmi(context_counts(self._rows, self.words, len(self._is_special))[:, ~self._is_special])
 
     def score(self, encoder) -> dict:
         """Spearman's correlation with the similarity by co-occurrence: of the table's vectors, and by layer."""

@@ -107,6 +107,7 @@ def pretrain(
     own = OwnCallbacks(callbacks)
     batches = mixture(Corpus(corpus or workdir.corpus)).up_to(steps)
     placement = place(strategy, batches.batch_size, jit_compile)
+    placement.processes.by_chief(lambda: [check(batches.corpus) for check in workdir.asked_of_corpus])
     evaluation = planned(evaluators, eval_every, EvaluationData(batches, placement), keep_best, best_is)
     start = PretrainingStart(workdir, initial, batches.corpus.tokenizer)
     read = read_corpus(workdir, batches.corpus, start.resumed)

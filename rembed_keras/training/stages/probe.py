@@ -6,12 +6,13 @@ dropped, since none of them reaches down.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rembed_keras.analysis.layers import draw_layers
 from rembed_keras.analysis.layers.probing import INVERSE_STRENGTHS, check_strengths
 from rembed_keras.analysis.layers.similarity import FEWEST
 from rembed_keras.data.corpus import corpus_of_run
-from rembed_keras.errors import Count, Rate, Seed, UserError
+from rembed_keras.errors import Count, Rate, Seed, UserError, did_you_mean
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.classification import Classification
 from rembed_keras.tasks.kinds.tagging import Tagging
@@ -70,8 +71,9 @@ def probe(
     """
     _check(tasks, parallel, words, inverse_strengths)
     if workdir.is_rehearsal:
+        workdir.asked_of_corpus.append(partial(_compared, words, sequence_length, batch_size))
         return
-    corpus = _corpus(workdir, words)
+    compared = _compared(words, sequence_length, batch_size, corpus_of_run(workdir.path)) if words else {}
     initial, encoders = encoders_of(workdir.path, encoder, pretrained, finetuned, seed)
     for each in encoders.values():
         check_length(each, sequence_length)
@@ -92,8 +94,7 @@ def probe(
         rows += retrieval.baselines(num_layers)
         probed.append(Probed(f"retrieval/{text.name}", text.pivot, METRICS, rows, num_layers))
         probed[-1].publish(workdir)
-    for language in words if corpus else ():
-        similarity = WordProbing(corpus, language, sequence_length, batch_size)
+    for language, similarity in compared.items():
         about = {"language": language, "n": len(similarity.words)}
         known[f"words of {language}"] = about | {system: similarity.score(each) for system, each in encoders.items()}
     write_layers(workdir, known)
@@ -103,14 +104,13 @@ def probe(
     print(f"probe: {path}", flush=True)
 
 
-def _corpus(workdir, words):
-    if not words:
-        return None
-    corpus = corpus_of_run(workdir.path)
+def _compared(words, sequence_length, batch_size, corpus):
+    """The words of each language that are compared."""
     missing = next((language for language in words if language not in corpus.languages), None)
     if missing is not None:
-        raise UserError(f"corpus {corpus.path} has no language {missing!r} whose words could be compared")
-    return corpus
+        near = did_you_mean(missing, corpus.languages)
+        raise UserError(f"corpus {corpus.path} has no language {missing!r} whose words could be compared{near}")
+    return {language: WordProbing(corpus, language, sequence_length, batch_size) for language in words}
 
 
 def _check(tasks, parallel, words, inverse_strengths):

@@ -273,17 +273,18 @@ def test_processes_that_see_different_folders_are_asked_to_share_one(tmp_path):
 
 def test_every_process_waits_for_a_checkpoint_and_stops_where_the_first_cannot_write_it(corpus, tmp_path, monkeypatch):
     """The second of two, whose first one says what it says, and once that it failed."""
-    said = {}
+    said, answers = {}, iter([{"result": True}, {"error": "the disk is full"}])  # of the corpus, and of the checkpoint
 
     def get(key):
         asked, _, _ = key.rpartition("/")
-        return said.get(f"{asked}/1", json.dumps({"error": "the disk is full"}))
+        return said[f"{asked}/1"] if f"{asked}/1" in said else json.dumps(next(answers))
 
     placement = replace(place("one_device", 4, jit_compile=False), processes=Processes(1, 2, said.__setitem__, get))
     monkeypatch.setattr(sys.modules[pretrain.__module__], "place", lambda *_: placement)
     workdir, made = Workdir(tmp_path, is_chief=False), (small_encoder, make_head, make_optimizer, make_mixture)
     with pytest.raises(UserError, match="process 1 stops because the first one did: the disk is full"):
         pretrain(workdir, *made, steps=1, corpus=str(corpus.path), jit_compile=False)
+    assert not [*answers]
 
 
 if __name__ == "__main__":
