@@ -132,6 +132,12 @@ def source_of(recipe: Recipe, stage: Reference) -> object:
     return tuple((named or {}).get(name) for name in ("place", "task"))
 
 
+def starts_from_run(recipe: Recipe, stage: Reference) -> bool:
+    """Whether a stage starts from what pre-training has left in its own run."""
+    given = _own_weights(recipe, stage)
+    return given is not None and given.get("task") is None
+
+
 def name_of_task(recipe: Recipe, stage: Reference) -> str | None:
     """The name of the task that a stage trains models for; None if the recipe does not say it in words."""
     task = recipe.arguments(stage).get("task")

@@ -137,6 +137,18 @@ def test_what_a_second_pre_training_cannot_evaluate(name):
         config.ledger_of(config.load(QUICKSTART, [*bindings, f"more/training.pretrain.{name}={value}"]))
 
 
+def test_models_that_would_be_trained_again_of_a_pre_training_that_has_gone_on():
+    """They would be found done, and refused since they started from another checkpoint."""
+    stages = ("prepare", "pretrain", "finetune", "more/training.pretrain", "finetune")
+    listed = ", ".join(f"@{each if '/' in each else f'training.{each}'}" for each in stages)
+    bindings = ["STEPS=9", "more/training.pretrain.steps=10", f"training.run.stages=[{listed}]"]
+    said = "train the same model of the task topics, start 'pretrained' .* and differ in the checkpoint that they start"
+    with pytest.raises(UserError, match=f"^@training.finetune and @training.finetune {said} from: give each task a"):
+        config.ledger_of(config.load(QUICKSTART, bindings))
+    for elsewhere in ("training.finetune.starts=('scratch',)", "training.finetune.pretrained='elsewhere'"):
+        config.ledger_of(config.load(QUICKSTART, [*bindings, elsewhere]))
+
+
 def test_words_of_languages_that_the_corpus_or_its_text_has_not(corpus, tmp_path):
     (tmp_path / "eng.txt").touch()
     text, place = f"training.prepare.text_dir='{tmp_path}'", f"training.pretrain.corpus='{corpus.path}'"

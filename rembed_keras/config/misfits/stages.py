@@ -12,6 +12,7 @@ from rembed_keras.config.initial import (
     initial_arguments,
     name_of_task,
     source_of,
+    starts_from_run,
 )
 from rembed_keras.config.making import identity, made, sizes_of, within
 from rembed_keras.config.recipes.recipe import Recipe
@@ -40,7 +41,7 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     check_own_weights(recipe, listed)
     for stage in listed:
         _check_lists(recipe, stage)
-    _check_trained_once(recipe, finetunes)
+    _check_trained_once(recipe, listed)
     _check_pretrained_on(recipe, [each for each in listed if each.target == PRETRAIN])
     for stage in listed:
         check_rows(recipe, stage, stage)
@@ -174,20 +175,34 @@ def _check_submitted(recipe, submit, evaluates):
         )
 
 
-def _check_trained_once(recipe, finetunes):
+def _check_trained_once(recipe, listed):
     """Checks that no stage trains models of a task that another has trained in another way: it would find them done."""
-    for number, stage in enumerate(finetunes):
-        name, models = name_of_task(recipe, stage), _models(recipe, stage)
-        for other in finetunes[:number] if name and models else ():
-            others = _models(recipe, other) if name == name_of_task(recipe, other) else None
-            both = [model for model in models if model in (others or ())]
+    trained: list[tuple[Reference, int]] = []  # with how many pre-trainings were before
+    pretrainings = 0
+    for stage in listed:
+        pretrainings += stage.target == PRETRAIN
+        for other, before in trained if stage.target == FINETUNE else ():
+            both = _of_both(recipe, stage, other)
             differs = _difference(recipe, stage, other) if both else None
-            if differs:
+            if not differs and before < pretrainings and starts_from_run(recipe, stage):
+                differs = "the checkpoint that they start from"
+                both = [model for model in both if model[0] == "pretrained"]
+            if differs and both:
                 start, rate, seed = both[0]
                 raise UserError(
-                    f"{stage!r} and {other!r} train the same model of the task {name}, start {start!r} at learning "
-                    f"rate {rate} with seed {seed}, and differ in {differs}: give each task a name of its own"
+                    f"{stage!r} and {other!r} train the same model of the task {name_of_task(recipe, stage)}, start "
+                    f"{start!r} at learning rate {rate} with seed {seed}, and differ in {differs}: give each task a "
+                    "name of its own"
                 )
+        if stage.target == FINETUNE:
+            trained.append((stage, pretrainings))
+
+
+def _of_both(recipe, stage, other):
+    """The models that two stages both train of one task, as far as the recipe says these in words and lists."""
+    name, ours, theirs = name_of_task(recipe, stage), _models(recipe, stage), _models(recipe, other)
+    is_same = name is not None and name == name_of_task(recipe, other)
+    return [model for model in ours or () if model in (theirs or ())] if is_same else []
 
 
 def _check_pretrained_on(recipe, pretrains):

@@ -12,7 +12,7 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length
 from rembed_keras.training.initial import places
-from rembed_keras.training.initial.finetuned import INITIAL, STARTS, stopped_at
+from rembed_keras.training.initial.finetuned import INITIAL, PRETRAINING, STARTS, stopped_at
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
 from rembed_keras.training.loop import checkpoints, restoring, starting
 
@@ -122,13 +122,17 @@ class EncoderStart:
         return {"place": place, starting.GIVEN: given} | self._changes.record()
 
     def settings(self, starts: Sequence[str]) -> dict:
-        """What models of a task have in common by where they start: a checksum that is the same on every backend, and
-        the changes; nothing if all are untrained."""
+        """What models of a task have in common by where they start: a checksum that is the same on every backend, the
+        changes, and how far the run's own pre-training has come; nothing if all are untrained."""
         if "pretrained" not in starts:
             return {}
         state = self._place.path / "state.json"
         given = sha256(state) if state.is_file() else self.record[starting.GIVEN]  # a checkpoint says it of its files
-        return {INITIAL: {"sha256": given[:16]} | self._changes.record()}
+        settings = {INITIAL: {"sha256": given[:16]} | self._changes.record()}
+        if self._is_run and self._checkpoint == "newest":
+            step, is_done = checkpoints.opened(self._place.path).step, self._stopped_at() is None
+            settings[PRETRAINING] = {"step": step, "is_done": is_done}
+        return settings
 
     def announce(self, stage: str) -> None:
         """Prints once where a stage starts, if the recipe names it, and what is changed."""

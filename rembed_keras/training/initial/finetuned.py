@@ -1,6 +1,7 @@
 """Fine-tuned models on disk: a folder for each task, and in it one for each start, learning rate and seed."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -16,6 +17,7 @@ Start: TypeAlias = Literal["pretrained", "scratch"]
 STARTS: tuple[Start, ...] = get_args(Start)
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
 INITIAL = "initial_weights"  # among them
+PRETRAINING = "pretraining"  # among them, of a start from the run itself: its "step", and whether it "is_done"
 TRAINED = re.compile(r"(?P<start>[a-z]+)-lr(?P<rate>[0-9.]+(e[+-][0-9]+)?)-seed(?P<seed>[0-9]+)")
 
 
@@ -40,26 +42,54 @@ def trained_in(folder: Path) -> list[Trained]:
     return sorted(found, key=lambda each: (each.start, float(each.rate), each.seed))
 
 
-def refuse_another_task(folder: Path, settings: dict[str, Any]) -> None:
-    """Refuses models that were trained otherwise: they would be taken for those of a task, as if it had been done.
+def begin_task(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Makes a task's folder ready for models of some settings.
+
+    Models that were trained otherwise are refused: they would be taken for these, as if they had been trained. Those
+    that started from the run's own pre-training on its way, which has gone on since, are removed, to be trained again;
+    this is printed.
 
     Args:
         folder: of the task.
         settings: what its models have in common.
 
+    Returns:
+        The settings to keep: these, and where models started that a stage which trains others does not speak of.
+
     Raises:
         UserError: naming the first setting that differs.
     """
-    there = {INITIAL: settings.get(INITIAL)}  # as version 0.1 has none, and models that all are untrained
-    there |= read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
-    # version 0.1 says `ways`, and knows no terms, no other pooling and random batches alone
-    there = {"methods": there.get("ways"), "terms": [], "pooling": "first", "group_by_length": False} | there
-    for key, value in settings.items():
-        if there.get(key) != value:
+    kept = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else settings
+    # version 0.1 says `ways`, and knows no terms, no other pooling, random batches alone and no initial weights
+    there: dict[str, Any] = {"methods": kept.get("ways"), "terms": [], "pooling": "first", "group_by_length": False}
+    there |= {INITIAL: settings.get(INITIAL)} | kept
+    differs = [key for key in settings if key != PRETRAINING and there.get(key) != settings[key]]
+    before, now = (_step(each.get(PRETRAINING)) for each in (kept, settings))
+    if differs == [INITIAL] and before is not None and now is not None and before < now:
+        began = f"{folder} has models that started from step {before:,} of the run's pre-training"
+        if kept[PRETRAINING].get("is_done"):
             raise UserError(
-                f"{folder} has models whose {key} is {shortened(there.get(key))}, not {shortened(value)}: "
-                "give each task a name of its own, or choose another WORKDIR"
+                f"{began}, which has {now:,} by now: give the task a name of its own, or remove that folder to "
+                "fine-tune again"
             )
+        print(f"{began}, which has gone on to {now:,}: they are fine-tuned again", flush=True)
+        for each in trained_in(folder):
+            if each.start == "pretrained":
+                shutil.rmtree(each.folder)
+        (folder / "chosen.json").unlink(missing_ok=True)
+    elif differs:
+        key = differs[0]
+        raise UserError(
+            f"{folder} has models whose {key} is {shortened(there.get(key))}, not {shortened(settings[key])}: "
+            "give each task a name of its own, choose another WORKDIR, or remove that folder to fine-tune again"
+        )
+    return {key: kept[key] for key in (INITIAL, PRETRAINING) if key in kept} | settings
+
+
+def _step(pretraining):
+    """The step of a run's pre-training that models started from; None if that is not said."""
+    step = pretraining.get("step") if isinstance(pretraining, dict) else None
+    return step if isinstance(step, int) else None
 
 
 def refuse_another_reading(folder: Path, sequence_length: int, tokenizer: AnyTokenizer) -> None:

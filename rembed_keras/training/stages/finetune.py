@@ -24,7 +24,7 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from rembed_keras.training.initial.finetuned import SETTINGS, STARTS, Start, folder_of, has_failed, refuse_another_task
+from rembed_keras.training.initial.finetuned import SETTINGS, STARTS, Start, begin_task, folder_of, has_failed
 from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.initial.teachers import read_by, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
@@ -124,9 +124,9 @@ def finetune(
         "examples_sha256": encoded.checksum(),
         "group_by_length": group_by_length,
     } | (task.model_settings() | initial.settings(starts))
-    refuse_another_task(workdir.finetuned / task.name, settings)
-    steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
+    settings = placement.processes.by_chief(lambda: begin_task(workdir.finetuned / task.name, settings))
+    steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
     taught = with_teachers(terms, initial.tokenizer, sequence_length, placement)
     learners = _Learners(task, initial, optimizer, wrap, methods, taught, dropout, placement, (warmup_share, steps))

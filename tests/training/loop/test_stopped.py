@@ -1,4 +1,7 @@
-"""A fine-tuning that was stopped on its way is nobody's result until it has gone on to its end."""
+"""A fine-tuning that was stopped on its way is nobody's result until it has gone on to its end.
+
+One of a pre-training on its way is done again.
+"""
 
 import contextlib
 import os
@@ -12,12 +15,13 @@ import pytest
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted
-from rembed_keras.modeling import Encoder
+from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.tasks import Classification
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.training import AdamW, evaluate, finetune
-from rembed_keras.training.initial.finetuned import chosen_model
+from rembed_keras.training.initial.finetuned import STARTS, chosen_model, trained_in
 from rembed_keras.training.initial.places import find
+from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
 from tests.training.pretraining import rows
 
@@ -53,8 +57,8 @@ class Ender(keras.callbacks.Callback):
         self.model.stop_training = batch == 1
 
 
-def learn(workdir, *callbacks, seeds=(0,)):
-    finetune(workdir, AdamW, TASK, batch_size=4, epochs=2, seeds=seeds, callbacks=callbacks, **MODELS)
+def learn(workdir, *callbacks, **changes):
+    finetune(workdir, AdamW, TASK, batch_size=4, epochs=2, seeds=(0,), callbacks=callbacks, **MODELS | changes)
 
 
 def test_a_model_that_was_stopped_is_not_scored_or_started_from_until_it_has_gone_on(workdir):
@@ -82,6 +86,36 @@ def test_a_model_whose_training_a_callback_ended_is_scored(workdir):
     learn(workdir, Ender)
     evaluate(workdir, TASK, **MODELS, seeds=(0,))
     assert chosen_model(workdir.finetuned / "topics").step == 2
+
+
+def pretrain(workdir, step, until):
+    """A checkpoint of a pre-training, with another encoder at each step."""
+    keras.utils.set_random_seed(step)
+    model = MaskedLM(MODELS["encoder"](), 6)
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    checkpoints.save(workdir.checkpoints, step, parts, {"running": [], "until": until} | restoring.state_of(model))
+
+
+def test_models_of_a_pre_training_on_its_way_are_trained_again_once_it_has_gone_on(workdir, capsys):
+    pretrain(workdir, 2, until=4)
+    learn(workdir, starts=STARTS)
+    (workdir.finetuned / "topics/chosen.json").write_text("{}")
+    folders = {each.start: each.folder for each in trained_in(workdir.finetuned / "topics")}
+    before = {start: (folder / "step-00000004/state.json").read_bytes() for start, folder in folders.items()}
+    pretrain(workdir, 4, until=4)
+    learn(workdir, starts=("scratch",))
+    assert "again" not in capsys.readouterr().out
+    learn(workdir, starts=STARTS)
+    said = "topics has models that started from step 2 of the run's pre-training, which has gone on to 4: they are fine"
+    assert capsys.readouterr().out.count(said) == 1
+    assert not (workdir.finetuned / "topics/chosen.json").exists()  # of the models that were
+    again = {start: (folder / "step-00000004/state.json").read_bytes() for start, folder in folders.items()}
+    assert again["scratch"] == before["scratch"] and again["pretrained"] != before["pretrained"]
+    assert [(row["run"].split("/")[2][:4], row["step"]) for row in rows(workdir.path)] == [("scra", 4), ("pret", 4)]
+    pretrain(workdir, 6, until=6)
+    said = "topics has models that started from step 4 of the run's pre-training, which has 6 by now: give the task a"
+    with pytest.raises(UserError, match=f"{said} name of its own, or remove that folder to fine-tune again"):
+        learn(workdir, starts=STARTS)
 
 
 def test_a_step_that_was_skipped_before_a_stop_is_no_failure_after_it(pretrained, tmp_path, monkeypatch):
