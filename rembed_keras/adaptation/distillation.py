@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from rembed_keras.adaptation.distillation_cost import compared_states, distillation_entries
+from rembed_keras.adaptation.distillation_cost import compared_states, distillation_entries, read_depth
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms.mini_lm import MiniLM
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
@@ -119,12 +119,24 @@ class Distillation(PretrainingModel):
         self.maps, self.teacher = maps, teacher
         self.head: Any = head
         self.reads_masked = reads_masked
+        related = _layers_of_heads(encoder.parts.blocks[-1].attention, encoder) if relations else []
+        self._related = lambda: related  # which Keras would track, if it were a list
         self.relation_heads = relation_heads
         self.part_means = {part: MeanOfNumbers(name=part) for part in PARTS if self.part_weights[part]}
         if teacher is not None:
             teacher.needs_head = teacher.needs_head or head is not None
             if teacher.is_open:
                 self.check_teachers()
+
+    def trained(self, variables: list) -> list:
+        """Those of `variables` that a part of the loss reads: of the student, none above the highest state compared."""
+        parts, depth = self.encoder.parts, read_depth(self._arguments, self.encoder.num_layers)
+        read = [parts.embeddings, parts.projection, *parts.blocks[:depth], *self._related()]
+        read += [parts.norm] if depth == len(parts.blocks) else []
+        read += [parts.mix] if self.head is not None else []
+        moved = {id(weight) for layer in read if layer is not None for weight in layer.weights}
+        idle = {id(weight) for weight in self.encoder.weights} - moved
+        return [variable for variable in super().trained(variables) if id(variable) not in idle]
 
     @property
     def teachers(self) -> Sequence[Teacher]:
@@ -267,6 +279,15 @@ def unmasked(token_ids, mask_positions, targets, weights):
     is_here = ops.cast(is_here, "int32")  # [B, P, S]
     there = ops.sum(is_here * ops.cast(targets, "int32")[:, :, None], axis=1)
     return ops.where(ops.max(is_here, axis=1) > 0, there, ops.cast(token_ids, "int32"))
+
+
+def _layers_of_heads(attention, encoder):
+    """The layers that make queries, keys and values, which relations alone read of a block; none where it has none."""
+    if not hasattr(attention, "queries_keys_values"):
+        return []
+    hidden = keras.Input(batch_shape=(1, 1, encoder.arguments["hidden_dim"]), dtype=encoder.compute_dtype)
+    positions = keras.Input(batch_shape=(1, 1), dtype="int32")
+    return keras.Model([hidden, positions], attention.queries_keys_values(hidden, positions)).layers
 
 
 def _linear(width, name, dtype):

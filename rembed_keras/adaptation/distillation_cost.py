@@ -5,7 +5,7 @@ from typing import Any
 
 from rembed_keras.errors import UserError, is_within, shortened
 from rembed_keras.modeling.cost import Config, Entry, inner_dim
-from rembed_keras.modeling.encoder_cost import encoder_entries
+from rembed_keras.modeling.encoder_cost import reached_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
 
 
@@ -35,20 +35,34 @@ def compared_states(config: Mapping[str, Any], num_layers: int) -> list[int]:
     return states if weights["hidden_states"] else []
 
 
+def read_depth(config: Mapping[str, Any], num_layers: int) -> int:
+    """How many of a student's blocks the loss reads the output of; relations read heads of the last block besides.
+
+    Args:
+        config: arguments of a `Distillation`.
+        num_layers: the student's.
+    """
+    if config.get("logits", 0.0):
+        return num_layers
+    below = num_layers - 1 if config.get("relations", 1.0) else 0
+    return max(below, *compared_states(config, num_layers), 0)
+
+
 def distillation_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:
     """The ledger's entries of a `Distillation`; arguments as of `masked_lm_entries`."""
     encoder = config["encoder"]
     states = compared_states(config, encoder["num_layers"])
     hidden = encoder["hidden_dim"]
     width = config.get("teacher_dim") or hidden
-    entries = encoder_entries(encoder, sequence_length)
+    depth, relates = read_depth(config, encoder["num_layers"]), bool(config.get("relations", 1.0))
+    entries = reached_entries(encoder, sequence_length, depth, relates, mixes=bool(config.get("logits", 0.0)))
     if states:
         shapes = ((hidden, width), (width,)) * len(states)
         flops = 2 * hidden * width * len(states)
         entries.append(
             Entry("learned maps", shapes, flops, is_kept=False, in_paper=0, activations=hidden * len(states))
         )
-    if config.get("relations", 1.0):
+    if relates:
         inner = inner_dim(encoder)
         flops = 6 * hidden * inner + 4 * sequence_length * inner
         heads = config.get("relation_heads") or encoder["num_heads"]

@@ -37,6 +37,7 @@ class Entry:
             is frozen.
         tables: how many of its variables, the first ones, are tables of tokens, or bands of one.
         dtype: of its variables, where that is not the encoder's.
+        unreached: shapes of those of its variables that no gradient of the loss reaches.
 
     >>> Entry("head", ((4, 8), (8,)), flops=64, is_kept=False).parameters
     40
@@ -53,6 +54,7 @@ class Entry:
     frozen: int = 0
     tables: int = 0
     dtype: str | None = None
+    unreached: tuple[Shape, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -67,7 +69,10 @@ class Entry:
     @property
     def trained_shapes(self) -> tuple[Shape, ...]:
         """Shapes of the variables that pre-training moves."""
-        return self.shapes if self.is_trained else ()
+        moved = [*reversed(self.shapes)] if self.is_trained else []
+        for shape in self.unreached if moved else ():
+            moved.remove(shape)
+        return tuple(reversed(moved))
 
     @property
     def trained_parameters(self) -> int:

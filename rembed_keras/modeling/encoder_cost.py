@@ -16,6 +16,8 @@ from rembed_keras.modeling.blocks.stack import (
 )
 from rembed_keras.modeling.cost import BACKWARD, Config, Entry, Shape, Work
 
+LAST_NORM, MIX = "last norm", "mix of layers"
+
 
 def encoder_entries(
     config: Config,
@@ -61,6 +63,43 @@ def encoder_entries(
     return entries if config.get("trainable", True) else [_frozen(entry) for entry in entries]
 
 
+def reached_entries(config: Config, length: int, depth: int, relates: bool, mixes: bool) -> list[Entry]:
+    """The entries of an encoder of which no gradient reaches all: of the rest nothing is trained, nor computed.
+
+    Args:
+        config: its arguments.
+        length: S.
+        depth: how many blocks the loss reads the output of; if all, then after their norm.
+        relates: whether it reads queries, keys and values of the next one.
+        mixes: whether it reads the mix of layers.
+    """
+    entries, first = encoder_entries(config, length), len(embedding_entries(config))
+    above = layer_works(config, length)[depth:]
+    entries[first] = replace(
+        entries[first],
+        activations=entries[first].activations - round(sum(work.activations for work in above)),
+        spared=round(sum(work.flops for work in above)),
+        unreached=_unreached_of_blocks(config, depth, relates),
+    )
+    read = {entry.name for entry in shared_entries(config, range(depth)).values()}
+    read |= {LAST_NORM} if not above else set()
+    read |= {MIX} if mixes else set()
+    for index, entry in enumerate(entries[first + 1 :], first + 1):
+        if entry.name not in read:
+            entries[index] = replace(entry, activations=0, spared=entry.flops, unreached=entry.shapes)
+    return entries if config.get("trainable", True) else [_frozen(entry) for entry in entries]
+
+
+def _unreached_of_blocks(config, depth, relates):
+    """Shapes of the variables of the blocks above, but for those that are read of the first of them."""
+    own = {sublayer: owners(config, sublayer) for sublayer in ("attention", "feed_forward")}
+    read = {(sublayer, owner): 0 for sublayer in own for owner in own[sublayer][:depth]}
+    if relates and depth < config["num_layers"]:
+        read.setdefault(("attention", own["attention"][depth]), block_of(config).attention_outputs)
+    shapes = sublayer_shapes(config).items()
+    return _joined(each[len(each) - read.get(key, len(each)) :] for key, each in shapes)
+
+
 def embedding_entries(config: Config) -> list[Entry]:
     """The entries of what is below the blocks: tables, their norm, the projection to the width of the blocks."""
     width, hidden, block = config["input_embedding_dim"], config["hidden_dim"], block_of(config)
@@ -89,9 +128,9 @@ def _top_entries(config, length):
     entries = []
     if block_of(config).norms_first:
         norm = ((hidden,),) * (1 + block_of(config).has_biases)
-        entries.append(Entry("last norm", norm, activations=hidden))
+        entries.append(Entry(LAST_NORM, norm, activations=hidden))
     if config.get("scalar_mix"):
-        entries.append(Entry("mix of layers", ((layers + 1,), ())))
+        entries.append(Entry(MIX, ((layers + 1,), ())))
     once = round(2 * hidden * hidden / length)  # it reads the first token alone
     pooler = Entry("pooler", ((hidden, hidden), (hidden,)), once, in_paper=0, is_trained=False, spared=once)
     return [*entries, pooler]

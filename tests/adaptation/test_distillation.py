@@ -10,6 +10,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.embeddings import with_width
 from rembed_keras.interop.reallocation.heads import keep_head
 from rembed_keras.modeling import Encoder, MaskedLM, Sum
+from rembed_keras.modeling.blocks import Bottleneck, PreNorm, PreNormBert
 from tests.interop.models import random_model
 from tests.modeling.forward import EAGER, forward
 
@@ -110,7 +111,6 @@ def test_training_moves_the_student_and_not_the_teacher():
         np.testing.assert_array_equal(np.asarray(weight), value)
 
 
-@pytest.mark.filterwarnings("ignore:Gradients do not exist")  # Keras, of TensorFlow alone
 def test_what_the_loss_does_not_reach_stays_in_steps_of_parts_too():
     """Of the last block relations read queries, keys and values alone."""
     moved = []
@@ -127,6 +127,52 @@ def test_what_the_loss_does_not_reach_stays_in_steps_of_parts_too():
         np.testing.assert_allclose(*now, atol=1e-6, err_msg=weight.path)
         assert "block_1/feed_forward" not in weight.path or (now[1] == then).all()
     assert sum((then != now).any() for then, now in zip(before, moved[1], strict=True)) > 15
+
+
+RELATIONS = {"hidden_states": 0}
+STATES = {"relations": 0}
+PARTS = {
+    "relations": (BERT | {"scalar_mix": True}, RELATIONS),
+    "relations of norms first": ({"block": PreNormBert}, RELATIONS),
+    "relations of rotary norms first": ({"block": PreNorm, "num_segments": 0}, RELATIONS),
+    "relations of bottlenecks": ({"block": Bottleneck(2), "head_dim": 4}, RELATIONS),
+    "relations of shared layers": ({"layer_sharing": "feed_forward"}, RELATIONS),
+    "relations of one layer": ({"num_layers": 1}, RELATIONS),
+    "a low state": ({"block": PreNorm, "num_segments": 0}, STATES | {"states": [1]}),
+    "embeddings": (BERT, STATES | {"states": [0]}),
+    "the last state": ({"block": PreNorm, "num_segments": 0, "scalar_mix": True}, STATES | {"states": [3]}),
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("what", PARTS)
+def test_what_is_trained_is_what_a_gradient_reaches(what):
+    config, parts = PARTS[what]
+    student, teacher = (random_model(config).encoder for _ in range(2))
+    for weight in teacher.weights:
+        weight.assign(1.1 * weight.numpy())
+    model = Distillation(student, Teacher(teacher), **parts)
+    before = [weight.numpy() for weight in model.weights]
+    trained = {weight.path for weight in model.trainable_variables}
+    model.compile(keras.optimizers.SGD(0.1), **QUICK)
+    x, y, weights, _ = make_batch()
+    model.train_on_batch(x, y, weights)
+    pairs = zip(before, model.weights, strict=True)
+    moved = {weight.path for value, weight in pairs if (value != weight.numpy()).any()}
+    assert moved <= trained
+    assert all(path.endswith("key/bias") for path in trained - moved)  # a softmax over keys is the same with any
+    costs, size = ledger(model), sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
+    assert costs.optimizer_bytes["total"] == 2 * 4 * size
+    assert costs.total == model.count_params() and costs.kept == student.count_params()
+
+
+@pytest.mark.any_backend
+def test_what_another_objective_of_a_sum_reaches_is_trained():
+    student, teacher = (random_model(BERT).encoder for _ in range(2))
+    makers = [lambda each: Distillation(each, Teacher(teacher), hidden_states=0), lambda each: MaskedLM(each, 8)]
+    for model in (Sum(student, makers[:1]), Sum(student, makers)):
+        size = sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
+        assert ledger(model).optimizer_bytes["total"] == 2 * 4 * size
 
 
 def test_it_is_counted_and_made_again():

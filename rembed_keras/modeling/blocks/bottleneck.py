@@ -32,6 +32,7 @@ class Bottleneck(PostNorm):
     """
 
     has_own_heads = True
+    attention_outputs = 8
     feed_forward_kernels = 8
     usual_arguments = MappingProxyType({"activation": "relu"})
     huggingface_names = MappingProxyType(
@@ -75,9 +76,9 @@ class Bottleneck(PostNorm):
     def attention_shapes(self, config: Config, needs_norm: bool = True) -> tuple[Shape, ...]:
         """Shapes of the attention sublayer's variables."""
         hidden, narrow, heads = config["hidden_dim"], inner_dim(config), heads_of(config)
-        entries = ((hidden, narrow), (narrow,), (narrow,), (narrow,)) * 2  # with their scales and shifts
+        entry = ((hidden, narrow), (narrow,), (narrow,), (narrow,))  # with its scale and shift
         projections = tuple(shape for width in (narrow, narrow, hidden) for shape in ((width, *heads), heads))
-        return (*entries, *projections, (*heads, narrow), (narrow,), (narrow,), (narrow,))
+        return (*entry, *projections, *entry, (*heads, narrow), (narrow,), (narrow,), (narrow,))
 
     def feed_forward_shapes(self, config: Config) -> tuple[Shape, ...]:
         """Shapes of the feed-forward sublayer's variables."""

@@ -22,6 +22,7 @@ class PreNorm(PostNorm):
     feed_forward_kernels = 3
     usual_arguments = MappingProxyType({"num_segments": 0, "layer_norm_epsilon": 1e-5})
     is_rotary = True
+    attention_outputs = 1
     huggingface_names = MappingProxyType(
         {
             "modernbert": {

@@ -3,7 +3,7 @@
 from types import MappingProxyType
 
 from rembed_keras.modeling.blocks.post_norm import PostNorm
-from rembed_keras.modeling.cost import Config, heads_of
+from rembed_keras.modeling.cost import Config, Shape, heads_of
 
 
 class PreNormBert(PostNorm):
@@ -14,6 +14,7 @@ class PreNormBert(PostNorm):
 
     norms_first = True
     norms_embeddings = False
+    attention_outputs = 2
     usual_arguments = MappingProxyType({"layer_norm_epsilon": 1e-5})
     huggingface_names = MappingProxyType(
         {
@@ -36,6 +37,11 @@ class PreNormBert(PostNorm):
 
         heads = kind.heads(config, dtype)
         return PreNormAttention(*heads_of(config), kind=kind, heads=heads, **self.rates(config), dtype=dtype)
+
+    def attention_shapes(self, config: Config, needs_norm: bool = True) -> tuple[Shape, ...]:
+        """Shapes of the attention sublayer's variables, those of its norm first."""
+        shapes = super().attention_shapes(config, needs_norm)
+        return (*shapes[-2:], *shapes[:-2])
 
     def feed_forward(self, config: Config, dtype=None):
         """The feed-forward sublayer."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.cost import Config, Entry
+from rembed_keras.modeling.cost import Config, Entry, size_of
 from rembed_keras.modeling.encoder_cost import encoder_entries
 from rembed_keras.modeling.losses.weights import by_step
 from rembed_keras.modeling.sizes import check_sizes
@@ -24,9 +24,11 @@ def sum_entries(config: Config, sequence_length: int, mask_rate: float) -> list[
     check_objectives(names, parts)
     plain = {entry.name: entry.is_trained for entry in encoder_entries(config["encoder"], sequence_length)}
     entries: list[Entry] = []
+    unreached: dict[str, list] = {}
     for i, (objective, own, name) in enumerate(zip(config["objectives"], parts, names, strict=True)):
         check_sizes(own)
         for entry in _entries_of(objective)(own | {"encoder": config["encoder"]}, sequence_length, mask_rate):
+            unreached.setdefault(entry.name, []).append(entry.unreached)
             if entry.is_kept and not entry.is_trained and plain.get(entry.name):
                 raise UserError(UNSHARED.format(name))
             if entry.is_kept and i == 0:
@@ -35,7 +37,8 @@ def sum_entries(config: Config, sequence_length: int, mask_rate: float) -> list[
                 entries.append(replace(entry, name=f"{name}: {entry.name}"))
             elif entry.flops or entry.activations:
                 entries.append(replace(entry, name=f"{name}: {entry.name}", shapes=(), is_kept=False, in_paper=0))
-    return entries
+    least = {name: min(shapes, key=size_of) for name, shapes in unreached.items()}
+    return [replace(entry, unreached=least[entry.name]) if entry.is_kept else entry for entry in entries]
 
 
 def check_weights(objectives: Sequence[Any], weights: Sequence[Any] | None) -> list[list[tuple[int, float]]]:
