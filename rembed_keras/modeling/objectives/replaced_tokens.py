@@ -19,6 +19,7 @@ from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token_entries
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.replicas import shares
+from rembed_keras.modeling.saving.changes import QUANTIZED, change_layers_again
 from rembed_keras.modeling.sizes import generator_config
 
 
@@ -147,6 +148,17 @@ class ReplacedTokenDetection(PretrainingModel):
         self.head = head
         self.generator_loss = MeanOfNumbers(name="generator_loss")
         self.detection_loss = MeanOfNumbers(name="detection_loss")
+
+    @classmethod
+    def from_config(cls, config):
+        encoder, later = config["encoder"], {}
+        if isinstance(encoder, dict) and isinstance(encoder.get("config"), dict):  # "gdes" is made of a table as it was
+            later = {key: encoder["config"][key] for key in QUANTIZED if key in encoder["config"]}
+            plain = {key: value for key, value in encoder["config"].items() if key not in later}
+            config = config | {"encoder": encoder | {"config": plain}}
+        model = super().from_config(config)
+        change_layers_again(model, later)
+        return model
 
     def trained(self, variables: list) -> list:
         """Those of `variables` that the loss can move: neither pooler's."""

@@ -19,7 +19,8 @@ from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.naming import layers_by_name, sublayers_of
 
-OF_LAYERS = ("quantized", "quantizers", "frozen")
+QUANTIZED = ("quantized", "quantizers")
+OF_LAYERS = (*QUANTIZED, "frozen")
 KEYS = ("adapters", "hosted", *OF_LAYERS)  # "adapters" is as version 0.1 said it
 CHANGED = "this encoder has LoRA, adapters or quantized layers: reallocate it before they are added"
 MODES = ("int8", "int4", "float8")

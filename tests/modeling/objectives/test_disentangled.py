@@ -142,6 +142,15 @@ def test_the_encoder_is_quantized_and_not_the_model():
     table = model.encoder.token_embedding.embeddings
     before = table.numpy()
     np.testing.assert_array_equal(model.drop_heads().token_embedding.embeddings.numpy(), before)
+    again = ReplacedTokenDetection.from_config(json.loads(json.dumps(model.get_config())))
+    for ours, theirs in zip(again.weights, model.weights, strict=True):
+        assert (ours.path, ours.dtype) == (theirs.path, theirs.dtype)
+        ours.assign(theirs.numpy())
+    for one, other in ((again.encoder, model.encoder), (again.reader, model.reader)):
+        states = (forward(each, inputs())["sequence_output"] for each in (one, other))
+        np.testing.assert_array_equal(*states)
+    with pytest.raises(UserError, match=r"sharing 'gdes' needs an input embedding .* that is not quantized"):
+        ReplacedTokenDetection(model.drop_heads(), 20, sharing="gdes")
 
 
 def stop(batch, logs):
