@@ -56,6 +56,15 @@ def on_every_device(tensor):
     return keras.distribution.distribute_tensor(tensor, layout)
 
 
+def take_places(variables) -> None:
+    """Puts variables where a distribution of JAX has its own, if one is open: those that were made before it was."""
+    spread: Any = keras.distribution.distribution()
+    for variable in variables if spread is not None else ():
+        if len(variable.value.sharding.device_set) < spread.device_mesh.devices.size:
+            layout = spread.get_variable_layout(variable)
+            variable.assign(keras.distribution.distribute_tensor(variable.value, layout))
+
+
 def on_own_rows(function, *arrays):
     """What a function makes of arrays, on JAX, each device computing its own rows: for kernels that cannot be cut.
 

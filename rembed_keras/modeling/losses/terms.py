@@ -20,7 +20,7 @@ from rembed_keras.modeling.losses.row_weights import fits, of_each
 from rembed_keras.modeling.losses.weights import by_step, counts, weight_at
 from rembed_keras.modeling.micro_batches import optimizer_at
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
-from rembed_keras.modeling.replicas import shares
+from rembed_keras.modeling.replicas import shares, take_places
 
 TAKEN = ("loss", "accuracy", "layer_losses", "term_losses", "grad_norm", "learning_rate", "step", "tokens")
 OFFSET = 40503  # between the seeds of a model's draws and those of its terms
@@ -105,6 +105,21 @@ class HasTerms:
     def non_trainable_variables(self):
         """The model's, and those of its teachers, which are no others of its `variables`."""
         return [*super().non_trainable_variables, *self.teacher_variables]  # type: ignore[misc] # the model's
+
+    def make_train_function(self, force=False):
+        """The model's, after teachers took their places."""
+        take_places(self.teacher_variables)
+        return super().make_train_function(force)  # type: ignore[misc] # the model's
+
+    def make_test_function(self, force=False):
+        """As `make_train_function`: a teacher's weights are handed to every step."""
+        take_places(self.teacher_variables)
+        return super().make_test_function(force)  # type: ignore[misc] # the model's
+
+    def make_predict_function(self, force=False):
+        """As `make_train_function`."""
+        take_places(self.teacher_variables)
+        return super().make_predict_function(force)  # type: ignore[misc] # the model's
 
     def train_step(self, *args):
         """The model's, at the step's weights of its terms."""

@@ -18,28 +18,29 @@ from tests.training.distributed.test_strategies_of_a_step import make_batch
 SPREAD = "mirrored" if keras.config.backend() == "tensorflow" else "data_parallel"
 
 
-def mini_lm():
+def mini_lm(teacher):
     model = MaskedLM(make_encoder(num_layers=1), 20, micro_batches=2 if SPREAD == "mirrored" else 1)
-    return model, [MiniLM(Teacher(make_encoder(num_layers=2)), weight={0: 3.0, 1: 2.0})]
+    return model, [MiniLM(teacher, weight={0: 3.0, 1: 2.0})]
 
 
-def contrast():
+def contrast(teacher):
     return Classifier(make_encoder(num_layers=1), 3, dropout=0.0), [SupervisedContrast(weight=2.0)]
 
 
-def r_drop():
+def r_drop(teacher):
     return Classifier(make_encoder(num_layers=1), 3, dropout=0.5), [RDrop(weight=2.0)]
 
 
-def masked_r_drop():
+def masked_r_drop(teacher):
     return MaskedLM(make_encoder(num_layers=1, dropout=0.1), 20), [RDrop(weight=2.0)]
 
 
 def train(make, strategy):
     placement = place(strategy, batch_size=4)
     x, y, weights = make_batch()
+    teacher = Teacher(make_encoder(num_layers=2)) if SPREAD == "data_parallel" else None  # made outside of the strategy
     with placement.scope():
-        model, terms = make()
+        model, terms = make(teacher or Teacher(make_encoder(num_layers=2)))
         model.use_terms(terms)
         rng = np.random.default_rng(3)
         for weight in [*model.weights, *model.teacher_variables]:
