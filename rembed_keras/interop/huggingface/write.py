@@ -40,11 +40,11 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer, family: str |
     chosen = family_of(ours, family)
     weights = plain_weights(model)
     config = chosen.config(ours, chosen.usual_pad if tokenizer is None else tokenizer.pad_id)
-    has_head, notes = isinstance(model, MaskedLM), []
+    has_head, notes = isinstance(model, MaskedLM), chosen.cautions(config)
     if has_head and not chosen.head:
         raise UserError(f"{chosen.kind} has another kind of head: write the encoder alone")
     if has_head:
-        notes = _prepare_head(model, chosen, weights, config)
+        notes += _prepare_head(model, chosen, weights, config)
     config["architectures"] = [f"{chosen.architecture}{'ForMaskedLM' if has_head else 'Model'}"]
     if tokenizer is not None:
         config |= {theirs: getattr(tokenizer, ours) for theirs, ours in SPECIAL_IDS.items()}

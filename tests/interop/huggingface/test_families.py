@@ -132,6 +132,25 @@ def test_theirs_are_read_and_written_again_to_the_bit(name, is_tied, peers, tmp_
         np.testing.assert_array_equal(before[key][first:], after[key][first:])
 
 
+def test_local_and_global_layers_without_regular_turns_are_read_by_version_5_alone(peers, tmp_path):
+    torch, transformers = peers
+    encoder = random_model(PLAIN | MODERN | {"attention": [Local(4, 50.0), Local(4, 50.0), Global(900.0)]}).encoder
+    notes = write(encoder, str(tmp_path / "out"), "huggingface", None)
+    assert any("transformers reads that from version 5 on" in note for note in notes)
+    again, _ = read_huggingface(tmp_path / "out")
+    assert again.arguments["attention"] == encoder.arguments["attention"]
+    if int(transformers.__version__.split(".")[0]) < 5:
+        with pytest.raises(TypeError, match="unsupported operand"):
+            transformers.ModernBertModel.from_pretrained(tmp_path / "out")
+        return
+    loaded = transformers.ModernBertModel.from_pretrained(tmp_path / "out", attn_implementation="eager").eval()
+    own, inputs = inputs_for(encoder.arguments, 0)
+    with torch.no_grad():
+        last = loaded(**{name: torch.tensor(value) for name, value in inputs.items()}).last_hidden_state.numpy()
+    own.pop("mask_positions")
+    np.testing.assert_allclose(real(forward(encoder, own)["sequence_output"]), real(last), atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("name", "coupling"),
     [(name, coupling) for name in OURS for coupling in (["coupled", "gdes"] if unties(name) else ["extended"])],

@@ -222,6 +222,10 @@ class Family:
         """
         return {}, []
 
+    def cautions(self, config: Mapping[str, Any]) -> list[str]:
+        """Notes on who cannot read a configuration that was written."""
+        return []
+
     @property
     def has_pooler(self) -> bool:
         """Whether its encoders have one."""
@@ -249,8 +253,7 @@ class Family:
 
     def name_of(self, ours, groups):
         """Their name of a layer; None if there is none."""
-        in_block = re.fullmatch(r"block_(\d+)/(.+)", ours)
-        if in_block:
+        if in_block := re.fullmatch(r"block_(\d+)/(.+)", ours):
             names = block_of({"block": self.implied.get("block")}).huggingface_names[self.naming]
             name = names.get(in_block[2])
             return name and self.prefix + self.block.format(groups[int(in_block[1])]) + name
@@ -277,7 +280,9 @@ def _graph(arguments: Mapping[str, Any]) -> dict:
     own["arguments of block"] = block_of(arguments).get_config()
     own["input_embedding"] = type(input_embedding_of(arguments))
     own["attention"] = [type(kind) for kind in kinds]
-    own["arguments of attention"] = [_arguments(kind, block_of(arguments).is_rotary) for kind in kinds]
+    unread = () if block_of(arguments).is_rotary else ("rotary_base",)
+    configs = [kind.get_config() for kind in kinds]
+    own["arguments of attention"] = [{key: each[key] for key in each if key not in unread} for each in configs]
     own["always_project"] = has_projection(arguments)
     own["input_cutoffs"] = [*own["input_cutoffs"]]
     if own["head_dim"] == own["hidden_dim"] // own["num_heads"]:
@@ -287,11 +292,6 @@ def _graph(arguments: Mapping[str, Any]) -> dict:
     if not has_position_table(arguments):
         own["max_sequence_length"] = None
     return own
-
-
-def _arguments(kind, is_rotary):
-    config = kind.get_config()
-    return config if is_rotary else {key: value for key, value in config.items() if key != "rotary_base"}
 
 
 def _shown(value):

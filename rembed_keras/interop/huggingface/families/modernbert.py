@@ -65,10 +65,13 @@ class ModernBert(Family):
         full = next((kind for kind in kinds if type(kind) is Global), Global())
         local = next((kind for kind in kinds if type(kind) is Local), Local(rotary_base=full.rotary_base))
         bases = {FULL: full.rotary_base, SLIDING: local.rotary_base}
-        every = next((layer for layer, kind in enumerate(kinds) if layer and type(kind) is not Local), len(kinds))
+        types = [SLIDING if type(kind) is Local else FULL for kind in kinds]
+        every = next((layer for layer, kind in enumerate(types) if layer and kind == FULL), len(types))
         config = super().config(ours, pad_id) | {
             "local_attention": local.window,
-            "global_attn_every_n_layers": every,
+            "layer_types": types,
+            # before version 5 alone: it would take a number for the truth, and fails without one
+            "global_attn_every_n_layers": every if types == _every(every, len(types)) else None,
             "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()},
             "norm_bias": False,
             "attention_bias": False,
@@ -76,7 +79,12 @@ class ModernBert(Family):
             "decoder_bias": True,
         }
         config |= {FORMER[kind]: base for kind, base in bases.items()}
-        return config | {"layer_types": _layer_types(config), "classifier_activation": config[self.activation]}
+        return config | {"classifier_activation": config[self.activation]}
+
+    def cautions(self, config):
+        if config["global_attn_every_n_layers"] is None:
+            return ["its local and global layers take no regular turns: transformers reads that from version 5 on"]
+        return []
 
     def absent(self, config):
         without = {"head/norm/beta"}
@@ -109,7 +117,12 @@ def _layer_types(config):
     """The kind of each layer, FULL or SLIDING."""
     every, count = config.get("global_attn_every_n_layers", 3), config["num_hidden_layers"]
     check_sizes({"num_layers": count})  # before as many are listed
-    types = config.get("layer_types") or [SLIDING if layer % every else FULL for layer in range(count)]
+    types = config.get("layer_types") or _every(every, count)
     if len(types) != count or not {*types} <= {FULL, SLIDING}:
         raise UserError(f"layer_types must say {FULL} or {SLIDING} of each of {count} layers")
     return types
+
+
+def _every(every, count):
+    """Kinds of layers of which each n-th is global, the first of all included."""
+    return [SLIDING if layer % every else FULL for layer in range(count)]
