@@ -10,7 +10,7 @@ import pytest
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, MaskedLM, Regressor, SpanExtractor, Tagger
+from rembed_keras.modeling import Classifier, LateMaskedLM, MaskedLM, Regressor, SpanExtractor, Tagger
 from tests.modeling.forward import EAGER, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
@@ -40,6 +40,26 @@ def test_a_summary_has_a_line_for_each_part():
     inputs = {"token_ids", "segment_ids", "padding_mask"}
     parts = {"attention_mask", "block", "document_positions", "embeddings", "pooler", "projection"}
     assert names == inputs | parts | {"get_item"}  # the first token, which the pooler reads
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("make", "first"),
+    [
+        (lambda each: each, "embeddings"),
+        (lambda each: MaskedLM(each, 10), "head"),
+        (lambda each: LateMaskedLM(each, 10), "decoder"),
+    ],
+    ids=["encoder", "masked LM", "late"],
+)
+def test_a_clone_layer_by_layer_is_refused_with_what_makes_one(make, first):
+    """A task model's is one of Keras's, as keras-hub's are."""
+    model = make(make_encoder(num_layers=1))
+    with pytest.raises(UserError, match=rf"^{first} is made by its model, .* take type\(model\).from_config"):
+        keras.models.clone_model(model)
+    assert type(model).from_config(model.get_config()).count_params() == model.count_params()
+    classifier = Classifier(getattr(model, "encoder", model), 3)
+    assert keras.models.clone_model(classifier).count_params() == classifier.count_params()
 
 
 def test_an_export_names_every_output(tmp_path):

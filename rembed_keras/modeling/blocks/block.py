@@ -7,6 +7,7 @@ import keras
 from rembed_keras import compat
 from rembed_keras.modeling.gathering import gathering
 from rembed_keras.modeling.layers.sublayer import pick
+from rembed_keras.modeling.saving.cloning import made_with_its_model
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -33,6 +34,8 @@ class TransformerBlock(keras.layers.Layer):
     >>> block.count_params() == 12 * 8**2 + 13 * 8
     True
     """
+
+    get_config = made_with_its_model
 
     def __init__(self, attention, feed_forward, rematerialize=False, name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)

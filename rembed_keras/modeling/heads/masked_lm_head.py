@@ -11,6 +11,7 @@ from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
 from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.saving.cloning import made_with_its_model
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -35,6 +36,8 @@ class MaskedLMHead(keras.layers.Layer):
     >>> tuple(head(np.zeros((2, 5, 8), "float32"), np.array([[1, 2], [0, 4]])).shape)
     (2, 2, 100)
     """
+
+    get_config = made_with_its_model
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.output_tables import OutputTables
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable, make_table
+from rembed_keras.modeling.saving.cloning import made_with_its_model
 
 
 def look_up_positions(table, padding_mask):
@@ -55,6 +56,8 @@ class InputEmbedding(keras.layers.Layer):
     Call arguments: `token_ids`, `segment_ids`, `padding_mask`, each int [B, S]. Returns [B, S, E_in], or, with a
     projection, [B, S, D].
     """
+
+    get_config = made_with_its_model
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from rembed_keras.modeling.layers.sublayer import pick
 from rembed_keras.modeling.layers.tables import LookupTable, initializer
 from rembed_keras.modeling.objectives.late_masked_lm_cost import decoder_config, late_masked_lm_entries
 from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction, chosen, make_head, with_mask_positions
+from rembed_keras.modeling.saving.cloning import made_with_its_model
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -36,6 +37,8 @@ class LateMasking(keras.layers.Layer):
     Call arguments: `token_ids`, `segment_ids`, `padding_mask` int [B, S] and `mask_positions` int [B, P]. Returns
     [B, S, D], or, with `only_masked`, those of the masked tokens alone, [B, P, D].
     """
+
+    get_config = made_with_its_model
 
     def __init__(self, encoder, decoder_layers, name=None, dtype=None):
         super().__init__(name=name, dtype=dtype)
