@@ -1,4 +1,4 @@
-"""What Keras's `clone_model` is told, which would make a model of ours layer by layer."""
+"""What Keras's `clone_model` meets, which would make a model of ours layer by layer."""
 
 import keras
 
