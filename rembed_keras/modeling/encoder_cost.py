@@ -17,6 +17,7 @@ from rembed_keras.modeling.blocks.stack import (
 from rembed_keras.modeling.cost import BACKWARD, Config, Entry, Shape, Work
 
 LAST_NORM, MIX = "last norm", "mix of layers"
+ATTENTION_OUTPUTS = 4  # of blocks that do not say it, see `PostNorm`
 
 
 def encoder_entries(
@@ -95,7 +96,8 @@ def _unreached_of_blocks(config, depth, relates):
     own = {sublayer: owners(config, sublayer) for sublayer in ("attention", "feed_forward")}
     read = {(sublayer, owner): 0 for sublayer in own for owner in own[sublayer][:depth]}
     if relates and depth < config["num_layers"]:
-        read.setdefault(("attention", own["attention"][depth]), block_of(config).attention_outputs)
+        outputs = getattr(block_of(config), "attention_outputs", ATTENTION_OUTPUTS)
+        read.setdefault(("attention", own["attention"][depth]), outputs)
     shapes = sublayer_shapes(config).items()
     return _joined(each[len(each) - read.get(key, len(each)) :] for key, each in shapes)
 

@@ -62,7 +62,7 @@ class PostNorm:
         has_own_heads: whether it has no place for heads that a kind of attention brings.
         norms_embeddings: whether the sum of the embedding tables is normed.
         attention_outputs: how many of the attention sublayer's variables, the last ones of `attention_shapes`, queries,
-            keys and values are not made with.
+            keys and values are not made with; 4 if a block does not say it, a matrix, its bias and the norm.
         huggingface_names: what models of Hugging Face's that have its graph call its layers, by ours, under the name of
             the family that names them so; `[i/n]` is the i-th part of n that are one array.
 
@@ -80,7 +80,6 @@ class PostNorm:
     is_rotary = False
     has_own_heads = False
     norms_embeddings = True
-    attention_outputs = 4  # a matrix, its bias, and the norm
     huggingface_names: Mapping[str, Mapping[str, str]] = MappingProxyType(NAMES)
 
     def attention(self, config: Config, kind, needs_norm: bool = True, dtype=None):
