@@ -36,12 +36,18 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
-    ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
-    settle_environment(TRAINING)
-    check_teachers(recipe, stages(recipe))
-    check_start(recipe, pretraining(recipe))
+    ledger = _checked(recipe, stages(recipe))
     _check_folders(recipe)
     _run(recipe, ledger, chosen, is_smoke)
+
+
+def _checked(recipe, trained):
+    """The ledger of a recipe of which some stages are about to train, once what does not fit was refused."""
+    ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
+    settle_environment(TRAINING)
+    check_teachers(recipe, trained)
+    check_start(recipe, pretraining(recipe))
+    return ledger
 
 
 def _check_folders(recipe):
@@ -192,10 +198,7 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
         UserError: if the recipe pre-trains nothing, and as the stages do.
     """
     stage, outer, prepare = pretraining_of(recipe), pretraining(recipe), _preparing(recipe)
-    ledger = ledger_of(recipe)
-    settle_environment(TRAINING)
-    check_teachers(recipe, [outer])
-    check_start(recipe, outer)
+    ledger = _checked(recipe, [outer])
     corpus, place = stage.get("corpus"), recipe.arguments(RUN).get("workdir")
     if corpus is None and prepare is None and isinstance(place, str):
         corpus = str(Path(place) / "corpus")

@@ -52,6 +52,8 @@ SMALL = {
     "FINETUNE_SEEDS": "(0,)",
     "FINETUNE_EXAMPLES": 8,
 }
+# settings that say how pre-training takes its steps, and nothing of what follows
+OF_TRAINING = re.compile(r"(?!finetune/)(.*/)?(training\.([A-Z]|pretrain\.optimizer|pretrain\.steps)|data\.Mixture\.)")
 
 
 @pytest.fixture
@@ -140,9 +142,6 @@ def test_a_study_can_be_run_keeps_its_results_under_its_name_and_breaks_no_word(
 def test_every_block_is_part_of_a_recipe(block):
     name = block.relative_to(ROOT).as_posix()
     assert any(f'include "{name}"' in path.read_text() for path in (*EVERY_RECIPE, *(ROOT / "gin").rglob("*.gin")))
-
-
-OF_TRAINING = re.compile(r"(.*/)?(training\.([A-Z]|pretrain\.optimizer|pretrain\.steps)|data\.Mixture\.)")
 
 
 @pytest.fixture(scope="module")
