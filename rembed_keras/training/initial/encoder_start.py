@@ -9,6 +9,7 @@ from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length
 from rembed_keras.training.initial import places
@@ -90,7 +91,7 @@ class EncoderStart:
 
     @cached_property
     def _arguments(self):
-        return self.fresh().get_config()
+        return (self._held.encoder if self._make is None else self.blank()).get_config()
 
     @property
     def num_segments(self) -> int:
@@ -101,7 +102,7 @@ class EncoderStart:
         """As the function `check_length`, of the encoder that `fresh` makes."""
         _check_length(self._arguments, sequence_length)
 
-    def fresh(self):
+    def fresh(self) -> Encoder:
         """A new encoder with initial weights, of the shape that pre-training keeps."""
         if self._make is None:
             return self._held.fresh(self._dtype or self._own_dtype)
@@ -109,6 +110,11 @@ class EncoderStart:
         if self._dtype is None:
             return encoder
         return type(encoder).from_config(encoder.get_config() | {"dtype": self._dtype})
+
+    def blank(self) -> Encoder:
+        """An encoder as `fresh` makes it, to count it: its weights are zeros, for to draw them takes long."""
+        with blank():
+            return self.fresh()
 
     @cached_property
     def record(self) -> dict:

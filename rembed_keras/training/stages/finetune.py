@@ -113,7 +113,7 @@ def finetune(
     initial.check_length(sequence_length)
     encoded = _encoded(workdir, task, initial, sequence_length)
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
-        write_atomically(workdir.path / "ledger.json", json.dumps(ledger(initial.fresh()).to_json(), indent=1))
+        write_atomically(workdir.path / "ledger.json", json.dumps(ledger(initial.blank()).to_json(), indent=1))
     settings = {
         "epochs": epochs,
         "batch_size": batch_size,

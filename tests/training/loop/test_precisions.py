@@ -14,6 +14,7 @@ from rembed_keras.training.optimizers.masters import MASTER
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 from tests.training.pretraining import eagerly, files_of, learn, make_encoder, rows
 
+OPTIMIZER = partial(AdamW, 1e-2)  # of two slots
 NO_DROPOUT = 1e-9  # with any, Keras has no attention of JAX's, which is not to be had in float16 on a CPU
 ON_JAX = keras.config.backend() == "jax"
 DTYPES = ["float32", "mixed_bfloat16", "bfloat16", *([] if ON_JAX else ["mixed_float16"])]
@@ -22,7 +23,7 @@ DTYPES = ["float32", "mixed_bfloat16", "bfloat16", *([] if ON_JAX else ["mixed_f
 def run(folder, corpus, dtype):
     encoder = partial(make_encoder, dtype=dtype, dropout=NO_DROPOUT)
     with eagerly():
-        learn(folder, corpus, encoder, steps=4, log_every=1, checkpoint_every=2)
+        learn(folder, corpus, encoder, optimizer=OPTIMIZER, steps=4, log_every=1, checkpoint_every=2)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def stopped(whole, tmp_path_factory):
 
 def loaded(found, dtype):
     model = MaskedLM(make_encoder(dtype=dtype), 8)
-    model.compile(wrapped(model, AdamW(1e-2)))
+    model.compile(wrapped(model, OPTIMIZER()))
     model.optimizer.build(model.trainable_variables)
     restoring.load_parts(model, found)
     restoring.load_optimizer(model, found)
@@ -124,6 +125,6 @@ def test_a_run_that_took_its_encoder_from_initial_weights_goes_on_in_another_pre
     """Its encoder is made again as that of its checkpoint, which is of the dtype of before."""
     for steps, dtype in enumerate(("float32", "mixed_bfloat16", None), start=1):
         initial = InitialWeights(str(pretrained), dtype=dtype)
-        learn(tmp_path, corpus, None, initial=initial, steps=steps, checkpoint_every=1)
+        learn(tmp_path, corpus, None, optimizer=OPTIMIZER, initial=initial, steps=steps, checkpoint_every=1)
         kept = restoring.kept_encoder(checkpoints.latest(tmp_path / "checkpoints"))
         assert kept.dtype_policy.name == (dtype or "mixed_bfloat16")

@@ -18,7 +18,7 @@ from rembed_keras.interruption import Interrupted
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.tasks import Classification
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
-from rembed_keras.training import AdamW, evaluate, finetune
+from rembed_keras.training import evaluate, finetune
 from rembed_keras.training.initial.finetuned import STARTS, chosen_model, trained_in
 from rembed_keras.training.initial.places import find
 from rembed_keras.training.loop import checkpoints, restoring
@@ -58,7 +58,9 @@ class Ender(keras.callbacks.Callback):
 
 
 def learn(workdir, *callbacks, **changes):
-    finetune(workdir, AdamW, TASK, batch_size=4, epochs=2, seeds=(0,), callbacks=callbacks, **MODELS | changes)
+    finetune(
+        workdir, keras.optimizers.SGD, TASK, batch_size=4, epochs=2, seeds=(0,), callbacks=callbacks, **MODELS | changes
+    )
 
 
 def test_a_model_that_was_stopped_is_not_scored_or_started_from_until_it_has_gone_on(workdir):
@@ -138,7 +140,9 @@ def test_a_step_that_was_skipped_before_a_stop_is_no_failure_after_it(pretrained
     def log(name):
         with contextlib.closing(Workdir(tmp_path / name)) as run:
             settings = {"batch_size": 4, "epochs": 1, "skip_nonfinite": 1, "callbacks": [Stopper]}
-            finetune(run, AdamW, task, pretrained=str(pretrained), **MODELS | settings | {"encoder": fragile})
+            finetune(
+                run, keras.optimizers.SGD, task, pretrained=str(pretrained), **MODELS | settings | {"encoder": fragile}
+            )
         return rows(tmp_path / name)
 
     with pytest.raises(Interrupted):

@@ -129,7 +129,7 @@ def run(folder, corpus, name, steps):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_graphs")
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"AdamW"}))  # whose runs tests/training/loop resumes
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"SGD"}))  # whose runs tests/training/loop resumes
 def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path):
     run(tmp_path / "whole", corpus, name, 2)
     shutil.copytree(

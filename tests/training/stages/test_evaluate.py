@@ -5,6 +5,7 @@ import shutil
 from functools import partial
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
@@ -19,7 +20,6 @@ from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits
 from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
 from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training import (
-    AdamW,
     Answerer,
     InitialWeights,
     evaluate,
@@ -52,7 +52,7 @@ MODELS = {"starts": ("scratch",), "seeds": (0,), "jit_compile": False}
 
 
 def optimizer(learning_rate):
-    return AdamW(learning_rate)
+    return keras.optimizers.SGD(learning_rate, momentum=0.9)
 
 
 def test_a_part_called_dev_is_not_answered_as_the_development_data(corpus, workdir):
