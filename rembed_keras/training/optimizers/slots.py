@@ -11,8 +11,8 @@ import keras
 import numpy as np
 
 from rembed_keras.modeling.cost import Entry, Shape
+from rembed_keras.training.optimizers.inner import check_inner
 from rembed_keras.training.optimizers.matrices import variables_of
-from rembed_keras.training.optimizers.training_optimizer import check_inner
 
 
 def slots_when_built(

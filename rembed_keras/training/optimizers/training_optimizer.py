@@ -14,6 +14,7 @@ Source: Devlin et al. 2019, appendix A.2; Chung et al. 2021, table 14; Micikevic
 """
 
 from collections.abc import Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,22 +23,15 @@ import numpy as np
 from keras import ops
 
 from rembed_keras import compat
-from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts, shortened
+from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
+from rembed_keras.training.optimizers.inner import check_inner
 from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
 from rembed_keras.training.optimizers.norms import global_norm, scaled
 from rembed_keras.training.optimizers.schedule_free import update_of
 
 UNDECAYED = ("bias", "gamma", "beta", "scale")
 SCALE = 2.0**15  # of a loss in float16, at first
-REPLACED = {
-    "clipnorm": "clip by the global norm with clip_norm",
-    "clipvalue": "clip by the global norm with clip_norm",
-    "global_clipnorm": "it would clip the gradient of each replica: set clip_norm",
-    "gradient_accumulation_steps": "split batches with the objective's micro_batches",
-    "loss_scale_factor": "the loss is scaled by itself in float16",
-    "use_ema": "averages of weights are not kept",
-}  # settings of Keras's optimizers, and what to do instead
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -96,7 +90,7 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         if initial_scale is not None:
             self.dynamic_scale = self._scalar("dynamic_scale", initializer=keras.initializers.Constant(initial_scale))
             self.step_counter = self._scalar("step_counter", "int32")
-        self._taken: Any = None  # a bool tensor while a variable is updated
+        self._taken: Any = None  # a bool tensor while variables are updated
         self._update = update_of(inner_optimizer)
         inner_optimizer.update_step = self._update_step
         compat.decays_itself(inner_optimizer)  # by `_update_step`
@@ -161,7 +155,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         changed = self._masters.changed
         if trainable_variables is not None:
             changed = [changed[compat.variable_index(self, variable)] for variable in trainable_variables]
-        self.inner_optimizer.apply(scaled(grads, scale), changed)
+        with self._asked_once() if num_replicas() == 1 else nullcontext():  # each of several has a variable of its own
+            self.inner_optimizer.apply(scaled(grads, scale), changed)
 
     def _note(self, norm):
         """Keeps a step's norm, counts the step if it is not finite, and sets the scale of the next step's loss."""
@@ -186,20 +181,27 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         index = compat.variable_index(self.inner_optimizer, variable)
         multiplier, decay = self._rates[index]
         rounded = self._masters.rounded(index)
-        rate = ops.cast(learning_rate, variable.dtype) * multiplier
-        self._taken = self._is_taken()  # once for all that changes with the variable
-        try:
+        rate = ops.cast(learning_rate, variable.dtype)
+        rate = rate if multiplier == 1.0 else rate * multiplier
+        with self._asked_once():
             if rounded is not None:
                 self.inner_optimizer.assign(variable, following(variable, rounded))
             if decay is not None:
-                self.inner_optimizer.assign_sub(variable, variable * ops.cast(decay, variable.dtype) * rate)
+                self.inner_optimizer.assign_sub(variable, variable * decay * rate)
             self._update(gradient, variable, rate)
             if rounded is not None:
                 if rounded.constraint is not None:
                     self.inner_optimizer.assign(variable, rounded.constraint(ops.convert_to_tensor(variable)))
                 self.inner_optimizer.assign(rounded, ops.cast(variable, rounded.dtype))
+
+    @contextmanager
+    def _asked_once(self):
+        """Whether the step is taken is computed once for all that changes meanwhile."""
+        outer, self._taken = self._taken, self._is_taken()
+        try:
+            yield
         finally:
-            self._taken = None
+            self._taken = outer
 
     def _is_taken(self):
         if self._taken is not None:
@@ -209,7 +211,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
     def _change(self, change, neutral, variable, value):
         """Adds to a variable, or subtracts, unless the step is skipped."""
         value = ops.convert_to_tensor(value, variable.dtype)
-        change(variable, ops.where(self._is_taken(), value, ops.cast(neutral, value.dtype)))
+        neutral = neutral if variable.dtype == "float32" else ops.cast(neutral, variable.dtype)
+        change(variable, ops.where(self._is_taken(), value, neutral))
 
     def _assign(self, assign, variable, value):
         """Assigns to a variable unless the step is skipped."""
@@ -244,32 +247,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         return named
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "clip_norm": self.clip_norm,
-            "skip_nonfinite": self.skip_nonfinite,
-            "multipliers": dict(self.multipliers),
-        }
-
-
-def check_inner(optimizer: object) -> None:
-    """Refuses what cannot be wrapped.
-
-    Raises:
-        UserError: for what is no Keras optimizer, one that applies gradients in a way of its own, or one with settings
-            that belong to the wrapper.
-    """
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise UserError(f"{shortened(optimizer)} is no optimizer: bind a class such as @keras.optimizers.AdamW")
-    kind = type(optimizer).__name__
-    if type(optimizer).apply is not keras.optimizers.Optimizer.apply:
-        raise UserError(f"{kind} applies gradients in a way of its own: bind the optimizer that it is made of")
-    for setting, remedy in REPLACED.items():
-        if getattr(optimizer, setting, None):
-            raise UserError(f"{kind}.{setting} is {getattr(optimizer, setting)!r}: {remedy}")
-    decay = optimizer.weight_decay
-    if getattr(optimizer, "adam_weight_decay", decay) != decay:
-        raise UserError(f"{kind} has two decays, {decay} and {optimizer.adam_weight_decay}: bind both alike")
+        own = {name: getattr(self, name) for name in ("clip_norm", "skip_nonfinite")}
+        return super().get_config() | own | {"multipliers": dict(self.multipliers)}
 
 
 def wrapped(

@@ -1,0 +1,34 @@
+"""Which Keras optimizers can be wrapped to train an encoder."""
+
+import keras
+
+from rembed_keras.errors import UserError, shortened
+
+REPLACED = {
+    "clipnorm": "clip by the global norm with clip_norm",
+    "clipvalue": "clip by the global norm with clip_norm",
+    "global_clipnorm": "it would clip the gradient of each replica: set clip_norm",
+    "gradient_accumulation_steps": "split batches with the objective's micro_batches",
+    "loss_scale_factor": "the loss is scaled by itself in float16",
+    "use_ema": "averages of weights are not kept",
+}  # settings of Keras's optimizers, and what to do instead
+
+
+def check_inner(optimizer: object) -> None:
+    """Refuses what cannot be wrapped.
+
+    Raises:
+        UserError: for what is no Keras optimizer, one that applies gradients in a way of its own, or one with settings
+            that belong to the wrapper.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise UserError(f"{shortened(optimizer)} is no optimizer: bind a class such as @keras.optimizers.AdamW")
+    kind = type(optimizer).__name__
+    if type(optimizer).apply is not keras.optimizers.Optimizer.apply:
+        raise UserError(f"{kind} applies gradients in a way of its own: bind the optimizer that it is made of")
+    for setting, remedy in REPLACED.items():
+        if getattr(optimizer, setting, None):
+            raise UserError(f"{kind}.{setting} is {getattr(optimizer, setting)!r}: {remedy}")
+    decay = optimizer.weight_decay
+    if getattr(optimizer, "adam_weight_decay", decay) != decay:
+        raise UserError(f"{kind} has two decays, {decay} and {optimizer.adam_weight_decay}: bind both alike")
