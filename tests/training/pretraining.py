@@ -24,7 +24,7 @@ def make_head(encoder):
 
 def make_optimizer():
     """One slot and few operations a variable, which are the half of an eager step with AdamW."""
-    return keras.optimizers.SGD(RATE, momentum=0.9, name="sgd")
+    return keras.optimizers.SGD(RATE, momentum=0.9)
 
 
 def make_mixture(of, kind=Mixture):

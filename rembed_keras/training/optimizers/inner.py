@@ -1,4 +1,4 @@
-"""Which Keras optimizers can be wrapped to train an encoder."""
+"""Which Keras optimizers can be wrapped to train an encoder, and what these are called."""
 
 import keras
 
@@ -32,3 +32,16 @@ def check_inner(optimizer: object) -> None:
     decay = optimizer.weight_decay
     if getattr(optimizer, "adam_weight_decay", decay) != decay:
         raise UserError(f"{kind} has two decays, {decay} and {optimizer.adam_weight_decay}: bind both alike")
+
+
+def unnumbered(optimizer: keras.optimizers.Optimizer) -> str:
+    """An optimizer's name without the number that Keras adds to names of its own for each that a process has made.
+
+    >>> [unnumbered(keras.optimizers.Lion()) for _ in range(2)]
+    ['lion', 'lion']
+    >>> unnumbered(keras.optimizers.Lion(name="mine_2"))
+    'mine_2'
+    """
+    name, _, number = optimizer.name.rpartition("_")
+    is_kerass = number.isdecimal() and name.replace("_", "") == type(optimizer).__name__.lower()
+    return name if is_kerass else optimizer.name

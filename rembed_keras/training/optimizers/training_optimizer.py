@@ -25,7 +25,7 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
-from rembed_keras.training.optimizers.inner import check_inner
+from rembed_keras.training.optimizers.inner import check_inner, unnumbered
 from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
 from rembed_keras.training.optimizers.norms import global_norm, scaled
 from rembed_keras.training.optimizers.schedule_free import update_of
@@ -79,6 +79,7 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         if clip_norm is not None and clip_norm <= 0:
             raise UserError(f"clip_norm is {clip_norm!r}; it must be positive, or None for no clipping")
         check_counts({"skip_nonfinite": skip_nonfinite}, "CountOrZero")
+        inner_optimizer.name = unnumbered(inner_optimizer)
         super().__init__(inner_optimizer, initial_scale, dynamic_growth_steps, name=name or inner_optimizer.name)
         compat.forget_variables(self)
         self.clip_norm = clip_norm

@@ -139,9 +139,7 @@ def test_a_run_ends_and_is_resumed_to_the_same_bits(name, corpus, tmp_path):
     run(tmp_path / "stopped", corpus, name, 2)
     rows = log(tmp_path / "whole")
     assert rows == log(tmp_path / "stopped") and all(row["grad_norm"] > 0 for row in rows)
-    ours, theirs = (files_of(tmp_path / run, 2) for run in ("whole", "stopped"))
-    for part in ("encoder", "head", "optimizer"):  # Keras numbers optimizers that it names in one process
-        assert ours[f"{part}.safetensors"] == theirs[f"{part}.safetensors"]
+    assert files_of(tmp_path / "whole", 2) == files_of(tmp_path / "stopped", 2)
 
 
 @pytest.mark.slow
