@@ -29,12 +29,8 @@ def reported_in_one_line() -> Iterator[None]:
     try:
         with stopping_at_once() as signals:
             yield
-    except click.NoSuchOption as error:
-        knob = error.option_name.lstrip("-")
-        advice = f" Knobs have no dashes: {knob}=VALUE." if knob.isupper() else ""
-        _exit(error.format_message() + advice, error.exit_code)
     except click.ClickException as error:
-        _exit(" ".join(error.format_message().split()), error.exit_code)  # choices stand on lines of their own
+        _refuse(error)
     except (click.Abort, KeyboardInterrupt):
         _stop(Interrupted(signal.SIGINT))
     except Stopped as stopped:
@@ -51,6 +47,17 @@ def reported_in_one_line() -> Iterator[None]:
                 f"output in {error.encoding} cannot have {error.object[error.start]!a}: set PYTHONIOENCODING=utf-8", 2
             )
         raise
+
+
+def _refuse(error):
+    """Ends as click asks, which of a command alone shows the help."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        sys.exit(error.exit_code)
+    knob = error.option_name.lstrip("-") if isinstance(error, click.NoSuchOption) else ""
+    advice = f" Knobs have no dashes: {knob}=VALUE." if knob.isupper() else ""
+    message = error.format_message() + advice
+    _exit(" ".join(message.split()), error.exit_code)  # choices stand on lines of their own
 
 
 def _sentence(message):

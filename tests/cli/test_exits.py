@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from rembed_keras.cli import rembed
 from rembed_keras.cli.exits import reported_in_one_line
 
 
@@ -19,3 +20,10 @@ def test_output_that_an_encoding_has_no_character_for_is_one_line(monkeypatch, c
 def test_what_is_encoded_elsewhere_is_a_bug_with_a_traceback():
     with pytest.raises(UnicodeEncodeError), reported_in_one_line():
         "±".encode("ascii")
+
+
+def test_the_command_alone_shows_its_help_as_it_is(capsys):
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        rembed.main([], prog_name="rembed", standalone_mode=False)
+    said = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and said[0] == "Usage: rembed [OPTIONS] COMMAND [ARGS]..." and len(said) > 20
