@@ -1,8 +1,9 @@
 """Completion in a shell: commands and options by click, recipes and their knobs by what their files say."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -55,14 +56,14 @@ def recipes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> 
 def knobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The knobs of the recipe that is named, those that are given already left out."""
     given = {each.partition("=")[0] for each in ctx.params.get(parameter.name or "") or ()}
-    found = [(name, about) for name, about in _knobs(ctx.params.get("recipe")) if name not in given]
+    found = [(name, about) for name, about in _knobs(ctx.params) if name not in given]
     return [CompletionItem(f"{name}=", help=about) for name, about in found if f"{name}=".startswith(incomplete)]
 
 
-def _knobs(recipe: str | None) -> Iterator[tuple[str, str]]:
-    """Yields the knobs of a recipe and what is said of them; none of a file that cannot be read."""
+def _knobs(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the knobs of the recipe among a command's parameters and what is said of them; none if it is not read."""
     from rembed_keras.config.recipes.parse import read
 
     with contextlib.suppress(UserError, OSError, TypeError):
-        for name, binding in sorted(read(recipe or "").macros.items()):
+        for name, binding in sorted(read(given.get("recipe") or "", given.get("allow_import") or ()).macros.items()):
             yield name, binding.comment

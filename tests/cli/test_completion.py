@@ -11,6 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
+
+from rembed_keras.cli import rembed
 
 ROOT = Path(__file__).parents[2]
 SHELLS = {  # how each starts without the user's files, and what its help of `rembed completion` says
@@ -93,3 +96,18 @@ def test_shells_get_scripts_and_others_a_list(command, tmp_path):
         assert code == 0 and word in out and "_REMBED_COMPLETE" in out
     code, _, err = command("completion", "tcsh", cwd=tmp_path)
     assert code == 2 and "'bash', 'zsh', 'fish'" in err
+
+
+def test_knobs_of_a_recipe_with_parts_of_ones_own_are_completed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/__init__.py").touch()
+    (tmp_path / "own.gin").write_text(
+        "from __gin__ import dynamic_registration\nimport mine\nSTEPS = 3  # batches\nmine.part.steps = %STEPS\n"
+    )
+    shell = ShellComplete(rembed, {}, "rembed", "_REMBED_COMPLETE")
+    for words in (["--allow-import", "mine", "own.gin"], ["own.gin", "--allow-import", "mine"]):
+        (found,) = shell.get_completions(["inspect", *words], "ST")
+        assert (found.value, found.help) == ("STEPS=", "batches")
+    assert shell.get_completions(["inspect", "own.gin"], "ST") == []
