@@ -134,6 +134,13 @@ def test_a_curve_goes_through_its_points(record):
     assert rise[0] == pytest.approx(2 * rise[1], abs=0.2) and rise[1] > 0  # the loss falls, so y grows
 
 
+def test_a_note_on_curves_has_the_names_of_arms_as_they_are(record):
+    other = {"arm": "RTD-Wide", "seed": 0, "points": [[0, 90.0], [10, 80.0]]}
+    arms = [*record["arms"], {"name": "RTD-Wide", "kept": 300, "dropped": 0}]
+    text = page(record | {"arms": arms, "curves": [*record["curves"], other]}, "study")
+    assert "<small>Not shown, a loss of another kind: RTD-Wide, from 80</small>" in text
+
+
 def test_dots_stand_at_their_differences(record):
     found = by_language(HYPOTHESES[0], record["scores"])
     middle, half = (LEFT + WIDTH - RIGHT) / 2, (WIDTH - RIGHT - LEFT) / 2

@@ -80,7 +80,7 @@ def _curves(record):
     names = [arm["name"] for arm in record["arms"]]
     shown, note = on_one_axis(record["curves"])
     drawn = curves(shown, names)
-    said = f"<p><small>{escape(note.capitalize())}</small></p>" if note else ""
+    said = f"<p><small>{escape(note[0].upper() + note[1:])}</small></p>" if note else ""
     return f"<h2>Loss</h2>{key(names)}{drawn}{said}" if drawn else ""
 
 
