@@ -239,7 +239,7 @@ def _run(run: PlannedRun, seconds, failures):
         "command": list(run.command),
         "state": state,
         "failure": failures.get(run.name) if state == "failed" else None,
-        "seconds": round(seconds.get(run.name) or last, 3),
+        "seconds": round(max(seconds.get(run.name, 0.0), last), 3),
         "environment": read_json(environment) if environment.exists() else None,
     }
 

@@ -101,6 +101,22 @@ def test_runs_that_a_scheduler_ran_are_collected(study, tmp_path):
     assert {run["seconds"] for run in record()["runs"] if run["seed"]} == {1.0}
 
 
+def test_seconds_are_those_of_the_run_that_is_there(study, monkeypatch, tmp_path):
+    monkeypatch.setenv("FAILS", "one-seed0")
+    study("SEEDS=(0,)")
+    monkeypatch.delenv("FAILS")
+    for name in ("scores.json", "metrics.jsonl", "finished.json"):  # a scheduler runs the one that failed here
+        shutil.copy(tmp_path / "study/runs/wide-seed0" / name, tmp_path / "study/runs/one-seed0")
+    study("SEEDS=(0,)")
+    assert record()["runs"][1]["seconds"] >= 1.0
+    before = record()
+    before["runs"][0]["seconds"] = 3600.0
+    (tmp_path / "study/study.json").write_text(json.dumps(before))
+    shutil.rmtree(tmp_path / "study/runs/wide-seed0")
+    study("SEEDS=(0,)")
+    assert record()["runs"][0]["state"] == "finished" and record()["runs"][0]["seconds"] < 3600
+
+
 def test_figures_follow_hypotheses_that_were_changed_after_all_runs(study, tmp_path):
     study()
     figure = tmp_path / "study/study.png"
