@@ -1,6 +1,7 @@
 """What `study.json` keeps of runs whose folders are gone: of the study itself, and of others that ran the same arms."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,24 +47,24 @@ def known_runs(record: Mapping, plan: Plan) -> dict[str, Any]:
     """What another study's record says of runs that a plan has too, under the names of the plan's arms.
 
     An arm is the same if its resolved recipe is, by its checksum. It is left out if the other study did not read from
-    it all that this one reads, for then it has to be run.
+    it all that this one reads, for then it has to be run. Of several that are the same, the one with most runs counts.
 
     Args:
         record: of `record.read_record`.
         plan: the study that asks.
     """
     defined = {each.name: definition_of(each) for each in plan.study.measures}
-    theirs = {row["checksum"]: row for row in record["arms"]}
-    names = {
-        theirs[arm.checksum]["name"]: arm.name
-        for arm in plan.arms
-        if arm.checksum in theirs
-        and set(arm.measures) <= set(theirs[arm.checksum]["measures"])
-        and all(defined[name] in record["measures"] for name in arm.measures)
-    }
+    finished = Counter(arm for arm, seed in finished_runs(record) if seed in plan.study.seeds)
+    names: dict[str, list[str]] = {}  # of the plan's arms, by the other study's name
+    for arm in plan.arms:
+        same = [row for row in record["arms"] if row["checksum"] == arm.checksum]
+        read = [row for row in same if {*arm.measures} <= {*row["measures"]}]
+        if read and all(defined[name] in record["measures"] for name in arm.measures):
+            most = max(read, key=lambda row: finished[row["name"]])
+            names.setdefault(most["name"], []).append(arm.name)
     found: dict[str, Any] = {"measures": record["measures"]}
     for key in ROWS:
-        found[key] = [row | {"arm": names[row["arm"]]} for row in record.get(key, []) if row["arm"] in names]
+        found[key] = [row | {"arm": name} for row in record.get(key, []) for name in names.get(row["arm"], ())]
     found["runs"] = [row | {"name": f"{row['arm']}-seed{row['seed']}"} for row in found["runs"]]
     return found
 

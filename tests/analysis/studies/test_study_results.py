@@ -103,6 +103,23 @@ def test_runs_that_another_study_keeps_are_not_run_again_under_another_name(stud
     assert study()[0] == 0 and len(started()) == 5
 
 
+def test_arms_that_are_the_same_share_what_another_study_keeps(study, tmp_path, monkeypatch):
+    second = STUDY.replace("@one/studies.Arm()]", "@one/studies.Arm(), @again/studies.Arm()]")
+    for knob in ("name", "recipe", "bindings"):
+        line = next(line for line in STUDY.splitlines() if line.startswith(f"wide/studies.Arm.{knob}"))
+        second += line.replace("wide/", "again/").replace('"wide"', '"again"') + "\n"
+    (tmp_path / "own.gin").write_text(second + 'studies.Study.results = "kept"\n')
+    monkeypatch.setenv("FAILS", "again-seed1")
+    assert study()[0] == 1 and len(started()) == 7
+    monkeypatch.delenv("FAILS")
+    for text, count in ((STUDY, 4), (second, 6)):
+        shutil.rmtree("study")
+        Path("own.gin").write_text(text + 'studies.Study.known_results = ["kept"]\n')
+        assert study()[0] == 0 and started() == []
+        assert [row["state"] for row in record()["runs"]] == ["finished"] * count
+        assert len(record()["scores"]) == 3 * count
+
+
 CHANGES = [
     (["SEEDS=(0,)"], STUDY, "kept/study.json alone has run wide-seed1, which the study does not name any more"),
     ([], STUDY.replace('"one"', '"two"'), "kept/study.json alone has run one-seed0, which"),
