@@ -108,11 +108,20 @@ def rows_of_gone_runs(plan: Plan) -> dict[str, Any]:
     gone = {(run.arm, run.seed) for run in plan.runs if run.is_recorded and not run.has_ended}
     defined = [definition_of(each) for each in plan.study.measures]
     found: dict[str, list] = {key: [] for key in ROWS}
+    left, measured = gone, set()
     for record in plan.kept:
-        here = gone & finished_runs(record)
-        gone -= here
+        there = gone & finished_runs(record)
+        here, left = left & there, left - there
         same = {each["name"] for each in defined if each in record["measures"]}
         for key, seed in ROWS.items():
-            rows = (row for row in record.get(key, []) if (row["arm"], row[seed]) in here)
-            found[key] += [row for row in rows if key != "scores" or row["measure"] in same]
+            if key != "scores":
+                found[key] += [row for row in record.get(key, []) if (row["arm"], row[seed]) in here]
+        # a measure that the first record of a run lacks is that of the next
+        scores = [row for row in record["scores"] if (row["arm"], row["seed"]) in there and row["measure"] in same]
+        found["scores"] += [row for row in scores if _value(row) not in measured]
+        measured |= {_value(row) for row in scores}
     return found | {"runs": {row["name"]: row for row in found["runs"]}}
+
+
+def _value(row):
+    return row["arm"], row["seed"], row["measure"]

@@ -147,6 +147,25 @@ def test_results_that_are_nowhere_else_are_not_lost(study, tmp_path):
         assert record("kept")["scores"] == json.loads(before)["scores"]
 
 
+def test_a_measure_that_comes_back_has_its_values_of_known_results(study, tmp_path):
+    (tmp_path / "own.gin").write_text(STUDY + 'studies.Study.results = "kept"\n')
+    study()
+    shutil.rmtree("study")
+    known = 'studies.Study.results = "new"\nstudies.Study.known_results = ["kept"]\n'
+    Path("own.gin").write_text(STUDY.replace("@loss/studies.Logged(), ", "").replace("loss/", "# loss/") + known)
+    assert study()[0] == 0 and {row["measure"] for row in record("new")["scores"]} == {"topics"}
+    shutil.rmtree("study")
+    Path("own.gin").write_text(STUDY + known)
+    started()
+    code, _, said = study()
+    assert code == 0 and started() == [] and "has no value of measure" not in said
+
+    def values(folder):
+        return sorted(json.dumps(row) for row in record(folder)["scores"])
+
+    assert values("new") == values("kept") and len(record("new")["curves"]) == len(record("kept")["curves"])
+
+
 def test_where_runs_are_computed_and_watched_is_no_change_of_an_arm(study, tmp_path):
     (tmp_path / "own.gin").write_text(STUDY + 'studies.Study.results = "kept"\n')
     assert study()[0] == 0 and len(started()) == 5
