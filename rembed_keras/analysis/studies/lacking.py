@@ -32,8 +32,13 @@ def _without_value(plan, record) -> Iterator[str]:
     measures, defined = {arm.name: arm.measures for arm in plan.arms}, {each.name: each for each in plan.study.measures}
     for run in plan.runs:
         for name in measures[run.arm] if run.is_finished else ():
-            if (run.arm, run.seed, name) not in have:
-                yield f"{run.name}: {run.folder} has no value of measure {name}{_near(run, defined[name])}"
+            if (run.arm, run.seed, name) in have:
+                continue
+            lost = f"has no value of measure {name}"
+            if run.has_ended:
+                yield f"{run.name}: {run.folder} {lost}{_near(run, defined[name])}"
+            else:
+                yield f"{run.name}: {run.folder} is not here, and what is kept of it {lost} as it is defined now"
 
 
 def _near(run, measure):
