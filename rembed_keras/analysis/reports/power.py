@@ -10,6 +10,7 @@ from collections.abc import Callable
 from scipy import optimize, stats
 
 ROUNDING = 1e-12  # sums in another order differ by less
+CERTAIN = 10  # times the critical t, or 1, in deviations: a difference of a power of 1 in float64
 
 
 def accuracy_power(n: int, difference: float, agreement: float, alpha: float = 0.05) -> float:
@@ -71,7 +72,11 @@ def seeds_power(k: int, difference: float, std: float, alpha: float = 0.05) -> f
     >>> round(seeds_power(5, 0.02, std=0.01), 2)
     0.91
     """
-    critical = stats.t.isf(alpha / 2, k - 1)
+    critical = float(stats.t.isf(alpha / 2, k - 1))
+    if difference == 0:
+        return alpha  # where scipy's noncentral F may give less than nothing
+    if abs(difference) >= CERTAIN * max(critical, 1.0) * std:
+        return 1.0
     # T^2 is noncentral F, whose tails stay finite where scipy's noncentral t does not
     return float(stats.ncf.sf(critical**2, 1, k - 1, k * (difference / std) ** 2))
 
@@ -87,7 +92,7 @@ def smallest_seeds_difference(k: int, std: float, power: float = 0.8, alpha: flo
     """
     if k < 2:
         return math.inf
-    most = 10 * float(stats.t.isf(alpha / 2, k - 1))  # a power of 1 in float64
+    most = CERTAIN * max(float(stats.t.isf(alpha / 2, k - 1)), 1.0)
     return std * _least(lambda gap: seeds_power(k, gap, 1.0, alpha), power, most)
 
 

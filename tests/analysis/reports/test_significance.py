@@ -234,6 +234,13 @@ def test_power_over_seeds_is_that_of_tests_that_are_run(k):
     assert smallest_seeds_difference(1, std) == math.inf
 
 
+@pytest.mark.parametrize("alpha", [1e-6, 0.05, 0.9])
+def test_power_over_seeds_is_the_level_of_no_difference_and_grows_to_1(alpha):
+    for k in (2, 3, 10):
+        found = [seeds_power(k, difference, 0.01, alpha) for difference in (0, 1e-12, 0.001, 0.01, 1, 1e6, 1e300)]
+        assert found[:2] == pytest.approx([alpha, alpha]) and np.all(np.diff(found) > -1e-9) and found[-1] == 1
+
+
 def test_what_seeds_and_examples_see_adds_up_as_squares():
     k, n, generator = 4, 400, np.random.default_rng(10)
     seed_std, disagreement = 0.01, 0.2
