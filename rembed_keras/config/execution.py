@@ -14,7 +14,7 @@ from rembed_keras import compat
 from rembed_keras.config.backend import TRAINING, import_framework, settle_environment
 from rembed_keras.config.forecasts import choices, tokens_by_task
 from rembed_keras.config.initial import check_start
-from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, stages
+from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, pretrainings, stages
 from rembed_keras.config.making import within
 from rembed_keras.config.recipes.parse import override
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
@@ -186,9 +186,21 @@ def budget(recipe: Recipe):
     own = {name: repr(stage.get(name)) for name in ("steps", "corpus")}
     own |= {"workdir": repr(recipe.arguments(RUN).get("workdir")), "prepare": repr(_preparing(recipe))}
     own["mixture"] = repr(within(pretraining(recipe), stage["mixture"]))
+    own["later"] = f"[{', '.join(_later_reading(recipe, stage.get('corpus')))}]"
     for name, value in own.items():
         override(f"training.budget.{name}={value}", recipe)
     return call(bound(recipe).budget)
+
+
+def _later_reading(recipe, corpus):
+    """Yields the mixture of each pre-training after the first, and the step that it ends at."""
+    for stage in pretrainings(recipe)[1:]:
+        own = recipe.arguments(stage)
+        if own.get("corpus") != corpus:
+            raise UserError(
+                f"a budget is of one corpus, and {stage!r} reads another: give both one training.pretrain.corpus"
+            )
+        yield f"({within(stage, own['mixture'])!r}, {own['steps']})"
 
 
 def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:

@@ -47,7 +47,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         check_initial(recipe, each)
         terms_of(recipe, each)
     check_evaluations(recipe, listed)
-    pretrains = [*dict.fromkeys(each for each in listed if each.target == PRETRAIN.target)] or [PRETRAIN]
+    pretrains = pretrainings(recipe)
     prepares = [each for each in listed if each.target == PREPARE]
     ends = [recipe.arguments(each).get("steps") for each in pretrains]
     begins = [0, *ends[:-1]] if len(pretrains) > 1 else [None]
@@ -167,8 +167,13 @@ def stages(recipe: Recipe) -> Iterator[Reference]:
 
 
 def pretraining(recipe: Recipe) -> Reference:
-    """The stage that pre-trains, in the scope that it is listed with."""
-    return next((stage for stage in stages(recipe) if stage.target == PRETRAIN.target), PRETRAIN)
+    """The stage that pre-trains, the first of several, in the scope that it is listed with."""
+    return pretrainings(recipe)[0]
+
+
+def pretrainings(recipe: Recipe) -> list[Reference]:
+    """The stages that pre-train, each once; the one that would where a recipe lists none."""
+    return [*dict.fromkeys(stage for stage in stages(recipe) if stage.target == PRETRAIN.target)] or [PRETRAIN]
 
 
 def _entries_of(objective: str):

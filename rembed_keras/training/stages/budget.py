@@ -1,6 +1,6 @@
 """How often a run will read each language, counted before it starts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,19 +18,28 @@ class Budget:
 
     Attributes:
         batches: the `Mixture`.
-        steps: of the run.
+        steps: of the run, or of the first of its pre-trainings.
+        later: of the others, the mixture and the step that each ends at.
     """
 
     batches: Mixture
     steps: int
+    later: Sequence[tuple[Mixture, int]] = ()
+
+    def _parts(self) -> Iterator[tuple[Mixture, int, int]]:
+        """Yields the mixture of each pre-training, and the steps from and up to which it is read."""
+        begin = 0
+        for mixture, end in ((self.batches, self.steps), *self.later):
+            yield mixture, begin, end
+            begin = end
 
     def to_json(self) -> dict:
         """Of each language and of all: tokens there are, tokens that are read, shares of both, and epochs."""
         sizes = self.batches.corpus.num_tokens
-        read = {
-            language: int(tokens)
-            for language, tokens in zip(self.batches.languages, self.batches.tokens(self.steps), strict=True)
-        }
+        read: dict[str, int] = {}
+        for mixture, begin, end in self._parts():
+            for language, tokens in zip(mixture.languages, mixture.tokens(end) - mixture.tokens(begin), strict=True):
+                read[language] = read.get(language, 0) + int(tokens)
         have, get = sum(sizes.values()), sum(read.values())
 
         def entry(tokens, taken):
@@ -42,16 +51,17 @@ class Budget:
                 "epochs": taken / tokens,
             }
 
-        languages = {language: entry(sizes[language], read[language]) for language in self.batches.languages}
-        return {"steps": self.steps, "languages": languages, "all": entry(have, get)}
+        languages = {language: entry(sizes[language], taken) for language, taken in read.items()}
+        return {"steps": [end for _, _, end in self._parts()][-1], "languages": languages, "all": entry(have, get)}
 
     def table(self) -> Table:
         """The same as a table, large languages first."""
         shown = self.to_json()
-        phases = self.batches.phases(self.steps)
         size = " + ".join(
-            f"{phase.last_step - phase.first_step:,} x {phase.batch_size:,} x {phase.sequence_length:,}"
-            for phase in phases
+            f"{phase.last_step - max(phase.first_step, begin):,} x {phase.batch_size:,} x {phase.sequence_length:,}"
+            for mixture, begin, end in self._parts()
+            for phase in mixture.phases(end)
+            if phase.last_step > begin
         )
         table = Table(title=f"What {size} tokens read")
         for column in ("language", "tokens", "of all", "read", "of all read", "epochs"):
@@ -71,16 +81,22 @@ class Budget:
 
 
 def budget(
-    workdir: str, mixture: Callable, steps: Count, prepare: Callable | None = None, corpus: str | None = None
+    workdir: str,
+    mixture: Callable,
+    steps: Count,
+    prepare: Callable | None = None,
+    corpus: str | None = None,
+    later: Sequence[tuple[Callable, int]] = (),
 ) -> Budget:
     """What a run's pre-training will read.
 
     Args:
         workdir: the run's folder; text that was not prepared is prepared in it, as the run would, and stays.
         mixture: makes the `Mixture` of a `Corpus`.
-        steps: steps of the run.
+        steps: steps of the run, or of the first of its pre-trainings.
         prepare: the stage that prepares text, if the run has one.
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
+        later: of further pre-trainings, what makes the mixture, and the step that each ends at.
 
     Raises:
         UserError: for steps that make no sense, and as the stage and the mixture do.
@@ -93,4 +109,5 @@ def budget(
             prepare(folder)
         finally:
             folder.close()
-    return Budget(mixture(Corpus(corpus or own)), steps)
+    text = Corpus(corpus or own)
+    return Budget(mixture(text), steps, [(make(text), end) for make, end in later])

@@ -92,6 +92,20 @@ def test_the_command_counts_in_the_scope_of_the_stages(asked):
     assert list(shown["languages"]) == ["de", "en"] and shown["all"]["read"] == 50 * 4 * 16
 
 
+def test_each_of_several_pretrainings_is_counted(asked):
+    stages = "training.run.stages=[@main/training.pretrain, @more/training.pretrain]"
+    more = ["more/training.pretrain.steps=80", "more/data.Mixture.sequence_length={0: 16, 60: 32}"]
+    more += ["more/data.Mixture.batch_size=2", "more/modeling.MaskedLM.output_embedding_dim=24", stages]
+    code, out, err = asked("budget", "there.gin", *more, "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    assert (shown["steps"], shown["all"]["read"]) == (80, 50 * 4 * 16 + 10 * 2 * 16 + 20 * 2 * 32)
+    assert sum(entry["read"] for entry in shown["languages"].values()) == shown["all"]["read"]
+    assert "What 50 x 4 x 16 + 10 x 2 x 16 + 20 x 2 x 32 tokens read" in asked("budget", "there.gin", *more)[1]
+    code, _, err = asked("budget", "there.gin", *more, 'more/training.pretrain.corpus="other"')
+    assert code == 2 and "a budget is of one corpus, and @more/training.pretrain reads another" in err
+
+
 @pytest.mark.usefixtures("without_graphs")
 def test_a_benchmark_is_of_the_scope_of_the_stages_and_of_a_corpus_that_is_there(asked, tmp_path, monkeypatch):
     timed = []
