@@ -6,7 +6,7 @@ from typing import Any
 from rembed_keras.analysis.cost.shards import uneven_tables
 from rembed_keras.config.backend import import_framework, settle_environment, suppressed_stderr
 from rembed_keras.config.execution import bound, call, pretraining_of
-from rembed_keras.config.ledgers import ledger_of, pretraining
+from rembed_keras.config.ledgers import ledger_of, pretraining, pretrainings
 from rembed_keras.config.making import imported, within
 from rembed_keras.config.recipes.parse import override
 from rembed_keras.config.recipes.recipe import Recipe
@@ -42,7 +42,7 @@ FROM_PRETRAINING = ("encoder", "model", "optimizer", "clip_norm", "skip_nonfinit
 
 
 def compile_for(recipe: Recipe, topology: str) -> Outcome:
-    """Compiles the train step of a recipe's pre-training; of several phases that of the largest batches.
+    """Compiles the train step of a recipe's pre-training; of several, or several phases, that of the largest batches.
 
     Args:
         recipe: which pre-trains.
@@ -52,6 +52,8 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
         UserError: if the recipe pre-trains nothing or what has no batches without a corpus, takes its encoder or a
             teacher from a folder, for a topology that is not known, and as `training.compile_step` does.
     """
+    if len(pretrainings(recipe)) > 1:
+        _take_largest_pretraining(recipe)
     stage = pretraining_of(recipe)
     _check_recipe_is_whole(recipe, stage)
     ledger = ledger_of(recipe)
@@ -101,6 +103,19 @@ def _plan(recipe, stage, ledger, done, rows):
 
 def _text(outer, value):
     return repr(within(outer, value) if isinstance(value, Reference) else value)
+
+
+def _take_largest_pretraining(recipe):
+    """Has a recipe of several pre-trainings have the one with the largest batches alone, and these batches alone."""
+    several, ledger = pretrainings(recipe), ledger_of(recipe)
+    if ledger is None or not ledger.phases:
+        return
+    largest = max(ledger.phases, key=lambda phase: (phase.batch_size * phase.sequence_length, phase.sequence_length))
+    stage = next(each for each in several if largest.first_step < recipe.arguments(each)["steps"])
+    mixture = within(stage, recipe.arguments(stage)["mixture"])
+    override(f"training.run.stages=[{stage!r}]", recipe)
+    for name, value in (("batch_size", largest.batch_size), ("sequence_length", largest.sequence_length)):
+        override(f"{mixture!r}.{name}={value}".removeprefix("@"), recipe)
 
 
 def _take_largest_phase(recipe, stage):

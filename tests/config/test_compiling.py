@@ -50,10 +50,9 @@ PHASES = {
 }
 
 
-@pytest.mark.parametrize("what", PHASES)
-def test_of_several_phases_the_step_of_the_largest_batches_is_compiled(what, monkeypatch):
-    knobs, shape, predictions = PHASES[what]
-    recipe = config.load("recipes/options/growing_rows.gin", ["MASK_RATE=0.3", *knobs])
+@pytest.fixture
+def compiled_batch(monkeypatch):
+    """Gives the batch whose step would be compiled of a recipe."""
 
     class TakenError(Exception):
         pass
@@ -65,9 +64,36 @@ def test_of_several_phases_the_step_of_the_largest_batches_is_compiled(what, mon
     monkeypatch.setattr(compiling, "settle_environment", lambda settings: None)
     monkeypatch.setattr(compiling, "bound", lambda recipe: SimpleNamespace(compile_step=None))
     monkeypatch.setattr(compiling, "call", take)
-    with pytest.raises(TakenError) as taken:
-        config.compile_for(recipe, "v5e:2x2")
-    x, y, _ = taken.value.args[0]
+
+    def batch_of(recipe):
+        with pytest.raises(TakenError) as taken:
+            config.compile_for(recipe, "v5e:2x2")
+        return taken.value.args[0]
+
+    return batch_of
+
+
+@pytest.mark.parametrize("what", PHASES)
+def test_of_several_phases_the_step_of_the_largest_batches_is_compiled(what, compiled_batch):
+    knobs, shape, predictions = PHASES[what]
+    recipe = config.load("recipes/options/growing_rows.gin", ["MASK_RATE=0.3", *knobs])
+    x, y, _ = compiled_batch(recipe)
     assert x["token_ids"].shape == shape and y.shape == (shape[0], predictions)
     counted = config.ledger_of(recipe)
     assert counted.sequence_length == shape[1] and not counted.phases
+
+
+PRETRAININGS = {
+    "the second": (["more/data.Mixture.batch_size=256"], (256, 64)),
+    "the first": (["more/data.Mixture.batch_size=64"], (128, 64)),
+    "a phase of the second that begins": (["more/data.Mixture.batch_size={0: 512, 50: 64, 150: 200}"], (200, 64)),
+}
+
+
+@pytest.mark.parametrize("what", PRETRAININGS)
+def test_of_several_pretrainings_that_of_the_largest_batches_is_compiled(what, compiled_batch):
+    knobs, shape = PRETRAININGS[what]
+    stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain]"
+    recipe = config.load("recipes/quickstart.gin", ["STEPS=100", stages, "more/training.pretrain.steps=200", *knobs])
+    x, _, _ = compiled_batch(recipe)
+    assert x["token_ids"].shape == shape
