@@ -32,6 +32,7 @@ PEERS = (
 )
 STEPS = 20
 SIDES = (512, 4096, 8192)  # of the square matrices whose product is timed
+NOT_RATED: dict = {"device": "a device that is not known", "flops_per_second": None, "published_flops_per_second": None}
 PRODUCTS = 16  # in a row, so that calls hardly count
 
 
@@ -91,7 +92,7 @@ def trace(shape: str, folder: Path) -> dict:
     return {"trace": str(folder)}
 
 
-def summary(case: tuple[str, str, str], measured: list[dict], rate: float, published: float | None) -> dict:
+def summary(case: tuple[str, str, str], measured: list[dict], rate: float | None, published: float | None) -> dict:
     """Medians over the rounds of one peer, variant and shape, beside the measured and published rate of products."""
     peer, variant, shape = case
     named = {"shape": shape, "peer": peer, "variant": variant}
@@ -105,14 +106,16 @@ def summary(case: tuple[str, str, str], measured: list[dict], rate: float, publi
         "tokens_per_s": SHAPES[shape].tokens / seconds,
         "first_step_s": statistics.median(each["first_step_s"] for each in measured),
         "peak_bytes": max(each["device_bytes"] or each["peak_bytes"] for each in measured),
-        "share_of_products": done and done / rate,
+        "share_of_products": done and rate and done / rate,
         "mfu": done and published and done / published,
     }
 
 
 def table(report: dict) -> str:
     """The report in Markdown."""
-    lines = [f"On {report['device']}: {report['flops_per_second'] / 1e12:.1f} TFLOP/s of bfloat16 products.\n"]
+    rate = report["flops_per_second"]
+    measured = f"{rate / 1e12:.1f} TFLOP/s of bfloat16 products" if rate else "products of bfloat16 not measured"
+    lines = [f"On {report['device']}: {measured}.\n"]
     lines.append("| shape | who | tokens/s | of products | MFU | first step, s | peak memory, GB |")
     lines.append("|---|---|--:|--:|--:|--:|--:|")
     for row in report["results"]:
@@ -151,9 +154,10 @@ def main() -> None:
         for case, measured, each in zip(cases, rounds.values(), found, strict=True):
             measured.append(each)
             print(*case, each.get("error") or statistics.median(each["steps_s"]), flush=True)
-    report = max(products, key=lambda each: each["flops_per_second"])
+    rated = [each for each in products if "error" not in each]
+    report = max(rated, key=lambda each: each["flops_per_second"], default=NOT_RATED)
     rates = report["flops_per_second"], report["published_flops_per_second"]
-    report["results"] = [summary(case, measured, *rates) for case, measured in rounds.items()]
+    report = report | {"results": [summary(case, measured, *rates) for case, measured in rounds.items()]}
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "accelerator.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     (options.out / "accelerator.md").write_text(table(report), encoding="utf-8")

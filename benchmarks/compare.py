@@ -111,10 +111,11 @@ def table(report: dict) -> str:
             continue
         tokens = SHAPES[result["shape"]].tokens
         low, high = tokens / max(result["step_s_rounds"]), tokens / min(result["step_s_rounds"])
-        ratio = result["step_s"] / own[result["work"], result["shape"]]["step_s"]
+        beside = own.get((result["work"], result["shape"]), {}).get("step_s")  # none of what could not run
+        ratio = f"{result['step_s'] / beside:.2f}×" if beside else ""
         lines.append(
             f"{start} {result['tokens_per_s']:,.0f} | {low:,.0f}–{high:,.0f} | {result['first_step_s']:.0f} "
-            f"| {result['peak_bytes'] / 1e9:.1f} | {ratio:.2f}× |"
+            f"| {result['peak_bytes'] / 1e9:.1f} | {ratio} |"
         )
     for shape, share in report["share_of_products"].items():
         lines.append(f"\nShape {shape}: {share:.0%} of the best rate of float32 products, {report['products_best']}.")

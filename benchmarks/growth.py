@@ -9,6 +9,7 @@ points at once, and each point is then held against its prediction. Writes FOLDE
 import argparse
 import json
 import statistics
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,8 @@ def main() -> None:
     for number in range(options.rounds):
         for name in specs:
             rounds[name].append(run(("rembed", "xla", "training", name), STEPS))
+            if "error" in rounds[name][-1]:
+                sys.exit(f"{name}: {rounds[name][-1]['error']}")
             print(f"round {number + 1}/{options.rounds}: {name}: {min(rounds[name][-1]['steps_s']):.3f} s", flush=True)
     points = curves(specs, rounds)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.accelerator import PEERS
+from benchmarks import accelerator
+from benchmarks.accelerator import NOT_RATED, PEERS
 from benchmarks.compare import machine, summary, table
 from benchmarks.growth import SIZES, curves, spec, work
 from benchmarks.shapes import SHAPES, batches
@@ -109,3 +110,15 @@ def test_a_table_has_medians_and_reports_what_did_not_run():
     assert "not run: No module named 'torch'" in shown
     assert "1.00×" in shown and "50% of the best rate" in shown and "numpy 5, xla 9." in shown
     assert machine()["vectors"] in shown and machine()["cores"] == os.cpu_count()
+
+
+def test_tables_are_made_where_what_others_are_held_against_did_not_run():
+    steps = {"steps_s": [1.0, 2.0, 3.0], "first_step_s": 4.0, "peak_bytes": 5e9, "losses": [1.0], "device_bytes": None}
+    own = summary(("rembed", "xla", "training", "tiny"), [{"error": "out of memory"}])
+    peer = summary(("keras_hub", "xla", "training", "tiny"), [steps])
+    report = {"results": [own, peer], "share_of_products": {}, "products_best": None}
+    shown = table(report | {"machine": machine(), "products": [{"error": "no torch"}]})
+    assert "not run: out of memory" in shown and "| 4 | 5.0 |  |" in shown
+    found = accelerator.summary(("rembed", "bfloat16", "tiny"), [steps], None, None)
+    shown = accelerator.table(NOT_RATED | {"results": [found]})
+    assert "products of bfloat16 not measured" in shown and "| tiny | rembed, bfloat16 |" in shown
