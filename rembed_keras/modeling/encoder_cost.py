@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from rembed_keras.modeling.blocks.stack import (
     attention_of,
@@ -14,7 +15,7 @@ from rembed_keras.modeling.blocks.stack import (
     shared_entries,
     sublayer_shapes,
 )
-from rembed_keras.modeling.cost import BACKWARD, Config, Entry, Shape, Work
+from rembed_keras.modeling.cost import BACKWARD, Config, Entry, Shape, Work, size_of
 
 LAST_NORM, MIX = "last norm", "mix of layers"
 ATTENTION_OUTPUTS = 4  # of blocks that do not say it, see `PostNorm`
@@ -62,6 +63,15 @@ def encoder_entries(
         ]
         entries += [replace(each, is_kept=False) for each in (entry, *apart)]
     return entries if config.get("trainable", True) else [_frozen(entry) for entry in entries]
+
+
+def added_entries(encoder: Any) -> list[Entry]:
+    """The entry of LoRA, adapters and the like that were added to an `Encoder`; none where nothing was."""
+    from rembed_keras.modeling.layers.adapters import added_variables  # only here: needs a framework
+
+    shapes = tuple(tuple(variable.shape) for variable in added_variables(encoder))
+    flops = sum(2 * size_of([shape]) for shape in shapes if len(shape) > 1)
+    return [Entry("added layers", shapes, flops)] if shapes else []
 
 
 def reached_entries(config: Config, length: int, depth: int, relates: bool, mixes: bool) -> list[Entry]:

@@ -23,24 +23,14 @@ from rembed_keras.analysis.cost.precision import (
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.modeling.blocks.stack import check_encoder
 from rembed_keras.modeling.cost import BACKWARD, Config, Entry, Shape, adam_slots, size_of
-from rembed_keras.modeling.encoder_cost import encoder_entries
+from rembed_keras.modeling.encoder_cost import added_entries, encoder_entries
 from rembed_keras.modeling.objectives.masked_lm_cost import masked_lm_entries
 from rembed_keras.modeling.sizes import check_sizes
 
 MASK_RATE = 0.15
 MASKED_LM_ARGUMENTS = (
-    "encoder",
-    "output_embedding_dim",
-    "coupling",
-    "output_cutoffs",
-    "kept_layers",
-    "keep",
-    "loss_chunk",
-    "micro_batches",
-    "name",
-    "quantized",
-    "quantizers",
-    "frozen",
+    *("encoder", "output_embedding_dim", "coupling", "output_cutoffs", "kept_layers", "keep", "loss_chunk"),
+    *("micro_batches", "name", "quantized", "quantizers", "frozen"),
 )
 
 
@@ -229,7 +219,9 @@ def ledger(
     terms: Sequence[Any] = (),
     teachers: Sequence[Config] = (),
 ) -> Ledger:
-    """Counts what a model costs, as its configuration says it: not what `enable_lora` adds or `quantize` changes.
+    """Counts what a model costs, as its configuration says it: not what `quantize` changes.
+
+    Of a model, adapters and LoRA that were added to its encoder are a line of their own; a configuration lacks them.
 
     Args:
         model_or_config: a `MaskedLM` or a model of another objective, an `Encoder`, or the configuration of one: a dict
@@ -275,6 +267,7 @@ def ledger(
             _check_masked_lm(config)
             entries = masked_lm_entries
         lines = entries(config | {"encoder": encoder}, length, mask_rate)
+    lines = [*lines, *(added_entries(getattr(model_or_config, "encoder", model_or_config)) if is_model else ())]
     terms = terms or getattr(model_or_config, "terms", ())
     asking = (*terms, model_or_config)
     asked = {id(each): each for one in asking for each in getattr(one, "teachers", ()) if each.is_open}
