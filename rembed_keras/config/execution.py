@@ -196,6 +196,8 @@ def _later_reading(recipe, corpus):
     """Yields the mixture of each pre-training after the first, and the step that it ends at."""
     for stage in pretrainings(recipe)[1:]:
         own = recipe.arguments(stage)
+        if not isinstance(own.get("mixture"), Reference):
+            raise UserError(f"{stage!r} has no mixture: bind it in the recipe")
         if own.get("corpus") != corpus:
             raise UserError(
                 f"a budget is of one corpus, and {stage!r} reads another: give both one training.pretrain.corpus"
