@@ -16,6 +16,7 @@ from rembed_keras.analysis.reports.tables import number
 WIDTH = 360
 LEFT, RIGHT = 44, 10  # margins of a drawing with axes
 ROW = 15
+LETTER = 6.2  # width of one, about
 DROPPED = "#c9c9c9"
 
 
@@ -204,7 +205,10 @@ def _line(x1, y1, x2, y2, colour, more=""):
 
 
 def _text(x, y, text, anchor="start"):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(str(text))}</text>'
+    """A text; one that would be cut at the edge is squeezed."""
+    room = {"start": WIDTH - x, "end": x}.get(anchor, WIDTH)
+    fitted = f' textLength="{room:.1f}" lengthAdjust="spacingAndGlyphs"' if LETTER * len(str(text)) > room else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fitted}>{escape(str(text))}</text>'
 
 
 def _svg(title, height, parts):

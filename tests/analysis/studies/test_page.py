@@ -152,6 +152,15 @@ def test_dots_stand_at_their_differences(record):
     assert [float(circle["cx"]) for circle in circles] == pytest.approx(expected, abs=0.06)
 
 
+def test_names_that_would_be_cut_at_the_edge_are_squeezed(record):
+    found = by_language(HYPOTHESES[0], record["scores"])["l0"]
+    texts = shapes(dots(None, {"de": found, "mismatched": found}, 0.02), "text")
+    lengths = [each.get("textLength") for each in texts if each["text-anchor"] == "end"]
+    assert lengths == [None, f"{LEFT - 6:.1f}"]
+    arms = [{"name": name, "kept": 300, "dropped": 700} for name in ("one", "a" * 80)]
+    assert [each.get("textLength") for each in shapes(breakdown(arms), "text")] == [None, f"{WIDTH:.1f}"]
+
+
 def test_nothing_is_drawn_of_nothing():
     assert dots(None, {}, 0.1) == "" and curves([], []) == ""
 
