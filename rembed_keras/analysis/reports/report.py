@@ -24,7 +24,7 @@ from rembed_keras.analysis.reports.results import ENCODERS, Run, read_run
 from rembed_keras.analysis.reports.score_plots import draw_scores
 from rembed_keras.analysis.reports.score_tables import differences_table, runs_table, scores_table
 from rembed_keras.analysis.reports.suites import suite_notes
-from rembed_keras.analysis.reports.tables import Table, csv_text
+from rembed_keras.analysis.reports.tables import Table, csv_text, in_markdown
 from rembed_keras.errors import UserError
 
 WIDTH = 120  # columns where there is no terminal
@@ -83,7 +83,7 @@ class Report:
         tables = self.tables()
         latex = [r"% needs \usepackage{booktabs}", *(table.latex() for table in tables)]
         texts = {
-            "report.md": "\n\n".join([*(table.markdown() for table in tables), *self.notes]),
+            "report.md": "\n\n".join([*(table.markdown() for table in tables), *map(in_markdown, self.notes)]),
             "report.tex": "\n\n".join([*latex, *("% " + note for note in self.notes)]),
             "scores.csv": csv_text(self.scores, ScoreRow).rstrip("\n"),
         }

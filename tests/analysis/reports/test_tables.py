@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from rembed_keras.analysis.reports.report import Report
 from rembed_keras.analysis.reports.tables import Table
 
 NAMES = [
@@ -48,3 +49,9 @@ def test_a_table_in_latex_shows_its_cells_as_they_are():
     rows = lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")]
     assert rows == [r"{*} & a\textbackslash{}\textbar{}b \\", r"{[}2{]} & \_x\_ b \\"]
     assert not re.search(r"(?<!\{)[\[*]", latex)  # which would be an argument of the end of the row before
+
+
+def test_notes_of_a_report_are_shown_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("rembed_keras.analysis.reports.report.draw_scores", lambda *_: None)
+    Report([], [], [], ["runs/<b>_* keeps 1 parameter"]).write(tmp_path)
+    assert (tmp_path / "report.md").read_text().endswith("\n\nruns/&lt;b>\\_\\* keeps 1 parameter\n")

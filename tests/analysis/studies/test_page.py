@@ -94,6 +94,11 @@ def test_an_interval_is_called_by_the_level_that_it_covers(record):
     assert "95% interval" in page(record, "t")
 
 
+def test_markdown_shows_titles_and_failures_as_they_are(record):
+    text = markdown(record, "wide <i> *")
+    assert text.startswith("# wide &lt;i> \\*\n") and "\n* s1 failed: &lt;b>\n" in text
+
+
 def test_a_measure_by_layer_is_at_its_place():
     panel = Panel("found", {"one": {"pretrained": [10.0, None, 30.0]}}, {"majority": {"": 20.0}})
     (line,) = shapes(layers(panel, ["one"]), "polyline")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import product
 
 from rembed_keras.analysis.reports.significance import Spread, spread
-from rembed_keras.analysis.reports.tables import Table, number
+from rembed_keras.analysis.reports.tables import Table, in_markdown, number
 from rembed_keras.analysis.studies.lacking import failed_trainings
 
 ABOUT = (
@@ -118,10 +118,10 @@ def markdown(record: Mapping, title: str) -> str:
     tables = [scores_table(record)]
     if record["hypotheses"]:
         tables.append(verdicts_table(record))
-    left = [f"* {line}" for line in failures(record)]
-    made_by = "\n".join(f"* {line}" for line in commits(record))
+    left = [f"* {in_markdown(line)}" for line in failures(record)]
+    made_by = "\n".join(f"* {in_markdown(line)}" for line in commits(record))
     parts = [
-        f"# {title}",
+        f"# {in_markdown(title)}",
         *(table.markdown() for table in tables),
         ABOUT,
         *(["\n".join(left)] if left else []),
