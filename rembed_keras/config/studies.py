@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rembed_keras.analysis.studies.definition import Arm, Measure, Study
 from rembed_keras.analysis.studies.kept import definition_of, finished_runs, known_runs
+from rembed_keras.analysis.studies.measures import may_score
 from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
 from rembed_keras.analysis.studies.record import read_record
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
@@ -227,9 +228,8 @@ def _check_measures(study: Study, produced: Mapping[str, Mapping]) -> None:
     for measure in study.measures:
         definition_of(measure)  # before the first run: its values are kept with it
         if not any(measure.is_made_by(found) for found in produced.values()):
-            known = dict.fromkeys(
-                name for found in produced.values() for names in found.values() for name in names or ()
-            )
+            scoring = [names for found in produced.values() for stage, names in found.items() if may_score(stage)]
+            known = dict.fromkeys(name for names in scoring for name in names or ())
             there = f"; the arms score {', '.join(known)}" if known else ""
             raise UserError(f"measure {measure.name}: no stage of any arm produces it{there}")
     for each in study.hypotheses:

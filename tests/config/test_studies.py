@@ -150,6 +150,10 @@ def test_stages_of_one_name_score_all_their_tasks_and_a_table_none(planned, tmp_
         assert [arm.measures for arm in plan.arms] == [["topics"]] * 2
     with pytest.raises(UserError, match=r"no stage of any arm produces it; the arms score sections, intents$"):
         planned(text=text)
+    trained = STAGES.replace(" @intents/training.evaluate,", "").replace("intents/training.evaluate.task", "# task")
+    (tmp_path / "stages.gin").write_text(trained)
+    with pytest.raises(UserError, match=r"no stage of any arm produces it; the arms score sections$"):
+        planned(text=text.replace('Score.task = "topics"', 'Score.task = "intents"'))
 
 
 def test_a_knob_that_no_arm_has_is_refused_with_a_suggestion(planned):

@@ -15,7 +15,7 @@ from rembed_keras.analysis.studies.definition import Value
 from rembed_keras.data.json_files import check_rows, read_json, read_whole_lines
 from rembed_keras.errors import Count
 
-SCORE_NOTHING = ("prepare", "pretrain", "submit", "tabulate", "trace_retrieval")  # stages
+SCORE_NOTHING = ("prepare", "pretrain", "finetune", "submit", "tabulate", "trace_retrieval")  # stages
 ROW: Mapping[str, Any] = {  # what is read of a row of scores
     **dict.fromkeys(("task", "language", "metric", "system"), str), "value": int | float | None, "n": int
 }  # fmt: skip
@@ -92,7 +92,7 @@ class Score:
 
     def is_made_by(self, stages: Mapping[str, Sequence[str] | None]) -> bool:
         """Whether a stage scores the task, or may."""
-        scoring = [tasks for stage, tasks in stages.items() if stage not in SCORE_NOTHING]
+        scoring = [tasks for stage, tasks in stages.items() if may_score(stage)]
         return any(tasks is None or self.task in tasks for tasks in scoring)
 
     def values(self, run: Path) -> dict[str, Value]:
@@ -155,6 +155,15 @@ class LayerScore:
             return {}
         found = Score(self.name, f"{stem}{layer}", self.metric, self.system, self.languages, self.without)
         return found.values(run)
+
+
+def may_score(stage: str) -> bool:
+    """Whether a stage of this name writes scores of its tasks, or may.
+
+    >>> may_score("evaluate"), may_score("finetune")
+    (True, False)
+    """
+    return stage not in SCORE_NOTHING
 
 
 def read_log(run: Path, name: str) -> list[dict]:

@@ -125,7 +125,7 @@ def test_measures_know_the_stages_that_make_them():
     assert Score("a", "retrieval/help").is_made_by(stages) and not Score("a", "topics").is_made_by(stages)
     assert Score("a", "topics").is_made_by(stages | {"own_stage": None})
     assert not Score("a", "retrieval/help").is_made_by({"pretrain": None})
-    silent = {"tabulate": None, "submit": ["topics"], "trace_retrieval": ["retrieval/help"]}
+    silent = {"tabulate": None, "finetune": ["topics"], "submit": ["topics"], "trace_retrieval": ["retrieval/help"]}
     assert not Score("a", "topics").is_made_by(silent) and not Score("a", "retrieval/help").is_made_by(silent)
     assert LayerScore("a", "topics").is_made_by({"probe": ["topics"]}) and LayerScore("a", "x").is_made_by(
         {"probe": None}
