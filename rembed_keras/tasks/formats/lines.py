@@ -124,7 +124,8 @@ def read_named(
     else:
         rows = read_rows(path, delimiter)
         header = read_header(path, rows, needed, optional)
-        has_tabs = _delimiter(path, delimiter) == "\t" and header in ([*needed], [*needed, "label"])
+        is_alone = len(needed) == 1 and header in ([*needed], [*needed, "label"])
+        has_tabs = is_alone and _delimiter(path, delimiter) == "\t"
         for number, found in rows:
             first = len(found) - len(header) + 1 if has_tabs else 1
             cells = ["\t".join(found[:first]), *found[first:]] if first > 1 else found

@@ -69,6 +69,13 @@ def test_a_text_alone_may_have_tabs_as_in_a_labelled_folder(write, tmp_path):
             list(kept.read(write("new.tsv", f"{header}\na\tb\tc\n")))
 
 
+@pytest.mark.parametrize("header", ["text\tpair", "text\tpair\tlabel"])
+def test_a_pair_has_no_tabs(write, header):
+    row = "\t".join("abcd"[: header.count("\t") + 2])
+    with pytest.raises(UserError, match=r"new\.tsv, line 2 has \d cells, and the first line \d"):
+        list(TextFormat(pairs=True).read(write("new.tsv", f"{header}\n{row}\n")))
+
+
 BAD_FILES = {
     r"t\.tsv, line 1 has two columns text": ("t.tsv", "text\ttext\na\tb\n"),
     r"t\.tsv, line 1 has two columns id": ("t.tsv", "text\tid\tid\na\tb\tc\n"),
