@@ -67,11 +67,15 @@ class ParallelText:
 
 
 def check_translations(texts: Sequence[ParallelText]) -> None:
-    """Checks that there are translations to find.
+    """Checks that there are translations to find, and names by which what is found in each can be told apart.
 
     Raises:
-        UserError: for a text in no language but the pivot.
+        UserError: for a text in no language but the pivot, or two of one name.
     """
+    names = [text.name for text in texts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"there are two parallel texts called {twice}, as their folders are: rename one folder")
     alone = next((text for text in texts if not text.languages), None)
     if alone is not None:
         raise UserError(f"parallel text {alone.name} has no language beside {alone.pivot}: there is nothing to find")

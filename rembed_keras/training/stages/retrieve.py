@@ -48,8 +48,8 @@ def retrieve(
         seed: of the weights before pre-training, as in `pretrain`.
 
     Raises:
-        UserError: if there is no pre-trained encoder, one with fewer positions than are read, or a text without
-            translations.
+        UserError: if there is no pre-trained encoder, one with fewer positions than are read, a text without
+            translations, or two texts of one name.
     """
     check_translations(texts)
     if workdir.is_rehearsal:
@@ -97,7 +97,8 @@ def trace_retrieval(
         seed: of the weights before pre-training, as in `pretrain`.
 
     Raises:
-        UserError: for an encoder with fewer positions than are read, or a text without translations.
+        UserError: for an encoder with fewer positions than are read, a text without translations, or two texts of one
+            name.
     """
     check_translations(texts)
     if workdir.is_rehearsal:

@@ -8,7 +8,13 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.tasks import ParallelText
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.kinds.encoding import encode
-from rembed_keras.tasks.retrieval.parallel_text import embed, hits_at_1, precision_at_1, sentence_encoder
+from rembed_keras.tasks.retrieval.parallel_text import (
+    check_translations,
+    embed,
+    hits_at_1,
+    precision_at_1,
+    sentence_encoder,
+)
 from tests.modeling.forward import forward
 
 
@@ -58,6 +64,17 @@ def test_files_that_cannot_be_paired_are_named(tmp_path):
     (tmp_path / "en.txt").write_text("one\ntwo\n")
     with pytest.raises(UserError, match=r"de\.txt has 1 lines and .*en\.txt 2"):
         ParallelText(tmp_path)
+
+
+def test_two_texts_of_one_name_are_refused_whose_scores_would_replace_each_other(tmp_path):
+    for folder in ("old/text", "new/text", "new/other"):
+        (tmp_path / folder).mkdir(parents=True)
+        for language in ("en", "de"):
+            (tmp_path / folder / f"{language}.txt").write_text("a\n")
+    old, new, other = (ParallelText(tmp_path / folder) for folder in ("old/text", "new/text", "new/other"))
+    check_translations([old, other])
+    with pytest.raises(UserError, match="there are two parallel texts called text"):
+        check_translations([old, other, new])
 
 
 def test_a_language_without_a_pair_is_refused_and_one_whose_pairs_come_later_left_out(tmp_path):
