@@ -6,7 +6,7 @@ import keras
 from rich.console import Console
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import Count, Seed, UserError
+from rembed_keras.errors import Count, DivergedError, Seed, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import encode, predict
 from rembed_keras.tasks.kinds.task import Task
@@ -61,16 +61,26 @@ def submit(
     chosen = read_json(workdir.finetuned / task.name / "chosen.json")
     if start not in chosen:
         raise UserError(f"submit/{task.name}: evaluate has scored no model that started {start}")
-    models = (asked.model(start, chosen[start], seed) for seed in seeds)
-    model = next((each for each in models if each is not None), None)
-    if model is None:
+    answered = _answered(asked, start, chosen[start], seeds)
+    if answered is None:
         print(f"submit/{task.name}: every model has failed; nothing is handed in", flush=True)
         return
-    for part, examples in task.splits.test.items():
-        answers = asked.answers(model, examples)
-        print(
-            f"submit/{task.name}: {write(workdir.path / 'submission', task.name, examples, answers, part)}", flush=True
-        )
+    for part, answers in answered.items():
+        written = write(workdir.path / "submission", task.name, task.splits.test[part], answers, part)
+        print(f"submit/{task.name}: {written}", flush=True)
+
+
+def _answered(asked, start, rate, seeds):
+    """What the first model that has not failed says to every part of the test; None if all have."""
+    for seed in seeds:
+        model = asked.model(start, rate, seed)
+        if model is None:
+            continue
+        try:
+            return {part: asked.answers(model, examples) for part, examples in asked.task.splits.test.items()}
+        except DivergedError as error:
+            print(f"submit/{asked.task.name}: {start}, seed {seed}: {error}; it counts as failed", flush=True)
+    return None
 
 
 @rehearsed

@@ -262,6 +262,18 @@ def test_a_model_whose_outputs_are_not_finite_counts_as_failed(workdir, monkeypa
         )
 
 
+def test_what_is_handed_in_is_of_the_first_model_whose_outputs_are_finite(workdir, monkeypatch, capsys):
+    task = Classification("x", Splits(examples("save open"), {}, {"en": examples("all in"), "de": examples("of with")}))
+    seeds = MODELS | {"seeds": (0, 1)}
+    finetune(workdir, optimizer, task, **SETTINGS, **seeds, epochs=1)
+    evaluate(workdir, task, **SETTINGS, **seeds)
+    outputs, answered = [np.eye(2), np.eye(2) * np.nan, np.eye(2), np.eye(2)[::-1]], {}
+    monkeypatch.setattr(evaluation, "predict", lambda *_: outputs.pop(0))
+    submit(workdir, task, lambda *of: answered.update({of[4]: of[3]}), **SETTINGS, start="scratch", seeds=(0, 1))
+    assert answered == {"en": ["no", "yes"], "de": ["yes", "no"]}
+    assert "scratch, seed 0: task x: the model's outputs are not finite; it counts" in capsys.readouterr().out
+
+
 def test_a_metric_that_does_not_suit_the_labels_is_refused_before_anything_is_trained(workdir):
     parts = Splits(examples("save open"), {}, {"en": examples("table file")})
     task = Classification("blind", parts, {"f1": metrics.span_f1})
