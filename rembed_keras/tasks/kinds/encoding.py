@@ -192,6 +192,11 @@ def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int =
     return keras.tree.map_structure(joined, *outputs)
 
 
+def are_finite(outputs: Any) -> bool:
+    """Whether a model's outputs are numbers; minus infinity among others is one, for it may be a mask."""
+    return all(np.isfinite(np.max(each)) for each in keras.tree.flatten(outputs))
+
+
 def row_lengths(padding_mask: np.ndarray, padding: int = 0) -> np.ndarray:
     """Tokens of each row up to the last that is no padding: int [N, S] -> int [N].
 

@@ -14,7 +14,7 @@ from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, UserError, check_counts, check_lists
 from rembed_keras.modeling.encoder import Encoder
-from rembed_keras.tasks.kinds.encoding import Encoded, predict
+from rembed_keras.tasks.kinds.encoding import Encoded, are_finite, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
@@ -148,7 +148,7 @@ class Asked:
         """
         encoded = self._encoding(examples)
         outputs = predict(model, encoded.inputs, BATCH_SIZE)
-        if not all(np.isfinite(np.max(each)) for each in keras.tree.flatten(outputs)):  # minus infinity may be a mask
+        if not are_finite(outputs):
             raise DivergedError(f"task {self.task.name}: the model's outputs are not finite")
         return self.task.answers(examples, encoded, outputs)
 

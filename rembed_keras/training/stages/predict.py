@@ -17,7 +17,7 @@ from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.preprocessing import Tokenizer
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
 from rembed_keras.tasks.formats.columns import parse_format
-from rembed_keras.tasks.kinds.encoding import predict
+from rembed_keras.tasks.kinds.encoding import are_finite, predict
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.initial.places import LANGUAGES
@@ -82,7 +82,11 @@ class Answerer:
         return getattr(self.task, "labels", getattr(self.task, "tags", None))
 
     def answers(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Yields each example with its answer."""
+        """Yields each example with its answer.
+
+        Raises:
+            UserError: for a model whose outputs are not finite.
+        """
         for chunk, encoded, outputs in self._outputs(examples):
             yield from zip(chunk, self.task.answers(chunk, encoded, outputs), strict=True)
 
@@ -90,7 +94,7 @@ class Answerer:
         """Yields each example with its answer and the probability of every label.
 
         Raises:
-            UserError: for a task that chooses among no labels.
+            UserError: for a task that chooses among no labels, or a model whose outputs are not finite.
         """
         if not isinstance(self.task, Classification):
             raise UserError(f"task {self.task.name} chooses among no labels of a text: it has no probabilities")
@@ -103,7 +107,13 @@ class Answerer:
         """Yields examples, a few at a time, encoded too, and the model's outputs for them."""
         for chunk in _chunks(examples):
             encoded = self.task.encode(chunk, self.tokenizer, self.sequence_length, self._num_segments)
-            yield chunk, encoded, predict(self.model, encoded.inputs, BATCH_SIZE)
+            outputs = predict(self.model, encoded.inputs, BATCH_SIZE)
+            if not are_finite(outputs):
+                raise UserError(
+                    f"task {self.task.name}: the model's outputs are not finite, and answer nothing: fine-tune at a "
+                    "lower learning rate, or in float32"
+                )
+            yield chunk, encoded, outputs
 
     def export(self, target: str | Path) -> None:
         """Writes a SavedModel that takes strings; see `interop.write_served_task`.

@@ -118,6 +118,15 @@ def test_a_file_without_labels_is_answered_as_it_was_with_them(kind, learnt):
         assert [json.loads(line)["id"] for line in lines_of(found)] == [json.loads(row)["id"] for row in rows]
 
 
+@pytest.mark.parametrize("kind", ["texts", "pairs"])
+def test_a_model_whose_outputs_are_not_finite_answers_nothing(kind, learnt):
+    _, run, file = learnt(kind)
+    answerer = Answerer(run)
+    answerer.model.head.bias.assign(np.full(answerer.model.head.bias.shape, np.nan))
+    with pytest.raises(UserError, match="task own: the model's outputs are not finite, and answer nothing"):
+        list(answerer.answers(answerer.read(file)))
+
+
 def test_a_pair_is_never_answered_by_halves(learnt, tmp_path, command):
     shutil.copytree(learnt("pairs")[1], tmp_path / "run", symlinks=True)
     for text, options, message in (
