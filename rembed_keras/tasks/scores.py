@@ -113,7 +113,7 @@ def _below(rows, source, targets):
 
 
 def _cell(rows, metrics, system, languages):
-    """The mean of languages, for each metric, with the deviation over seeds."""
+    """The mean of languages, for each metric, with the deviation over seeds; a seed that failed in one has none."""
     parts = []
     for metric in metrics:
         by_seed = defaultdict(list)
@@ -124,7 +124,7 @@ def _cell(rows, metrics, system, languages):
                     failed.add(score.seed)
                 else:
                     by_seed[score.seed].append(score.value)
-        means = [100 * float(np.mean(values)) for values in by_seed.values()]
+        means = [100 * float(np.mean(values)) for seed, values in by_seed.items() if seed not in failed]
         spread = f" ±{np.std(means, ddof=1):.1f}" if len(means) > 1 else ""
         lost = f" ({len(failed)} of {len(failed) + len(means)} failed)" if failed else ""
         parts.append((f"{np.mean(means):.1f}{spread}" if means else "-") + lost)

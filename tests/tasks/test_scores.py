@@ -60,3 +60,12 @@ def test_parts_of_a_test_are_no_languages():
 def test_sizes_that_differ_by_metric_are_both_shown():
     scores = [*in_languages("en", n=4), Score("topics", "en", "exact_match", 0.5, 0, 2, "pretrained")]
     assert "4 / 2" in shown(scores, seen=["en"])
+
+
+def test_a_seed_that_failed_in_one_language_is_in_no_mean_of_several():
+    values = {("en", 0): 0.9, ("de", 0): 0.8, ("th", 0): None, ("en", 1): 0.9, ("de", 1): 0.8, ("th", 1): 0.2}
+    scores = [
+        Score("topics", name, "accuracy", value, seed, 10, "pretrained") for (name, seed), value in values.items()
+    ]
+    rows = [line for line in shown(scores, seen=["de", "th"]).splitlines() if "mean of 2" in line]
+    assert "50.0 (1 of 2 failed)" in rows[0] and "40.0 (1 of 2 failed)" in rows[1]
