@@ -17,19 +17,25 @@ def majority(train_labels: np.ndarray, size: int) -> np.ndarray:
 def tfidf_classifier(texts: Sequence[str], labels: np.ndarray):
     """A logistic regression over TF-IDF of character 1- to 4-grams within words, fitted.
 
+    Where all texts are empty there are no features, and it gives the majority class.
+
     Args:
         texts: N training texts.
         labels: int [N].
 
     Returns:
-        A scikit-learn pipeline; `.predict(texts)` gives labels.
+        A scikit-learn estimator; `.predict(texts)` gives labels.
     """
+    from sklearn.dummy import DummyClassifier
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from threadpoolctl import threadpool_limits
 
-    features = TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4), sublinear_tf=True, min_df=2)
+    written = sum(bool(text.strip()) for text in texts)
+    if not written:
+        return DummyClassifier(strategy="most_frequent").fit(list(texts), labels)
+    features = TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4), sublinear_tf=True, min_df=min(2, written))
     with threadpool_limits(1):  # its products are too small for several threads, which only wait for a core
         return make_pipeline(features, LogisticRegression(C=10.0, max_iter=1000)).fit(list(texts), labels)
 

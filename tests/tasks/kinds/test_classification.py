@@ -24,6 +24,13 @@ def splits(*test, train=("a", "b", "b")):
     return Splits([text(i, label) for i, label in enumerate(train)], {}, {"en": list(test)})
 
 
+@pytest.mark.parametrize(("texts", "expected"), [(["", " ", ""], ["b", "b"]), (["a", "", ""], ["a", "b"])])
+def test_baselines_of_texts_that_are_empty(texts, expected):
+    rows = [Labelled(str(i), each, None, label) for i, (each, label) in enumerate(zip(texts, "abb", strict=True))]
+    task = Classification("t", Splits(rows, {}, {"en": rows}))
+    assert task.baselines()["tfidf"](rows[:2]) == expected
+
+
 def test_labels_are_those_of_training_in_order_and_the_largest_logit_is_predicted():
     task = Classification("t", splits(text(0, "b"), text(1, "a"), text(2, "b")))
     assert task.labels == ["a", "b"]
