@@ -61,9 +61,7 @@ class FilledMasks:
         return {"filled_masks": Table("Filled-in masks", ["language", "text", "masked", "model"], rows, words=4)}
 
     def _choose(self, mixture) -> "Chosen":
-        languages, tokens = mixture.held_out_rows(self.sentences * len(mixture.languages))
-        first = np.concatenate([np.flatnonzero(languages == each)[: self.sentences] for each in np.unique(languages)])
-        languages, tokens = languages[first], tokens[first]
+        languages, tokens = self._rows(mixture)
         tokenizer, generator = mixture.corpus.tokenizer, np.random.default_rng((mixture.seed, *b"filled masks"))
         places = np.array([_place(row, tokenizer, generator) for row in tokens], np.int32)
         index = np.arange(len(tokens))
@@ -78,6 +76,17 @@ class FilledMasks:
             after = tokenizer.decode(row[place + 1 : place + 1 + self.context].tolist())
             shown.append((mixture.languages[language], f"{before} [MASK] {after}", _written(tokenizer, label)))
         return Chosen(inputs | {"mask_positions": places[:, None]}, shown)  # one slot: of logits one row is enough
+
+    def _rows(self, mixture) -> tuple[np.ndarray, np.ndarray]:
+        """The first held-out rows of each language, whatever its weight: their languages [N], and tokens [N, S]."""
+        corpus, size = mixture.corpus, mixture.sequence_length
+        places = [
+            (number, language, row * size)
+            for number, language in enumerate(mixture.languages)
+            for row in range(min(self.sentences, corpus.num_held_out.get(language, 0) // size))
+        ]
+        tokens = [corpus.held_out(language, begin, size) for _, language, begin in places]
+        return np.array([number for number, _, _ in places], np.int64), np.reshape(tokens, (-1, size)).astype(np.int32)
 
 
 class Chosen(NamedTuple):

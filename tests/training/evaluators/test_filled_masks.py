@@ -39,6 +39,13 @@ def test_every_language_has_a_sentence_with_the_models_most_probable_pieces(held
     assert table.rows[0][3] == ", ".join(expected)
 
 
+def test_a_language_of_little_weight_has_as_many_sentences(held_out_corpus):
+    model, mixture = compiled(), make_mixture(held_out_corpus)
+    mixture.weights = np.array([0.98, 0.01, 0.01])
+    table = FilledMasks(sentences=3).evaluate(model, EvaluationData(mixture, place("one_device", 4)))["filled_masks"]
+    assert [row[0] for row in table.rows] == [language for language in ("de", "en", "ja") for _ in range(3)]
+
+
 def test_an_objective_without_such_logits_is_refused(held_out_corpus):
     data = EvaluationData(make_mixture(held_out_corpus), place("one_device", 4))
     with pytest.raises(UserError, match="FilledMasks needs logits of masked tokens"):
