@@ -29,7 +29,8 @@ def read_conll(
             column it is that one.
         tag_column: index of the tag's column; by default -1, in CoNLL-U 3, the universal part of speech.
         separator: between columns; by default tabs if the first word's line has one, else spaces.
-        unlabeled: whether tags may be missing: tags are None then if the column is missing or empty throughout.
+        unlabeled: whether tags may be missing: tags are None then if the column is missing or empty throughout, as "_"
+            is in CoNLL-U.
 
     Returns:
         Sentences, numbered from 0; none is empty.
@@ -40,13 +41,14 @@ def read_conll(
     sentences, width, is_conllu = _read_sentences(path, separator)
     tag_column = tag_column if tag_column is not None else 3 if is_conllu else -1
     is_there = width > 1 and -width <= tag_column < width
-    has_tags = not unlabeled or (is_there and any(cells[tag_column] for rows in sentences for _, cells in rows))
+    tags = {cells[tag_column] for rows in sentences for _, cells in rows} if is_there else set()
+    has_tags = not unlabeled or not tags <= ({"", "_"} if is_conllu else {""})
     word_column = _word_column(word_column, width, is_conllu)
     examples = []
     for number, rows in enumerate(sentences):
         words = tuple(_column(cells, word_column, place, "word") for place, cells in rows)
-        tags = tuple(_column(cells, tag_column, place, "tag") for place, cells in rows) if has_tags else None
-        examples.append(Tagged(str(number), words, tags))
+        its_tags = tuple(_column(cells, tag_column, place, "tag") for place, cells in rows) if has_tags else None
+        examples.append(Tagged(str(number), words, its_tags))
     return examples
 
 

@@ -139,6 +139,9 @@ def test_conllu_reads_words_and_not_multi_word_tokens(write):
     path = write("a.conllu", text)
     assert read_conll(path) == [Tagged("0", ("de", "le", "#"), ("ADP", "DET", "SYM"))]
     assert read_conll(path, tag_column=4)[0].tags == ("XPOS",) * 3
+    hidden = write("hidden.conllu", conllu(("1", "de", "_"), ("2", "_", "_")))
+    assert read_conll(hidden, unlabeled=True) == [Tagged("0", ("de", "_"))]
+    assert read_conll(hidden)[0].tags == ("_", "_")
 
 
 def test_unlabeled_words(write):
