@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from rembed_keras.data.tokenizers.sentence_piece import UNSPACED
 from rembed_keras.errors import UserError
@@ -150,7 +151,10 @@ def _labels(example):
 
 
 def _words(lines):
-    """Words of each line, of languages that have spaces."""
+    """Words of each line, of languages that have spaces: of whose letters not most are of scripts without."""
+    letters = Counter(_script(letter) in UNSPACED for _, line in lines for letter in line if letter.isalpha())
+    if letters[True] > letters[False]:
+        return
     for number, line in lines:
         words = line.split()
         if words and _script(next(filter(str.isalpha, line), " ")) not in UNSPACED:
@@ -161,5 +165,6 @@ def _band(count):
     return next((name for most, name in BANDS if count <= most), OFTEN)
 
 
+@cache
 def _script(character):
     return unicodedata.name(character, "UNKNOWN").split()[0].split("-")[0]

@@ -50,6 +50,13 @@ def test_bands_are_of_counts_in_all_lines(text):
     assert "ja" not in splits.test
 
 
+def test_a_line_that_begins_in_another_script_does_not_bring_a_language_without_spaces(text):
+    text.lines["ja"] = [f"A {line} を B" for line in text.lines["ja"]]
+    for derive in (capitalization, frequency_bands):
+        splits = derive(text)
+        assert [*splits.test] == ["de", "en", "ru"] and {*splits.dev} <= {"de", "en", "ru"}
+
+
 def test_scripts_are_those_of_most_letters_and_of_all_languages(text):
     splits = scripts(text)
     found = {(language, each.label) for language, rows in splits.test.items() for each in rows}
