@@ -63,7 +63,7 @@ class _Columns:
     def _number(self, value, place):
         try:
             number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
             raise UserError(f"{place}: {self.label} is {value!r}, not a number")

@@ -90,6 +90,8 @@ def test_json_lines(write):
         Labelled("eight", "b", "c", "0"),
     ]
     assert read_jsonl(write("b.jsonl", '{"text": "a", "label": 3}\n'), numeric=True)[0].label == 3.0
+    with pytest.raises(UserError, match=r"b\.jsonl, line 1: label is 9+, not a number"):
+        read_jsonl(write("b.jsonl", f'{{"text": "a", "label": {"9" * 400}}}\n'), numeric=True)
 
 
 BAD_LINES = {
