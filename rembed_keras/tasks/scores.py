@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rembed_keras.data.json_files import read_json, understood
+
 LANGUAGE = re.compile("[a-z]{2,3}([-_].+)?")  # codes such as "de" and "zh-Hans"; other names are of parts of a test
 
 
@@ -40,10 +42,16 @@ class Score:
 
 
 def read_scores(path: Path) -> list[Score]:
-    """Scores of a file; none if it is not there."""
+    """Scores of a file; none if it is not there.
+
+    Raises:
+        UserError: for a file that is damaged.
+    """
     if not path.exists():
         return []
-    return [Score(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+    rows = read_json(path, list)
+    with understood(path, "a list of scores"):
+        return [Score(**row) for row in rows]
 
 
 def dump_scores(scores: Iterable[Score]) -> str:

@@ -1,6 +1,8 @@
 import numpy as np
+import pytest
 from rich.console import Console
 
+from rembed_keras.errors import UserError
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 
 
@@ -10,6 +12,14 @@ def test_scores_come_back(tmp_path):
     (tmp_path / "scores.json").write_text(dump_scores(scores))
     assert read_scores(tmp_path / "scores.json") == scores
     assert read_scores(tmp_path / "none.json") == []
+
+
+@pytest.mark.parametrize("content", ['[{"task": "topics"', '{"task": "topics"}', '[{"task": "topics"}]', "[3]"])
+def test_damaged_scores_are_said_in_one_line(content, tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"scores\.json is not (JSON|a JSON array|a list of scores)"):
+        read_scores(path)
 
 
 def shown(scores, **options):
