@@ -16,6 +16,7 @@ from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.sizes import Dtype
@@ -268,7 +269,7 @@ def _record_task(folder, task, initial, sequence_length):
 def _record_cost(workdir, task, cost):
     """Writes into the ledger what a task costs besides the encoder that all tasks share, and prints it once."""
     path = workdir.path / "ledger.json"
-    costs = json.loads(path.read_text(encoding="utf-8"))
+    costs = read_json(path)
     of_task = {"trainable": cost.trainable, "stored": cost.stored, "total": cost.total}
     of_task |= {"teacher": cost.teacher} if cost.teacher else {}
     if costs.setdefault("tasks", {}).get(task.name) != of_task:

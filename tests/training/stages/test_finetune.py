@@ -230,3 +230,6 @@ def test_settings_that_make_no_sense_are_named(workdir):
     strange = Splits(labelled(4), {}, {"en": [Labelled("7", "save", None, "maybe")]})
     with pytest.raises(UserError, match="test of en, example 7: label 'maybe' is not in the training data"):
         Classification("x", strange)
+    (workdir.path / "ledger.json").write_text('{"kept": 1')
+    with pytest.raises(UserError, match=r"ledger\.json is not JSON"):
+        finetune(workdir, optimizer, task, make_encoder, sequence_length=24, starts=("scratch",), jit_compile=False)
