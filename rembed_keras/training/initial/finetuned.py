@@ -118,6 +118,26 @@ def refuse_another_reading(folder: Path, sequence_length: int, tokenizer: AnyTok
         )
 
 
+def refuse_other_labels(folder: Path, task: Task) -> None:
+    """Refuses to ask models of other labels than a task's, or in another order: answers would have others' names.
+
+    Args:
+        folder: of the task's models.
+        task: of the stage that asks.
+
+    Raises:
+        UserError: naming both.
+    """
+    there = read_json(folder / "task.json") if (folder / "task.json").exists() else {}
+    ours = task.description()
+    for kind in ("labels", "tags"):
+        if kind in there and there[kind] != ours.get(kind):
+            raise UserError(
+                f"{folder} has models that were fine-tuned with the {kind} {shortened(there[kind])}, and this stage's "
+                f"task has {shortened(ours.get(kind))}: give both stages the same task"
+            )
+
+
 def has_failed(folder: Path) -> bool:
     """Whether a model's training ended in a non-finite loss."""
     return (folder / "failed.json").exists()

@@ -25,6 +25,7 @@ from rembed_keras.training.initial.finetuned import (
     folder_of,
     has_failed,
     refuse_another_reading,
+    refuse_other_labels,
     stopped_at,
 )
 from rembed_keras.training.initial.weights import InitialWeights
@@ -62,9 +63,9 @@ def evaluate(
         jit_compile: whether to use XLA where it works.
 
     Raises:
-        UserError: for a model that was not fine-tuned, or that was with another length or tokenizer, no start, seed or
-            learning rate or one twice, several learning rates and no data to choose by, or more tokens than the
-            encoder has positions for.
+        UserError: for a model that was not fine-tuned, or that was with another length, tokenizer or labels, no start,
+            seed or learning rate or one twice, several learning rates and no data to choose by, or more tokens than
+            the encoder has positions for.
     """
     check_models(task, starts, learning_rates, seeds)
     initial = EncoderStart(workdir.path, encoder, pretrained)
@@ -106,11 +107,12 @@ class Asked:
         jit_compile: whether to use XLA where it works.
 
     Raises:
-        UserError: for models that were fine-tuned with another length or tokenizer.
+        UserError: for models that were fine-tuned with another length, tokenizer or labels.
     """
 
     def __init__(self, workdir, task, initial, sequence_length, jit_compile=True):
         refuse_another_reading(workdir.finetuned / task.name, sequence_length, initial.tokenizer)
+        refuse_other_labels(workdir.finetuned / task.name, task)
         self.workdir, self.task, self.initial, self.sequence_length = workdir, task, initial, sequence_length
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
         self._encoded: dict[int, tuple[Sequence[Any], Encoded]] = {}  # by the identity of the examples

@@ -48,7 +48,7 @@ def submit(
         start: which start to hand in.
 
     Raises:
-        UserError: if `evaluate` has not scored it, or it was fine-tuned with another length or tokenizer.
+        UserError: if `evaluate` has not scored it, or it was fine-tuned with another length, tokenizer or labels.
     """
     if workdir.is_rehearsal:
         return

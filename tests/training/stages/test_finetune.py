@@ -216,6 +216,19 @@ def check_pooling(answerer):
     np.testing.assert_allclose(forward(answerer.model, inputs)[0], mean @ kernel + bias, rtol=1e-4, atol=1e-5)
 
 
+def test_models_of_other_labels_are_not_asked(workdir):
+    settings = {"encoder": make_encoder, "sequence_length": 24, "starts": ("scratch",), "jit_compile": False}
+    rows, tagged_rows = Splits(labelled(2), {}, {"en": labelled(2)}), Splits(tagged(2), {}, {"en": tagged(2)})
+    for task, other, said in (
+        (Classification("c", rows), Classification("c", rows, labels=["yes", "no"]), r"the labels \['no', 'yes'\]"),
+        (Tagging("t", tagged_rows), Tagging("t", tagged_rows, tags=["O", "B-X"]), r"the tags \['B-X', 'O'\]"),
+    ):
+        finetune(workdir, optimizer, task, epochs=1, **settings)
+        with pytest.raises(UserError, match=f"has models that were fine-tuned with {said}, and this stage's task has"):
+            evaluate(workdir, other, **settings)
+    assert not workdir.scores.exists()
+
+
 def test_settings_that_make_no_sense_are_named(workdir):
     task = TASKS["classification"]()
     with pytest.raises(UserError, match="fine-tuning needs an encoder"):
