@@ -27,7 +27,8 @@ def read_conll(
         path: the file.
         word_column: index of the word's column, negative from the end; by default 0, in CoNLL-U 1. In a file of one
             column it is that one.
-        tag_column: index of the tag's column; by default -1, in CoNLL-U 3, the universal part of speech.
+        tag_column: index of the tag's column; by default -1, in CoNLL-U 3, the universal part of speech. Spaces around
+            a tag are removed.
         separator: between columns; by default tabs if the first word's line has one, else spaces.
         unlabeled: whether tags may be missing: tags are None then if the column is missing or empty throughout, as "_"
             is in CoNLL-U.
@@ -41,7 +42,7 @@ def read_conll(
     sentences, width, is_conllu = _read_sentences(path, separator)
     tag_column = tag_column if tag_column is not None else 3 if is_conllu else -1
     is_there = width > 1 and -width <= tag_column < width
-    tags = {cells[tag_column] for rows in sentences for _, cells in rows} if is_there else set()
+    tags = {cells[tag_column].strip() for rows in sentences for _, cells in rows} if is_there else set()
     has_tags = not unlabeled or not tags <= ({"", "_"} if is_conllu else {""})
     word_column = _word_column(word_column, width, is_conllu)
     examples = []
@@ -112,6 +113,7 @@ def _cells(line, separator):
 def _column(cells, column, place, kind):
     if not -len(cells) <= column < len(cells) or (kind == "tag" and len(cells) == 1):
         raise UserError(f"{place} has no column {column} with a {kind}")
-    if not cells[column]:
+    cell = cells[column].strip() if kind == "tag" else cells[column]
+    if not cell:
         raise UserError(f"{place} has an empty {kind}")
-    return cells[column]
+    return cell

@@ -143,7 +143,8 @@ def question_files(
 def labelled_folder(folder: str | Path, train_language: str = "en", train_size: Count | None = None) -> Splits:
     """A folder of `train.<language>.tsv`, `dev.<language>.tsv` and `test.<language>.tsv`, or `.tsv.gz`.
 
-    Each begins with the line `text<TAB>label`. Spaces around a text are removed, tabs in it are kept.
+    Each begins with the line `text<TAB>label`. Spaces around a text and a label are removed, tabs in a text are
+    kept.
 
     Args:
         folder: the folder.
@@ -189,7 +190,7 @@ def _read_labelled(path):
     examples = []
     for number, line in enumerate(lines, start=2):
         text, tab, label = line.rpartition("\t")
-        text = text.rstrip(" ")
+        text, label = text.rstrip(" "), label.strip()
         if not (text and tab and label):
             raise UserError(f"{path}, line {number} is not text<TAB>label")
         examples.append(Labelled(str(number - 2), text, label=label))

@@ -43,6 +43,7 @@ class _Columns:
         if self.label is None:
             return None
         value = row.get(self.label)
+        value = value.strip() if isinstance(value, str) else value
         if value is None or value == "":
             if self.unlabeled:
                 return None
@@ -82,7 +83,9 @@ def read_table(
     unlabeled: bool = False,
     skip_broken: bool = False,
 ) -> list[Labelled]:
-    """Texts and labels of a table whose first line names its columns; see `read_rows`. A text may be empty.
+    """Texts and labels of a table whose first line names its columns; see `read_rows`.
+
+    A text may be empty. Spaces around a label are removed.
 
     Args:
         path: a file, `.tsv` or `.csv`.

@@ -44,6 +44,8 @@ def test_a_folder_says_in_which_language_it_trains(tmp_path):
 def test_spaces_around_a_text_are_removed(tmp_path):
     splits = labelled_folder(write(tmp_path, GOOD | {"test.de.tsv": "text\tlabel\n roter\tApfel \tfruit\n"}))
     assert splits.test["de"][0].text == "roter\tApfel"
+    (tmp_path / "test.de.tsv").write_text("text\tlabel\nroter Apfel\t fruit\n")
+    assert labelled_folder(tmp_path).test["de"][0].label == "fruit"
 
 
 @pytest.mark.parametrize("name", ["train.en", "dev.en", "test.de"])

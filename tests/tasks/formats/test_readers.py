@@ -26,6 +26,13 @@ def test_a_table_by_the_names_of_its_columns(write):
     assert read_table(path, "b", label=None)[1] == Labelled("1", "'")
 
 
+def test_spaces_around_labels_and_tags_make_no_classes(write):
+    assert [each.label for each in read_table(write("a.tsv", "text\tlabel\na\tx\nb\t x \n"))] == ["x", "x"]
+    assert [each.label for each in read_table(write("b.csv", "text,label\na, x\nb,\n"), unlabeled=True)] == ["x", None]
+    assert read_jsonl(write("c.jsonl", '{"text": "a", "label": "x\u00a0"}'))[0].label == "x"
+    assert read_conll(write("d.tsv", "a\tO\nb\tO \n")) == [Tagged("0", ("a", "b"), ("O", "O"))]
+
+
 def test_labels_of_tables(write):
     path = write("a.tsv", "text\tlabel\nx\t2.5\ny\t-1e-1\n")
     assert [example.label for example in read_table(path, numeric=True)] == [2.5, -0.1]
