@@ -17,6 +17,7 @@ from rembed_keras.tasks.formats.conll import read_conll
 from rembed_keras.tasks.formats.lines import is_json_lines
 from rembed_keras.tasks.formats.readers import read_jsonl, read_squad, read_table
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.tasks.scores import LANGUAGE
 
 # a file by language, or a path with {language} in it
 Paths = Mapping[str, str | Path] | str | Path
@@ -69,7 +70,7 @@ def labelled_files(
     examples = _first(read(train, unlabeled=False), train_size, str(train))
     parts: list[dict[str, list[Labelled]]] = []
     labels = None if numeric else _labels(examples, str(train))
-    for paths, unlabeled in ((_by_language(dev), False), (_by_language(test), True)):
+    for paths, unlabeled in ((_by_language(dev, train), False), (_by_language(test, train), True)):
         parts.append({language: read(path, unlabeled) for language, path in paths.items()})
         for language, path in paths.items():
             _check_trained(parts[-1][language], labels, path, train_size)
@@ -108,8 +109,8 @@ def tagged_files(
 
     return Splits(
         _first(read(train), train_size, str(train)),
-        {language: read(path) for language, path in _by_language(dev).items()},
-        {language: read(path, unlabeled=True) for language, path in _by_language(test).items()},
+        {language: read(path) for language, path in _by_language(dev, train).items()},
+        {language: read(path, unlabeled=True) for language, path in _by_language(test, train).items()},
         WordFormat(word_column, separator),
     )
 
@@ -135,8 +136,8 @@ def question_files(
     questions = _first(read_squad(train), train_size, str(train))
     return Splits(
         questions,
-        {language: read_squad(path) for language, path in _by_language(dev).items()},
-        {language: read_squad(path, unlabeled=True) for language, path in _by_language(test).items()},
+        {language: read_squad(path) for language, path in _by_language(dev, train).items()},
+        {language: read_squad(path, unlabeled=True) for language, path in _by_language(test, train).items()},
     )
 
 
@@ -199,8 +200,8 @@ def _read_labelled(path):
     return examples
 
 
-def _by_language(paths: Paths | None) -> dict[str, Path]:
-    """Files by language; sorted by language where they are found by a pattern."""
+def _by_language(paths: Paths | None, train: str | Path) -> dict[str, Path]:
+    """Files by language; sorted by language where they are found by a pattern, by which training data are none."""
     if paths is None:
         return {}
     if isinstance(paths, Mapping):
@@ -217,6 +218,12 @@ def _by_language(paths: Paths | None) -> dict[str, Path]:
             found[match["language"]] = Path(path)
     if not found:
         raise UserError(f"no file matches {paths} for any language")
+    for name, file in found.items():
+        if file.resolve() == Path(train).resolve() and not LANGUAGE.fullmatch(name):
+            raise UserError(
+                f"{paths} finds {file}, the training data, as a language {name!r}: give a path for each language, or "
+                "keep that file elsewhere"
+            )
     return dict(sorted(found.items()))
 
 

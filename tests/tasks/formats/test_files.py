@@ -164,6 +164,14 @@ def test_the_placeholder_of_a_path_is_the_language(tmp_path):
         tagged_files(folder / files[0], dev=folder / files[1])
 
 
+def test_the_training_data_are_no_language(tmp_path):
+    folder = write(tmp_path / "my", {"train.tsv": "a\tX\nb\tY\n", "de.tsv": "a\tX\n"})
+    with pytest.raises(UserError, match=r"finds .*my/train\.tsv, the training data, as a language 'train': give"):
+        tagged_files(folder / "train.tsv", test=folder / "{language}.tsv")
+    (folder / "train.tsv").rename(tmp_path / "train.tsv")
+    assert [*tagged_files(tmp_path / "train.tsv", test=folder / "{language}.tsv").test] == ["de"]
+
+
 def test_tagged_files(tmp_path):
     write(tmp_path, {"train": "a X 1\n\nb Y 2\n", "de": "c X 3\n", "sw": "d\n"})
     test = {"de": tmp_path / "de", "sw": tmp_path / "sw"}
