@@ -11,6 +11,8 @@ import numpy as np
 
 from rembed_keras.errors import Share, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.blocks.stack import attention_of
+from rembed_keras.modeling.choices import computed
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.saving.changes import changes_of
 
@@ -212,7 +214,7 @@ def _differences(encoders):
         if added_variables(encoder) or changes_of(encoder):
             raise UserError(f"model {number} has LoRA, adapters or quantized layers: merge models without them")
         for key, value in encoder.arguments.items():
-            if value == first[key]:
+            if _meaning(encoder.arguments, key) == _meaning(first, key):
                 continue
             if key not in OF_TRAINING:
                 raise UserError(
@@ -221,3 +223,8 @@ def _differences(encoders):
                 )
             notes[key] = f"{key} is {shortened(first[key])}, as in the first model; others have other values"
     return [*notes.values()]
+
+
+def _meaning(arguments, key):
+    """An argument of an encoder, attention as what each layer computes."""
+    return [computed(kind) for kind in attention_of(arguments)] if key == "attention" else arguments[key]

@@ -45,6 +45,18 @@ def described(part: Any) -> dict:
     }
 
 
+def computed(part: Any) -> tuple[str, dict]:
+    """What a part computes: its name, wherever its class stands, and its arguments but for the kernel of attention.
+
+    >>> from rembed_keras.modeling.attention import Global
+    >>> computed(Global(kernel="dense")) == computed(Global())
+    True
+    """
+    said = described(part)
+    unread = ("kernel",) if is_ours(type(part)) else ()
+    return said["registered_name"], {key: value for key, value in said["config"].items() if key not in unread}
+
+
 def chosen(parameter: str, value: Any, room: ModuleType, usual: type, former: Mapping[str, type]) -> Any:
     """The part that a value stands for.
 

@@ -10,6 +10,7 @@ from rembed_keras.cli.merging import HOWS
 from rembed_keras.errors import UserError
 from rembed_keras.interop import merging, read_model, write
 from rembed_keras.interop.merging import greedy, merge, slerp, ties
+from rembed_keras.modeling.attention import Global
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
 from tests.modeling.forward import forward
@@ -78,6 +79,11 @@ def test_what_models_were_trained_with_may_differ():
     made, notes = merge([one, other, one])
     assert (made.arguments["dropout"], made.arguments["rematerialize"]) == (0.1, False)
     assert len(notes) == 2 and notes[0].startswith("dropout is 0.1, as in the first model")
+
+
+def test_the_kernel_of_attention_may_differ():
+    one, other = (random_model({"num_layers": 1, "attention": each}).encoder for each in (None, Global(kernel="dense")))
+    assert merge([one, other])[1] == []
 
 
 def test_what_was_added_is_refused():

@@ -23,7 +23,7 @@ from rembed_keras.modeling.blocks.stack import (
     layers_of_cut,
     owners,
 )
-from rembed_keras.modeling.choices import described
+from rembed_keras.modeling.choices import computed
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.sizes import KEEP, Dtype, Keep
 
@@ -206,19 +206,14 @@ def _meaning(config):
     own = {key: config.get(key, default) for key, default in DEFAULTS.items()}
     own |= {
         "head_dim": config.get("head_dim") or width // heads,
-        "block": _plain(block),
-        "attention": [_plain(kind) for kind in attention_of(config)],
+        "block": computed(block),
+        "attention": [computed(kind) for kind in attention_of(config)],
         "layer_sharing": [_renumbered(owners(config, each)) for each in ("attention", "feed_forward")],
         "input_cutoffs": [*config.get("input_cutoffs", ())],
-        "input_embedding": _plain(input_embedding_of(config)),
+        "input_embedding": computed(input_embedding_of(config)),
         "always_project": has_projection(config),
     }
     return own | ({"max_sequence_length": config.get("max_sequence_length", 512)} if has_position_table(config) else {})
-
-
-def _plain(part):
-    """A part's name and arguments, wherever its class stands."""
-    return described(part)["registered_name"], described(part)["config"]
 
 
 def _renumbered(numbers):

@@ -66,12 +66,14 @@ MODERN = PLAIN | {"block": PreNorm, "num_segments": 0}
 MOBILE = {"block": Bottleneck(2), "input_embedding": Trigrams, "activation": "relu"}
 FITTING = [
     ("bert", PLAIN),
+    ("bert", PLAIN | {"attention": Global(kernel="dense")}),
     ("rembert", {}),
     ("albert", {"layer_sharing": "all"}),
     ("distilbert", PLAIN | {"num_segments": 0}),
     ("modernbert", MODERN),
     ("modernbert", MODERN | {"attention": [Global(9e4), Local(6), Local(6)]}),
     ("modernbert", MODERN | {"attention": [Local(6), Global()]}),
+    ("modernbert", MODERN | {"attention": [Global(kernel="dense"), Local(6, kernel="dense")]}),
     ("xlm-roberta-xl", PLAIN | {"block": PreNormBert}),
     ("deberta-v2", PLAIN | {"attention": Disentangled(8, 20)}),
     ("mobilebert", MOBILE),

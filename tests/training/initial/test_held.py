@@ -223,6 +223,7 @@ def test_a_difference_is_named(changes, message):
         {"dropout": 0.1, "freeze_input_embedding": True, "head_dim": 8, "layer_groups": 2},
         {"block": PreNorm, "max_sequence_length": 99},
         {"layer_sharing": "all", "layer_groups": [0, 1]},
+        {"attention": [Global(kernel="dense")]},
     ],
 )
 def test_what_changes_nothing_that_weights_mean_may_differ(changes):

@@ -280,7 +280,7 @@ def _graph(arguments: Mapping[str, Any]) -> dict:
     own["arguments of block"] = block_of(arguments).get_config()
     own["input_embedding"] = type(input_embedding_of(arguments))
     own["attention"] = [type(kind) for kind in kinds]
-    unread = () if block_of(arguments).is_rotary else ("rotary_base",)
+    unread = ("kernel",) if block_of(arguments).is_rotary else ("kernel", "rotary_base")
     configs = [kind.get_config() for kind in kinds]
     own["arguments of attention"] = [{key: each[key] for key in each if key not in unread} for each in configs]
     own["always_project"] = has_projection(arguments)
