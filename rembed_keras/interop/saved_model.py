@@ -6,7 +6,9 @@ import keras
 
 from rembed_keras.errors import UserError
 from rembed_keras.interop.in_graph import check_in_graph, check_servable, in_graph
+from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.objectives.pretraining import encoder_of
+from rembed_keras.modeling.parts import padding_read
 
 
 def write_saved_model(model: keras.Model, folder: Path, tokenizer) -> list[str]:
@@ -43,6 +45,7 @@ def _served(encoder, tokenizer):
     import tensorflow as tf
 
     longest = encoder.get_config()["max_sequence_length"]
+    padding, most = padding_read(encoder), longest_row(encoder.arguments)
 
     class Served(tf.Module):
         def __init__(self):
@@ -53,12 +56,16 @@ def _served(encoder, tokenizer):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
         def serve(self, texts):
             pieces = self.tokenizer.tokenize(texts)[:, : longest - 2]
-            ends = tf.ones_like(texts, tf.int32)[:, None]
-            rows = tf.concat([tokenizer.cls_id * ends, pieces, tokenizer.sep_id * ends], axis=1)
+            ones = tf.ones_like(texts, tf.int32)[:, None]
+            rows = tf.concat([tokenizer.cls_id * ones, pieces, tokenizer.sep_id * ones], axis=1)
             mask = tf.ones_like(rows).to_tensor()
             token_ids = rows.to_tensor(default_value=tokenizer.pad_id)
-            outputs = self.encoder({"token_ids": token_ids, "segment_ids": 0 * mask, "padding_mask": mask})
+            length = tf.shape(token_ids)[1]
+            ends = [[0, 0], [0, tf.minimum(padding, most - length)]]  # what is read with the longest row's [SEP]
+            read = tf.pad(token_ids, ends, constant_values=tokenizer.pad_id), tf.pad(mask, ends)
+            outputs = self.encoder({"token_ids": read[0], "segment_ids": 0 * read[1], "padding_mask": read[1]})
             hidden, pooled = (tf.cast(outputs[name], tf.float32) for name in ("sequence_output", "pooled_output"))
+            hidden = hidden[:, :length]
             inner = tf.cast((mask > 0) & (token_ids != tokenizer.cls_id) & (token_ids != tokenizer.sep_id), tf.float32)
             total = tf.reduce_sum(hidden * inner[:, :, None], axis=1)  # [B, S, D] -> [B, D]
             return {

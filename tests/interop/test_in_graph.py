@@ -10,6 +10,7 @@ from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import write
 from rembed_keras.interop.in_graph import check_in_graph, in_graph
+from rembed_keras.modeling.input_embeddings import Trigrams
 from rembed_keras.tasks.kinds.encoding import encode
 from tests.data.tokenizers.trained import KINDS, UDHR, lines, word_piece, write_vocabulary
 from tests.interop.models import random_model
@@ -54,6 +55,21 @@ def test_a_saved_model_reads_word_pieces(tmp_path):
     expected = forward(model, inputs)["sequence_output"]
     real = inputs["padding_mask"] > 0
     np.testing.assert_allclose(served["sequence_output"].numpy()[real], expected[real], atol=1e-5)
+
+
+def test_a_saved_model_reads_a_text_alone_as_beside_a_longer_one(corpus, tmp_path):
+    import tensorflow as tf
+
+    sizes = {"vocabulary_size": corpus.tokenizer.vocabulary_size, "num_layers": 1, "max_sequence_length": 20}
+    encoder = random_model(sizes | {"input_embedding": Trigrams}).encoder
+    write(encoder, str(tmp_path / "served"), "savedmodel", corpus.tokenizer.path)
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+    alone, beside = (served(texts=tf.constant(texts)) for texts in (["Kurz."], ["Kurz.", "Every text is a row."]))
+    count = alone["token_ids"].shape[1]
+    np.testing.assert_array_equal(alone["token_ids"][0], beside["token_ids"][0, :count])
+    np.testing.assert_allclose(alone["sequence_output"][0], beside["sequence_output"][0, :count], atol=1e-5)
+    full = served(texts=tf.constant(["many words " * 30]))
+    assert full["token_ids"].shape == full["sequence_output"].shape[:2] == (1, 20)
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "unigram"])
