@@ -63,9 +63,8 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     weights = {weight.path: weight for weight in model.weights if weight.path not in absent}
     groups = groups_of(arguments)
     if not _is_pooled(tensors, family):
-        keras.utils.set_random_seed(0)
         kernel = weights["pooler/kernel"]
-        kernel.assign(initializer()(kernel.shape, kernel.dtype))
+        kernel.assign(initializer(seed=0)(kernel.shape, kernel.dtype))
         weights = {path: weight for path, weight in weights.items() if not path.startswith("pooler/")}
         notes.append("it has no pooler: the encoder's is randomly initialized, and trained with a task that needs it")
     sources, read = {}, set[str]()

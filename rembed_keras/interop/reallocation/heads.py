@@ -10,6 +10,7 @@ from rembed_keras.errors import UserError, check_counts
 from rembed_keras.interop.reallocation.low_rank import Reduced
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.couplings.naming import COUPLINGS
+from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 from rembed_keras.modeling.saving.changes import OF_LAYERS, freeze_again
 from rembed_keras.modeling.saving.filling import Rows, Values, blank, fill
@@ -68,15 +69,16 @@ def new_head(source: keras.Model, encoder: Encoder, width: int) -> tuple[MaskedL
         UserError: for a model whose output table is in bands.
     """
     check_counts({"output_embedding_dim": width})
-    keras.utils.set_random_seed(0)
-    made = MaskedLM(encoder, width)
+    with blank():
+        made = MaskedLM(encoder, width)
+    kernel, table = made.head.dense.kernel, _own_table(made).embeddings
+    kernel.assign(initializer(seed=0)(kernel.shape, kernel.dtype))
     rows = output_rows(source)
     matrix = _leading(rows, min(width, rows.shape[1]))
-    table = _own_table(made).embeddings
     if matrix.shape[1] == width:
         fill(table, Reduced(rows, matrix))
     else:
-        value = np.array(keras.ops.convert_to_numpy(table))
+        value = np.array(keras.ops.convert_to_numpy(initializer(seed=1)(table.shape, "float32")))
         value[:, : matrix.shape[1]] = np.asarray(Reduced(rows, matrix))
         fill(table, value)
     return made, [f"a new head of width {width} starts from the closest table; its other layers are yet to be trained"]

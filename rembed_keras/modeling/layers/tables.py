@@ -14,11 +14,15 @@ from rembed_keras.modeling.sizes import NARROW, band_sizes
 INITIALIZER_STDDEV = 0.02
 
 
-def initializer() -> keras.initializers.Initializer:
-    """Truncated normal of standard deviation 0.02, fresh each time: BERT's initial weights; zeros for `blank` ones."""
+def initializer(seed: int | None = None) -> keras.initializers.Initializer:
+    """Truncated normal of standard deviation 0.02, BERT's initial weights; zeros for `blank` ones.
+
+    Args:
+        seed: of the numbers, the same each time; others each time by default.
+    """
     if is_blank():
         return keras.initializers.Zeros()
-    return keras.initializers.TruncatedNormal(stddev=INITIALIZER_STDDEV)
+    return keras.initializers.TruncatedNormal(stddev=INITIALIZER_STDDEV, seed=seed)
 
 
 def make_table(vocabulary_size, embedding_dim, cutoffs=(), name=None, dtype=None):

@@ -1,9 +1,11 @@
 """Families without Hugging Face: recorded folders there and back, which family is chosen, and what is refused."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -59,6 +61,18 @@ def test_a_preset_keeps_the_same_bits(name, tmp_path):
     for one, other in zip(model.weights, again.weights, strict=True):
         assert one.path == other.path
         np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@pytest.mark.any_backend
+def test_a_new_pooler_is_the_same_each_time_and_seeds_of_the_program_stay():
+    poolers, draws = [], []
+    for seed in (1, 2):
+        keras.utils.set_random_seed(seed)
+        model, _ = read_huggingface(GOLDEN / "deberta_v2")
+        poolers.append(np.asarray(model.encoder.parts.pooler.kernel))
+        draws.append(random.random())
+    np.testing.assert_array_equal(*poolers)
+    assert poolers[0].std() > 0.01 and draws[0] != draws[1]
 
 
 PLAIN = {"input_embedding_dim": 16, "always_project": False}

@@ -1,8 +1,10 @@
 """`rembed reallocate`, from models in folders to models in folders."""
 
 import json
+import random
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tokenizers
@@ -11,6 +13,7 @@ from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from rembed_keras.interop import Plan, read_model, reallocate, write
 from rembed_keras.interop.reallocation.embeddings import tables_of
+from rembed_keras.interop.reallocation.heads import new_head
 from rembed_keras.interop.reallocation.usage import UNSEEN, usage_of
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import insert_adapters, insert_keras_lora
@@ -61,6 +64,19 @@ def test_a_new_head_starts_from_the_closest_table(width, tmp_path):
     table = made.head.output_embedding.coupling.table.embeddings.numpy()[:, : min(width, 16)]
     values = np.linalg.svd(rows, compute_uv=False)[: table.shape[1]]
     np.testing.assert_allclose(np.linalg.svd(table, compute_uv=False), values, rtol=1e-4)
+
+
+def test_a_new_head_is_the_same_each_time_and_seeds_of_the_program_stay():
+    encoder, heads, draws = random_model(SHALLOW).encoder, [], []
+    for seed in (1, 2):
+        keras.utils.set_random_seed(seed)
+        made, _ = new_head(encoder, encoder, 24)
+        heads.append([np.asarray(weight) for weight in made.droppable_variables if weight.ndim == 2])
+        draws.append(random.random())
+    for one, other in zip(*heads, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one[:, -1].std() > 0.01
+    assert len(heads[0]) == 2 and draws[0] != draws[1]
 
 
 @pytest.mark.parametrize("width", [16, 12])
