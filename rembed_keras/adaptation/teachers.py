@@ -79,5 +79,11 @@ class Teacher:
         return [*{id(weight): weight for weights in owned for weight in weights}.values()]
 
     def read(self, inputs) -> dict:
-        """The encoder's outputs of the inputs of an encoder, which may hold more than it takes."""
-        return self.encoder({key: inputs[key] for key in self.encoder.input}, training=False)
+        """The encoder's outputs of the inputs of an encoder, which may hold more than it takes.
+
+        One that has segment 0 only, as RoBERTa, reads a pair of texts in it.
+        """
+        read = {key: inputs[key] for key in self.encoder.input}
+        if self.encoder.arguments["num_segments"] == 1:
+            read["segment_ids"] = 0 * read["segment_ids"]
+        return self.encoder(read, training=False)

@@ -174,6 +174,18 @@ def test_a_student_does_not_teach_itself():
         model.use_terms([MiniLM(Teacher(model.encoder))])
 
 
+def test_a_teacher_of_one_segment_reads_pairs_in_it():
+    x, y, weights = make_batch()
+    pairs = x | {"segment_ids": np.tile(np.arange(12, dtype="int32") > 3, (2, 1)).astype("int32")}
+    teacher = Teacher(make_encoder(num_segments=1))
+    seen, _ = loss_of(MaskedLM(make_encoder(), 20), MiniLM(teacher), (pairs, y, weights))
+    assert np.isfinite(seen)
+    plain, read = (
+        teacher.read(inputs)["sequence_output"] for inputs in (x | {"segment_ids": 0 * x["segment_ids"]}, pairs)
+    )
+    np.testing.assert_array_equal(plain, read)
+
+
 @pytest.mark.parametrize(
     "arguments", [{"relations": ("query-values",)}, {"relations": ()}, {"weight": -1.0}, {"relation_heads": 0}]
 )
