@@ -145,8 +145,7 @@ class Distillation(PretrainingModel):
     def check_teachers(self) -> None:
         teacher = self._asked
         theirs, width = teacher.encoder.arguments, self._arguments["teacher_dim"]
-        if teacher.encoder is self.encoder:
-            raise UserError(f"the teacher of {self.name} is the student itself, which would be frozen")
+        teacher.check_apart(self.encoder, self.name)
         width = self.encoder.arguments["hidden_dim"] if width is None else width
         if self.maps and theirs["hidden_dim"] != width:
             raise UserError(

@@ -72,6 +72,25 @@ class Teacher:
             raise UserError(f"the teacher {self.place} was not opened: give Teacher the encoder itself")
         return self._encoder
 
+    def check_apart(self, student: Encoder, asked_by: str) -> None:
+        """Refuses a student that has weights of the teacher's, as one that was cut from it: they are frozen.
+
+        Args:
+            student: the encoder that shall learn.
+            asked_by: what asks the teacher, for messages.
+
+        Raises:
+            UserError: if it has.
+        """
+        if self.encoder is student:
+            raise UserError(f"the teacher of {asked_by} is the student itself, which would be frozen")
+        theirs = {id(weight) for weight in self.encoder.weights}
+        if any(id(weight) in theirs for weight in student.weights):
+            raise UserError(
+                f"the teacher of {asked_by} has layers of the student's, which would be frozen: make the student of "
+                "copy.deepcopy(encoder), before Teacher(encoder) freezes it"
+            )
+
     @property
     def weights(self) -> list:
         """Its weights, once it is open."""

@@ -68,8 +68,7 @@ class MiniLM(Term):
 
     def check(self, model) -> None:
         student, teacher = model.reading, self.teacher.encoder
-        if teacher is model.encoder:
-            raise UserError(f"the teacher of {self.name} is the student itself, which would be frozen")
+        self.teacher.check_apart(model.encoder, self.name)
         if not model.reads_rows:
             raise UserError(f"{self.name} compares all tokens of a row, and the encoder of {model.name} sees only some")
         layers = teacher.num_layers

@@ -1,5 +1,7 @@
 """MiniLM's relations and divergences equal loops in float64, in both kinds of blocks, packed and padded."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -172,6 +174,16 @@ def test_a_student_does_not_teach_itself():
     model = MaskedLM(make_encoder(), 20)
     with pytest.raises(UserError, match="student itself"):
         model.use_terms([MiniLM(Teacher(model.encoder))])
+
+
+def test_a_student_that_was_cut_from_its_teacher_is_refused_and_a_copy_learns():
+    whole = make_encoder(num_layers=2)
+    cut = copy.deepcopy(whole).with_layers(1)
+    with pytest.raises(UserError, match=r"mini_lm has layers of the student's, .* copy.deepcopy\(encoder\)"):
+        MaskedLM(whole.with_layers(1), 20).use_terms([MiniLM(Teacher(whole))])
+    model = MaskedLM(cut, 20)
+    model.use_terms([MiniLM(Teacher(whole))])
+    assert cut.token_embedding.embeddings in model.trainable_variables
 
 
 def test_a_teacher_of_one_segment_reads_pairs_in_it():
