@@ -235,4 +235,5 @@ def _load_pickled(path):
         raise UserError(f"{path} cannot be read with weights_only=True: {str(error).splitlines()[0]}") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UserError(f"{path} has more than tensors by name: save the state_dict of the model alone")
-    return {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in state.items()}
+    tensors = {name: value.detach() for name, value in state.items()}  # parameters too
+    return {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in tensors.items()}

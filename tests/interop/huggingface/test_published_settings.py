@@ -181,8 +181,11 @@ def test_a_pickle_in_shards_is_read_as_the_whole(tmp_path, monkeypatch):
 class Tensor:
     """As much of PyTorch's as is used."""
 
-    def __init__(self, value):
-        self.value = value
+    def __init__(self, value, requires_grad=True):
+        self.value, self.requires_grad = value, requires_grad
+
+    def detach(self):
+        return Tensor(self.value, requires_grad=False)
 
     def is_floating_point(self):
         return self.value.dtype.kind == "f"
@@ -191,4 +194,5 @@ class Tensor:
         return self
 
     def numpy(self):
+        assert not self.requires_grad  # PyTorch raises a RuntimeError
         return self.value
