@@ -111,6 +111,8 @@ def _read_config(folder):
         family.check(config)
     except UserError as error:
         raise UserError(f"{folder} has {error}") from None
+    except (AttributeError, TypeError):
+        raise UserError(f"{folder}/config.json has a setting of another type than transformers writes") from None
     return config, family
 
 

@@ -6,9 +6,10 @@ be compared, layer by layer, with those of a wide teacher. Source: Sun et al. 20
 
 from types import MappingProxyType
 
-from rembed_keras.errors import Count, check_counts
+from rembed_keras.errors import Count, UserError, check_counts, shortened
 from rembed_keras.modeling.blocks.post_norm import PostNorm
 from rembed_keras.modeling.cost import Config, Shape, Work, heads_of, inner_dim
+from rembed_keras.modeling.sizes import MOST_LAYERS
 
 PAIR = {"up": "intermediate.dense", "down": "output.dense", "norm": "output.LayerNorm"}
 
@@ -23,7 +24,7 @@ class Bottleneck(PostNorm):
         pairs: feed-forward pairs, one after the other, each [B, F] and [F, B].
 
     Raises:
-        UserError: for a number of pairs that is no positive whole number.
+        UserError: for a number of pairs that is no positive whole number, or out of all reason.
 
     >>> from rembed_keras.modeling.cost import size_of
     >>> sizes = {"num_heads": 4, "hidden_dim": 512, "head_dim": 32, "intermediate_dim": 512}
@@ -57,6 +58,9 @@ class Bottleneck(PostNorm):
 
     def __init__(self, pairs: Count = 4):
         check_counts({"the feed-forward pairs of blocks.Bottleneck": pairs})
+        if pairs > MOST_LAYERS:
+            said = f"the feed-forward pairs of blocks.Bottleneck are {shortened(pairs)}"
+            raise UserError(f"{said}; they can be {MOST_LAYERS} at most")
         self.pairs = pairs
         self.feed_forward_kernels = 2 * pairs
 
