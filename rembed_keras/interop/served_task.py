@@ -34,11 +34,15 @@ def write_served_task(
         pairs: whether every example of the task is a pair.
 
     Raises:
-        UserError: for another model, a tokenizer that has no twin in a graph, or if the backend is not TensorFlow.
+        UserError: for another model, another number of labels than it has, a tokenizer that has no twin in a graph, or
+            if the backend is not TensorFlow.
     """
     check_servable()
     if not isinstance(model, Classifier | Regressor):
         raise UserError("a SavedModel of a task needs a classifier or a regressor; taggers and QA are not supported")
+    classes = model.num_classes if isinstance(model, Classifier) else 0
+    if len(labels) != classes:
+        raise UserError(f"{model.name} has {classes} classes, and {len(labels)} labels are given: name each of them")
     check_in_graph(tokenizer)
     import tensorflow as tf
 

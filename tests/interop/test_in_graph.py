@@ -8,8 +8,9 @@ import pytest
 
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop import write
+from rembed_keras.interop import write, write_served_task
 from rembed_keras.interop.in_graph import check_in_graph, in_graph
+from rembed_keras.modeling import Classifier, Regressor
 from rembed_keras.modeling.input_embeddings import Trigrams
 from rembed_keras.tasks.kinds.encoding import encode
 from tests.data.tokenizers.trained import KINDS, UDHR, lines, word_piece, write_vocabulary
@@ -70,6 +71,15 @@ def test_a_saved_model_reads_a_text_alone_as_beside_a_longer_one(corpus, tmp_pat
     np.testing.assert_allclose(alone["sequence_output"][0], beside["sequence_output"][0, :count], atol=1e-5)
     full = served(texts=tf.constant(["many words " * 30]))
     assert full["token_ids"].shape == full["sequence_output"].shape[:2] == (1, 20)
+
+
+@pytest.mark.parametrize(("make", "labels"), [(Classifier, []), (Classifier, ["a"]), (Regressor, ["a"])])
+def test_a_served_task_has_a_name_for_each_class(make, labels, corpus, tmp_path):
+    encoder = random_model({"vocabulary_size": corpus.tokenizer.vocabulary_size, "num_layers": 1}).encoder
+    model = make(encoder, **({"num_classes": 2} if make is Classifier else {}))
+    with pytest.raises(UserError, match=rf"has [02] classes, and {len(labels)} labels are given: name each of them"):
+        write_served_task(model, tmp_path / "served", corpus.tokenizer, 16, labels)
+    assert not (tmp_path / "served").exists()
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "unigram"])
