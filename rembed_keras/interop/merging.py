@@ -136,8 +136,8 @@ def merge(
         The encoder, and notes.
 
     Raises:
-        UserError: for an unknown way, fewer than two encoders or too many, encoders of different shapes, or what a way
-            needs and is not given.
+        UserError: for an unknown way, fewer than two encoders or too many, encoders of different shapes or with
+            non-finite values, or what a way needs and is not given.
 
     >>> from rembed_keras.modeling import Encoder
     >>> sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "input_embedding_dim": 4}
@@ -149,7 +149,7 @@ def merge(
     """
     check_how(how, len(encoders), base is not None, score is not None, share, density)
     notes = _differences([*encoders, *([] if base is None else [base])])
-    models = [[np.asarray(weight) for weight in encoder.weights] for encoder in encoders]
+    models = [_finite(number, encoder) for number, encoder in enumerate(encoders, start=1)]
     made = type(encoders[0]).from_config(encoders[0].get_config())
     if how == "greedy" and score is not None:
 
@@ -171,6 +171,15 @@ def merge(
         tensors = [each(i, column) for i, column in enumerate(columns)]
     _fill(made, tensors)
     return made, notes
+
+
+def _finite(number, encoder):
+    """The tensors of an encoder, the model of a number."""
+    tensors = [np.asarray(weight) for weight in encoder.weights]
+    for weight, tensor in zip(encoder.weights, tensors, strict=True):
+        if not np.isfinite(tensor).all():
+            raise UserError(f"{weight.path} of model {number} has non-finite values: leave this model out")
+    return tensors
 
 
 def _fill(encoder, tensors):

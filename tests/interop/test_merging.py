@@ -86,6 +86,15 @@ def test_the_kernel_of_attention_may_differ():
     assert merge([one, other])[1] == []
 
 
+@pytest.mark.parametrize(("how", "base"), [("average", False), ("ties", True)])
+def test_a_model_with_non_finite_values_is_refused(how, base):
+    one, other = (random_model({"num_layers": 1}).encoder for _ in range(2))
+    table = other.token_embedding.embeddings
+    table.assign(np.asarray(table) * np.where(np.arange(table.shape[1]) == 1, np.nan, 1))
+    with pytest.raises(UserError, match="embeddings/token/embeddings of model 2 has non-finite values: leave this mo"):
+        merge([one, other], how, one if base else None)
+
+
 def test_what_was_added_is_refused():
     one, other = (random_model().encoder for _ in range(2))
     other.enable_lora(2)
