@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rembed_keras.errors import UserError
@@ -66,8 +66,18 @@ def check_name(name: str, folder: Path) -> None:
         raise UserError(f"{folder} has a file whose name, {name!a}, is not UTF-8: rename it") from None
 
 
+def _language_of(name):
+    """The language of a text file by its name, without how it is packed, or by the folder that it is in."""
+    first, is_within, _ = name.partition("/")
+    return first if is_within else name.rpartition(".")[0]
+
+
 def refuse_left_out(
-    folder: Path, names: Iterable[str], read: Iterable[Path], languages: Sequence[str] | None = None
+    folder: Path,
+    names: Iterable[str],
+    read: Iterable[Path],
+    languages: Sequence[str] | None = None,
+    language_of: Callable[[str], str] = _language_of,
 ) -> None:
     """Checks that no text would be left out only because of how it is packed, or how its name is written.
 
@@ -76,6 +86,7 @@ def refuse_left_out(
         names: of its files, relative to it.
         read: the files that are read; packed copies of them may stand beside them.
         languages: that are wanted; all by default.
+        language_of: of a file by its name without how it is packed.
 
     Raises:
         UserError: naming a file that would be.
@@ -84,7 +95,7 @@ def refuse_left_out(
     stems = {form[1].lower() for form in forms if form}
     for name in names:
         form = FORMS.fullmatch(name)
-        is_wanted = languages is None or name.startswith(tuple(languages))
+        is_wanted = form and (languages is None or language_of(form[1]) in languages)
         if form and is_wanted and not name.startswith(".") and not name.endswith(READ) and form[1].lower() not in stems:
             raise UserError(
                 f"{folder} has {name}, which is not read and would be left out: make it a .txt, .txt.gz, .jsonl or "

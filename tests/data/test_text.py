@@ -1,5 +1,7 @@
 """A folder of text: what is read of it, and what is refused instead of being left out."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from rembed_keras.data.prepare.corpora import prepare, show
@@ -19,6 +21,27 @@ def test_text_of_a_wanted_language_is_read_or_refused(left_out, tmp_path):
         assert [*text_files(tmp_path, ["en"])] == ["en"]
     (tmp_path / left_out).unlink()
     assert [*text_files(tmp_path)] == ["en"]
+
+
+@pytest.mark.parametrize(
+    ("read", "packed", "language", "is_left_out"),
+    [
+        ("ar.txt", "arz.txt.xz", "ar", False),
+        ("ar.txt", "arz/0.txt.xz", "ar", False),
+        ("ar.txt", "ar/0.txt.xz", "ar", True),
+        ("ar.jsonl", "arz.jsonl.xz", "ar", False),
+        ("ar/0.jsonl", "ar/1.jsonl.xz", "ar", True),
+        ("part-0.jsonl", "part-1.jsonl.xz", "ar", True),  # whose documents may be of any language
+        ("AA/wiki_00", "AA/wiki_01.xz", "text", True),
+    ],
+)
+def test_packed_text_is_refused_where_it_may_be_of_a_wanted_language(read, packed, language, is_left_out, tmp_path):
+    folder = tmp_path / "text"
+    for name in (read, packed):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text('{"text": "eins", "language": "ar"}\n')
+    with pytest.raises(UserError, match=f"{packed}, which is not read") if is_left_out else nullcontext():
+        assert [*find_source(folder, languages=[language]).files] == [read.removesuffix(".txt")]
 
 
 def test_files_of_other_formats_beside_text_are_named(corpus, text_dir, tmp_path, capsys):

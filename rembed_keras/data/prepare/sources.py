@@ -7,6 +7,7 @@ file is several parts and many short ones are one; the text of a language is tha
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -152,10 +153,13 @@ def find_source(
     files = {relative[path]: path for path in documents or extracts}
     for place in files:
         check_name(place, folder)
-    refuse_left_out(folder, relative.values(), files.values(), languages)
+    homes = {path: _home(relative[path], folder) for path in files.values()}
+    are_named = not {*homes.values()}.isdisjoint(languages or ())  # by languages; others may have text of any
+    refuse_left_out(
+        folder, relative.values(), files.values(), languages if are_named else None, partial(_home, folder=folder)
+    )
     wanted = None if languages is None or with_others else frozenset(languages)
     reader = read_json_lines if documents else read_extract
-    homes = {path: _home(relative[path], folder) for path in files.values()}
     if documents:
         pieces = [piece for path, home in homes.items() for piece in _cut(path, home, part_bytes)]
     else:
