@@ -21,7 +21,7 @@ from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
-from rembed_keras.config.terms import is_teacher, teachers_of, terms_of
+from rembed_keras.config.terms import is_teacher, teachers_asked, teachers_of, terms_of
 from rembed_keras.data.pipeline.schedules import shapes, up_to
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
@@ -65,12 +65,30 @@ def _check_goes_on(recipe, pair, ledgers):
     if None not in ledgers:
         held["parameters"] = [sorted(shape for entry in each.entries for shape in entry.shapes) for each in ledgers]
         held["slots"] = [sum(each.slots) for each in ledgers]
+    held["teachers"] = [[str(teacher.place) for teacher in teachers_asked(recipe, each)] for each in pair]
+    for name in ("callbacks", "optimizer"):
+        held[name] = [_names_of(recipe, recipe.arguments(each).get(name)) for each in pair]
+    held["corpus"] = [_corpus_of(recipe, each) for each in pair]
     for name, (there, here) in held.items():
         if there != here:
             raise UserError(
                 f"{pair[1]!r} goes on from the checkpoints of {pair[0]!r} in the same WORKDIR, and has other {name}: "
-                "give both one encoder, model, optimizer and terms, or it a recipe of its own whose INITIAL is this run"
+                "give both one encoder, model, optimizer and corpus, and the same terms and callbacks, or it a recipe "
+                "of its own whose INITIAL is this run"
             )
+
+
+def _names_of(recipe, value):
+    """The names of classes and functions that a parameter, or each in its list, refers to, without their modules."""
+    values = [recipe.resolve(each) for each in (value if isinstance(value, list | tuple) else [value])]
+    return [each.target.rpartition(".")[2] for each in values if isinstance(each, Reference)]
+
+
+def _corpus_of(recipe, pretrain):
+    """Where a pre-training reads its corpus; None for where the run prepares it."""
+    corpus, workdir = recipe.arguments(pretrain).get("corpus"), recipe.arguments(RUN).get("workdir")
+    place = Path(corpus).resolve() if isinstance(corpus, str) else None
+    return None if isinstance(workdir, str) and place == (Path(workdir) / "corpus").resolve() else place
 
 
 def _ledger_of(recipe, pretrain, begin, prepares):

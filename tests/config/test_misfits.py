@@ -100,6 +100,9 @@ FURTHER = {
     "modeling.Encoder.num_layers=3": f"{GOES_ON} parameters: give both one",
     "training.pretrain.optimizer=@training.AdamW": f"{GOES_ON} slots: give both one",
     "training.pretrain.terms=[@rembed_keras.adaptation.terms.RDrop()]": f"{GOES_ON} loss terms: give both one",
+    "training.pretrain.optimizer=@keras.optimizers.Adam": f"{GOES_ON} optimizer: give both one",  # as many slots
+    "training.pretrain.callbacks=[@keras.callbacks.LambdaCallback]": f"{GOES_ON} callbacks: give both one",
+    "training.pretrain.corpus='elsewhere'": f"{GOES_ON} corpus: give both one",
 }
 
 
@@ -107,6 +110,8 @@ FURTHER = {
 def test_each_of_several_pretrainings_is_held_against_the_ledger(binding):
     stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain]"
     bindings = [stages, "STEPS=9", "more/training.pretrain.steps=10", "modeling.Encoder.block='bert'"]
+    if "@keras.optimizers" in binding:
+        bindings.append("training.pretrain.optimizer=@training.AdamW")
     alone = config.ledger_of(config.load(QUICKSTART, bindings[1:2] + bindings[3:]))
     assert config.ledger_of(config.load(QUICKSTART, bindings)).entries == alone.entries
     with pytest.raises(UserError, match=FURTHER[binding]):
