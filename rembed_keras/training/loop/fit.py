@@ -171,7 +171,7 @@ class _Saves:
 
     Attributes:
         first_step: steps that were taken before.
-        has_ended: whether a callback of the user's ended the training there.
+        has_ended: whether a callback of the user's ended the training there, or another one has gone on from it.
     """
 
     def __init__(self, learner, own, workdir, processes, folder, policy, evaluation, read, until):
@@ -181,7 +181,7 @@ class _Saves:
         self.read, self.until = read, until
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
-        self.has_ended = bool(self.found and self.found.state.get("has_ended"))
+        self.has_ended = self.found is not None and _ends(self.found.state, until)
 
     def load(self, run, steps):
         """Gives the learner what the newest checkpoint has, if there is one, and says so."""
@@ -236,6 +236,12 @@ def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
         raise UserError(
             f"processes see checkpoints of steps {steps} in {folder}: WORKDIR must be a folder that all machines share"
         )
+
+
+def _ends(state, until):
+    """Whether training to a step is over by what a checkpoint says; one of a training to another step ended nothing."""
+    whole = state.get("until", until)
+    return bool(whole > until or (whole == until and state.get("has_ended")))
 
 
 def _other_dtype(found, learner):

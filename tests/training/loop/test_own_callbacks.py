@@ -93,6 +93,14 @@ def test_where_a_callback_ends_training_the_row_and_the_checkpoint_are_the_last(
     assert [row["step"] for row in rows(tmp_path / "run")] == [4, 5]
 
 
+def test_where_a_callback_ended_training_another_to_more_steps_goes_on(tmp_path, corpus, capsys):
+    """As of two stages, the first of which finds itself done when the second is resumed."""
+    for steps, ends in ((8, [5]), (12, [5, 8, 10]), (8, [5, 8, 10])):
+        run(tmp_path / "run", corpus, Ender, steps=steps)
+        assert [row["step"] for row in rows(tmp_path / "run")] == [4, *ends]
+    assert "pretrain: done," in capsys.readouterr().out.splitlines()[-2]
+
+
 class Witness(keras.callbacks.Callback):
     """Counts steps and has no state that a checkpoint could keep."""
 
