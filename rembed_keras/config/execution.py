@@ -55,6 +55,8 @@ def _check_folders(recipe):
     workdir = recipe.arguments(RUN).get("workdir")
     if workdir == "":
         raise UserError("training.run.workdir is empty: name a folder")
+    if isinstance(workdir, str) and workdir.startswith("~"):  # a folder of that name is one typing slip from a home
+        raise UserError(f"WORKDIR {workdir} begins with ~, which no shell has replaced: write the folder in full")
     for stage in stages(recipe):
         text = recipe.arguments(stage).get("text_dir")
         if isinstance(workdir, str) and isinstance(text, str):

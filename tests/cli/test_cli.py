@@ -134,6 +134,7 @@ MISTAKES = {
     ),
     "a knob without a value": (["run", "recipe.gin", "WORKDIR="], "WORKDIR has no value on the command line"),
     "a run nowhere": (["run", "recipe.gin", "training.run.workdir="], "training.run.workdir is empty: name a folder"),
+    "a run at home": (["run", "recipe.gin", "WORKDIR=~/run"], "~/run begins with ~, which no shell has replaced"),
     "a run among text": (["run", "recipe.gin", "WORKDIR=text"], "WORKDIR text is the folder of the text"),
     "a run within text": (["run", "recipe.gin", "WORKDIR=text/run"], "WORKDIR text/run is in the folder of the text"),
     "no time": (["solve", "--kept", "9M", "--vocabulary", "900", "--max-latency", "0"], "'0' is not a positive number"),
