@@ -14,7 +14,7 @@ from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.saving.presets import located
 from rembed_keras.modeling.texts.inputs import narrowed
-from rembed_keras.modeling.texts.strings import are_texts
+from rembed_keras.modeling.texts.strings import ONE_COLUMN, are_texts, is_table
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
 from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows
 from rembed_keras.tasks.kinds.examples import Labelled
@@ -108,6 +108,8 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
         return super().__call__(*arguments, **named)
 
     def call(self, x, y=None, sample_weight=None):
+        if is_table(x):
+            raise UserError(ONE_COLUMN)
         if is_symbolic((x, y, sample_weight)):
             return self._in_graph(x, y, sample_weight)
         return keras.utils.pack_x_y_sample_weight(*self.arrays(x, y, sample_weight))

@@ -77,6 +77,28 @@ def test_texts_are_those_of_a_list_in_every_form(form, tokenizer, encoder):
     np.testing.assert_array_equal(encoder.encode(texts), encoder.encode(TEXTS))
 
 
+class Table:
+    """As a DataFrame of pandas: a list of it has the names of its columns."""
+
+    columns = ("text",)
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+def batches_of_columns():
+    return pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices({"text": TEXTS}).batch(2)
+
+
+@pytest.mark.parametrize("make", [Table, lambda: {"text": TEXTS}, batches_of_columns])
+def test_names_of_columns_are_not_read_as_texts(make, encoder, classifier, masked):
+    calls = [lambda: classifier.predict(make(), verbose=0), lambda: masked.fit(make(), verbose=0)]
+    calls += [lambda: encoder.encode(make())] * (make is not batches_of_columns)
+    for call in calls:  # an error within tf.data has a type of TensorFlow's
+        with pytest.raises(Exception if make is batches_of_columns else UserError, match="texts are one column"):
+            call()
+
+
 def test_tensors_of_texts_are_preprocessed(classifier, masked):
     texts, labels = tensor(TEXTS), tensor([0, 1])
     expected = classifier.predict(TEXTS, verbose=0)

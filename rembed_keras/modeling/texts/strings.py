@@ -9,6 +9,7 @@ import keras
 from rembed_keras.errors import UserError
 
 NO_TOKENIZER = "there is no tokenizer: take a preset that has one, or set preprocessor"
+ONE_COLUMN = "texts are one column, or a tuple of two: of a dict or a table give these, as table['text']"
 NO_BATCHES = (
     "texts come in lists, arrays and data sets of tf.data or Grain, and not from a generator or a PyDataset, nor from "
     "PyTorch's DataLoader: make a data set of them, or preprocess what they give"
@@ -39,9 +40,20 @@ def _has_no_axes(texts):
 
 
 def listed(texts: Any) -> list:
-    """Texts as a list, of one text too."""
+    """Texts as a list, of one text too.
+
+    Raises:
+        UserError: for a dict or a table, of which a list would have the names of columns.
+    """
+    if is_table(texts):
+        raise UserError(ONE_COLUMN)
     values = in_memory(texts)
     return [values] if isinstance(values, str | bytes) else [*values]
+
+
+def is_table(texts: Any) -> bool:
+    """Whether it is a dict, or a table such as a DataFrame of pandas."""
+    return isinstance(texts, Mapping) or hasattr(texts, "columns")
 
 
 def are_texts(part: Any) -> bool:
@@ -60,8 +72,8 @@ def are_texts(part: Any) -> bool:
 
 
 def is_in_memory(x: Any) -> bool:
-    """Whether it is a text or a collection of texts, and no generator."""
-    return isinstance(x, str | bytes | list | tuple | Mapping) or hasattr(x, "tolist") or are_texts(x)
+    """Whether it is a text or a collection of texts, or a dict or a table, and no generator."""
+    return isinstance(x, str | bytes | list | tuple) or is_table(x) or hasattr(x, "tolist") or are_texts(x)
 
 
 def without_texts(x: Any) -> Any:
