@@ -133,8 +133,9 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
     def call(self, inputs, training=None):
         return self.tokenize(inputs)
 
-    def tokenize_masked(self, text: str) -> list[int]:
+    def tokenize_masked(self, text: str | bytes) -> list[int]:
         """Ids of a text in which [MASK] stands for a masked token, with the space before it: pieces have theirs."""
+        (text,) = as_texts(text)
         marks = [piece for piece in SPECIAL_PIECES["mask"] if piece in text]
         parts = text.split(marks[0]) if marks else [text]
         parts = [*(part.rstrip() for part in parts[:-1]), parts[-1]]

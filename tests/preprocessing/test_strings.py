@@ -70,6 +70,12 @@ def test_one_text_is_one_in_every_form(form, tokenizer, encoder, classifier):
     np.testing.assert_array_equal(classifier.predict(text, verbose=0), expected)
 
 
+@pytest.mark.parametrize("text", [b"the [MASK] is open", np.array("the [MASK] is open")])
+def test_one_text_with_a_mask_is_one_in_every_form(text, masked):
+    assert masked.fill_mask(text, top=3) == masked.fill_mask("the [MASK] is open", top=3)
+    assert masked.fill_mask([text], top=3) == masked.fill_mask(["the [MASK] is open"], top=3)
+
+
 @pytest.mark.parametrize("form", MANY)
 def test_texts_are_those_of_a_list_in_every_form(form, tokenizer, encoder):
     texts = made(MANY, form)

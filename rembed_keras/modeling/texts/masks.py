@@ -7,7 +7,7 @@ import numpy as np
 
 from rembed_keras.errors import UserError, check_counts, shortened
 from rembed_keras.modeling.blocks.positions import longest_row
-from rembed_keras.modeling.texts.strings import NO_TOKENIZER
+from rembed_keras.modeling.texts.strings import NO_TOKENIZER, is_one_text, listed
 
 
 class Fill(NamedTuple):
@@ -45,12 +45,11 @@ class FillsMasks:
         if model.preprocessor is None:
             raise UserError(NO_TOKENIZER)
         tokenizer = model.preprocessor.tokenizer
-        given = [texts] if isinstance(texts, str) else list(texts)
-        rows = [_row(text, tokenizer, longest_row(model.encoder.arguments)) for text in given]
+        rows = [_row(text, tokenizer, longest_row(model.encoder.arguments)) for text in listed(texts)]
         is_text = ~tokenizer.model.is_special
         is_text[tokenizer.model.unk_id] = False
         answers = [self._fills(model, tokenizer, row, is_text, top) for row in rows]
-        return answers[0] if isinstance(texts, str) else answers
+        return answers[0] if is_one_text(texts) else answers
 
     def _fills(self, model, tokenizer, row, is_text, top):
         inputs = model.preprocessor.padded([row], len(row) + 2)  # [CLS] and [SEP]
