@@ -1,7 +1,9 @@
 """How often a run will read each language, counted before it starts."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 from rich.table import Table
@@ -103,10 +105,12 @@ def budget(
     """
     check_counts({"STEPS": steps})
     own = Path(workdir) / "corpus"
-    if corpus is None and prepare is not None and not own.is_dir():
-        folder = Workdir(workdir)
+    if corpus is None and prepare is not None:
+        is_there = own.is_dir()  # perhaps of other text or settings, which the stage refuses
+        folder = Workdir(workdir, is_chief=not is_there)  # a run that goes on may hold it
         try:
-            prepare(folder)
+            with redirect_stdout(StringIO()) if is_there else nullcontext():
+                prepare(folder)
         finally:
             folder.close()
     text = Corpus(corpus or own)

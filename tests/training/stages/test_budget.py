@@ -58,6 +58,9 @@ def test_the_command_prepares_text_and_builds_no_model(text_dir, tmp_path, monke
     assert "50 x 4 x 16" in table and "corpus:" not in table  # the text is there
     assert table.index("│ en") < table.index("│ de") < table.index("│ all")
     with pytest.raises(SystemExit):
+        typed("HELD_OUT=0.1")
+    assert "run/corpus has a corpus of other text or settings: remove it" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         typed("STEPS=0")
     assert capsys.readouterr().err == "rembed: command line: STEPS is 0; it must be a positive whole number\n"
 
