@@ -191,6 +191,8 @@ class _Making:
             known = ("vocabulary_size", "byte_fallback", "normalization")
             settings = {name: self.plan.settings[name] for name in known if name in self.plan.settings}
             lines = [*self._sample(counts)]
+            if not lines:
+                raise UserError("held_out leaves no text to train a tokenizer on: hold out less, or add text")
             what = f"training a tokenizer of {settings['vocabulary_size']:,} pieces"
             self.workers.announce(what, sum(len(line.encode("utf-8")) for line in lines))
             self.workers.run_alone(_train_tokenizer, lines, writing, settings)

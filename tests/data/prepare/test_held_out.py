@@ -151,6 +151,9 @@ def test_a_language_of_which_nothing_is_left_is_named_and_nothing_stays(tmp_path
     with pytest.raises(UserError, match="held_out leaves no text of de to train on"):
         prepare(tmp_path / "text", tmp_path / "made", tokenizer=corpus.tokenizer.path, cleaning=cleaning)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
+    (tmp_path / "text/en.txt").unlink()
+    with pytest.raises(UserError, match="held_out leaves no text to train a tokenizer on"):
+        prepare(tmp_path / "text", tmp_path / "made", vocabulary_size=60, cleaning=cleaning)
 
 
 def test_a_manifest_whose_held_out_text_is_no_stream_is_refused(held_out_corpus, tmp_path):
