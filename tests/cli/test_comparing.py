@@ -114,6 +114,16 @@ def test_a_warm_up_as_long_as_the_run_is_a_warning(command, tmp_path):
     assert config.cautions(config.load("recipes/optimizers/schedule_free.gin", ["STEPS=100"]))  # which has no schedule
 
 
+def test_steps_at_a_learning_rate_of_0_are_a_warning():
+    stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain]"
+    bindings = ["STEPS=900", stages, "more/training.pretrain.steps=1000"]
+    (warned,) = config.cautions(config.load("recipes/quickstart.gin", bindings))
+    said = "STEPS is 900 (command line) and @more/training.pretrain ends at step 1,000: its learning rate is 0 from"
+    assert warned.startswith(said)
+    further = [*bindings, "more/training.WarmupLinearDecay.total_steps=1000"]
+    assert not config.cautions(config.load("recipes/quickstart.gin", further))
+
+
 def test_checkpoints_to_keep_of_steps_at_which_none_is_written_are_a_warning():
     assert not config.cautions(config.load("recipes/overnight.gin", ["CHECKPOINT_EVERY=500"]))
     (warned,) = config.cautions(config.load("recipes/overnight.gin", ["CHECKPOINT_EVERY=700"]))

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
-from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.statements import Reference
 
 PRETRAIN = "rembed_keras.training.pretrain"
 
 
 def cautions(recipe: Recipe) -> list[str]:
-    """Warnings about a checked recipe: a warm-up that is as long as the run, or longer; checkpoints that will not stay.
+    """Warnings about a checked recipe: a warm-up that is as long as the run, or longer; steps at a learning rate of 0;
+    checkpoints that will not stay.
 
     Args:
         recipe: what to look at; nothing is imported for it.
@@ -18,7 +20,7 @@ def cautions(recipe: Recipe) -> list[str]:
     Returns:
         A sentence each, which names the knobs and where they stand.
     """
-    return [*_long_warmups(recipe), *_lost_checkpoints(recipe)]
+    return [*_long_warmups(recipe), *_idle_steps(recipe), *_lost_checkpoints(recipe)]
 
 
 def _long_warmups(recipe) -> Iterator[str]:
@@ -32,6 +34,27 @@ def _long_warmups(recipe) -> Iterator[str]:
         if isinstance(warmup, int) and steps is not None and warmup >= steps:
             warms_up = f"{given.key} is {warmup:,} ({given.place})"
             yield f"{warms_up} and the run has {steps:,} steps: the learning rate only rises"
+
+
+def _idle_steps(recipe) -> Iterator[str]:
+    """Pre-trainings that have steps after those in which their learning rate falls to 0."""
+    for each in recipe.arguments(Reference("", "", ROOT, False)).get("stages") or ():
+        stage = recipe.resolve(each)
+        if not (isinstance(stage, Reference) and stage.target == PRETRAIN):
+            continue
+        outer: Reference | None = stage
+        steps = recipe.arguments(stage).get("steps")
+        for name in ("optimizer", "learning_rate"):
+            part = recipe.arguments(outer).get(name) if outer else None
+            outer = replace(part, scope=part.scope or outer.scope) if outer and isinstance(part, Reference) else None
+        falls = [] if outer is None else [*recipe.bindings_of(outer.scope, outer.target)]
+        for binding in [binding for binding in falls if binding.parameter == "total_steps"][-1:]:
+            given, total = recipe.given(binding), recipe.resolve(binding.value)
+            if isinstance(total, int) and isinstance(steps, int) and total < steps:
+                yield (
+                    f"{given.key} is {total:,} ({given.place}) and {stage!r} ends at step {steps:,}: its learning rate "
+                    f"is 0 from step {total:,} on, unless training.WarmupLinearDecay.total_steps is {steps:,} for it"
+                )
 
 
 def _lost_checkpoints(recipe) -> Iterator[str]:
