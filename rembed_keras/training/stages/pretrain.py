@@ -151,7 +151,7 @@ def pretrain(
                 evaluation=evaluation,
                 profile_steps=profile_steps if number == 0 else 0,
                 coordinates=lambda step, batch: _coordinates(batches, step, batch),
-                begins=(phase.first_step, phase.tokens_before),
+                begins=_before(workdir, phases, phase)[:2],
                 read=[read, *read_by(terms, learner.teachers)],
             )
     except Exception:
@@ -214,7 +214,7 @@ def _measures(workdir, batches, learner, placement, phases, phase):
     rate = devices.published_flops()
     constants = {"unigram_entropy": batches.unigram_entropy} if _is_in_nats(learner) else {}
     here = phases.index(phase)
-    before = sum(each.batch_size * (each.last_step - each.first_step) for each in phases[:here])
+    _, _, before = _before(workdir, phases, phase)
     peak, flops = None if rate is None else placement.replicas * rate, _flops_per_token(workdir, phase)
     later = sum(
         (each.last_step - each.first_step) * each.tokens_per_step * (_flops_per_token(workdir, each) or 1)
@@ -228,11 +228,25 @@ def _flops_per_token(workdir, phase):
     path = workdir.path / "ledger.json"
     if not path.exists():
         return None
-    ledger = read_json(path)
-    begun = [each for each in ledger.get("phases", []) if each["first_step"] < phase.last_step]
-    if begun:  # those of a pre-training before this one too
+    begun = _begun(path, phase)
+    if begun:
         return begun[-1]["training_flops"] / begun[-1]["tokens"]
-    return ledger["training_flops_per_token"]["total"]
+    return read_json(path)["training_flops_per_token"]["total"]
+
+
+def _before(workdir, phases, phase):
+    """From which step on batches are as in a phase, and the tokens and rows of all steps before it."""
+    path = workdir.path / "ledger.json"
+    if path.exists() and (begun := _begun(path, phase)):
+        rows = sum(each["steps"] * each["batch_size"] for each in begun[:-1])
+        return begun[-1]["first_step"], sum(each["tokens"] for each in begun[:-1]), rows
+    rows = sum(each.batch_size * (each.last_step - each.first_step) for each in phases[: phases.index(phase)])
+    return phase.first_step, phase.tokens_before, rows
+
+
+def _begun(path, phase):
+    """The phases in a run's ledger up to one, those of a pre-training before this one too; none where it has none."""
+    return [each for each in read_json(path).get("phases", []) if each["first_step"] < phase.last_step]
 
 
 def _is_in_nats(learner):

@@ -11,6 +11,7 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.analysis.cost.phases import PhaseCost
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted
@@ -70,11 +71,25 @@ def test_a_pretraining_after_another_has_the_flops_of_its_own_rows(corpus, tmp_p
     seen = []
     stage = sys.modules[pretrain.__module__]
     monkeypatch.setattr(stage, "train", lambda *_, measures, **__: seen.append(measures.flops_per_token))
-    phases = [{"first_step": first, "tokens": 2, "training_flops": flops} for first, flops in ((0, 6), (4, 10))]
-    (tmp_path / "ledger.json").write_text(json.dumps({"phases": phases}))
+    (tmp_path / "ledger.json").write_text(phases_of((0, 4, 2, 384), (4, 2, 2, 320)))
     for steps in (4, 6):
         learn(tmp_path, corpus, steps=steps)
     assert seen == [3.0, 5.0]
+
+
+def phases_of(*phases):
+    """A ledger of phases of some first step, steps, rows of 16 tokens, and training FLOPs."""
+    found = [PhaseCost(first, steps, rows, 16, flops).to_json() for first, steps, rows, flops in phases]
+    return json.dumps({"phases": found, "flops_per_token": {"kept": 1}})
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_pretraining_after_another_counts_what_that_one_read(corpus, tmp_path):
+    (tmp_path / "ledger.json").write_text(phases_of((0, 2, 4, 1), (2, 2, 3, 1)))
+    for steps, size in ((2, 4), (3, 3), (4, 3)):  # the second is killed on its way
+        learn(tmp_path, corpus, steps=steps, log_every=1, mixture=lambda of, size=size: Mixture(of, size, 16, seed=3))
+    counted = [(row["tokens"], row["examples"]) for row in rows(tmp_path)]
+    assert counted == [(16 * examples, examples) for examples in (4, 8, 11, 14)]
 
 
 @pytest.mark.usefixtures("without_graphs")
