@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rembed_keras.config.recipes.cautions import PRETRAIN
 from rembed_keras.config.recipes.parse import COMMAND_LINE
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.signatures import is_ours, signature
@@ -33,6 +34,11 @@ def _at_most(number: int) -> Limit:
         return min(value, number) if isinstance(value, int | float) else value
 
     return limited
+
+
+def _steps_after(ends: list[int]) -> Limit:
+    """At most 20 steps from the end of one pre-training to that of the next."""
+    return lambda value: _at_most(20 * (1 + sum(isinstance(value, int) and end < value for end in ends)))(value)
 
 
 def _narrow(value):
@@ -78,9 +84,7 @@ def _numbered(blocks: int) -> Mapping[str, Limit]:
     return {"num_layers": _at_most(blocks), "layers": _among(-blocks, blocks - 1), "states": _among(0, 2)}
 
 
-LIMITS: Mapping[str, Limit] = {
-    "steps": _at_most(20),
-    "total_steps": _at_most(20),
+LIMITS: dict[str, Limit] = {
     "warmup_steps": _at_most(5),
     "epochs": _at_most(1),
     "seeds": _first,
@@ -129,7 +133,8 @@ def smoke(recipe: Recipe) -> tuple[list[Binding], str | None]:
         What was bound, each once, but for what takes excerpts; and the run's folder, None if the recipe names none.
     """
     smaller = _Smaller(recipe)
-    smaller.bound(is_ours, LIMITS)
+    further = _steps_after(smaller.ends())
+    smaller.bound(is_ours, LIMITS | {"steps": further, "total_steps": further})
     smaller.bound(is_ours, {"batch_size": _at_most(smaller.rows())})
     for group in smaller.sizes():
         smaller.bound(lambda target: target.startswith(MODELS), group)
@@ -186,6 +191,13 @@ class _Smaller:
             value = limits[name](given.value)
             if value != given.value:
                 self._bind(replace(given, value=value, place=PLACE))
+
+    def ends(self) -> list[int]:
+        """The steps at which pre-trainings end that others go on from."""
+        listed = self.recipe.arguments(Reference("", "training.run", ROOT, False)).get("stages") or ()
+        stages = [stage for stage in map(self.recipe.resolve, listed) if isinstance(stage, Reference)]
+        found = [self.recipe.arguments(each).get("steps") for each in stages if each.target == PRETRAIN]
+        return [end for end in found[:-1] if isinstance(end, int)]
 
     def rows(self) -> int:
         """The most rows of a batch: so many that micro-batches share them."""
