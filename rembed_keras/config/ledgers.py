@@ -13,7 +13,7 @@ from rembed_keras.analysis.cost.phases import phase_costs
 from rembed_keras.analysis.cost.shards import Held, held_by_each
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import RUN, check_initial, initial_arguments
-from rembed_keras.config.making import imported, kinds_of, made, sizes_of, within
+from rembed_keras.config.making import identity, imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
 from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages
 from rembed_keras.config.misfits.words import check_words
@@ -61,7 +61,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
 
 def _check_goes_on(recipe, pair, ledgers):
     """Checks that of two pre-trainings the second has what the checkpoints of the first hold."""
-    held = {"loss terms": [[term.name for term in terms_of(recipe, each)] for each in pair]}
+    held: dict[str, list] = {"loss terms": [[term.name for term in terms_of(recipe, each)] for each in pair]}
     if None not in ledgers:
         held["parameters"] = [sorted(shape for entry in each.entries for shape in entry.shapes) for each in ledgers]
         held["slots"] = [sum(each.slots) for each in ledgers]
@@ -69,12 +69,14 @@ def _check_goes_on(recipe, pair, ledgers):
     for name in ("callbacks", "optimizer"):
         held[name] = [_names_of(recipe, recipe.arguments(each).get(name)) for each in pair]
     held["corpus"] = [_corpus_of(recipe, each) for each in pair]
+    if recipe.arguments(pair[1]).get("initial") is not None:  # which it would not read
+        held["initial weights"] = [identity(recipe, recipe.arguments(each).get("initial"), each.scope) for each in pair]
     for name, (there, here) in held.items():
         if there != here:
             raise UserError(
                 f"{pair[1]!r} goes on from the checkpoints of {pair[0]!r} in the same WORKDIR, and has other {name}: "
-                "give both one encoder, model, optimizer and corpus, and the same terms and callbacks, or it a recipe "
-                "of its own whose INITIAL is this run"
+                "give both one encoder, model, optimizer and corpus, and the same terms, callbacks and INITIAL, "
+                "or it a recipe of its own whose INITIAL is this run"
             )
 
 

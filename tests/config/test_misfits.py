@@ -102,6 +102,7 @@ FURTHER = {
     "training.pretrain.terms=[@rembed_keras.adaptation.terms.RDrop()]": f"{GOES_ON} loss terms: give both one",
     "training.pretrain.optimizer=@keras.optimizers.Adam": f"{GOES_ON} optimizer: give both one",  # as many slots
     "training.pretrain.callbacks=[@keras.callbacks.LambdaCallback]": f"{GOES_ON} callbacks: give both one",
+    "training.pretrain.initial='runs/other'": f"{GOES_ON} initial weights: give both one",
     "training.pretrain.corpus='elsewhere'": f"{GOES_ON} corpus: give both one",
 }
 
