@@ -17,6 +17,7 @@ from rembed_keras.training.sinks.sink import IDENTITY
 WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir", "training.run.sinks", "training.pretrain.profile_steps"} | {
     f"training.{stage}.strategy" for stage in ("run", "pretrain", "finetune")
 }
+WHERE |= {f"training.prepare.{name}" for name in ("processes", "shard_megabytes")}  # the tokens stay
 PRECISION = {"DTYPE", "FINETUNE_DTYPE"} | {
     f"{owner}.dtype" for owner in ("modeling.Encoder", "training.InitialWeights", "training.finetune")
 }

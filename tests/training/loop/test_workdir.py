@@ -99,7 +99,7 @@ def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
     with pytest.raises(UserError, match="is of another recipe: STEPS is 3 there and 4 here"):
         run([], folder, RunRecord("STEPS = 4  # batches\n", str, None))
     watched = "training.run.sinks = [@sinks.MLflow()]\nsinks.MLflow.experiment = 'a'\n"
-    watched += "training.pretrain.profile_steps = 3\n"
+    watched += "training.pretrain.profile_steps = 3\ntraining.prepare.processes = 2\n"
     run([], folder, RunRecord(f"STEPS = 3  # other words\nWORKDIR = 'b'\n{watched}", str, None))
     assert (tmp_path / "run/finished.json").exists()
 
