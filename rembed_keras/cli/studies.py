@@ -141,7 +141,7 @@ class _Driver:
         record: Mapping = read_record(plan.results / "study.json") or {}
         self.plan, self.title = plan, title
         seconds, _ = progress_of(record)
-        begun = {run.name for run in plan.runs if run.is_recorded or run.folder.exists()}  # not those to begin anew
+        begun = {run.name for run in plan.runs if run.is_recorded or run.folder.exists()}  # not those that begin again
         self.seconds = {name: taken for name, taken in seconds.items() if name in begun}
         self.drawn = _drawn(record) if (plan.results / "study.png").exists() else None
         self.failures: dict[str, str] = {}
