@@ -121,6 +121,8 @@ def _show(loaded, ledger, held, devices):
         console.print(held_table(held, devices).rich())
         for line in uneven_tables(ledger, devices):
             click.echo(line)
+        if ledger.teachers:
+            click.echo(f"without what teaches, whose weights have {ledger.teacher_bytes:,} bytes in all")
     click.echo(loaded.text())
 
 

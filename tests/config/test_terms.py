@@ -38,6 +38,13 @@ def test_bytes_of_a_teacher_are_those_of_its_own_weights(dtype, taught_in):
     assert counted["bytes"] == width * teacher.count_params() == width * counted["parameters"]
 
 
+def test_what_devices_hold_of_a_teacher_is_said_beside_their_table(pretrained, command, tmp_path):
+    taught = config.ledger_of(config.load(RECIPE, [f"TEACHER={pretrained}"])).teacher["bytes"]
+    _, out, _ = command("inspect", RECIPE, "--devices", "2", f"TEACHER={pretrained}", cwd=tmp_path)
+    assert f"without what teaches, whose weights have {taught:,} bytes in all\n" in out
+    assert "without what teaches" not in command("inspect", RECIPE, "--devices", "2", cwd=tmp_path)[1]
+
+
 def _encoder_recipe(sizes):
     """The recipe, of a student of the teacher's sizes."""
     names = ("num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")
