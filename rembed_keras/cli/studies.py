@@ -145,10 +145,11 @@ class _Driver:
         self.seconds = {name: taken for name, taken in seconds.items() if name in begun}
         self.drawn = _drawn(record) if (plan.results / "study.png").exists() else None
         self.failures: dict[str, str] = {}
+        self.is_stopped = False  # whether a run was
         self.warnings: set[str] = set()  # that were shown
 
     def run(self, at_once: int, start) -> bool:
-        """Whether a run failed; `start` starts a job."""
+        """Whether a run failed or was stopped; `start` starts a job."""
         from rembed_keras.analysis.studies.processes import Job, run_jobs
 
         logs = self.plan.folder / "logs"
@@ -168,7 +169,7 @@ class _Driver:
         if _drawn(self.record) != self.drawn:  # a scheduler may have finished runs, or a hypothesis have changed
             self._draw()
         self._show()
-        return bool(self.failures)
+        return bool(self.failures) or self.is_stopped
 
     def _prepared(self, job, code, seconds):
         corpus = next(each for each in self.plan.corpora if each.folder.parent == job.folder)
@@ -184,9 +185,12 @@ class _Driver:
         self.seconds[run.name] = self.seconds.get(run.name, 0.0) + seconds
         if run.is_finished:
             click.echo(f"{run.name}: finished in {self.seconds[run.name]:.0f} s")
+        elif code == 75:  # it has not failed, and the same command resumes it
+            self.is_stopped = True
+            click.echo(f"{run.name} stopped: {job.failure(code)}", err=True)
         else:
             self.failures[run.name] = job.failure(code)
-            click.echo(f"{run.name} {'failed' if code != 75 else 'stopped'}: {self.failures[run.name]}", err=True)
+            click.echo(f"{run.name} failed: {self.failures[run.name]}", err=True)
         self._publish()
         self._warn()
 

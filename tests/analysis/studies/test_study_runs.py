@@ -153,6 +153,7 @@ def test_a_signal_is_passed_on_and_the_study_ends_with_75(study, monkeypatch, nu
         == f"rembed: stopped by {number.name}; what was running is saved; the same command resumes"
     )
     assert len([*Path("study/runs").glob("*/saved")]) == 2 and len(started()) == 3
+    assert {(run["state"], run["failure"]) for run in record()["runs"]} == {("missing", None)}
     monkeypatch.delenv("OTHER")
     code, _, said = study("--jobs", "2")
     assert code == 0 and len(started()) == 4, said
