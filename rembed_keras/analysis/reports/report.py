@@ -93,6 +93,8 @@ class Report:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in texts.items():
                 (folder / name).write_text(text + "\n", encoding="utf-8")
+            if not self.differences:  # those of an earlier report would stand beside scores that they are not of
+                (folder / "differences.csv").unlink(missing_ok=True)
             draw_scores(folder / "report.png", self.scores, self.differences)
         except OSError as error:
             raise UserError(f"--out {folder} cannot be written: {error.strerror}") from None

@@ -53,5 +53,7 @@ def test_a_table_in_latex_shows_its_cells_as_they_are():
 
 def test_notes_of_a_report_are_shown_as_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr("rembed_keras.analysis.reports.report.draw_scores", lambda *_: None)
+    (tmp_path / "differences.csv").touch()  # of a report that was here before
     Report([], [], [], ["runs/<b>_* keeps 1 parameter"]).write(tmp_path)
+    assert not (tmp_path / "differences.csv").exists()
     assert (tmp_path / "report.md").read_text().endswith("\n\nruns/&lt;b>\\_\\* keeps 1 parameter\n")
