@@ -12,6 +12,7 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.terminal import Whole
+from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, UserError, check_counts, check_lists
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import Encoded, are_finite, predict
@@ -79,7 +80,8 @@ def evaluate(
             for language, examples in task.scored.items():
                 answers = _answers(asked, model, examples, f"{start}, seed {seed}, in {language}")
                 scores += _record(asked, start, seed, language, examples, answers)
-    write_atomically(workdir.finetuned / task.name / "chosen.json", json.dumps(chosen))
+    path = workdir.finetuned / task.name / "chosen.json"  # with what stages chose that score other starts
+    write_atomically(path, json.dumps((read_json(path) if path.exists() else {}) | chosen))
     baselines = task.baselines()
     for system, answer in baselines.items():
         for language, examples in task.scored.items():
@@ -285,8 +287,13 @@ def predictions_of(workdir: Workdir, task: str, system: str, seed: int | None, l
 def publish(
     workdir: Workdir, scores: Sequence[Score], systems: Sequence[str], source: str, seen: Sequence[str]
 ) -> None:
-    """Replaces a task's scores in the run's file, and shows them; see `scores.table`."""
-    task = scores[0].task
-    others = [score for score in read_scores(workdir.scores) if score.task != task]
+    """Replaces a task's scores in the run's file, but those of other systems on as many examples, and shows them; see
+    `scores.table`."""
+    task, counted = scores[0].task, {(score.language, score.metric, score.n) for score in scores}
+    others = [
+        score
+        for score in read_scores(workdir.scores)
+        if score.task != task or (score.system not in systems and (score.language, score.metric, score.n) in counted)
+    ]
     write_atomically(workdir.scores, dump_scores([*others, *scores]))
     Console().print(Whole(table(scores, task, systems, source, seen)))

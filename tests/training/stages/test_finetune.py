@@ -216,6 +216,23 @@ def check_pooling(answerer):
     np.testing.assert_allclose(forward(answerer.model, inputs)[0], mean @ kernel + bias, rtol=1e-4, atol=1e-5)
 
 
+def test_starts_that_are_scored_by_stages_of_their_own_are_all_kept(workdir, pretrained):
+    task = Classification("c", Splits(labelled(2), {}, {"en": labelled(2)}))
+    settings = {"pretrained": str(pretrained), "sequence_length": 24, "jit_compile": False}
+    for start, rate in (("pretrained", 0.01), ("scratch", 0.1), ("scratch", 0.1)):
+        own = settings | {"starts": (start,), "learning_rates": (rate,)}
+        finetune(workdir, optimizer, task, epochs=1, **own)
+        evaluate(workdir, task, **own)
+    systems = [score.system for score in read_scores(workdir.scores)]
+    assert sorted(systems) == ["majority", "pretrained", "scratch", "tfidf"]
+    assert json.loads((workdir.finetuned / "c/chosen.json").read_text()) == {"pretrained": 0.01, "scratch": 0.1}
+    fewer = Classification("c", Splits(labelled(2), {}, {"en": labelled(1)}))
+    evaluate(workdir, fewer, **settings, starts=("scratch",), learning_rates=(0.1,))
+    assert {(score.system, score.n) for score in read_scores(workdir.scores)} == {
+        ("scratch", 1), ("majority", 1), ("tfidf", 1)
+    }  # fmt: skip
+
+
 def test_models_of_other_labels_are_not_asked(workdir):
     settings = {"encoder": make_encoder, "sequence_length": 24, "starts": ("scratch",), "jit_compile": False}
     rows, tagged_rows = Splits(labelled(2), {}, {"en": labelled(2)}), Splits(tagged(2), {}, {"en": tagged(2)})
