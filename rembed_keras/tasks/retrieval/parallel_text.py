@@ -36,7 +36,7 @@ class ParallelText:
     """
 
     def __init__(self, folder: str | Path, pivot: str = "en", most_lines: Count | None = None):
-        self.name, self.pivot = Path(folder).name, pivot
+        self.name, self.pivot = Path(folder).absolute().name, pivot  # of "." too
         files = text_files(folder)
         if pivot not in files:
             raise UserError(f"{folder} has no {pivot}.txt: the pivot language must be there")

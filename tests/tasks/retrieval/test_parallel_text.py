@@ -66,6 +66,13 @@ def test_files_that_cannot_be_paired_are_named(tmp_path):
         ParallelText(tmp_path)
 
 
+def test_a_text_in_the_working_directory_has_its_name(tmp_path, monkeypatch):
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines/en.txt").write_text("a\n")
+    monkeypatch.chdir(tmp_path / "lines")
+    assert ParallelText(".").name == ParallelText(tmp_path / "lines").name == "lines"
+
+
 def test_two_texts_of_one_name_are_refused_whose_scores_would_replace_each_other(tmp_path):
     for folder in ("old/text", "new/text", "new/other"):
         (tmp_path / folder).mkdir(parents=True)
