@@ -8,7 +8,7 @@ from rich.console import Console
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, DivergedError, Seed, UserError
 from rembed_keras.modeling.encoder import Encoder
-from rembed_keras.tasks.kinds.encoding import encode, predict
+from rembed_keras.tasks.kinds.encoding import are_finite, encode, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.retrieval import bitext
 from rembed_keras.tasks.retrieval.parallel_text import sentence_encoder
@@ -109,6 +109,9 @@ def mine(
         sequence_length: S, tokens that are read of a sentence.
         start: "pretrained", or "scratch" for an untrained encoder.
         seed: of an untrained encoder's weights.
+
+    Raises:
+        UserError: for an encoder whose outputs are not finite, or that has fewer positions than are read.
     """
     if workdir.is_rehearsal:
         return
@@ -148,7 +151,11 @@ def mine(
 def _vectors(model: keras.Model, tokenizer, texts, sequence_length):
     """Vectors (English [N, D], others [M, D]) by language."""
     sides = {language: (each.english, each.others) for language, each in texts.items()}
-    return {
+    vectors = {
         language: tuple(predict(model, encode(list(side.values()), tokenizer, sequence_length)) for side in both)
         for language, both in sides.items()
     }
+    strange = next((language for language, both in vectors.items() if not are_finite(both)), None)
+    if strange is not None:  # nothing would be found, as if there were no translations
+        raise UserError(f"the encoder's outputs for the bitext of {strange} are not finite: take it in float32")
+    return vectors

@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from rembed_keras.errors import UserError
 from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
 from rembed_keras.training import mine
 from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.stages import submit as submission
 
 pytestmark = pytest.mark.usefixtures("without_graphs")
 SENTENCES = ("Save the file.", "Open the table.", "Click the button.", "Close the document.")
@@ -28,3 +31,14 @@ def test_the_score_of_a_development_set_is_called_so(is_open, metric, corpus, pr
     workdir.close()
     assert (score["metric"], score["n"]) == (metric, len(SENTENCES))  # its value is the chance of an untrained encoder
     assert (workdir.path / "submission/bucc2018/test-de.tsv").exists() != is_open
+
+
+def test_vectors_that_are_not_finite_find_no_translations_and_are_refused(corpus, pretrained, tmp_path, monkeypatch):
+    workdir = Workdir(tmp_path / "run")
+    (workdir.path / "corpus").symlink_to(corpus.path)
+    monkeypatch.setattr(submission, "predict", lambda *_: np.array([[1.0, 0.0], [0.0, np.nan]] * 2))
+    for texts in (BitextSplits({"de": bitext(True)}, {"de": bitext(True)}), BitextSplits({}, {"de": bitext(True)})):
+        with pytest.raises(UserError, match="the encoder's outputs for the bitext of de are not finite"):
+            mine(workdir, "found", texts, pretrained=str(pretrained), sequence_length=16)
+    workdir.close()
+    assert not workdir.scores.exists()
