@@ -8,7 +8,7 @@ import numpy as np
 
 from rembed_keras.analysis.reports.score_plots import draw_curves
 from rembed_keras.data.corpus import corpus_of_run
-from rembed_keras.errors import Count, Seed
+from rembed_keras.errors import Count, Seed, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.retrieval.parallel_text import (
@@ -48,8 +48,8 @@ def retrieve(
         seed: of the weights before pre-training, as in `pretrain`.
 
     Raises:
-        UserError: if there is no pre-trained encoder, one with fewer positions than are read, a text without
-            translations, or two texts of one name.
+        UserError: if there is no pre-trained encoder, one with fewer positions than are read or whose outputs are not
+            finite, a text without translations, or two texts of one name.
     """
     check_translations(texts)
     if workdir.is_rehearsal:
@@ -65,7 +65,10 @@ def retrieve(
     for text in texts:
         scores: list[Score] = []
         for system, model in sentences.items():
-            found = precisions(model, text, initial.tokenizer, sequence_length)
+            with np.errstate(invalid="ignore"):  # which is refused below
+                found = precisions(model, text, initial.tokenizer, sequence_length)
+            if not np.isfinite([*found.values()]).all():
+                raise UserError(f"the {system} encoder's outputs for {text.name} are not finite: take it in float32")
             for language in text.languages:
                 scores += _both_directions(text, language, found[language], seed, system)
         for language in text.languages:

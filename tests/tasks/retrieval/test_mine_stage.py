@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
+from rembed_keras.tasks.retrieval import parallel_text
 from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
-from rembed_keras.training import mine
+from rembed_keras.training import mine, retrieve
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.stages import submit as submission
 
@@ -40,5 +41,10 @@ def test_vectors_that_are_not_finite_find_no_translations_and_are_refused(corpus
     for texts in (BitextSplits({"de": bitext(True)}, {"de": bitext(True)}), BitextSplits({}, {"de": bitext(True)})):
         with pytest.raises(UserError, match="the encoder's outputs for the bitext of de are not finite"):
             mine(workdir, "found", texts, pretrained=str(pretrained), sequence_length=16)
+    for language in ("en", "de"):
+        (tmp_path / f"{language}.txt").write_text("Save.\nOpen.\n")
+    monkeypatch.setattr(parallel_text, "predict", lambda *_: np.array([[1.0, 0.0], [0.0, np.nan]] * 2))
+    with pytest.raises(UserError, match=r"the pretrained encoder's outputs for .* are not finite"):
+        retrieve(workdir, [parallel_text.ParallelText(tmp_path)], pretrained=str(pretrained), sequence_length=16)
     workdir.close()
     assert not workdir.scores.exists()
