@@ -127,7 +127,7 @@ def find_source(
 
     Raises:
         UserError: for a source that is not there, or has no text or text in several formats, or packed in a way that
-            is not read, or lacks a language; or has text files in subfolders, unless languages are named.
+            is not read, or lacks a language; or has text files in subfolders, unless others than theirs are named.
     """
     if languages is not None and not languages:
         raise UserError("no language is chosen: name some, or leave languages out to read all")
@@ -198,12 +198,13 @@ def _text_source(folder, names, part_bytes, languages, with_others):
     """A folder of text files, whose files have these names."""
     files = text_files(folder, languages)
     refuse_left_out(folder, (name for name in names if name.count("/") == 1), files.values(), languages)
-    deeper = next((name for name in names if IN_FOLDERS.search(name)), None)
-    if deeper is not None and languages is None:
+    in_folders = [name for name in names if IN_FOLDERS.search(name)]
+    deeper = next((name for name in in_folders if languages is None or name.partition("/")[0] in languages), None)
+    if deeper is not None:
         first = next(iter(files.values())).name
         raise UserError(
-            f"{folder} has text in {first} and in {deeper}, which would be left out: make one file of each language, "
-            "or name the languages to read"
+            f"{folder} has text in {first} and in {deeper}, which would be left out: make one file of each language"
+            + (", or name the languages to read" if languages is None else "")
         )
     absent = next((language for language in languages or () if language not in files), None)
     if absent is not None:

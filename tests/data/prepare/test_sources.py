@@ -163,6 +163,8 @@ def test_languages_that_are_named_are_read_beside_folders_of_others(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a\n")
     assert [*find_source(tmp_path, 10**6, ["en"]).files] == ["en"]
+    with pytest.raises(UserError, match=r"text in en.txt and in de/0001.txt, .*: make one file of each language$"):
+        find_source(tmp_path, 10**6, ["en", "de"])
 
 
 def test_a_packed_copy_of_what_is_read_and_text_of_other_languages_may_stand_beside_it(tmp_path):
