@@ -56,7 +56,7 @@ class Watched:
     def identity(self) -> str:
         """A name for the run that no other has, made when it is first asked for and kept in its folder."""
         path = self.path / IDENTITY
-        if not path.exists():
+        if not (path.exists() and path.read_text(encoding="utf-8").strip()):  # as a full disk leaves it
             path.write_text(secrets.token_hex(8), encoding="utf-8")
         return path.read_text(encoding="utf-8").strip()
 

@@ -45,6 +45,12 @@ for Killer.at, code in ((6, -signal.SIGKILL), (None, 0)):
 """
 
 
+def test_a_run_has_one_identity_even_if_its_file_was_not_written_whole(tmp_path):
+    (tmp_path / "run_id").write_text("")
+    watched = Watched(tmp_path, "", None, list)
+    assert len(watched.identity()) == 16 and watched.identity() == watched.identity()
+
+
 @pytest.fixture(scope="module", params=MODULES)
 def resumed(request, held_out_corpus, tmp_path_factory):
     """The folder of a run with one sink, killed at its step 6, after rows of steps 2 and 4 and a checkpoint of 3."""
