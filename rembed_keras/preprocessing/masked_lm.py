@@ -96,8 +96,11 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
             inputs, ids, weights = self.arrays(texts, None, *(of_rows or [None]))
             return [*(inputs[name] for name in X), ids, weights]
 
+        texts, *others = x if isinstance(x, tuple) else (x,)
+        if others:
+            raise UserError(f"there are {1 + len(others)} lists in a tuple; a row has one text")
         slots = self.num_predictions
         results = [("int32", self.sequence_length)] * len(INPUTS) + [("int32", slots)] * 2 + [("float32", slots)]
-        parts = [x[0] if isinstance(x, tuple) else x, *([] if sample_weight is None else [sample_weight])]
+        parts = [texts, *([] if sample_weight is None else [sample_weight])]
         *found, ids, weights = read_in_graph(read, parts, results)
         return dict(zip(X, found, strict=True)), ids, weights

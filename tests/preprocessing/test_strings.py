@@ -105,6 +105,12 @@ def test_names_of_columns_are_not_read_as_texts(make, encoder, classifier, maske
             call()
 
 
+def test_the_second_of_two_texts_is_not_left_out(masked):
+    pairs = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(((TEXTS, TEXTS),)).batch(2)
+    with pytest.raises(Exception, match="there are 2 lists in a tuple; a row has one text"):
+        masked.fit(pairs, verbose=0)
+
+
 def test_tensors_of_texts_are_preprocessed(classifier, masked):
     texts, labels = tensor(TEXTS), tensor([0, 1])
     expected = classifier.predict(TEXTS, verbose=0)
