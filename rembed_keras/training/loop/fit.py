@@ -181,7 +181,10 @@ class _Saves:
         self.read, self.until = read, until
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
-        self.has_ended = self.found is not None and _ends(self.found.state, until)
+        state = self.found.state if self.found else {}
+        whole = state.get("until", until)
+        self.is_of_another = whole > until  # which went on from this one, and keeps what it keeps
+        self.has_ended = self.is_of_another or (whole == until and bool(state.get("has_ended")))
 
     def load(self, run, steps):
         """Gives the learner what the newest checkpoint has, if there is one, and says so."""
@@ -194,7 +197,8 @@ class _Saves:
         restoring.load_parts(self.learner, found)
         restoring.load_optimizer(self.learner, found)
         if self.is_chief:
-            checkpoints.tidy(self.folder, found.step, *self.policy, self.evaluation.best_step)
+            if not self.is_of_another:
+                checkpoints.tidy(self.folder, found.step, *self.policy, self.evaluation.best_step)
             if found.step < steps and not self.has_ended:
                 print(f"{run}: resuming from {found.path}{_other_dtype(found, self.learner)}", flush=True)
             else:
@@ -236,12 +240,6 @@ def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
         raise UserError(
             f"processes see checkpoints of steps {steps} in {folder}: WORKDIR must be a folder that all machines share"
         )
-
-
-def _ends(state, until):
-    """Whether training to a step is over by what a checkpoint says; one of a training to another step ended nothing."""
-    whole = state.get("until", until)
-    return bool(whole > until or (whole == until and state.get("has_ended")))
 
 
 def _other_dtype(found, learner):

@@ -93,6 +93,13 @@ def test_a_pretraining_after_another_counts_what_that_one_read(corpus, tmp_path)
 
 
 @pytest.mark.usefixtures("without_graphs")
+def test_a_pretraining_that_is_done_removes_no_checkpoint_of_the_next(corpus, tmp_path):
+    for steps, keep in ((1, 1), (4, 3), (1, 1)):  # as when the second was stopped and the run goes on
+        learn(tmp_path, corpus, steps=steps, checkpoint_every=1, keep_checkpoints=keep)
+    assert [*checkpoints.by_step(tmp_path / "checkpoints")] == [2, 3, 4]
+
+
+@pytest.mark.usefixtures("without_graphs")
 @pytest.mark.parametrize("last", [2, 8])
 def test_a_run_that_was_killed_in_a_phase_ends_in_the_same_bits(last, whole, corpus, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "killed")  # as it was then
