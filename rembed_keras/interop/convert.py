@@ -27,7 +27,7 @@ from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.interop.vocabularies.files import copy_tokenizer, place_tokenizer, tokenizer_of
 from rembed_keras.interruption import stop_if_asked
-from rembed_keras.modeling import MaskedLM
+from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import kept_arguments
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.presets import folder_of
@@ -122,9 +122,15 @@ def write(
         Notes on the result, a line each.
 
     Raises:
-        UserError: if the target cannot represent the model or exists; nothing is written then.
+        UserError: if it is another model, or the target cannot represent it or exists; nothing is written then.
     """
     check_target(target, target_kind, family)
+    if not isinstance(model, Encoder | PretrainingModel):
+        name = type(model).__name__
+        raise UserError(
+            f"a {target_kind} is written of an Encoder or a model that pre-trains one, and not of {name}: "
+            "give its encoder"
+        )
     writer = WRITERS[target_kind]
     if family is not None:
         writer = partial(write_huggingface, family=family)

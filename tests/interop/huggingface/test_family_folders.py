@@ -16,7 +16,7 @@ from rembed_keras.interop.convert import read_preset
 from rembed_keras.interop.huggingface.families import FAMILIES
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.interop.huggingface.write import family_of
-from rembed_keras.modeling import Encoder
+from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.modeling.attention import Disentangled, Global, Local
 from rembed_keras.modeling.blocks import Bottleneck, PostNorm, PreNorm, PreNormBert
 from rembed_keras.modeling.input_embeddings import Trigrams
@@ -132,6 +132,14 @@ def test_a_family_is_no_property_of_a_preset_and_electra_has_no_such_head(tmp_pa
     for one, other in zip(random_model().encoder.weights, again.weights, strict=True):
         if not one.path.startswith("pooler/"):
             np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("kind", ["huggingface", "preset"])
+def test_of_a_task_model_its_encoder_is_to_be_given(kind, tmp_path):
+    with pytest.raises(UserError, match=f"a {kind} is written of an Encoder .* not of Classifier: give its encoder$"):
+        write(Classifier(random_model({"num_layers": 1}).encoder, 2), str(tmp_path / "out"), kind, None)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.any_backend
