@@ -188,22 +188,18 @@ def budget(recipe: Recipe):
     own = {name: repr(stage.get(name)) for name in ("steps", "corpus")}
     own |= {"workdir": repr(recipe.arguments(RUN).get("workdir")), "prepare": repr(_preparing(recipe))}
     own["mixture"] = repr(within(pretraining(recipe), stage["mixture"]))
-    own["later"] = f"[{', '.join(_later_reading(recipe, stage.get('corpus')))}]"
+    own["later"] = f"[{', '.join(_later_reading(recipe))}]"
     for name, value in own.items():
         override(f"training.budget.{name}={value}", recipe)
     return call(bound(recipe).budget)
 
 
-def _later_reading(recipe, corpus):
+def _later_reading(recipe):
     """Yields the mixture of each pre-training after the first, and the step that it ends at."""
     for stage in pretrainings(recipe)[1:]:
         own = recipe.arguments(stage)
         if not isinstance(own.get("mixture"), Reference):
             raise UserError(f"{stage!r} has no mixture: bind it in the recipe")
-        if own.get("corpus") != corpus:
-            raise UserError(
-                f"a budget is of one corpus, and {stage!r} reads another: give both one training.pretrain.corpus"
-            )
         yield f"({within(stage, own['mixture'])!r}, {own['steps']})"
 
 

@@ -71,6 +71,7 @@ def test_impossible_budgets(arguments):
         )
         | st.sampled_from(["--json", "--from", "--to=tf1", "--", "-", "--kept", "--text", "--task", "x", ""])
         | st.text(max_size=5),
+        min_size=1,  # without any it shows its help
         max_size=4,
     )
 )

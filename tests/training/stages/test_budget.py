@@ -106,7 +106,7 @@ def test_each_of_several_pretrainings_is_counted(asked):
     assert sum(entry["read"] for entry in shown["languages"].values()) == shown["all"]["read"]
     assert "What 50 x 4 x 16 + 10 x 2 x 16 + 20 x 2 x 32 tokens read" in asked("budget", "there.gin", *more)[1]
     code, _, err = asked("budget", "there.gin", *more, 'more/training.pretrain.corpus="other"')
-    assert code == 2 and "a budget is of one corpus, and @more/training.pretrain reads another" in err
+    assert code == 2 and "in the same WORKDIR, and has other corpus: " in err
 
 
 @pytest.mark.usefixtures("without_graphs")
