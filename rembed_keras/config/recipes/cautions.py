@@ -23,6 +23,12 @@ def cautions(recipe: Recipe) -> list[str]:
     return [*_long_warmups(recipe), *_idle_steps(recipe), *_lost_checkpoints(recipe)]
 
 
+def listed_pretrainings(recipe: Recipe) -> list[Reference]:
+    """The stages of a recipe that pre-train, in their order; nothing is imported for it."""
+    stages = map(recipe.resolve, recipe.arguments(Reference("", "training.run", ROOT, False)).get("stages") or ())
+    return [stage for stage in stages if isinstance(stage, Reference) and stage.target == PRETRAIN]
+
+
 def _long_warmups(recipe) -> Iterator[str]:
     for binding in recipe.bindings.values():
         if binding.parameter != "warmup_steps":
@@ -38,10 +44,7 @@ def _long_warmups(recipe) -> Iterator[str]:
 
 def _idle_steps(recipe) -> Iterator[str]:
     """Pre-trainings that have steps after those in which their learning rate falls to 0."""
-    for each in recipe.arguments(Reference("", "", ROOT, False)).get("stages") or ():
-        stage = recipe.resolve(each)
-        if not (isinstance(stage, Reference) and stage.target == PRETRAIN):
-            continue
+    for stage in listed_pretrainings(recipe):
         outer: Reference | None = stage
         steps = recipe.arguments(stage).get("steps")
         for name in ("optimizer", "learning_rate"):

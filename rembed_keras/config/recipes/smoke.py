@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rembed_keras.config.recipes.cautions import PRETRAIN
+from rembed_keras.config.recipes.cautions import listed_pretrainings
 from rembed_keras.config.recipes.parse import COMMAND_LINE
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.signatures import is_ours, signature
@@ -194,9 +194,7 @@ class _Smaller:
 
     def ends(self) -> list[int]:
         """The steps at which pre-trainings end that others go on from."""
-        listed = self.recipe.arguments(Reference("", "training.run", ROOT, False)).get("stages") or ()
-        stages = [stage for stage in map(self.recipe.resolve, listed) if isinstance(stage, Reference)]
-        found = [self.recipe.arguments(each).get("steps") for each in stages if each.target == PRETRAIN]
+        found = [self.recipe.arguments(each).get("steps") for each in listed_pretrainings(self.recipe)]
         return [end for end in found[:-1] if isinstance(end, int)]
 
     def rows(self) -> int:
