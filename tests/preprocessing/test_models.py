@@ -73,6 +73,36 @@ def test_data_sets_give_what_lists_give(batches, model, texts, labels):
     assert np.isclose(history["val_loss"][0], expected["loss"], atol=1e-5)
 
 
+SHORT = ["open the file", "save it"]
+OF_TASKS = {
+    "classifier": (Classifier, {"num_classes": 2}, SHORT, [0, 1], 16),
+    "masked_lm": (MaskedLM, {}, SHORT, None, 32),  # its logits could be of as many tokens, for all that a shape says
+    "tagger": (Tagger, {"num_tags": 3}, [text.split() for text in SHORT], [[0, 1, 2], [2, 0]], 32),
+}
+
+
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.parametrize("task", OF_TASKS)
+def test_padding_behind_the_longest_text_is_not_computed(task, preset, monkeypatch):
+    make, options, texts, labels, predicted = OF_TASKS[task]
+    model = make.from_preset(preset, **options)
+    model.compile(optimizer=None)
+    batch = keras.utils.unpack_x_y_sample_weight(model.preprocessor(texts, y=labels))
+    expected = [model.evaluate(*batch[:2], sample_weight=batch[2], verbose=0), model.predict(batch[0], verbose=0)]
+    lengths = []
+    for loop in ("evaluate", "predict"):
+        own = getattr(keras.Model, loop)
+
+        def noted(model, x, *arguments, own=own, **named):
+            lengths.append(x["token_ids"].shape[1])
+            return own(model, x, *arguments, **named)
+
+        monkeypatch.setattr(keras.Model, loop, noted)
+    found = [model.evaluate(texts, labels, verbose=0), model.predict(texts, verbose=0)]
+    assert lengths == [16, predicted]
+    keras.tree.map_structure(lambda *pair: np.testing.assert_allclose(*pair, atol=1e-6), found, expected)
+
+
 @pytest.mark.usefixtures("without_graphs")
 def test_masked_lm_learns_from_texts_and_repeats(preset, texts):
     runs = []

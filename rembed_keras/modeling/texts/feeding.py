@@ -1,8 +1,9 @@
 """Texts in `fit`, `evaluate` and `predict`, through a preprocessor as keras-hub has it.
 
 What is in memory, lists, NumPy arrays and columns of a table, is tokenized once before the first step, so that Keras
-shuffles and splits it as it does arrays. Data sets of tf.data and Grain are mapped batch by batch. What has
-`token_ids` is taken as it is, with a preprocessor and without.
+shuffles and splits it as it does arrays, and without the padding behind the longest text, unless outputs have it.
+Data sets of tf.data and Grain are mapped batch by batch. What has `token_ids` is taken as it is, with a preprocessor
+and without.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_labels
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, narrowed
+from rembed_keras.modeling.texts.lengths import token_axes, without_padding
 from rembed_keras.modeling.texts.strings import NO_TOKENIZER, are_texts, is_in_memory, without_texts
 
 ROOM = "rembed_keras.preprocessing"  # named, since modeling imports none of the rooms above it
@@ -223,7 +225,8 @@ class TakesTexts(HoldsPreprocessor):
         with weights_kept(self):
             if self.preprocessor is not None and is_dataset(x):
                 return keras_hub.models.Task.predict(self, x, batch_size, **own)
-            return keras.Model.predict(self, self._arrays(x, None, None)[0], batch_size, **own)
+            x, _, _ = self._arrays(x, None, None, is_cut=not any(keras.tree.flatten(token_axes(self))))
+            return keras.Model.predict(self, x, batch_size, **own)
 
     def _settle(self):
         model: Any = self
@@ -245,10 +248,13 @@ class TakesTexts(HoldsPreprocessor):
         parts = batch[0] if len(batch) == 1 and isinstance(batch[0], tuple) else batch
         return self.preprocess_samples(*parts)
 
-    def _arrays(self, x, y, sample_weight):
-        """What is in memory as arrays, checked; whatever else it is, as it is."""
+    def _arrays(self, x, y, sample_weight, is_cut=True):
+        """What is in memory as arrays, checked, of texts perhaps without padding; whatever else it is, as it is."""
         if self.preprocessor is not None and is_in_memory(x):
+            is_cut = is_cut and not _is_tokenized(x)
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(self.preprocess_samples(x, y, sample_weight))
+            if is_cut:
+                x, y, sample_weight = without_padding(self, x, y, sample_weight)
         elif self.preprocessor is not None:
             x = without_texts(x)
         elif are_texts(x):

@@ -16,10 +16,10 @@ from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.parts import padding_read
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import HoldsPreprocessor
+from rembed_keras.modeling.texts.lengths import rounded_length
 from rembed_keras.modeling.texts.strings import NO_TOKENIZER, is_one_text, listed
 
 TextPooling: TypeAlias = Literal["mean", "first"]
-SHORTEST = 16  # rows are padded to a power of two, so that few lengths are compiled
 MANY = 4  # batches from which on progress is shown
 _READERS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by encoder, so that a second call compiles nothing
 
@@ -71,7 +71,7 @@ class ReadsTexts(HoldsPreprocessor):
         around = 2 + padding_read(encoder)  # [CLS], [SEP] and what is read with [SEP]
         for number, start in enumerate(starts):
             chosen = order[start : start + batch_size]
-            length = min(_rounded(max(len(rows[i]) for i in chosen) + around), longest)
+            length = rounded_length(max(len(rows[i]) for i in chosen) + around, longest)
             filled = chosen if len(starts) == 1 else np.resize(chosen, batch_size)  # one shape for each length
             inputs = preprocessor.padded([rows[i] for i in filled], length)
             vectors[chosen] = np.asarray(reader.predict_on_batch(inputs), np.float32)[: len(chosen)]
@@ -106,10 +106,6 @@ class ReadsTexts(HoldsPreprocessor):
 
 class _Reader(Retraced, keras.Model):
     """A model of an encoder's layers."""
-
-
-def _rounded(length):
-    return max(SHORTEST, 1 << (length - 1).bit_length())
 
 
 def _reader(encoder, pooling, layer):

@@ -15,7 +15,8 @@ import keras
 import numpy as np
 
 from rembed_keras.modeling.parts import padding_read
-from rembed_keras.tasks.kinds.encoding import Encoded, can_cut, rounded_length, row_lengths
+from rembed_keras.modeling.texts.lengths import can_cut, cut_to, rounded_length, row_lengths
+from rembed_keras.tasks.kinds.encoding import Encoded
 
 POOL = 50  # batches whose rows are sorted together
 COMPILATION = 2**20  # tokens that a further program must save: more than it takes a CPU, since accelerators are faster
@@ -134,7 +135,7 @@ def cut_batches(
     padding = max(map(padding_read, readers))
     lengths = lengths_worth_compiling(row_lengths(mask, padding), mask.shape[1], size, steps, group_by_length)
     lengths = lengths if may_vary else lengths[-1:]
-    return data.map(lambda batch: cut(batch, lengths, padding)), [_cut_to(length, *data[0]) for length in lengths]
+    return data.map(lambda batch: cut(batch, lengths, padding)), [cut_to(length, *data[0]) for length in lengths]
 
 
 def cut(batch: tuple, lengths: Sequence[int], padding: int = 0) -> tuple:
@@ -150,11 +151,4 @@ def cut(batch: tuple, lengths: Sequence[int], padding: int = 0) -> tuple:
     (2, 2)
     """
     needed = int(row_lengths(batch[0]["padding_mask"], padding).max())
-    return _cut_to(next(length for length in lengths if length >= needed), *batch)
-
-
-def _cut_to(length, inputs, *others):
-    """The first tokens of a batch; of targets too, where weights have a token's each."""
-    are_of_tokens = len(others) > 1 and np.ndim(others[1]) > 1
-    inputs = {name: column[:, :length] for name, column in inputs.items()}
-    return inputs, *(column[:, :length] if are_of_tokens else column for column in others)
+    return cut_to(next(length for length in lengths if length >= needed), *batch)

@@ -13,11 +13,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from rembed_keras import compat
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.parts import padding_read
+from rembed_keras.modeling.texts.lengths import rounded_length, row_lengths, token_axes
 from rembed_keras.tasks.kinds.examples import Labelled
 
 FEW = 7  # batches, for which no second length is worth its compilation
@@ -169,7 +168,7 @@ def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int =
         The model's outputs, [N, ...] each; of padding that was not computed, 0.
     """
     size = len(next(iter(inputs.values())))
-    axes = _token_axes(model) if size > FEW * batch_size and "padding_mask" in inputs else None
+    axes = token_axes(model) if size > FEW * batch_size and "padding_mask" in inputs else None
     lengths = np.zeros(size, int) if axes is None else row_lengths(inputs["padding_mask"], padding_read(model))
     order = np.argsort(-lengths, kind="stable")  # what takes most memory first
     outputs = []
@@ -195,54 +194,6 @@ def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int =
 def are_finite(outputs: Any) -> bool:
     """Whether a model's outputs are numbers; minus infinity among others is one, for it may be a mask."""
     return all(np.isfinite(np.max(each)) for each in keras.tree.flatten(outputs))
-
-
-def row_lengths(padding_mask: np.ndarray, padding: int = 0) -> np.ndarray:
-    """Tokens of each row up to the last that is no padding: int [N, S] -> int [N].
-
-    Args:
-        padding_mask: [N, S].
-        padding: how many tokens of padding are counted along, where there are as many.
-
-    >>> row_lengths(np.array([[1, 1, 0, 0], [1, 1, 1, 1]])).tolist()
-    [2, 4]
-    """
-    is_token = padding_mask > 0
-    longest = is_token.shape[1]
-    lengths = np.where(is_token.any(axis=1), longest - np.argmax(is_token[:, ::-1], axis=1), 0)
-    return np.minimum(lengths + padding, longest)
-
-
-def rounded_length(length: int, longest: int) -> int:
-    """The least of a few lengths, for each of which a model is compiled, that holds a row.
-
-    They are powers of two from 16 on, those half again as long from 48 on, and the longest.
-
-    >>> [rounded_length(length, 100) for length in (3, 17, 33, 50, 65, 97)]
-    [16, 32, 48, 64, 96, 100]
-    """
-    power = max(16, 1 << max(length - 1, 0).bit_length())
-    half_again = power * 3 // 4
-    return min(half_again if 48 <= half_again >= length else power, longest)
-
-
-def can_cut(model: keras.Model) -> bool:
-    """Whether a model computes the same of rows without their padding, but for what `padding_read` counts.
-
-    It may not where a token's output depends on the queries of all tokens, padding too, as in Nyström attention.
-    """
-    kinds = [layer.kind for layer in compat.layers_of(model) if isinstance(getattr(layer, "kind", None), Global)]
-    return bool(kinds) and not any(kind.needs_all_queries for kind in kinds)
-
-
-def _token_axes(model) -> Any:
-    """The axis of tokens in each output of a model, 0 for none; None if its rows cannot be cut."""
-    outputs = getattr(model, "output", None)
-    if outputs is None or not can_cut(model):
-        return None
-    return keras.tree.map_structure(
-        lambda each: next((i for i, n in enumerate(each.shape) if i and n is None), 0), outputs
-    )
 
 
 def _filled(values, axis, spare):

@@ -9,9 +9,10 @@ from rembed_keras.adaptation.terms import MiniLM
 from rembed_keras.modeling import Classifier, Encoder, Regressor, SpanExtractor, Tagger
 from rembed_keras.modeling.attention import Global, Local, Nystrom
 from rembed_keras.modeling.input_embeddings import Summed, Trigrams
+from rembed_keras.modeling.texts.lengths import rounded_length, row_lengths
 from rembed_keras.tasks.kinds import batches as module
 from rembed_keras.tasks.kinds.batches import batches, cut_batches, lengths_worth_compiling
-from rembed_keras.tasks.kinds.encoding import Encoded, rounded_length, row_lengths
+from rembed_keras.tasks.kinds.encoding import Encoded
 
 S = 64
 

@@ -8,7 +8,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, SpanExtractor, Tagger
 from rembed_keras.modeling.attention import Nystrom
 from rembed_keras.modeling.input_embeddings import Summed, Trigrams
-from rembed_keras.tasks.kinds.encoding import encode, encode_pairs, predict, row_lengths
+from rembed_keras.modeling.texts.lengths import row_lengths
+from rembed_keras.tasks.kinds.encoding import encode, encode_pairs, predict
 from rembed_keras.tasks.kinds.examples import Labelled
 
 TEXTS = st.text("ab é日本\u200b\U0001f600", max_size=12)

@@ -60,12 +60,12 @@ def test_batches_without_padding_teach_what_padded_ones_do_and_survive_a_stop(co
     padded, _ = learn(tmp_path / "padded", corpus)
     seen = []
 
-    def noted(length, *batch, usual=batches._cut_to):
+    def noted(length, *batch, usual=batches.cut_to):
         seen.append(length)
         return usual(length, *batch)
 
     monkeypatch.setattr(batches, "COMPILATION", 0)
-    monkeypatch.setattr(batches, "_cut_to", noted)
+    monkeypatch.setattr(batches, "cut_to", noted)
     monkeypatch.setattr(Terminator, "at", (4,))
     with pytest.raises(Interrupted, match="is saved at step 4 of 6"):
         learn(tmp_path / "stopped", corpus)
