@@ -37,16 +37,16 @@ def text_files(folder: str | Path, languages: Sequence[str] | None = None) -> di
     paths = sorted(folder.iterdir())
     for path in paths:
         ending = next((ending for ending in ENDINGS if path.name.endswith(ending)), None)
-        if ending is None or path.name.startswith("."):
+        if ending is None or path.name.startswith(".") or path.is_dir():
             continue
         check_name(path.name, folder)
         language = path.name.removesuffix(ending)
         if language in files:
             raise UserError(f"{path} and {files[language]} are both text of {language!r}: keep one")
         files[language] = path
+    refuse_left_out(folder, (path.name for path in paths if path.is_file()), files.values(), languages)
     if not files:
         raise UserError(f"{folder} has no <language>.txt or <language>.txt.gz file")
-    refuse_left_out(folder, (path.name for path in paths if path.is_file()), files.values(), languages)
     return dict(sorted(files.items()))
 
 
@@ -64,6 +64,16 @@ def check_name(name: str, folder: Path) -> None:
         name.encode("utf-8")
     except UnicodeEncodeError:
         raise UserError(f"{folder} has a file whose name, {name!a}, is not UTF-8: rename it") from None
+
+
+def check_there(path: Path) -> None:
+    """Checks that a file of text is one, and no link to what is gone.
+
+    Raises:
+        UserError: if it is such a link.
+    """
+    if not path.is_file():
+        raise UserError(f"{path} is a link to what is gone: bring that back, or remove the link")
 
 
 def _language_of(name):

@@ -23,6 +23,29 @@ def test_text_of_a_wanted_language_is_read_or_refused(left_out, tmp_path):
     assert [*text_files(tmp_path)] == ["en"]
 
 
+def test_a_folder_without_text_names_what_is_not_read(tmp_path):
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "en.parquet").write_text("PAR1")
+    with pytest.raises(UserError, match=r"has no \.txt\.gz, .* files: write the text of 'web/en\.parquet' as one of"):
+        find_source(tmp_path)
+    (tmp_path / "de.txt.bz2").write_text("text\n")
+    with pytest.raises(UserError, match=r"has de\.txt\.bz2, which is not read and would be left out"):
+        find_source(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["de.txt", "de/2.jsonl"])
+def test_a_link_to_text_that_is_gone_is_refused(name, tmp_path):
+    ending = name.rpartition(".")[2]
+    (tmp_path / "de").mkdir()
+    (tmp_path / f"en.{ending}").write_text('{"text": "a"}\n')
+    (tmp_path / f"fr.{ending}").mkdir()  # no text, whatever its name
+    (tmp_path / name).symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match=f"{name} is a link to what is gone: bring that back, or remove the link"):
+        find_source(tmp_path)
+    (tmp_path / name).unlink()
+    assert len(find_source(tmp_path).files) == 1
+
+
 @pytest.mark.parametrize(
     ("read", "packed", "language", "is_left_out"),
     [

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from rembed_keras.data.prepare import dataset_text
 from rembed_keras.data.prepare.reading import Piece, read_extract, read_json_lines, read_text
-from rembed_keras.data.text import READ, check_name, refuse_left_out, text_files
+from rembed_keras.data.text import FORMS, READ, check_name, check_there, refuse_left_out, text_files
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 JSON_LINES = re.compile(r"\.jsonl(\.gz)?$")
@@ -151,8 +151,9 @@ def find_source(
     if text is not None:
         raise UserError(f"{folder} has WikiExtractor's output and {text}: keep text of one format in a folder")
     files = {relative[path]: path for path in documents or extracts}
-    for place in files:
+    for place, path in files.items():
         check_name(place, folder)
+        check_there(path)
     homes = {path: _home(relative[path], folder) for path in files.values()}
     are_named = not {*homes.values()}.isdisjoint(languages or ())  # by languages; others may have text of any
     refuse_left_out(
@@ -176,12 +177,18 @@ def left_out(name: str | Path) -> list[str]:
 def note_left_out(name: str | Path) -> str:
     """A note that names what is `left_out`; "" for nothing."""
     others = left_out(name)
-    shown = ", ".join(map(shortened, others[:3])) + (f" and {len(others) - 3:,} more" if len(others) > 3 else "")
-    return f"left out of {name}: {shown}; text is read of {', '.join(READ)} files" if others else ""
+    return f"left out of {name}: {_shown(others)}; text is read of {', '.join(READ)} files" if others else ""
+
+
+def _shown(names):
+    return ", ".join(map(shortened, names[:3])) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def _files(folder, above=()):
-    """Yields the files below a folder, in folders that are links too, but neither hidden ones nor in hidden folders."""
+    """Yields the files below a folder, in folders that are links too, but neither hidden ones nor in hidden folders.
+
+    A link to what is gone counts as a file.
+    """
     place = folder.resolve()
     if place in above:  # a link to a folder that it is in
         return
@@ -190,12 +197,15 @@ def _files(folder, above=()):
             continue
         if path.is_dir():
             yield from _files(path, (*above, place))
-        elif path.is_file():
+        elif path.is_file() or path.is_symlink():
             yield path
 
 
 def _text_source(folder, names, part_bytes, languages, with_others):
     """A folder of text files, whose files have these names."""
+    others = left_out(folder)
+    if others and not any(map(FORMS.fullmatch, names)):
+        raise UserError(f"{folder} has no {', '.join(READ)} files: write the text of {_shown(others)} as one of them")
     files = text_files(folder, languages)
     refuse_left_out(folder, (name for name in names if name.count("/") == 1), files.values(), languages)
     in_folders = [name for name in names if IN_FOLDERS.search(name)]
@@ -212,6 +222,8 @@ def _text_source(folder, names, part_bytes, languages, with_others):
         raise UserError(f"{folder} has no text in {absent!r}{others}")
     expected = {language: path for language, path in files.items() if languages is None or language in languages}
     files = files if with_others else expected
+    for path in files.values():
+        check_there(path)
     pieces = [piece for language, path in files.items() for piece in _cut(path, language, part_bytes)]
     return Source(_parts(pieces, read_text, part_bytes, None), files, expected=expected)
 
