@@ -71,7 +71,7 @@ def prepare(
         given = open_tokenizer(tokenizer)
         settings = {"tokenizer": given.sha256}
     if languages is not None:
-        settings["languages"] = sorted(languages)
+        settings["languages"] = sorted({*languages})
     settings |= cleaning.settings()
     shard_bytes = round(shard_megabytes * 1e6)
     source = find_source(text_dir, shard_bytes, languages)

@@ -66,7 +66,7 @@ def _made_of(source: Source, megabytes: float, languages: Sequence[str] | None) 
         "files": {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()},
         "sources": {name: dict(facts) for name, facts in source.facts.items()},
         "megabytes": megabytes,
-        "languages": None if languages is None else sorted(languages),
+        "languages": None if languages is None else sorted({*languages}),
     }
     return json.dumps(made_of, indent=1, sort_keys=True)
 

@@ -45,7 +45,8 @@ def test_languages_of_a_folder_can_be_chosen(corpus, text_dir, tmp_path):
     assert [*find_source(tmp_path, 1000, ["fr", "de"]).parts[0].read()] == [("de", "de"), ("fr", "fr")]
     chosen = prepare(text_dir, tmp_path / "out", tokenizer=corpus.tokenizer.path, languages=["de"])
     assert chosen.languages == ["de"] and [*chosen.manifest["sources"]] == ["de"]
-    assert prepare(text_dir, tmp_path / "out", tokenizer=corpus.tokenizer.path, languages=["de"]).path == chosen.path
+    tokenizer, twice = corpus.tokenizer.path, ["de", "de"]
+    assert prepare(text_dir, tmp_path / "out", tokenizer=tokenizer, languages=twice).path == chosen.path
     np.testing.assert_array_equal(
         chosen.tokens("de", 0, chosen.num_tokens["de"]), corpus.tokens("de", 0, corpus.num_tokens["de"])
     )
