@@ -61,6 +61,8 @@ def prepare(
     out_dir, cleaning = Path(out_dir), cleaning or Cleaning()
     if out_dir.name in ("", ".."):  # what is written first stands beside it, and is named by it
         out_dir = out_dir.resolve()
+    if out_dir.exists() and not out_dir.is_dir():
+        raise UserError(f"{out_dir} is a file: name another folder")
     place = out_dir.resolve() if out_dir.is_symlink() else out_dir  # a folder takes the place of one, and of no link
     settings: dict[str, object] = {"vocabulary_size": vocabulary_size, "byte_fallback": byte_fallback}
     if normalization != USUAL:

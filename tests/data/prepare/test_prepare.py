@@ -230,6 +230,13 @@ def test_the_working_directory_may_be_a_corpus_and_is_not_made_one(corpus, mixed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "made"]
 
 
+def test_a_file_in_the_place_of_a_corpus_is_refused(mixed_dir, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(UserError, match="out is a file: name another folder"):
+        prepare(mixed_dir, tmp_path / "out")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_leads_to_the_corpus(is_there, text_dir, corpus, tmp_path):
     disk, link = tmp_path / "disk" / "corpus", tmp_path / "corpus"
