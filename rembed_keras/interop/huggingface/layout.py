@@ -1,20 +1,12 @@
 """Layouts of arrays: ours, the plain one of matrices, and PyTorch's, which keeps kernels transposed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from rembed_keras.interop.huggingface.families import Place
 from rembed_keras.modeling.saving.filling import PIECE
-from rembed_keras.modeling.sizes import groups_of_layers
-
-
-def groups_of(arguments: Mapping) -> list[int]:
-    """The group of shared weights of each layer, from an encoder's arguments."""
-    if arguments.get("layer_sharing", "none") == "none":
-        return [*range(arguments["num_layers"])]
-    return groups_of_layers(arguments["num_layers"], arguments["layer_groups"])
 
 
 def to_matrix(path: str, array: np.ndarray) -> np.ndarray:

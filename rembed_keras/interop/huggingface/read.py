@@ -16,8 +16,9 @@ import numpy as np
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.families import FAMILIES, Family
+from rembed_keras.interop.huggingface.families.albert import groups_of
 from rembed_keras.interop.huggingface.families.family import OUTPUT_TABLE
-from rembed_keras.interop.huggingface.layout import Source, groups_of, wanted_shape
+from rembed_keras.interop.huggingface.layout import Source, wanted_shape
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import block_of, check_encoder, has_position_table

@@ -55,6 +55,22 @@ def test_blocks_that_stay_go_by_their_places_in_the_cut(keep, tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize(("groups", "kept", "keep"), [(1, 2, "bottom"), (2, 3, "bottom"), (2, 2, "top")])
+def test_a_cut_albert_is_written(groups, kept, keep, tmp_path):
+    shared = {"num_layers": 4, "layer_sharing": "all", "layer_groups": groups}
+    cut = random_model(shared, {"output_embedding_dim": 6, "kept_layers": kept, "keep": keep}).drop_heads()
+    write(cut, str(tmp_path / "out"), "huggingface", None, "albert")
+    again, _ = read_huggingface(tmp_path / "out")
+    ours, theirs = (forward(each, rows_of_text())["sequence_output"] for each in (again, cut))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    uneven = random_model(shared | {"layer_groups": [0, 1, 1, 1]}).encoder
+    with pytest.raises(
+        UserError, match=r"albert does not have the graph of an encoder with layer_groups \[0, 1, 1, 1\]"
+    ):
+        write(uneven, str(tmp_path / "uneven"), "huggingface", None, "albert")
+
+
+@pytest.mark.any_backend
 def test_a_piece_of_several_words_is_found_in_what_is_written(corpus, tmp_path):
     vocabulary = vocabulary_of(corpus.tokenizer)
     vocabulary.write_extended(["\u2581the\u2581right", "\u2581Zuzu", "Saveit"], tmp_path / "more.model")
