@@ -7,6 +7,7 @@ random weights are of one shape too, but between them lies no good encoder: merg
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, get_args
 
+import keras
 import numpy as np
 
 from rembed_keras.errors import Share, UserError, check_counts, shortened
@@ -149,7 +150,8 @@ def merge(
     """
     check_how(how, len(encoders), base is not None, score is not None, share, density)
     notes = _differences([*encoders, *([] if base is None else [base])])
-    models = [_finite(number, encoder) for number, encoder in enumerate(encoders, start=1)]
+    models = [_finite(each, f"model {i}", "leave this model out") for i, each in enumerate(encoders, start=1)]
+    before = [] if base is None else _finite(base, "the base", "take another one")
     made = type(encoders[0]).from_config(encoders[0].get_config())
     if how == "greedy" and score is not None:
 
@@ -162,7 +164,6 @@ def merge(
         notes.append(f"{len(taken)} of {len(models)} models are in it, number {names}; its score is {best:.4f}")
     else:
         columns = [[model[i] for model in models] for i in range(len(models[0]))]
-        before = [np.asarray(weight) for weight in base.weights] if base is not None else []
         each = {
             "average": lambda i, column: average(column),
             "slerp": lambda i, column: slerp(column[0], column[1], share),
@@ -173,12 +174,12 @@ def merge(
     return made, notes
 
 
-def _finite(number, encoder):
-    """The tensors of an encoder, the model of a number."""
+def _finite(encoder, name, advice):
+    """The tensors of an encoder; a name of it and advice are for the error message about non-finite values."""
     tensors = [np.asarray(weight) for weight in encoder.weights]
     for weight, tensor in zip(encoder.weights, tensors, strict=True):
         if not np.isfinite(tensor).all():
-            raise UserError(f"{weight.path} of model {number} has non-finite values: leave this model out")
+            raise UserError(f"{weight.path} of {name} has non-finite values: {advice}")
     return tensors
 
 
@@ -219,6 +220,9 @@ def _differences(encoders):
         UserError: for encoders of different shapes, or with layers that were added or quantized.
     """
     first, notes = encoders[0].arguments, {}
+    policies = [keras.dtype_policies.serialize(encoder.dtype_policy) for encoder in encoders]
+    if any(policy != policies[0] for policy in policies):
+        notes["dtype"] = f"dtype is {encoders[0].dtype_policy.name}, as in the first model; others have other values"
     for number, encoder in enumerate(encoders, start=1):
         if added_variables(encoder) or changes_of(encoder):
             raise UserError(f"model {number} has LoRA, adapters or quantized layers: merge models without them")

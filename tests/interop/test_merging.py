@@ -93,6 +93,15 @@ def test_a_model_with_non_finite_values_is_refused(how, base):
     table.assign(np.asarray(table) * np.where(np.arange(table.shape[1]) == 1, np.nan, 1))
     with pytest.raises(UserError, match="embeddings/token/embeddings of model 2 has non-finite values: leave this mo"):
         merge([one, other], how, one if base else None)
+    with pytest.raises(UserError, match="embeddings/token/embeddings of the base has non-finite values: take another"):
+        merge([one, one], "ties", other)
+
+
+def test_another_dtype_than_the_first_has_is_said():
+    one, other = (random_model({"num_layers": 1, "dtype": dtype}).encoder for dtype in ("mixed_bfloat16", "float32"))
+    made, notes = merge([one, other])
+    assert notes == ["dtype is mixed_bfloat16, as in the first model; others have other values"]
+    assert made.dtype_policy.name == "mixed_bfloat16"
 
 
 def test_what_was_added_is_refused():
