@@ -94,8 +94,8 @@ def reallocate(
     plan.check()
     source, notes = plain_masked_lm(model)
     before = encoder_of(source).arguments
-    if plan == Plan(output_embedding_dim=_head_width(source) or 0):
-        raise UserError(f"nothing to change: the model has a head of width {plan.output_embedding_dim} already")
+    if there := _there(source, plan):
+        raise UserError(f"nothing to change: the model has {there} already")
     if added_variables(encoder_of(source)) or changes_of(encoder_of(source)):
         raise UserError(CHANGED)
     if source.get_config().get("quantized"):
@@ -117,6 +117,15 @@ def reallocate(
         notes += said + write(made, target, target_kind, file, preprocessor=model.preprocessor)
     notes += filter(None, map(note_left_out, dict.fromkeys(filter(None, (plan.vocabulary, plan.text)))))
     return Reallocated(before, encoder_of(made).arguments, share, notes)
+
+
+def _there(source, plan):
+    """What a model has already of a plan that asks for nothing else; "" if it asks for more."""
+    layers, width = encoder_of(source).num_layers, _head_width(source)
+    has_depth, has_head = layers == plan.num_layers, width is not None and width == plan.output_embedding_dim
+    named = [f"a depth of {layers}"] * has_depth + [f"a head of width {width}"] * has_head
+    own = Plan(num_layers=layers if has_depth else None, output_embedding_dim=width if has_head else None)
+    return " and ".join(named) if plan == own else ""
 
 
 def _trimmed(model, tokenizer, text, folder):

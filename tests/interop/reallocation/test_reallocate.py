@@ -203,6 +203,10 @@ MISTAKES = {
         ["RUN", "out", "--output-embedding-dim", "12"],
         "nothing to change: the model has a head of width 12 already",
     ),
+    "layers that are there": (
+        ["RUN", "out", "--num-layers", "1", "--output-embedding-dim", "12"],
+        "nothing to change: the model has a depth of 1 and a head of width 12 already",
+    ),
     "a target that exists": (["RUN", "there", "--num-layers", "1"], "there already exists"),
     "too wide": (
         ["RUN", "out", "--input-embedding-dim", "5"],
