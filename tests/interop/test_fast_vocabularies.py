@@ -166,6 +166,8 @@ def test_what_cannot_be_added_costs_one_line(tmp_path):
     vocabulary = vocabulary_of(open_tokenizer(tmp_path / "tokenizer.json"))
     with pytest.raises(UserError, match="line 2 of the pieces, 'two words', is not one word"):
         vocabulary.write_extended(["one", "two words"], tmp_path / "out.json")
+    with pytest.raises(UserError, match="line 1 of the pieces, 'two words', is not one word"):
+        vocabulary.write_extended(["\u2581two\u2581words"], tmp_path / "out.json")
     with pytest.raises(UserError, match=r"line 1 of the pieces, .* is empty after normalization"):
         vocabulary.write_extended([" \t"], tmp_path / "out.json")
     KINDS["unigram"]().save(str(tmp_path / "unigram.json"))

@@ -136,8 +136,8 @@ class WordPieceVocabulary(FastVocabulary):
     """
 
     def normalized(self, line: str) -> str:
-        """A line after the normalization of text, without U+2581 for the space before a word: pieces have none."""
-        return super().normalized(line.removeprefix(SPACE))
+        """A line after the normalization of text, with spaces for U+2581, but before a word: pieces have none there."""
+        return super().normalized(line.removeprefix(SPACE).replace(SPACE, " "))
 
     def add(self, parts, piece, token_id, number):
         """See `FastVocabulary`."""
