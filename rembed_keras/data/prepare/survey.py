@@ -10,7 +10,9 @@ near-duplicates.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -97,34 +99,44 @@ def compare(language: str, parts: Sequence[Part], folder: Path, cleaning: Cleani
         folder: of the notes.
         cleaning: the settings.
     """
-    own = [(read_notes(part, folder, cleaning, "r+"), list(totals_of(part, folder)).index(language)) for part in parts]
-    total = sum(len(rows) for rows, _ in own)
-    for rows, number in own:
+    own = [partial(_rows_of, part, folder, cleaning, list(totals_of(part, folder)).index(language)) for part in parts]
+    total = 0
+    for read in own:  # one at a time: each holds a file open
+        rows, are_own = read()
         verdicts = rows["verdict"]
-        verdicts[(rows["language"] == number) & (verdicts > FOREIGN)] = KEPT
+        verdicts[are_own & (verdicts > FOREIGN)] = KEPT
+        total += len(rows)
     if cleaning.deduplicate:
-        _mark([(rows, rows["fingerprint"], number) for rows, number in own], total, (KEPT,), DUPLICATE)
+        _mark(own, total, itemgetter("fingerprint"), (KEPT,), DUPLICATE)
     if cleaning.near_duplicates is not None:
         for band in range(bands(cleaning.near_duplicates)[0]):
-            keyed = [(rows, rows["bands"][:, band], number) for rows, number in own]
-            _mark(keyed, total, (KEPT, NEAR_DUPLICATE), NEAR_DUPLICATE)
+            _mark(own, total, partial(_band_of, band=band), (KEPT, NEAR_DUPLICATE), NEAR_DUPLICATE)
 
 
-def _mark(own, total, compared, verdict):
+def _rows_of(part, folder, cleaning, number):
+    """The notes of a part, which can be changed, and whether each is of the language of a number."""
+    rows = read_notes(part, folder, cleaning, "r+")
+    return rows, rows["language"] == number
+
+
+def _band_of(rows, band):
+    return rows["bands"][:, band]
+
+
+def _mark(own, total, keys_of, compared, verdict):
     """Gives a verdict to all but the first of the paragraphs that share a key."""
     passes = -(-total // COMPARED)
     for remainder in range(passes):
-        places = [
-            np.flatnonzero(
-                (rows["language"] == number)
-                & np.isin(rows["verdict"], compared)
-                & (keys % np.uint64(passes) == remainder)
-            )
-            for rows, keys, number in own
-        ]
-        again = all_but_first([keys[place] for (_, keys, _), place in zip(own, places, strict=True)])
-        for (rows, _, _), place, is_later in zip(own, places, again, strict=True):
-            rows["verdict"][place[is_later]] = verdict
+        places, found = [], []
+        for read in own:
+            rows, are_own = read()
+            keys = keys_of(rows)
+            is_chosen = are_own & np.isin(rows["verdict"], compared) & (keys % np.uint64(passes) == remainder)
+            places.append(np.flatnonzero(is_chosen))
+            found.append(np.array(keys[is_chosen]))
+        for read, place, is_later in zip(own, places, all_but_first(found), strict=True):
+            if is_later.any():
+                read()[0]["verdict"][place[is_later]] = verdict
 
 
 def all_but_first(pieces: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -1,6 +1,8 @@
 """Cleaning, against brute force."""
 
+import resource
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from rembed_keras.data.prepare import survey
 from rembed_keras.data.prepare.cleaning import SHINGLE, Cleaning, band_keys, bands, foreign, knows
 from rembed_keras.data.prepare.corpora import prepare
+from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.errors import UserError
 
 pytest.importorskip("rensa", reason="needs the extra: pip install 'rembed-keras[clean]'")
@@ -61,6 +64,26 @@ def test_duplicates_are_dropped_within_a_language_over_all_shards_in_any_order_o
     assert made.manifest["settings"]["unicode_form"] == "NFC"
     with pytest.raises(UserError, match="other text or settings"):
         prepare(folder, tmp_path / "a", tokenizer=corpus.tokenizer.path)
+
+
+def test_more_parts_are_compared_than_files_can_be_open(tmp_path):
+    lines = [f"Paragraph {number} of a text that is repeated as a whole." for number in range(60)]
+    parts = find_source(write(tmp_path / "text", en=[*lines, *lines]), part_bytes=40).parts
+    cleaning = Cleaning(deduplicate=True)
+    for part in parts:
+        survey.survey(part, tmp_path, cleaning, 40)
+    parts = [part for part in parts if survey.totals_of(part, tmp_path)]  # without pieces in which no line begins
+    is_open = {int(path.name) for path in Path("/dev/fd").iterdir()}
+    most = [number for number in range(10_000) if number not in is_open][30]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, limits[1]))
+    try:
+        survey.compare("en", parts, tmp_path, cleaning)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    counts = [survey.count(part, tmp_path, cleaning)["en"] for part in parts]
+    assert len(parts) > 100
+    assert [sum(count[verdict] for count in counts) for verdict in ("kept", "repeated")] == [60, 60]
 
 
 def test_near_duplicates_share_a_band_as_often_as_they_should():
