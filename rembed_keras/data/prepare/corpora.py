@@ -80,8 +80,7 @@ def prepare(
     own = Workers(processes, sum(part.size for part in source.parts))
     workers = own if beam is None else BeamWorkers(beam, out_dir.with_name(f".{out_dir.name}.beam"))
     sources = checksums(source, workers)
-    if out_dir.exists() and any(out_dir.iterdir()):
-        found = Corpus(out_dir)
+    if (found := _in(out_dir)) is not None:
         if (_settings_of(found, given), found.manifest.get("sources")) == (settings, sources):
             shutil.rmtree(staging_folder(place), ignore_errors=True)  # of a process that was killed after its work
             return found
@@ -91,6 +90,15 @@ def prepare(
     plan = Plan(source, settings, None if tokenizer is None else Path(tokenizer), cleaning, shard_bytes)
     make(plan, place, sources, workers)
     return Corpus(out_dir)
+
+
+def _in(folder):
+    """The corpus in a folder; None if it is not there, or empty."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return None
+    if not (folder / "manifest.json").exists():
+        raise UserError(f"{folder} has files, and no corpus among them: remove them or choose another folder")
+    return Corpus(folder)
 
 
 def _settings_of(corpus, given):

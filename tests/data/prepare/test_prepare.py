@@ -230,10 +230,12 @@ def test_the_working_directory_may_be_a_corpus_and_is_not_made_one(corpus, mixed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "made"]
 
 
-def test_a_file_in_the_place_of_a_corpus_is_refused(mixed_dir, tmp_path):
+def test_what_is_in_the_place_of_a_corpus_stays(mixed_dir, tmp_path):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(UserError, match="out is a file: name another folder"):
         prepare(mixed_dir, tmp_path / "out")
+    with pytest.raises(UserError, match="has files, and no corpus among them: remove them or choose another folder"):
+        prepare(mixed_dir, tmp_path)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
