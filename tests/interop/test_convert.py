@@ -88,7 +88,7 @@ def test_folded_lora_is_written_like_any_kernel(tmp_path):
     for weight in encoder.weights:
         if weight.name.startswith("lora"):
             weight.assign(np.random.default_rng(3).normal(0, 0.3, weight.shape))
-    with pytest.raises(UserError, match="fold it in with `merge`"):
+    with pytest.raises(UserError, match=r"fold it in with `merge` of rembed_keras.modeling\.layers\.adapters"):
         write(encoder, str(tmp_path / "out"), "huggingface", None)
     merge(encoder)
     plain = random_encoder()
