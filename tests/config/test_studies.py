@@ -95,6 +95,8 @@ def test_arms_share_a_corpus_if_they_prepare_it_alike(planned):
         ('"higher"', '"more"', "h/studies.Hypothesis.expected is 'more'; it must be one of higher, lower"),
         ('WORKDIR = "study"', 'WORKDIR = ""', "studies.Study.workdir is empty: name a folder"),
         ('WORKDIR = "study"', 'WORKDIR = "study"\nstudies.Study.results = ""', "studies.Study.results is empty: name"),
+        ('WORKDIR = "study"', 'WORKDIR = "~/study"', "studies.Study.workdir ~/study begins with ~, which no shell"),
+        ("SEEDS =", 'studies.Study.known_results = ["~/a"]\nSEEDS =', "studies.Study.known_results ~/a begins with ~"),
         ('SEEDS =', 'studies.Study.alpha = 1e-300\nSEEDS =', "studies.Study.alpha is 1e-300; it must be at least"),
         ('["STEPS=30"]', '["STEP=30"]', "has a knob STEP; did you mean STEPS?"),
         ('["STEPS=30"]', '["SEED=3"]', "SEED=3: the study sets SEED of its runs"),

@@ -6,7 +6,7 @@ first run, with the sign that is expected and the smallest effect worth seeing; 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -123,7 +123,7 @@ class Study:
 
         Raises:
             UserError: for a name that is used twice, cannot name a folder or is not there, for equal seeds, for a
-                level that no test can have, and for a folder without a name.
+                level that no test can have, and for a folder without a name or that begins with ~.
         """
         if not self.arms or not self.seeds:
             raise UserError(f"a study needs {'seeds' if self.arms else 'arms'}: bind studies.Study.arms and .seeds")
@@ -131,7 +131,8 @@ class Study:
             raise UserError(f"the study has a seed twice: {', '.join(map(str, self.seeds))}")
         if not is_level(self.alpha):
             raise UserError(f"studies.Study.alpha is {self.alpha}; it must be at least {LEAST_ALPHA} and below 1")
-        _check_folders({"workdir": self.workdir, "results": self.results})
+        known = [("known_results", folder) for folder in self.known_results]
+        _check_folders([("workdir", self.workdir), ("results", self.results), *known])
         arms, measures = ([each.name for each in found] for found in (self.arms, self.measures))
         for kind, names in (("arm", arms), ("measure", measures), ("hypothesis", [h.name for h in self.hypotheses])):
             _check_names(kind, names)
@@ -154,10 +155,14 @@ def is_level(alpha: float) -> bool:
     return LEAST_ALPHA <= alpha < 1
 
 
-def _check_folders(folders: Mapping[str, str | None]) -> None:
-    for name, folder in folders.items():
+def _check_folders(folders: Iterable[tuple[str, str | None]]) -> None:
+    for name, folder in folders:
         if folder == "":
             raise UserError(f"studies.Study.{name} is empty: name a folder")
+        if folder is not None and folder.startswith("~"):  # of which a folder would be made, or nothing be known
+            raise UserError(
+                f"studies.Study.{name} {folder} begins with ~, which no shell has replaced: write the folder in full"
+            )
 
 
 def _check_names(kind: str, names: Sequence[str]) -> None:
