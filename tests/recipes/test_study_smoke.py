@@ -33,6 +33,8 @@ WITHIN = 400  # seconds
 class Fork:
     """A job of a study that a fork of the study's process does, in place of a new program."""
 
+    seconds = 1.0  # that it is said to have run
+
     def __init__(self, job):
         self.code = None
         self.process = start(self.alone(job), job.log)

@@ -11,12 +11,14 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from rembed_keras.analysis.studies.processes import Job
 from rembed_keras.errors import UserError
+from rembed_keras.interruption import RESTART
 
 Kind = Literal["slurm", "local"]
 
@@ -79,20 +81,26 @@ class Submitted:
 
     def __init__(self, job: Any, log: Path):
         self._job, self._log = job, log
+        self._is_cancelled = False
+        self.seconds = 0.0  # that it ran, known once it has ended by itself
 
     def poll(self) -> int | None:
-        """The exit code, once it has ended; 1 for a job that the cluster gave up."""
+        """The exit code, once it has ended; 1 for a job that the cluster gave up, 75 if it was to."""
         if not self._job.done():
             return None
         error = self._job.exception()
         if error is None:
-            return self._job.result()
+            code, self.seconds = self._job.result()
+            return code
+        if self._is_cancelled:
+            return RESTART
         with open(self._log, "a", encoding="utf-8") as log:
             log.write(f"{str(error).strip() or type(error).__name__}\n")
         return 1
 
     def terminate(self) -> None:
         """Has the cluster cancel it; what runs saves."""
+        self._is_cancelled = True
         self._job.cancel(check=False)
 
     def wait(self) -> int | None:
@@ -102,22 +110,25 @@ class Submitted:
 
 
 class Command:
-    """A command as the function that a job calls: it gives the exit code.
+    """A command as the function that a job calls: it gives the exit code, and how many seconds the command ran.
 
     Args:
         words: the command.
         log: file that stdout and stderr are appended to.
+        seconds: that it ran before the cluster took the job away.
     """
 
-    def __init__(self, words: Sequence[str], log: Path):
-        self.words, self.log = list(words), log.absolute()
+    def __init__(self, words: Sequence[str], log: Path, seconds: float = 0.0):
+        self.words, self.log, self.seconds = list(words), log.absolute(), seconds
+        self._begun = 0.0
         self._process: subprocess.Popen | None = None
 
-    def __call__(self) -> int:
+    def __call__(self) -> tuple[int, float]:
+        self._begun = time.monotonic()
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(self.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
-            return self._process.wait()
+            return self._process.wait(), self._ran()
         finally:
             self._save()
 
@@ -126,7 +137,10 @@ class Command:
         from submitit.helpers import DelayedSubmission
 
         self._save()
-        return DelayedSubmission(Command(self.words, self.log))
+        return DelayedSubmission(Command(self.words, self.log, self._ran()))
+
+    def _ran(self):
+        return self.seconds + time.monotonic() - self._begun
 
     def _save(self):
         if self._process is None or self._process.returncode is not None:

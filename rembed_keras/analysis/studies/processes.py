@@ -60,7 +60,11 @@ class Job:
 
 
 class Running(Protocol):
-    """A job that was started: what `subprocess.Popen` offers of it."""
+    """A job that was started: what `subprocess.Popen` offers of it, and how long it has run."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run, without what it waited in a queue; of a job of a cluster once it has ended."""
 
     def poll(self) -> int | None:
         """The exit code; None while it runs."""
@@ -70,6 +74,17 @@ class Running(Protocol):
 
     def wait(self) -> object:
         """Waits until it has ended."""
+
+
+class Process(subprocess.Popen):
+    """A process of this machine."""
+
+    begun: float  # by the clock of `time.monotonic`
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self.begun
 
 
 def start_here(job: Job, at_once: int = 1) -> Running:
@@ -82,16 +97,17 @@ def start_here(job: Job, at_once: int = 1) -> Running:
     """
     shared = dict.fromkeys(THREADS, str(max(1, cpu_count() // at_once))) if at_once > 1 else {}
     with open(job.log, "ab") as log:  # a group of its own, so that a signal of the terminal comes once
-        return subprocess.Popen(
+        process = Process(
             job.words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0, env=shared | os.environ
         )
+    process.begun = time.monotonic()
+    return process
 
 
 @dataclass
 class _Started:
     job: Job
     running: Running
-    begun: float
     is_asked: bool = False  # to end
 
 
@@ -106,7 +122,7 @@ def run_jobs(
     Args:
         jobs: the jobs.
         at_once: how many run, or wait in the queue of a cluster.
-        on_end: called with a job that ended, its exit code and its seconds.
+        on_end: called with a job that ended, its exit code and how many seconds it ran.
         start: starts a job.
 
     Raises:
@@ -128,7 +144,7 @@ def run_jobs(
                     if code and is_held(each.job.folder):  # a run of a killed study was first
                         waiting.append(each.job)
                         continue
-                    on_end(each.job, code, time.monotonic() - each.begun)
+                    on_end(each.job, code, each.running.seconds)
         finally:
             for each in running:
                 each.running.terminate()
@@ -165,7 +181,7 @@ def _start(waiting, running, at_once, start):
             waiting.append(job)
             continue
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        running.append(_Started(job, start(job), time.monotonic()))
+        running.append(_Started(job, start(job)))
 
 
 def _terminate_once(running):

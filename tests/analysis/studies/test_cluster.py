@@ -9,7 +9,7 @@ import pytest
 import submitit  # noqa: F401 - sets up logging, which has absl close the stream of stderr if pytest has replaced it
 
 from rembed_keras.analysis.studies.cluster import Cluster, Command, parse_options
-from rembed_keras.analysis.studies.processes import Job
+from rembed_keras.analysis.studies.processes import Job, run_jobs
 from rembed_keras.errors import UserError
 from tests.analysis.studies.two_arms import record, started
 
@@ -75,7 +75,7 @@ def test_a_job_that_is_cancelled_saves(tmp_path, monkeypatch):
     assert submitted.poll() is None
     submitted._job._results_timeout_s = 1  # submitit waits 15 s for a result, which a job that is cancelled has not
     submitted.terminate()
-    assert submitted.wait() == 1
+    assert submitted.wait() == 75  # of what was stopped, and has not failed
     wait_for(tmp_path / "saved")
 
 
@@ -93,11 +93,31 @@ def test_a_job_that_is_preempted_saves_and_is_submitted_again(tmp_path, monkeypa
     before = signal.signal(signal.SIGALRM, preempt)
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     try:
-        assert command() == 75
+        code, seconds = command()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert again[0].function.words == command.words
+    assert code == 75 and again[0].function.words == command.words
+    assert 0 < again[0].function.seconds <= seconds
+
+
+def test_a_job_that_was_preempted_ran_before_too(tmp_path):
+    code, seconds = Command([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log.txt", 100.0)()
+    assert code == 3 and 100 < seconds < 200
+
+
+def test_seconds_in_the_queue_are_not_those_of_a_run(tmp_path):
+    class Queued:
+        seconds = 0.0
+
+        def poll(self):
+            self.seconds = 0.25
+            return 0
+
+    ended = []
+    jobs = [job(SAVES, tmp_path)]
+    run_jobs(jobs, 1, lambda job, code, seconds: ended.append((job.name, code, seconds)), lambda job: Queued())
+    assert ended == [("wide-seed0", 0, 0.25)]
 
 
 def test_slurm_is_given_the_run(tmp_path, monkeypatch):
