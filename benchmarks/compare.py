@@ -20,6 +20,7 @@ from rembed_keras.analysis import Ledger, ledger
 PACKAGES = ("keras", "tensorflow", "keras-hub", "torch", "transformers", "tf-models-official", "numpy")
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "sve": "SVE", "asimd": "NEON"}  # by the kernel's names
 STEPS = {"tiny": 2, "small": 8, "wide": 3}
+OF_OTHERS = 3  # steps at the other shapes
 PEERS = {
     "training": (
         ("rembed", "xla"),
@@ -174,7 +175,7 @@ def main() -> None:
     for number in range(options.rounds):
         products.append(run(("products", "", "", ""), 0))
         for case in todo:
-            rounds[case].append(run(case, STEPS[case[3]]))
+            rounds[case].append(run(case, STEPS.get(case[3], OF_OTHERS)))
             last = rounds[case][-1]
             shown = last.get("error") or f"{statistics.median(last['steps_s']):.3f} s a step"
             print(f"round {number + 1}/{options.rounds}: {', '.join(case)}: {shown}", flush=True)

@@ -4,9 +4,9 @@ SOURCE, a Hugging Face folder or a preset, is reallocated to each width, by `rem
 its table, and healed by each recipe of recipes/reallocate for some minutes; beside them a model of the same shape is
 trained from scratch. Each is held against SOURCE: the mean cosine of mean-pooled sentence vectors, on paragraphs of the
 help that nothing was trained on and on the Universal Declaration, and a linear probe of topics in English. Text is the
-embedded help, in English or in more languages; with more, each sentence of the Declaration is to find its translation
-too, from English and into it. What is in FOLDER already is not done again. Writes FOLDER/healing.json, healing.md and
-healing.png.
+embedded help, in English or in more languages; with more and English, each sentence of the Declaration is to find its
+translation too, from English and into it. What is in FOLDER already is not done again; what was measured otherwise, or
+of another SOURCE, belongs in a FOLDER of its own. Writes FOLDER/healing.json, healing.md and healing.png.
 
 Minutes become steps by the time of a step on this machine, which is measured once: so a run is repeatable, and a busy
 machine gives no less training. `--steps 20` says the steps instead.
@@ -15,6 +15,7 @@ machine gives no less training. `--steps 20` says the steps instead.
 import argparse
 import json
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -27,6 +28,7 @@ MINUTES = (2.0, 5.0, 15.0)
 EVERY = 19  # of the paragraphs one is held out
 RATES = {"heal_mlm": 1e-4, "heal_distill": 2e-4}
 TIMED = 4  # steps
+SETTINGS = ("rows", "languages", "sentences", "examples", "bindings")  # that all rows of a folder have in common
 
 
 def output_width(source: Path) -> int:
@@ -148,6 +150,30 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def check_settings(given: argparse.Namespace) -> None:
+    """Ends the program where FOLDER has what other settings gave, or another source, and keeps those of a new one."""
+    path = given.out / "settings.json"
+    source = str(given.source.resolve() if given.source.exists() else given.source)
+    ours = {"source": source} | {name: getattr(given, name) for name in SETTINGS}
+    there = json.loads(path.read_text()) if path.exists() else ours
+    for name, value in ours.items():
+        if there[name] != value:
+            sys.exit(f"{given.out} has results of {name} {there[name]}, and not {value}: choose another --out")
+    given.out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(ours, indent=1) + "\n")
+
+
+def chosen_languages(given: argparse.Namespace, known: list[str]) -> list[str]:
+    """The languages of the text; ends the program for those that the embedded help lacks, or too few sentences."""
+    languages = known if given.languages == ["all"] else given.languages
+    for language in languages:
+        if language not in known:
+            sys.exit(f"--languages {language}: the embedded help has {', '.join(known)}")
+    if given.sentences < len(languages):
+        sys.exit(f"--sentences {given.sentences} are fewer than the {len(languages)} languages")
+    return languages
+
+
 def main() -> None:
     """Does what the command line asks for and is not done yet."""
     given = arguments()
@@ -159,10 +185,11 @@ def main() -> None:
     from rembed_keras.tasks.retrieval.parallel_text import ParallelText
     from rembed_keras.training.initial.places import arguments_of
 
-    text = given.out / "text"
-    text.mkdir(parents=True, exist_ok=True)
     files = {path.name.split(".")[0]: path for path in sorted(sample.text_folder().glob("*.txt.gz"))}
-    languages = [*files] if given.languages == ["all"] else given.languages
+    languages = chosen_languages(given, [*files])
+    check_settings(given)
+    text = given.out / "text"
+    text.mkdir(exist_ok=True)
     held_out = []
     for language in languages:
         lines = paragraphs(files[language])

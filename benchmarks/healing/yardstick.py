@@ -31,7 +31,8 @@ class Yardstick:
     Args:
         source: the folder of that.
         texts: sentences by name.
-        parallel: sentences that are compared too, as "declaration"; those of several languages are to find each other.
+        parallel: sentences that are compared too, as "declaration"; those of several languages are to find each other,
+            from the pivot's and into them, if it is one of them.
         examples: of the topics, to fit the probe on; a third of them chooses its strength, and as many test it.
     """
 
@@ -79,7 +80,7 @@ class Yardstick:
 
         vectors = {name: self.vectors(folder, lines) for name, lines in self.texts.items()}
         found = {name: float(np.mean(np.sum(own * self.wanted[name], axis=1))) for name, own in vectors.items()}
-        if self.parallel.languages:
+        if self.parallel.languages and self.parallel.pivot in self.parallel.lines:
             found["retrieval"] = self.retrieval(vectors["declaration"])
         features = [self.vectors(folder, [text for text, _ in rows]) for rows in self.topics]
         labels = [np.array([self.labels.index(label) for _, label in rows]) for rows in self.topics]

@@ -1,0 +1,48 @@
+"""The benchmark of healing mixes no results, and refuses what it cannot measure before it does anything."""
+
+import pytest
+
+from benchmarks.compare import SHAPES, main
+from benchmarks.healing import __main__ as healing
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """What the command line says, with results in a folder of the test's."""
+    monkeypatch.chdir(tmp_path)
+
+    def given(source, *words):
+        monkeypatch.setattr("sys.argv", ["healing", source, "--out", "out", *words])
+        return healing.arguments()
+
+    return given
+
+
+def test_a_folder_has_results_of_one_source_and_one_way_to_measure(asked):
+    healing.check_settings(asked("one"))
+    healing.check_settings(asked("one", "--widths", "32", "--seeds", "1", "--steps", "9"))  # other rows of the same
+    for words, what in (
+        (["other"], "out has results of source one, and not other: choose another --out"),
+        (["one", "--rows", "8x64"], "out has results of rows 32x128, and not 8x64"),
+        (["one", "--languages", "en", "de"], r"out has results of languages \['en'\], and not \['en', 'de'\]"),
+        (["one", "--bindings", "DTYPE=bfloat16"], "out has results of bindings"),
+    ):
+        with pytest.raises(SystemExit, match=what):
+            healing.check_settings(asked(*words))
+
+
+def test_languages_that_are_not_there_and_too_few_sentences_are_refused(asked):
+    assert healing.chosen_languages(asked("one", "--languages", "all"), ["de", "en"]) == ["de", "en"]
+    with pytest.raises(SystemExit, match="--languages xx: the embedded help has de, en"):
+        healing.chosen_languages(asked("one", "--languages", "xx"), ["de", "en"])
+    with pytest.raises(SystemExit, match="--sentences 1 are fewer than the 2 languages"):
+        healing.chosen_languages(asked("one", "--languages", "de", "en", "--sentences", "1"), ["de", "en"])
+
+
+def test_every_shape_can_be_compared(tmp_path, monkeypatch):
+    steps = []
+    monkeypatch.setattr("benchmarks.compare.run", lambda case, count: steps.append(count) or {"error": "not run"})
+    monkeypatch.setattr("benchmarks.compare.plot", lambda report, path: None)
+    monkeypatch.setattr("sys.argv", ["compare", "--shapes", *SHAPES, "--rounds", "1", "--out", str(tmp_path)])
+    main()
+    assert len(steps) > len(SHAPES)
