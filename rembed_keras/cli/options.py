@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -126,17 +127,19 @@ def check_file(path: str | None, is_new: bool = False) -> None:
         is_new: whether it must not exist.
 
     Raises:
-        UserError: for a file that is there, or whose folder is not.
+        UserError: for a file that is there, or whose folder is not, and for what may not be written or is no file.
     """
     if path is None:
         return
     file = Path(path)
     if is_new and file.exists():
         raise UserError(f"{path} already exists: remove it or choose another file")
-    if file.is_dir():
-        raise UserError(f"{path} cannot be written: it is a folder")
+    if file.exists() and not file.is_file():  # a device, which a whole new file would replace
+        raise UserError(f"{path} cannot be written: it is {'a folder' if file.is_dir() else 'no file'}")
     if not file.parent.is_dir():
         raise UserError(f"{path} cannot be written: there is no folder {file.parent}")
+    if not os.access(file.parent, os.W_OK):
+        raise UserError(f"{path} cannot be written: {file.parent} is read-only")
 
 
 def write_beside(target: str, texts: Mapping[str, str]) -> None:

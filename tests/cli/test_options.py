@@ -2,6 +2,7 @@
 
 import pytest
 
+from rembed_keras.cli import options
 from tests.cli.test_cli import PRETRAIN
 
 TOKENIZED = ["prepare", "text", "out", "--tokenizer", "prepared/tokenizer.model"]
@@ -70,3 +71,11 @@ def test_too_few_steps_to_time_are_refused_before_text_is_prepared(project, comm
     (project / "recipe.gin").write_text(PRETRAIN)
     out, err = command("benchmark", "recipe.gin", "--steps", "1", cwd=project)[1:]
     assert "--steps is 1" in err and "corpus: " not in out
+
+
+@pytest.mark.parametrize(("file", "why"), [("x.json", ". is read-only"), ("/dev/null", "it is no file")])
+def test_what_cannot_be_written_is_said_before_the_work(project, command, monkeypatch, file, why):
+    monkeypatch.setattr(options.os, "access", lambda path, mode: False)
+    for words in (["benchmark", "recipe.gin", "--out", file], ["report", "text", "--html", file]):
+        code, out, err = command(*words, cwd=project)
+        assert (code, out, err) == (2, "", f"rembed: {file} cannot be written: {why}\n")
