@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from rembed_keras import __version__
 from rembed_keras.analysis.environment import commit
-from rembed_keras.analysis.studies.definition import Direction, Hypothesis, Value, is_level
+from rembed_keras.analysis.studies.definition import Direction, Hypothesis, Measure, Value, is_level
 from rembed_keras.analysis.studies.kept import definition_of, rows_of_gone_runs
 from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
@@ -220,11 +220,23 @@ def _measured(plan: Plan, run: PlannedRun) -> list[dict]:
     for measure in plan.study.measures:
         task, metric = getattr(measure, "task", ""), getattr(measure, "metric", measure.name)
         about = {"arm": run.arm, "seed": run.seed, "measure": measure.name, "task": task, "metric": metric}
-        for language, found in measure.values(run.folder).items():
-            value, n, failed = Value(*found)
+        for language, (value, n, failed) in _values(measure, run.folder).items():
             if math.isfinite(value):
-                rows.append(about | {"language": language, "value": float(value), "n": int(n), "failed": int(failed)})
+                rows.append(about | {"language": language, "value": value, "n": n, "failed": failed})
     return rows
+
+
+def _values(measure: Measure, folder: Path) -> dict[str, Value]:
+    """What a measure, which may be one of a user's own, gives of a run."""
+    given = measure.values(folder)
+    try:
+        found = {str(language): Value(*each) for language, each in given.items()}
+        return {language: Value(float(value), int(n), int(failed)) for language, (value, n, failed) in found.items()}
+    except (TypeError, ValueError, AttributeError):
+        raise UserError(
+            f"measure {measure.name}: its values of {folder} are {shortened(given)}; they must be by language, each "
+            "(value, n), of how many examples"
+        ) from None
 
 
 def _run(run: PlannedRun, seconds, failures):

@@ -4,8 +4,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rembed_keras.analysis.studies import record
 from rembed_keras.analysis.studies.definition import Value
 from rembed_keras.analysis.studies.kept import definition_of
 from rembed_keras.analysis.studies.measures import LayerScore, Logged, Score
@@ -159,3 +161,13 @@ def test_a_measure_of_ones_own_is_kept_by_its_attributes_or_refused_in_one_line(
     assert definition_of(Bare()) == {"name": "bare", "kind": "Bare"}
     with pytest.raises(UserError, match=r"^measure own: \w+Path\('a'\) cannot be kept in study.json: let its place be"):
         definition_of(Own(Path("a")))
+
+
+@pytest.mark.parametrize("given", [{"": 0.5}, 0.5, {"de": ("high", 1)}, {"de": (0.5, None)}, {"": (1, 2, 3, 4)}, None])
+def test_values_of_ones_own_that_are_none_are_refused_in_one_line(tmp_path, given):
+    own = Own("a")
+    own.values = lambda run: given
+    with pytest.raises(UserError, match=r"^measure own: its values of .* are .*; they must be by language, each \(v"):
+        record._values(own, tmp_path)
+    own.values = lambda run: {"": (np.float32(0.5), np.int64(3)), "de": Value(1, 2, 1)}
+    assert record._values(own, tmp_path) == {"": Value(0.5, 3), "de": Value(1.0, 2, 1)}
