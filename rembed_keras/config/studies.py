@@ -155,7 +155,10 @@ def _check_knobs(study, for_all, file, allow_import):
     for arm in study.arms:
         for name in OF_A_RUN:
             if name not in recipes[arm.name].macros:
-                raise UserError(f"arm {arm.name}: {arm.recipe} has no knob {name}, which the study has to set")
+                raise UserError(
+                    f"arm {arm.name}: {arm.recipe} has no knob {name}, which the study has to set: include it in a "
+                    "recipe of yours that has one"
+                )
     for text in (*for_all, *study.bindings, *(text for arm in study.arms for text in arm.bindings)):
         if _key(text) in OF_A_RUN:
             raise UserError(f"{text}: the study sets {_key(text)} of its runs; see its seeds and its workdir")

@@ -170,7 +170,8 @@ def test_a_recipe_without_a_seed_is_refused(planned):
     lines += ["training.run.workdir = %WORKDIR", "training.run.stages = []", ""]
     Path("seedless.gin").write_text("\n".join(lines))
     text = STUDY.replace(ONE, 'one/studies.Arm.recipe = "seedless.gin"')
-    with pytest.raises(UserError, match=r"arm one: seedless.gin has no knob SEED, which the study has to set"):
+    message = r"arm one: seedless.gin has no knob SEED, which the study has to set: include it in a recipe of yours"
+    with pytest.raises(UserError, match=message):
         planned(text=text)
 
 
