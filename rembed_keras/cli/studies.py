@@ -179,6 +179,7 @@ class _Driver:
             click.echo(f"{job.name} failed: {job.failure(code)}", err=True)
             lost = [run.name for run in self.plan.runs if run.corpus == corpus.folder and not run.is_finished]
             self.failures |= dict.fromkeys(lost, f"its corpus failed: {job.failure(code)}")
+            self._publish()
 
     def _ended(self, job, code, seconds):
         run = next(each for each in self.plan.runs if each.name == job.name)

@@ -89,6 +89,15 @@ def test_a_corpus_that_fails_fails_its_runs_alone(study, monkeypatch, tmp_path):
     ]  # fmt: skip
 
 
+def test_a_corpus_that_fails_is_said_of_its_runs_where_there_are_no_others(study, tmp_path):
+    (tmp_path / "run.py").write_text("raise SystemExit('rembed: there is no text')")
+    code, _, said = study("SEEDS=(0,)")
+    assert code == 1 and "failed: rembed: there is no text" in said
+    failure = "its corpus failed: rembed: there is no text"
+    assert [(run["state"], run["failure"]) for run in record()["runs"]] == [("failed", failure)] * 2
+    assert f"* wide-seed0 failed: {failure}" in (tmp_path / "study/study.md").read_text()
+
+
 def test_runs_that_a_scheduler_ran_are_collected(study, tmp_path):
     code, _, _ = study("SEEDS=(0,)")
     before = (tmp_path / "study/study.png").read_bytes()
