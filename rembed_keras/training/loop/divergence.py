@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from rembed_keras.errors import DivergedError, UserError
-from rembed_keras.modeling.saving.configuration import made
+from rembed_keras.modeling.saving.configuration import check_names, made
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import StepClock, settle
 from rembed_keras.training.loop.workdir import write_atomically
@@ -105,7 +105,7 @@ def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], 
     state = restoring.state_of(learner) | {
         "teachers": len(learner.teachers),
         "seeds": [seed.tolist() for seed in seeds],
-        "optimizer": keras.saving.serialize_keras_object(learner.optimizer),
+        "optimizer": _configuration_of(learner.optimizer),
     }
     if folder is None:
         return ""
@@ -123,6 +123,16 @@ def keep_step(folder: Path | None, step: int, learner, seeds: list[np.ndarray], 
     return f"{said}; rembed_keras.training.replay({str(path)!r}) takes the step again"
 
 
+def _configuration_of(optimizer):
+    """What an optimizer can be made of again; None where it, or its learning rate, does not say it."""
+    try:
+        config = json.loads(json.dumps(keras.saving.serialize_keras_object(optimizer)))
+        check_names(config)
+    except Exception:  # noqa: BLE001 - optimizers and schedules of others raise what they like
+        return None
+    return config
+
+
 def replay(folder: str | Path) -> dict[str, float]:
     """Takes a step again that diverged.
 
@@ -133,15 +143,15 @@ def replay(folder: str | Path) -> dict[str, float]:
         "loss" of the batch and "gradient_norm" of the step.
 
     Raises:
-        UserError: if the folder is none of a step that diverged, or is damaged; or if the step had loss terms or a
-            teacher, which are in no file.
+        UserError: if the folder is none of a step that diverged, or is damaged; or if the step had loss terms, a
+            teacher or an optimizer that are in no file.
     """
     folder = Path(folder)
     found = next((found for found in checkpoints.newest_first(folder.parent) if found.path == folder), None)
     if found is None or not (folder / "batch.npz").exists():
         raise UserError(f"{folder} is no whole folder of a step that diverged")
     if missing := _missing(found.state):
-        raise UserError(f"{folder}: the loss of the step had {missing}, which its files have not")
+        raise UserError(f"{folder}: the step was taken with {missing}, which its files have not")
     learner = restoring.restore(found)
     optimizer = made(found.state.get("optimizer"), TrainingOptimizer)
     learner.compile(optimizer=optimizer, jit_compile=False)
@@ -157,9 +167,11 @@ def replay(folder: str | Path) -> dict[str, float]:
 
 
 def _missing(state):
-    """What the loss of a step was made of that is in no file, in words; empty if nothing is missing."""
+    """What a step was taken with that is in no file, in words; empty if nothing is missing."""
     terms = f"loss terms {', '.join(state['terms'])}" if state.get("terms") else ""
-    return " and ".join(filter(None, [terms, "a teacher" if state.get("teachers") else ""]))
+    teacher = "a teacher" if state.get("teachers") else ""
+    optimizer = "" if state.get("optimizer") else "an optimizer or learning rate without a configuration"
+    return " and ".join(filter(None, [terms, teacher, optimizer]))
 
 
 def seeds_of(learner) -> list:

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from rembed_keras.analysis.cost.precision import name_of
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, stopping_between_steps
@@ -244,7 +242,7 @@ def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
 
 def _other_dtype(found, learner):
     """What to say where a run goes on in another dtype, which may be Keras's default here and in no recipe."""
-    models = found.state["model"], keras.saving.serialize_keras_object(learner)
+    models = found.state["model"], restoring.state_of(learner)["model"]
     there, here = (each["config"]["encoder"]["config"].get("dtype") for each in models)
     return "" if there == here else f", which was trained in {name_of(there)}, in {name_of(here)}"
 

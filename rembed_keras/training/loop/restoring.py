@@ -278,8 +278,12 @@ def _metrics_of(model):
 def state_of(model) -> dict:
     """What a checkpoint says of a model: "model", its configuration; "terms", the names of its loss terms.
 
-    And "start", where the weights are that are not in it.
+    And "start", where the weights are that are not in it. It is nothing of how the model was compiled: an optimizer or
+    a schedule of others may not say it.
     """
-    state = {"model": keras.saving.serialize_keras_object(model), "terms": [term.name for term in model.terms]}
+    kind, config = type(model), keras.saving.serialize_keras_object(model.get_config())
+    name = {"class_name": kind.__name__, "registered_name": keras.saving.get_registered_name(kind)}
+    described = {"module": kind.__module__, **name, "config": config}
+    state = {"model": described, "terms": [term.name for term in model.terms]}
     start = getattr(model, "start", None)
     return state if start is None else state | {"start": dict(start)}

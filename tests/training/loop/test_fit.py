@@ -156,15 +156,28 @@ def taught(encoder):
     return Distillation(encoder, Teacher(make_encoder()))
 
 
+class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Says nothing of how to make it again."""
+
+    def __call__(self, step):
+        return 0.01
+
+
 @pytest.mark.usefixtures("without_graphs")
 @pytest.mark.parametrize(
-    ("settings", "missing"), [({"terms": [RDrop()]}, "loss terms r_drop"), ({"head": taught}, "a teacher")]
+    ("settings", "missing"),
+    [
+        ({"terms": [RDrop()]}, "loss terms r_drop"),
+        ({"head": taught}, "a teacher"),
+        ({"optimizer": lambda: keras.optimizers.SGD(OwnSchedule())}, "an optimizer or learning rate without a config"),
+        ({"optimizer": lambda: keras.optimizers.SGD(lambda: 0.01)}, "an optimizer or learning rate without a config"),
+    ],
 )
-def test_a_step_whose_loss_is_not_all_in_files_is_not_taken_again(corpus, tmp_path, settings, missing):
+def test_a_step_that_is_not_all_in_files_is_not_taken_again(corpus, tmp_path, settings, missing):
     with pytest.raises(DivergedError) as caught:
         run(tmp_path / "run", corpus, bad=(2,), steps=2, **settings)
     kept = tmp_path / "run/diverged/pretrain/step-00000001"
     assert f"; {kept} has it and what was before the step" in str(caught.value) and "replay" not in str(caught.value)
     assert (kept / "batch.npz").exists()
-    with pytest.raises(UserError, match=f"{kept}: the loss of the step had {missing}, which its files have not"):
+    with pytest.raises(UserError, match=f"{kept}: the step was taken with {missing}.*, which its files have not"):
         replay(kept)
