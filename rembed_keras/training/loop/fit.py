@@ -176,7 +176,7 @@ class _Saves:
         self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
         self.workdir, self.is_chief, self.processes = workdir, workdir.is_chief, processes
         self.policy: tuple[int, int | None, int] = policy
-        self.read, self.until = read, until
+        self.read, self.until, self.began = read, until, began
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
         state = self.found.state if self.found else {}
@@ -193,7 +193,7 @@ class _Saves:
         _check_terms(found, self.learner)
         reading.check_same(found, self.read)
         restoring.load_parts(self.learner, found)
-        restoring.load_optimizer(self.learner, found)
+        restoring.load_optimizer(self.learner, found, has_own_rate=self.is_before)
         if self.is_chief:
             if not self.is_of_another:
                 checkpoints.tidy(self.folder, found.step, *self.policy, self.evaluation.best_step)

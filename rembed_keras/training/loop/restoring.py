@@ -27,6 +27,7 @@ from rembed_keras.training.optimizers.masters import MASTER, across_dtypes
 
 WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
 SCALE = ("/dynamic_scale", "/step_counter")  # what names of variables end in that scale a loss in float16
+RATE = "/learning_rate"  # what the name of one ends in that is no schedule
 
 
 def load_parts(model, found: checkpoints.Checkpoint) -> None:
@@ -46,11 +47,16 @@ def load_parts(model, found: checkpoints.Checkpoint) -> None:
         checkpoints.assign_arrays(owned, arrays, source)
 
 
-def load_optimizer(learner, found: checkpoints.Checkpoint) -> None:
+def load_optimizer(learner, found: checkpoints.Checkpoint, has_own_rate: bool = False) -> None:
     """Gives the optimizer of a model, which has its weights, what a checkpoint's remembers.
 
     The checkpoint may be of another precision, see `masters.across_dtypes`. A loss that was not scaled is scaled as at
     the start of a run.
+
+    Args:
+        learner: the model.
+        found: the checkpoint.
+        has_own_rate: whether it keeps its learning rate, as a training does that goes on from another.
 
     Raises:
         UserError: if it is of another optimizer.
@@ -63,7 +69,8 @@ def load_optimizer(learner, found: checkpoints.Checkpoint) -> None:
     others = {
         name: variable
         for name, variable in learner.optimizer.named_variables().items()
-        if name in arrays or not (name.startswith(MASTER) or name.endswith(SCALE))
+        if (name in arrays or not (name.startswith(MASTER) or name.endswith(SCALE)))
+        and not (has_own_rate and name.endswith(RATE))
     }
     checkpoints.assign_named(others, arrays, source, "optimizer")
 
