@@ -212,13 +212,8 @@ class Mixture:
     def phases(self, steps: int) -> list[Phase]:
         """The phases of a run of so many steps: one, unless batches or rows change their size."""
         begin = [shape for shape in self._shapes if shape[0] < steps]
-        found: list[Phase] = []
-        tokens = 0
         ends = [*(first for first, _, _ in begin[1:]), steps]
-        for (first, rows, length), last in zip(begin, ends, strict=True):
-            found.append(Phase(first, last, rows, length, tokens))
-            tokens += (last - first) * found[-1].tokens_per_step
-        return found
+        return [Phase(first, last, *shape) for (first, *shape), last in zip(begin, ends, strict=True)]
 
     def batches(self, first_step: int, last_step: int) -> grain.IterDataset:
         """The batches of steps `first_step` up to `last_step`, prefetched by a thread, as `model.fit` takes them."""

@@ -22,14 +22,12 @@ class Phase(NamedTuple):
         last_step: the first step after it.
         batch_size: B.
         sequence_length: S.
-        tokens_before: tokens of all steps before it.
     """
 
     first_step: int
     last_step: int
     batch_size: int
     sequence_length: int
-    tokens_before: int
 
     @property
     def tokens_per_step(self) -> int:

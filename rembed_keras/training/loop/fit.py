@@ -46,6 +46,7 @@ def train(
     profile_steps: int = 0,
     trainings: Trainings | None = None,
     begins: tuple[int, float] = (0, 0.0),
+    began: Sequence[int] = (0, 0, 0),
     shapes: Sequence[Any] = (),
     read: Sequence[reading.Read] = (),
 ) -> None:
@@ -78,6 +79,8 @@ def train(
         profile_steps: how many steps are profiled; see `profiling`.
         trainings: of the stage, of which this is one; itself alone by default.
         begins: the step at which batches have so many tokens, and the tokens of all before it.
+        began: the step at which this training went on from another, and the tokens and rows of all before it, which
+            checkpoints keep.
         shapes: a batch of each shape, where batches have several.
         read: what is read and not changed, which a checkpoint must have been trained with.
 
@@ -97,6 +100,7 @@ def train(
         evaluation,
         read,
         until,
+        began,
     )
     first_step = saves.first_step
     check_folder(placement, folder, first_step)
@@ -172,7 +176,7 @@ class _Saves:
         has_ended: whether a callback of the user's ended the training there, or another one has gone on from it.
     """
 
-    def __init__(self, learner, own, workdir, processes, folder, policy, evaluation, read, until):
+    def __init__(self, learner, own, workdir, processes, folder, policy, evaluation, read, until, began):
         self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
         self.workdir, self.is_chief, self.processes = workdir, workdir.is_chief, processes
         self.policy: tuple[int, int | None, int] = policy
@@ -182,6 +186,7 @@ class _Saves:
         state = self.found.state if self.found else {}
         whole = state.get("until", until)
         self.is_of_another = whole > until  # which went on from this one, and keeps what it keeps
+        self.is_before = whole < until  # of one that this one goes on from
         self.has_ended = self.is_of_another or (whole == until and bool(state.get("has_ended")))
 
     def load(self, run, steps):
@@ -219,6 +224,7 @@ class _Saves:
         running = [checkpoints.read(variable).tolist() for variable in restoring.running_of(learner)]
         state = {"running": running} | restoring.state_of(learner) | reading.state_of(self.read)
         state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training), "until": self.until}
+        state |= {"began": [*self.began]} if any(self.began) else {}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(learner).items()}
         named = learner.optimizer.named_variables()
         parts["optimizer"] = {name: checkpoints.read(variable) for name, variable in named.items()}

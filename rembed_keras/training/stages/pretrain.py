@@ -123,7 +123,7 @@ def pretrain(
 
     learner = made_learner(make, optimizer, terms, batches.languages, placement, clip_norm, skip_nonfinite)
     _check_fit(batches, learner.encoder)
-    phases = batches.phases(steps)
+    phases, costs, began = batches.phases(steps), _costs(workdir), _began(workdir, start.resumed, steps)
     sizes = {phase.first_step: phase.batch_size for phase in phases}
     check_shares(sizes, placement.replicas * learner.micro_batches)
     try:
@@ -144,14 +144,15 @@ def pretrain(
                 tokens_per_step=phase.tokens_per_step,
                 checkpoint_every=checkpoint_every,
                 log_every=log_every,
-                measures=_measures(workdir, batches, learner, placement, phases, phase),
+                measures=_measures(costs, began, batches, learner, placement, phases, phase),
                 keep_checkpoints=keep_checkpoints,
                 keep_checkpoint_every=keep_checkpoint_every,
                 callbacks=own,
                 evaluation=evaluation,
                 profile_steps=profile_steps if number == 0 else 0,
                 coordinates=lambda step, batch: _coordinates(batches, step, batch),
-                begins=_before(workdir, phases, phase)[:2],
+                begins=_before(began, phases, phase)[:2],
+                began=began,
                 read=[read, *read_by(terms, learner.teachers)],
             )
     except Exception:
@@ -208,45 +209,54 @@ def made_learner(
     return learner
 
 
-def _measures(workdir, batches, learner, placement, phases, phase):
+def _measures(costs, began, batches, learner, placement, phases, phase):
     """What rows of a phase say beside losses: FLOPs by the run's ledger, and the entropy that a loss without context
     has."""
     rate = devices.published_flops()
     constants = {"unigram_entropy": batches.unigram_entropy} if _is_in_nats(learner) else {}
     here = phases.index(phase)
-    _, _, before = _before(workdir, phases, phase)
-    peak, flops = None if rate is None else placement.replicas * rate, _flops_per_token(workdir, phase)
+    _, _, before = _before(began, phases, phase)
+    peak, flops = None if rate is None else placement.replicas * rate, _flops_per_token(costs, phase)
     later = sum(
-        (each.last_step - each.first_step) * each.tokens_per_step * (_flops_per_token(workdir, each) or 1)
+        (each.last_step - each.first_step) * each.tokens_per_step * (_flops_per_token(costs, each) or 1)
         for each in phases[here + 1 :]
     )
     return Measures(phase.batch_size, flops, peak, constants, before, later / (phase.tokens_per_step * (flops or 1)))
 
 
-def _flops_per_token(workdir, phase):
+def _costs(workdir):
+    """The run's ledger; None if it has none."""
+    path = workdir.path / "ledger.json"
+    return read_json(path) if path.exists() else None
+
+
+def _flops_per_token(costs, phase):
     """Of training, in a phase of a run; None if it has no ledger."""
-    path = workdir.path / "ledger.json"
-    if not path.exists():
+    if costs is None:
         return None
-    begun = _begun(path, phase)
-    if begun:
-        return begun[-1]["training_flops"] / begun[-1]["tokens"]
-    return read_json(path)["training_flops_per_token"]["total"]
+    begun = [each for each in costs.get("phases", []) if each["first_step"] < phase.last_step]  # of all pre-trainings
+    return begun[-1]["training_flops"] / begun[-1]["tokens"] if begun else costs["training_flops_per_token"]["total"]
 
 
-def _before(workdir, phases, phase):
+def _began(workdir, found, steps):
+    """The step from which this pre-training went on, where another was before, and the tokens and rows until then.
+
+    A callback may have ended that one before its last step, so the log says it, and checkpoints keep it.
+    """
+    state = found.state if found else {}
+    if state.get("until", steps) >= steps:
+        return tuple(state.get("began", (0, 0, 0)))
+    last = [row for row in workdir.metrics.rows("pretrain") if row["step"] == found.step]
+    return (found.step, last[-1]["tokens"], last[-1]["examples"]) if last else (0, 0, 0)
+
+
+def _before(began, phases, phase):
     """From which step on batches are as in a phase, and the tokens and rows of all steps before it."""
-    path = workdir.path / "ledger.json"
-    if path.exists() and (begun := _begun(path, phase)):
-        rows = sum(each["steps"] * each["batch_size"] for each in begun[:-1])
-        return begun[-1]["first_step"], sum(each["tokens"] for each in begun[:-1]), rows
-    rows = sum(each.batch_size * (each.last_step - each.first_step) for each in phases[: phases.index(phase)])
-    return phase.first_step, phase.tokens_before, rows
-
-
-def _begun(path, phase):
-    """The phases in a run's ledger up to one, those of a pre-training before this one too; none where it has none."""
-    return [each for each in read_json(path).get("phases", []) if each["first_step"] < phase.last_step]
+    begin, tokens, rows = began
+    for each in phases[: phases.index(phase)]:
+        steps = max(0, each.last_step - max(each.first_step, begin))
+        tokens, rows = tokens + steps * each.tokens_per_step, rows + steps * each.batch_size
+    return max(phase.first_step, begin), tokens, rows
 
 
 def _is_in_nats(learner):

@@ -1,11 +1,18 @@
 """Pre-trainings one after another in one folder: each goes on from the checkpoints of the one before."""
 
 import functools
+import shutil
 
 import keras
 import pytest
 
+from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import learn, rows
+
+
+def of(size):
+    return lambda corpus: Mixture(corpus, size, 16, seed=3)
 
 
 @pytest.mark.usefixtures("without_graphs")
@@ -14,3 +21,22 @@ def test_a_pretraining_after_another_takes_its_own_learning_rate(corpus, tmp_pat
     for steps, rate in ((1, 0.5), (2, 0.25), (3, fallen), (4, 0.125)):
         learn(tmp_path, corpus, steps=steps, log_every=1, optimizer=functools.partial(keras.optimizers.SGD, rate))
     assert [row["learning_rate"] for row in rows(tmp_path)] == [0.5, 0.25, pytest.approx(fallen(3)), 0.125]
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_pretraining_after_one_that_a_callback_ended_counts_what_that_one_read(corpus, tmp_path):
+    end = {"on_train_batch_end": lambda step, logs: setattr(stopper.model, "stop_training", True)}
+    stopper = keras.callbacks.LambdaCallback(**end)
+    settings = {"log_every": 1, "checkpoint_every": 1, "keep_checkpoints": 9}
+    learn(tmp_path, corpus, steps=5, mixture=of(4), callbacks=[lambda: stopper], **settings)  # at its first step
+    stopper.on_train_batch_end = lambda step, logs: None
+    growing = functools.partial(Mixture, batch_size={0: 3, 3: 2}, sequence_length=16, seed=3)
+    learn(tmp_path, corpus, steps=7, mixture=growing, callbacks=[lambda: stopper], **settings)
+    counted = [(row["step"], row["tokens"], row["examples"]) for row in rows(tmp_path)]
+    assert counted == [(step, 16 * examples, examples) for step, examples in enumerate((4, 7, 10, 12, 14, 16, 18), 1)]
+    for last in (5, 2):  # and goes on so after a kill
+        for step, path in checkpoints.by_step(tmp_path / "checkpoints").items():
+            if step > last:
+                shutil.rmtree(path)
+        learn(tmp_path, corpus, steps=7, mixture=growing, callbacks=[lambda: stopper], **settings)
+    assert [(row["step"], row["tokens"], row["examples"]) for row in rows(tmp_path)] == counted
