@@ -19,7 +19,7 @@ from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.errors import Count, UserError, check_counts, did_you_mean
 from rembed_keras.training.distributed.processes import Processes
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
-from rembed_keras.training.loop import restoring
+from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import StepClock, settle
 from rembed_keras.training.loop.divergence import seeds_of
 from rembed_keras.training.loop.progress import ProgressLine
@@ -69,10 +69,15 @@ class Evaluation:
         self._rows: list[dict] = []
 
     def begin(self, workdir: Workdir, first_step: int) -> None:
-        """Rewinds the log to a step, and finds the best of the rows so far."""
+        """Rewinds the log to a step, and finds the best of the rows so far whose checkpoints are there.
+
+        That of a training before this one may be gone, which kept none for its best.
+        """
         self.best, self._rows = None, workdir.metrics.rewind(RUN, first_step)
+        kept = checkpoints.by_step(workdir.checkpoints)
         for row in self._rows:
-            self.compare(row)
+            if row["step"] in kept:
+                self.compare(row)
 
     def callbacks(
         self,

@@ -1,12 +1,14 @@
 """Pre-trainings one after another in one folder: each goes on from the checkpoints of the one before."""
 
 import functools
+import json
 import shutil
 
 import keras
 import pytest
 
 from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.training.evaluators import HeldOutLoss
 from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import learn, rows
 
@@ -40,3 +42,15 @@ def test_a_pretraining_after_one_that_a_callback_ended_counts_what_that_one_read
                 shutil.rmtree(path)
         learn(tmp_path, corpus, steps=7, mixture=growing, callbacks=[lambda: stopper], **settings)
     assert [(row["step"], row["tokens"], row["examples"]) for row in rows(tmp_path)] == counted
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_the_best_checkpoint_of_a_pretraining_after_one_that_kept_none_is_there(held_out_corpus, tmp_path):
+    usual = {"checkpoint_every": 1, "keep_checkpoints": 1, "eval_every": 1, "evaluators": [HeldOutLoss(rows=4)]}
+    learn(tmp_path, held_out_corpus, steps=2, **usual)
+    log = tmp_path / "metrics.jsonl"
+    changed = [json.loads(line) for line in log.read_text().splitlines()]
+    changed = [row | {"loss": 0.0} if (row["run"], row["step"]) == ("evaluation", 1) else row for row in changed]
+    log.write_text("".join(json.dumps(row) + "\n" for row in changed))  # its best, of which no checkpoint stays
+    learn(tmp_path, held_out_corpus, steps=4, keep_best="loss", **usual)
+    assert checkpoints.best(tmp_path / "checkpoints").step > 1
