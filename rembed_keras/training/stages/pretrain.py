@@ -33,9 +33,11 @@ from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 from rembed_keras.training.sinks.pieces import frequent_ids, pieces_of
+from rembed_keras.training.stages.run import pretraining
 
 
 @together
+@pretraining
 def pretrain(
     workdir: Workdir,
     encoder: Callable[..., Encoder] | None,

@@ -23,7 +23,8 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, join
-from rembed_keras.training.loop.same_recipe import forget_another_recipe, refuse_another_recipe, refuse_smoke
+from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop.same_recipe import STAGES, forget_another_recipe, refuse_another_recipe, refuse_smoke
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
 from rembed_keras.training.rehearsal import rehearse
 from rembed_keras.training.sinks.sink import Sink
@@ -92,12 +93,17 @@ def run(
                 asked = range(len(stages)) if chosen is None else chosen
                 tokens = [_tokens(record, number, tasks) for number in asked]
                 rehearse([stages[number] for number in asked], folder, processes.by_chief)
-                for number, stage in enumerate((stages[number] for number in asked), start=1):
-                    folder.stage = f"stage {number} of {len(asked)}" if len(asked) > 1 else ""
-                    folder.later_tokens = sum(tokens[number:])
+                course = _Course(folder, stages)
+                for place, number in enumerate(asked, start=1):
+                    stage = stages[number]
+                    folder.stage = f"stage {place} of {len(asked)}" if len(asked) > 1 else ""
+                    folder.later_tokens = sum(tokens[place:])
+                    if not processes.by_chief(partial(course.begins, number)):
+                        continue
                     if is_together(stage):
                         stage(folder)
                     processes.by_chief(partial(_complete, folder, stage, record))
+                    processes.by_chief(partial(course.ends, number))
                 if chosen is None:
                     processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
             processes.leave()
@@ -120,6 +126,53 @@ def in_passing(stage: Callable) -> Callable:
     """Marks a stage whose folder nobody is to look at: a run that lists it does not say how to watch it."""
     vars(stage)["is_in_passing"] = True
     return stage
+
+
+def pretraining(stage: Callable) -> Callable:
+    """Marks a stage that trains the run's model on: what stages before it took of the run is another after it."""
+    vars(stage)["is_pretraining"] = True
+    return stage
+
+
+class _Course:
+    """How far a run of several pre-trainings has come, as its `stages.json` says.
+
+    A stage between two of them is not done again once the second has begun: what it took of the run is gone.
+    """
+
+    def __init__(self, folder, stages):
+        self.folder, self.path, self.stages = folder, folder.path / STAGES, stages
+        self.pretrainings = [place for place, each in enumerate(stages) if getattr(each, "is_pretraining", False)]
+
+    def begins(self, number):
+        """Whether a stage is to be done; if so, it is noted."""
+        if len(self.pretrainings) < 2:
+            return True
+        begun, done = self._said()
+        if number in self.pretrainings:
+            if not checkpoints.by_step(self.folder.checkpoints):  # from scratch, perhaps again
+                begun, done = ({each for each in of if each < number} for of in (begun, done))
+        elif self.pretrainings[0] < number and any(each > number for each in begun.intersection(self.pretrainings)):
+            name = ", ".join(filter(None, [getattr(self.stages[number], "__name__", "a stage"), self.folder.stage]))
+            if number in done:
+                print(f"{name}: done, before the next pre-training began", flush=True)
+                return False
+            print(f"{name}: a later pre-training has begun, and it takes what that has left of the run", flush=True)
+        self._say(begun | {number}, done)
+        return True
+
+    def ends(self, number):
+        """Notes that a stage is done."""
+        if len(self.pretrainings) > 1:
+            begun, done = self._said()
+            self._say(begun, done | {number})
+
+    def _said(self):
+        said = read_json(self.path) if self.path.exists() else {}
+        return {*said.get("begun", ())}, {*said.get("done", ())}
+
+    def _say(self, begun, done):
+        write_atomically(self.path, json.dumps({"begun": sorted(begun), "done": sorted(done)}))
 
 
 def _begin(folder, record, tasks, stages):

@@ -10,6 +10,7 @@ import pytest
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.training.evaluators import HeldOutLoss
 from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.stages.run import RunRecord, pretraining, run
 from tests.training.pretraining import learn, rows
 
 
@@ -54,3 +55,46 @@ def test_the_best_checkpoint_of_a_pretraining_after_one_that_kept_none_is_there(
     log.write_text("".join(json.dumps(row) + "\n" for row in changed))  # its best, of which no checkpoint stays
     learn(tmp_path, held_out_corpus, steps=4, keep_best="loss", **usual)
     assert checkpoints.best(tmp_path / "checkpoints").step > 1
+
+
+@pytest.mark.any_backend
+def test_a_stage_between_two_pretrainings_is_done_by_the_model_of_the_first_alone(tmp_path, capsys):
+    seen, killed = [], [True]
+
+    def prepare(workdir):
+        seen.append("prepare")
+
+    @pretraining
+    def first(workdir):
+        seen.append("first")
+        (workdir.checkpoints / "step-00000001").mkdir(parents=True, exist_ok=True)
+
+    def between(workdir):
+        seen.append("between")
+
+    @pretraining
+    def second(workdir):
+        seen.append("second")
+        if killed.pop(0):
+            raise RuntimeError("killed")
+
+    def go_on(chosen=None):
+        seen.clear()
+        run([prepare, first, between, second, after], str(tmp_path), RunRecord("", lambda: ""), chosen=chosen)
+
+    def after(workdir):
+        seen.append("after")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        go_on()
+    assert seen == ["prepare", "first", "between", "second"]
+    killed[:] = [False, False, False]
+    capsys.readouterr()
+    go_on(chosen=[0, 1, 2, 3])
+    assert seen == ["prepare", "first", "second"]
+    assert "between, stage 3 of 4: done, before the next pre-training began" in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "checkpoints")  # from scratch
+    go_on(chosen=[1, 3])
+    go_on()
+    assert seen == ["prepare", "first", "between", "second", "after"]
+    assert "between, stage 3 of 5: a later pre-training has begun" in capsys.readouterr().out
