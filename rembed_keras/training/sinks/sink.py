@@ -148,34 +148,35 @@ class Watch:
     def open(self) -> None:
         """Opens the sinks, if that was not done."""
         for sink in self.sinks[len(self._opened) :]:
-            sink.open(self.watched)
+            _tell([sink], "open", self.watched)
             self._opened.append(sink)
 
     def begin(self, run: str, rows: Sequence[Mapping]) -> None:
         """A training begins or goes on; see `Sink.begin`."""
         self.open()
-        for sink in self.sinks:
-            sink.begin(run, rows)
+        _tell(self.sinks, "begin", run, rows)
 
     def draw(self, row: Mapping) -> None:
         """A row was logged."""
-        for sink in self.sinks:
-            sink.draw(row)
+        _tell(self.sinks, "draw", row)
 
     def show_pieces(self, pieces: Pieces) -> None:
         """Pre-training is done; see `Sink.show_pieces`."""
         self.open()
-        for sink in self.sinks:
-            sink.show_pieces(pieces)
+        _tell(self.sinks, "show_pieces", pieces)
 
     def score(self, scores: Sequence[Score]) -> None:
         """A stage is done, with all scores so far."""
         self.open()
-        rows = self.watched.rows()
-        for sink in self.sinks:
-            sink.score(scores, rows)
+        _tell(self.sinks, "score", scores, self.watched.rows())
 
     def close(self) -> None:
         """Closes the sinks that were opened."""
-        for sink in self._opened:
-            sink.close()
+        _tell(self._opened, "close")
+
+
+def _tell(sinks, method, *what):
+    """Calls a method of those sinks that have it, which one that is not derived from `Sink` need not."""
+    for sink in sinks:
+        if (call := getattr(sink, method, None)) is not None:
+            call(*what)

@@ -10,7 +10,7 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import MEASURED
 from rembed_keras.training.sinks import MLflow, TensorBoard, WeightsAndBiases
-from rembed_keras.training.sinks.sink import Watched
+from rembed_keras.training.sinks.sink import Watch, Watched
 
 MODULES = {"TensorBoard": "tensorboard", "WeightsAndBiases": "wandb", "MLflow": "mlflow"}
 LIVES = """
@@ -43,6 +43,22 @@ for Killer.at, code in ((6, -signal.SIGKILL), (None, 0)):
     ended = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     assert ended == code, ended
 """
+
+
+def test_a_sink_needs_no_more_methods_than_it_has(tmp_path):
+    drawn = []
+
+    class Own:
+        def draw(self, row):
+            drawn.append(row)
+
+    watch = Watch([Own()], Watched(tmp_path, "", None, list))
+    watch.begin("pretrain", [])
+    watch.draw({"step": 1})
+    watch.show_pieces(None)
+    watch.score([])
+    watch.close()
+    assert drawn == [{"step": 1}]
 
 
 def test_a_run_has_one_identity_even_if_its_file_was_not_written_whole(tmp_path):
