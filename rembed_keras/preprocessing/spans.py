@@ -3,10 +3,13 @@
 import keras
 
 from rembed_keras.errors import Count, UserError
+from rembed_keras.preprocessing.labels import is_list, whole_numbers
 from rembed_keras.preprocessing.texts import TextPreprocessor, rows_of, weights_of_rows
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts
 from rembed_keras.tasks.kinds.examples import Question
 from rembed_keras.tasks.kinds.windows import encode_questions
+
+START = "start of an answer: give the character where it begins, from 0"
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -52,13 +55,13 @@ class SpanPreprocessor(TextPreprocessor):
         self.stride, self.max_question_length = stride, max_question_length
 
     def arrays(self, x, y, sample_weight):
-        if not isinstance(x, tuple | list) or len(x) != 2 or isinstance(x[0], str):
+        if not isinstance(x, tuple | list) or len(x) != 2 or not all(map(is_list, x)):
             raise UserError("questions and passages are a pair (questions, passages) of lists")
         columns: dict[str, list] = {"questions": as_texts(x[0]), "passages": as_texts(x[1])}
         if y is not None:
-            if not isinstance(y, tuple | list) or len(y) != 2 or isinstance(y[0], str):
+            if not isinstance(y, tuple | list) or len(y) != 2 or not all(map(is_list, y)):
                 raise UserError("answers and where they start are a pair (answers, starts) of lists")
-            columns |= {"answers": as_texts(y[0]), "starts": [int(start) for start in y[1]]}
+            columns |= {"answers": as_texts(y[0]), "starts": whole_numbers(y[1], START)}
         questions = [
             Question(str(i), question, passage, tuple(answer[:1]), tuple(answer[1:]))
             for i, (question, passage, *answer) in enumerate(rows_of(columns))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.preprocessing.labels import is_list, whole_numbers
 from rembed_keras.preprocessing.texts import TextPreprocessor, rows_of, weights_of_rows
 from rembed_keras.preprocessing.tokenizer import as_texts
 from rembed_keras.tasks.kinds.examples import Tagged
@@ -27,7 +28,7 @@ class TaggerPreprocessor(TextPreprocessor):
     sentence's `sample_weight`.
 
     Raises:
-        UserError: for another number of tags than of words.
+        UserError: for another number of tags than of words, and tags that are no whole numbers.
 
     >>> from rembed_keras import Tokenizer
     >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
@@ -37,10 +38,12 @@ class TaggerPreprocessor(TextPreprocessor):
     """
 
     def arrays(self, x: Sequence[Sequence[str]], y, sample_weight):
-        text = next((words for words in x if isinstance(words, str | bytes)), None)
-        if text is not None:
-            raise UserError(f"a sentence is a list of words, and {shortened(text)} is a text: split it")
-        numbers = None if y is None else [[_number(tag) for tag in row] for row in y]
+        for words in x:
+            if not is_list(words):
+                is_text = isinstance(words, str | bytes)
+                what = "a text: split it" if is_text else "none: leave it out"
+                raise UserError(f"a sentence is a list of words, and {shortened(words)} is {what}")
+        numbers = None if y is None else [_numbers(row) for row in y]
         tags = [None] * len(x) if numbers is None else [tuple(map(str, row)) for row in numbers]
         pairs = rows_of({"sentences": x, "rows of tags": tags})
         sentences = [Tagged(str(i), tuple(as_texts(words)), each) for i, (words, each) in enumerate(pairs)]
@@ -54,8 +57,7 @@ class TaggerPreprocessor(TextPreprocessor):
         return found.inputs, found.targets, found.weights * of_sentences[found.rows, None]  # [N, S]
 
 
-def _number(tag):
-    try:
-        return int(tag)
-    except (TypeError, ValueError):
-        raise UserError(f"{shortened(tag)} is no tag: give their numbers, from 0") from None
+def _numbers(row):
+    if not is_list(row):
+        raise UserError(f"the tags of a sentence are a list of numbers, and {shortened(row)} is none")
+    return whole_numbers(row, "tag: give their numbers, from 0")

@@ -15,15 +15,12 @@ from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.saving.presets import located
 from rembed_keras.modeling.texts.inputs import narrowed
 from rembed_keras.modeling.texts.strings import ONE_COLUMN, are_texts, is_table
+from rembed_keras.preprocessing.labels import NAMES, labels_of
 from rembed_keras.preprocessing.tokenizer import Tokenizer, as_texts, bare_tokenizer, is_symbolic
 from rembed_keras.tasks.kinds.encoding import encode_pairs, fill_rows
 from rembed_keras.tasks.kinds.examples import Labelled
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
-NAMES = (
-    "labels are names; give their numbers, from 0; a pair of texts is a tuple of two lists, and in a data set a tuple "
-    "in a tuple"
-)
 
 
 class TextPreprocessor(keras_hub.models.Preprocessor):
@@ -168,7 +165,7 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
     `token_ids`, `segment_ids` and `padding_mask`, int32 [B, S], with `y` and `sample_weight` where they are given.
 
     Raises:
-        UserError: for labels that are names, or more than two texts in a row.
+        UserError: for labels that are names or missing, or more than two texts in a row.
 
     >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
     >>> TextClassifierPreprocessor(tokenizer, sequence_length=16)(["the head", "kept"])["token_ids"].shape
@@ -178,15 +175,12 @@ class TextClassifierPreprocessor(TextPreprocessor, keras_hub.models.TextClassifi
     takes_pairs = True
 
     def arrays(self, x, y, sample_weight):
-        if y is not None and np.asarray(y).dtype.kind in "USO":
-            raise UserError(NAMES)
-        parts = _one_or_two(x)
+        labels, parts = labels_of(y), _one_or_two(x)
         texts = [as_texts(part) for part in parts]
         examples = [
             Labelled(str(i), *row) for i, row in enumerate(rows_of(dict(zip(("texts", "pairs"), texts, strict=False))))
         ]
         inputs = encode_pairs(examples, self.tokenizer.model, self.sequence_length, None, self.num_segments).inputs
-        labels = y if y is None or hasattr(y, "dtype") else np.asarray(y)
         return inputs, narrowed(labels), weights_of_rows(sample_weight, len(examples))
 
     def _in_graph(self, x, y, sample_weight):

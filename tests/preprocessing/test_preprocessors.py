@@ -56,9 +56,18 @@ def test_answers_are_spans_of_tokens(tokenizer):
         preprocessor(["one text"])
 
 
+class Column:
+    """As pandas's of a dtype of its own."""
+
+    dtype = "Int64"
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([0, 1], object)
+
+
 def test_labels_have_a_dtype_that_the_backend_has(tokenizer):
     widest = "int32" if keras.config.backend() == "jax" else "int64"
-    for labels in ([0, 1], np.array([0, 1], np.int64)):
+    for labels in ([0, 1], np.array([0, 1], np.int64), np.array([0, 1], object), Column()):
         _, found = TextClassifierPreprocessor(tokenizer, 16)(["save", "open"], y=labels)
         assert found.dtype == widest and found.tolist() == [0, 1]
 
@@ -137,8 +146,16 @@ READ, TAGS, ANSWERS = TextClassifierPreprocessor, TaggerPreprocessor, SpanPrepro
         (READ, ((["a", "b"], ["c"]),), "there are 2 texts, 1 pairs: each row needs one of each"),
         (TAGS, (["the head"],), "a sentence is a list of words, and 'the head' is a text"),
         (TAGS, ([["the"], ["head"]], [[0]]), "there are 2 sentences, 1 rows of tags"),
+        (READ, (["a", "b"], [0, None]), "a label is None: leave out the texts"),
+        (READ, (["a", "b"], [[0], [0, 1]]), "labels are lists of several lengths"),
+        (TAGS, ([["the"], None],), "a sentence is a list of words, and None is none"),
         (TAGS, ([["the"]], [["DET"]]), "'DET' is no tag: give their numbers"),
+        (TAGS, ([["the"]], [[1.7]]), "1.7 is no tag: give their numbers"),
+        (TAGS, ([["the"], ["head"]], [0, 1]), "the tags of a sentence are a list of numbers, and 0 is none"),
         (ANSWERS, ((["is it"], ["it is"]), ["it"]), r"a pair \(answers, starts\)"),
+        (ANSWERS, ((["is it"], ["it is"]), (["it"], 0)), r"a pair \(answers, starts\)"),
+        (ANSWERS, ((["is it"], ["it is"]), (["it"], [None])), "None is no start of an answer"),
+        (ANSWERS, ((["is it"], ["it is"]), (["it"], [0.5])), "0.5 is no start of an answer"),
         (ANSWERS, ((["is it"], ["it is"]), (["it"], [0, 3])), "1 questions, 1 passages, 1 answers, 2 starts"),
     ],
 )
