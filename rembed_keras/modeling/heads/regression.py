@@ -6,6 +6,7 @@ from keras import ops
 from rembed_keras.errors import Share, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.layers.rows import check_finite
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, Preprocessing
 
 
@@ -32,6 +33,11 @@ class Regressor(TaskModel):
         name: str = "regressor",
     ):
         super().__init__(encoder, 1, dropout, name)
+
+    def check_labels(self, x, y, sample_weight):
+        """See `TakesTexts`; labels that are not finite are refused."""
+        if getattr(self, "loss", None) is None:
+            check_finite(y, sample_weight)
 
     def arrange(self, scores, inputs):
         return scores[:, 0]  # [B, 1] -> [B]

@@ -68,16 +68,40 @@ def check_labels(labels: object, count: int, name: str, weights: object = None) 
     Traceback (most recent call last):
     rembed_keras.errors.UserError: there is no label 3: num_classes is 3, and labels are numbers from 0 to 2
     """
-    values, counted = (_in_memory(each) for each in (labels, weights))
-    if values is None or values.dtype.kind not in "iuf":
-        return
-    if counted is not None and counted.shape[:1] == values.shape[:1] and counted.ndim <= values.ndim:
-        shape = (*counted.shape, *(1 for _ in values.shape[counted.ndim :]))
-        values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]
+    values = _weighed(labels, weights)
     outside = values[(values < 0) | (values >= count) | (values % 1 != 0)]
     if outside.size:
         told = f"{name} is {count}, and labels are numbers from 0 to {count - 1}"
         raise UserError(f"there is no label {outside.flat[0]}: {told}")
+
+
+def check_finite(labels: object, weights: object = None) -> None:
+    """Refuses labels in memory that are not finite, from which a regression would learn weights of NaN.
+
+    Args:
+        labels: as of `check_labels`, of any numbers.
+        weights: as of `check_labels`.
+
+    Raises:
+        UserError: for a label that is not finite.
+
+    >>> check_finite([0.5, float("nan")], [1.0, 0.0])
+    """
+    values = _weighed(labels, weights)
+    outside = values[~np.isfinite(values)]
+    if outside.size:
+        raise UserError(f"there is a label {outside.flat[0]}: leave its row out, or give it the sample_weight 0")
+
+
+def _weighed(labels, weights):
+    """An array of the labels whose weight is not 0; of none where they are no numbers in memory."""
+    values, counted = (_in_memory(each) for each in (labels, weights))
+    if values is None or values.dtype.kind not in "iuf":
+        return np.zeros(0)
+    if counted is not None and counted.shape[:1] == values.shape[:1] and counted.ndim <= values.ndim:
+        shape = (*counted.shape, *(1 for _ in values.shape[counted.ndim :]))
+        values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]
+    return values
 
 
 def _in_memory(values):

@@ -206,6 +206,8 @@ def test_labels_of_a_regressor_may_be_a_column_and_nothing_wider():
     np.testing.assert_allclose([flat, column], expected, rtol=1e-5)
     with pytest.raises(UserError, match=r"regressor learns a number of each row, and its labels are of shape \(4, 2\)"):
         model.test_on_batch(INPUTS, np.stack([y, y], axis=1))
+    with pytest.raises(UserError, match="there is a label nan: leave its row out"):
+        model.train_on_batch(INPUTS, y * np.nan)
 
 
 WEIGHTS = np.array([1.0, 0.0, 2.0, 0.5], "float32")
