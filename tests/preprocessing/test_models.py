@@ -269,6 +269,10 @@ def pairs_of_tensorflow():
     [
         (lambda model: model.fit([], []), "there are no texts"),
         (lambda model: model.predict([]), "there are no texts"),
+        (lambda model: model.fit(None), "x is None: give texts"),
+        (lambda model: model.evaluate(), "x is None: give texts"),
+        (lambda model: model.train_on_batch(["a"], np.array([0])), "train_on_batch takes inputs of numbers"),
+        (lambda model: model.encoder.predict(["a"]), "predict takes inputs of numbers"),
         (lambda model: model.fit(["a", "b"]), "there are no labels: give them as y"),
         (lambda model: model.evaluate(["a", "b"]), "there are no labels"),
         (lambda model: model.fit(["a", "b"], [[0, 1], [1, 0]]), r"labels are of shape \(2, 2\); they are a number"),

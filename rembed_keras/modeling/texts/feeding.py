@@ -20,7 +20,7 @@ import keras_hub
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_labels
 from rembed_keras.modeling.saving.failing import weights_kept
-from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, narrowed
+from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, is_tokenized, narrowed
 from rembed_keras.modeling.texts.lengths import token_axes, without_padding
 from rembed_keras.modeling.texts.strings import NO_TOKENIZER, are_texts, is_in_memory, without_texts
 
@@ -155,7 +155,7 @@ class TakesTexts(HoldsPreprocessor):
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         """A batch as the model takes it: preprocessed, unless it has `token_ids` already."""
-        if self.preprocessor is None or _is_tokenized(x):
+        if self.preprocessor is None or is_tokenized(x):
             return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
         return self.preprocessor(x, y=y, sample_weight=sample_weight)
 
@@ -250,8 +250,10 @@ class TakesTexts(HoldsPreprocessor):
 
     def _arrays(self, x, y, sample_weight, is_cut=True):
         """What is in memory as arrays, checked, of texts perhaps without padding; whatever else it is, as it is."""
+        if x is None:
+            raise UserError("x is None: give texts, or inputs as the model's")
         if self.preprocessor is not None and is_in_memory(x):
-            is_cut = is_cut and not _is_tokenized(x)
+            is_cut = is_cut and not is_tokenized(x)
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(self.preprocess_samples(x, y, sample_weight))
             if is_cut:
                 x, y, sample_weight = without_padding(self, x, y, sample_weight)
@@ -260,7 +262,7 @@ class TakesTexts(HoldsPreprocessor):
         elif are_texts(x):
             raise UserError(NO_TOKENIZER)
         model: Any = self
-        if _is_tokenized(x) and 0 in getattr(x["token_ids"], "shape", ()):
+        if is_tokenized(x) and 0 in getattr(x["token_ids"], "shape", ()):
             raise UserError("there are no texts")
         check_inputs(model.encoder.arguments, x)
         self.check_labels(x, y, sample_weight)
@@ -277,7 +279,7 @@ class TakesTexts(HoldsPreprocessor):
 
     def check_given(self, x, y) -> None:
         """Raises a UserError for inputs in memory without the labels that the model learns."""
-        if self.needs_labels and y is None and _is_tokenized(x):
+        if self.needs_labels and y is None and is_tokenized(x):
             raise UserError(self.no_labels)
 
     def check_labels(self, x, y, sample_weight) -> None:
@@ -294,7 +296,3 @@ class TakesTexts(HoldsPreprocessor):
 def is_dataset(x: object) -> bool:
     """Whether it is a data set of tf.data or Grain."""
     return hasattr(x, "element_spec") or (type(x).__module__.split(".")[0] == "grain" and hasattr(x, "map"))
-
-
-def _is_tokenized(x):
-    return isinstance(x, Mapping) and "token_ids" in x

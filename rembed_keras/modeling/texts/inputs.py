@@ -7,8 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
+from rembed_keras.modeling.texts.strings import are_texts
 
 
 def check_inputs(arguments: Mapping, x: object) -> None:
@@ -51,6 +53,11 @@ def narrowed(labels: Any) -> Any:
     return labels.astype(np.int32) if is_wide and keras.config.backend() == "jax" else labels
 
 
+def is_tokenized(x: object) -> bool:
+    """Whether it is an encoder's inputs, and no texts."""
+    return isinstance(x, Mapping) and "token_ids" in x
+
+
 def checks_arrays(loop: Callable) -> Callable:
     """One of Keras's loops over data, which first looks at the ids in NumPy arrays: the loop's program is compiled.
 
@@ -58,11 +65,13 @@ def checks_arrays(loop: Callable) -> Callable:
         loop: a method of a model that has an `encoder` or is one, `predict` for example, that takes `x` first.
 
     Returns:
-        The same, which raises `UserError` as `check_inputs` does.
+        The same, which raises `UserError` for texts, and as `check_inputs` does.
     """
 
     @functools.wraps(loop)
     def checked(model, x=None, *arguments, **named):
+        if are_texts(x):
+            raise UserError(f"{loop.__name__} takes inputs of numbers: give it what a preprocessor makes of the texts")
         check_inputs(getattr(model, "encoder", model).arguments, x)
         return loop(model, x, *arguments, **named)
 
