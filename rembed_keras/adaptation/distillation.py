@@ -234,7 +234,9 @@ class Distillation(PretrainingModel):
             is_by_row = len(losses.shape) == 1
             weights = x["row_weights" if is_by_row else "target_weights"]
             self.part_means[name].update_state(losses, weights)
-            own = losses if is_by_row else ops.sum(losses * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1)
+            own = losses
+            if not is_by_row:
+                own = ops.divide_no_nan(ops.sum(losses * weights, axis=1), ops.sum(weights, axis=1))  # [B, P] -> [B]
             rows = rows + self.part_weights[name] * own
         if self.loss_by_group is not None:
             losses, weights = numbers(rows, x["row_weights"])

@@ -211,8 +211,10 @@ def test_rows_that_fill_a_batch_count_nothing(summed):
     x, y, weights, _ = make_batch()
     batch = (x | {"language_ids": np.array([0, 0, 1], "int32")}, y, weights)
     filled = keras.tree.map_structure(lambda part: np.concatenate([part, np.zeros_like(part)]), batch)
-    own, found = (model.test_on_batch(*each, return_dict=True) for each in (batch, filled))
+    halved = (*batch[:2], weights / 2)
+    own, found, of_halves = (model.test_on_batch(*each, return_dict=True) for each in (batch, filled, halved))
     assert found == pytest.approx(own, rel=1e-5, abs=1e-6)
+    assert of_halves == pytest.approx(own, rel=1e-5, abs=1e-6)  # what all weigh alike changes no mean
 
 
 def test_weights_of_rows_are_those_of_what_is_compared():
