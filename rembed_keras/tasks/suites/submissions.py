@@ -5,7 +5,7 @@ Sources: the FAQ of gluebenchmark.com and super.gluebenchmark.com, and the submi
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rembed_keras.errors import UserError, did_you_mean
@@ -40,6 +40,21 @@ SUPERGLUE_FILES: dict[tuple[str, str], tuple[str, Sequence[str]]] = {
 }
 
 
+def checked_by(check: Callable[[str, str], object]) -> Callable:
+    """Marks what writes answers with what refuses a task's name, or a part of its test, before anything is trained.
+
+    Args:
+        check: called with both.
+    """
+
+    def marked(write: Callable) -> Callable:
+        vars(write)["check"] = check
+        return write
+
+    return marked
+
+
+@checked_by(lambda task, part: _file(GLUE_FILES, task, part))
 def write_glue(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str | float], part: str = "en"
 ) -> Path:
@@ -70,6 +85,7 @@ def write_glue(
     return _write(folder, name, ["index\tprediction", *rows])
 
 
+@checked_by(lambda task, part: _file(SUPERGLUE_FILES, task, part))
 def write_superglue(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str], part: str = "en"
 ) -> Path:

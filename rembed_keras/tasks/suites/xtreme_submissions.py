@@ -12,11 +12,13 @@ from pathlib import Path
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 from rembed_keras.tasks.retrieval.bitext import Bitext
+from rembed_keras.tasks.suites.submissions import checked_by
 from rembed_keras.tasks.suites.xtreme import LABELS, LANGUAGES, TAGS
 
 QUESTIONS = ("xquad", "mlqa", "tydiqa")
 
 
+@checked_by(lambda task, language: _path(".", task, language, LABELS))
 def write_labels(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str], language: str
 ) -> Path:
@@ -42,6 +44,7 @@ def write_labels(
     return _write(path, _lines(answers))
 
 
+@checked_by(lambda task, language: _path(".", task, language, TAGS))
 def write_tags(
     folder: str | Path, task: str, examples: Sequence[Tagged], answers: Sequence[Sequence[str]], language: str
 ) -> Path:
@@ -70,6 +73,7 @@ def write_tags(
     return _write(path, "\n".join(_lines(tags) for tags in answers))
 
 
+@checked_by(lambda task, language: _path(".", task, language, QUESTIONS))
 def write_answers(
     folder: str | Path, task: str, examples: Sequence[Question], answers: Sequence[str], language: str
 ) -> Path:

@@ -40,7 +40,8 @@ def submit(
     Args:
         workdir: the run's folder, after `evaluate`.
         task: the task, as in `finetune`.
-        write: writes the answers to one part: `write(folder, task's name, examples, answers, part)`.
+        write: writes the answers to one part: `write(folder, task's name, examples, answers, part)`. If it has a
+            `check`, that is called with the task's name and each part before anything is trained.
         encoder: as in `finetune`.
         pretrained: as in `finetune`.
         sequence_length: S, as in `finetune`.
@@ -48,8 +49,11 @@ def submit(
         start: which start to hand in.
 
     Raises:
-        UserError: if `evaluate` has not scored it, or it was fine-tuned with another length, tokenizer or labels.
+        UserError: if `evaluate` has not scored it, or it was fine-tuned with another length, tokenizer or labels; and
+            as `check` does.
     """
+    for part in task.splits.test if hasattr(write, "check") else ():
+        write.check(task.name, part)
     if workdir.is_rehearsal:
         return
     if not task.splits.test:

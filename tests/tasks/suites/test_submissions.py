@@ -1,12 +1,17 @@
 import inspect
 import json
+from contextlib import closing
 
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.kinds.examples import Labelled
+from rembed_keras.tasks import Classification
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.tasks.suites import glue, superglue
 from rembed_keras.tasks.suites.submissions import GLUE_FILES, SUPERGLUE_FILES, write_glue, write_superglue
+from rembed_keras.tasks.suites.xtreme_submissions import write_labels
+from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.stages.submit import submit
 
 TWO = [Labelled("0", "a"), Labelled("7", "b")]
 
@@ -134,6 +139,23 @@ def test_ids_that_are_not_those_of_superglue_are_named(task, examples, tmp_path)
     with pytest.raises(UserError, match=r"the id '[^']+' is none of SuperGLUE's, which are numbers"):
         write_superglue(tmp_path, task, examples, ["true"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "part", "said"),
+    [
+        (write_glue, "cola2", "en", "the submission has no task cola2; did you mean cola"),
+        (write_superglue, "boolq", "de", "boolq has no test de, but en"),
+        (write_labels, "nli", "de", "'nli' is none of xnli, pawsx; did you mean xnli"),
+    ],
+)
+def test_what_has_no_place_in_a_submission_is_refused_before_training(write, name, part, said, tmp_path):
+    rows = [Labelled(str(i), "a text", label=label) for i, label in enumerate(("no", "yes"))]
+    task = Classification(name, Splits(rows, {}, {part: rows}))
+    with closing(Workdir(str(tmp_path))) as workdir:
+        workdir.is_rehearsal = True
+        with pytest.raises(UserError, match=said):
+            submit(workdir, task, write)
 
 
 @pytest.mark.parametrize(
