@@ -9,7 +9,7 @@ and without.
 import contextlib
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
