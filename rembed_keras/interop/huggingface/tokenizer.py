@@ -167,8 +167,8 @@ def _normalizers(spec):
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     if spec.remove_extra_whitespaces:
-        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
-        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+        for pattern, content in ((r"\A +| +\z", ""), (" {2,}", " ")):  # of spaces alone: other white space stays
+            steps.append({"type": "Replace", "pattern": {"Regex": pattern}, "content": content})
     return steps
 
 

@@ -67,6 +67,11 @@ def test_user_defined_pieces_are_found_as_in_the_model(changes, tmp_path):
     assert notes == [] and not differing(ours, tmp_path / "out", WORDS)
 
 
+def test_white_space_at_the_ends_of_a_text_stays_as_in_the_model(tmp_path):
+    notes, ours = written(trained(tmp_path / "own.model", normalization_rule_name="nfkc"), tmp_path / "out")
+    assert notes == [] and not differing(ours, tmp_path / "out", [*WORDS, "\t", "\n", "\u2028", "\u00a0"])
+
+
 @pytest.mark.parametrize(
     ("changes", "spelled", "said"),
     [
