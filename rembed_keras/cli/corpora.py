@@ -86,6 +86,8 @@ def prepare(
             if is_given(name):
                 option = f"--{name.replace('_', '-')}"
                 raise UserError(f"{option} is of a tokenizer to train: leave it out with --tokenizer")
+    if beam is not None and processes is not None:
+        raise UserError("--processes is of this machine, and Beam's runner has workers of its own: leave one out")
     begun = time.monotonic()
     cleaning = Cleaning(unicode_form, deduplicate, near_duplicates, language_threshold, held_out)
     corpus = prepare_corpus(

@@ -37,6 +37,10 @@ MISTAKES = {
         [*TOKENIZED, "--normalization", "identity"],
         "--normalization is of a tokenizer to train",
     ),
+    "processes of Beam": (
+        ["prepare", "text", "out", "--beam", "--runner=x", "--processes", "2"],
+        "--processes is of this machine, and Beam's runner has workers of its own: leave one out",
+    ),
     "an open quotation": (
         ["prepare", "text", "out", "--beam", "--runner='x"],
         """--beam is "--runner='x", which cannot be split into options: no closing quotation""",
