@@ -203,9 +203,9 @@ def _files(folder, above=()):
 
 def _text_source(folder, names, part_bytes, languages, with_others):
     """A folder of text files, whose files have these names."""
-    others = left_out(folder)
-    if others and not any(map(FORMS.fullmatch, names)):
-        raise UserError(f"{folder} has no {', '.join(READ)} files: write the text of {_shown(others)} as one of them")
+    unread = left_out(folder)
+    if unread and not any(map(FORMS.fullmatch, names)):
+        raise UserError(f"{folder} has no {', '.join(READ)} files: write the text of {_shown(unread)} as one of them")
     files = text_files(folder, languages)
     refuse_left_out(folder, (name for name in names if name.count("/") == 1), files.values(), languages)
     in_folders = [name for name in names if IN_FOLDERS.search(name)]
