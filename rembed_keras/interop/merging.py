@@ -5,14 +5,16 @@ random weights are of one shape too, but between them lies no good encoder: merg
 """
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Literal, TypeAlias, get_args
 
 import keras
 import numpy as np
 
 from rembed_keras.errors import Share, UserError, check_counts, shortened
+from rembed_keras.interop.huggingface.families.albert import groups_of
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.blocks.stack import attention_of
+from rembed_keras.modeling.blocks.stack import attention_of, has_projection
 from rembed_keras.modeling.choices import computed
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.saving.changes import changes_of
@@ -21,6 +23,11 @@ How: TypeAlias = Literal["average", "slerp", "ties", "greedy"]
 HOWS = get_args(How)
 PARALLEL = 1e-6  # radians within which two tensors are mixed linearly
 OF_TRAINING = ("dropout", "freeze_input_embedding", "rematerialize")  # which change no tensor's shape or meaning
+MEANINGS: dict[str, Callable] = {
+    "always_project": has_projection,
+    "attention": lambda arguments: [computed(kind) for kind in attention_of(arguments)],
+    "layer_groups": groups_of,
+}
 Tensors = list[np.ndarray]
 
 
@@ -239,5 +246,5 @@ def _differences(encoders):
 
 
 def _meaning(arguments, key):
-    """An argument of an encoder, attention as what each layer computes."""
-    return [computed(kind) for kind in attention_of(arguments)] if key == "attention" else arguments[key]
+    """An argument of an encoder, as what it makes of the graph if that can be said in several ways."""
+    return MEANINGS.get(key, itemgetter(key))(arguments)

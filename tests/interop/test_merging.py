@@ -81,9 +81,18 @@ def test_what_models_were_trained_with_may_differ():
     assert len(notes) == 2 and notes[0].startswith("dropout is 0.1, as in the first model")
 
 
-def test_the_kernel_of_attention_may_differ():
-    one, other = (random_model({"num_layers": 1, "attention": each}).encoder for each in (None, Global(kernel="dense")))
-    assert merge([one, other])[1] == []
+ONE_GRAPH = {
+    "kernels": ({}, {"attention": Global(kernel="dense")}),
+    "a projection that is needed": ({"always_project": True}, {"always_project": False}),
+    "groups of a cut encoder": ({"layer_sharing": "all"}, {"layer_sharing": "all", "layer_groups": [1, 1]}),
+}
+
+
+@pytest.mark.parametrize("what", ONE_GRAPH)
+def test_how_one_graph_is_said_may_differ(what):
+    one, other = (random_model({"num_layers": 2} | each).encoder for each in ONE_GRAPH[what])
+    made, notes = merge([one, other, other])
+    assert notes == [] and [weight.shape for weight in made.weights] == [weight.shape for weight in other.weights]
 
 
 @pytest.mark.parametrize(("how", "base"), [("average", False), ("ties", True)])
