@@ -30,9 +30,14 @@ def breakdown(arms: Sequence[Mapping]) -> str:
 
     Args:
         arms: with `name`, `kept` and `dropped`; those without a model are left out.
+
+    Returns:
+        Nothing, if all are.
     """
     counted = [arm for arm in arms if arm["kept"] is not None]
-    most = max([arm["kept"] + arm["dropped"] for arm in counted], default=1)
+    if not counted:
+        return ""
+    most = max(arm["kept"] + arm["dropped"] for arm in counted)
     parts = []
     for index, arm in enumerate(counted):
         top, kept, dropped = 38 * index, WIDTH * arm["kept"] / most, WIDTH * arm["dropped"] / most

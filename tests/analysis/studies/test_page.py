@@ -178,3 +178,15 @@ def test_chromium_shows_the_page_without_a_request_or_an_error(record, tmp_path,
     assert said["letters"] > 9  # pixels
     assert not said["requests"] and not said["errors"]
     assert not said["broken"]  # numbers and words over two lines
+
+
+def test_arms_that_pre_train_nothing_have_no_parameters_to_draw(record):
+    assert "<h2>Parameters</h2><svg" in page(record, "s")
+    arms = [arm | {"kept": None, "dropped": None} for arm in record["arms"]]
+    assert "Parameters</h2>" not in page(record | {"arms": arms}, "s")
+
+
+def test_one_pair_of_seeds_is_one(record):
+    scores = [row for row in record["scores"] if row["seed"] == 0]
+    verdicts = [each.to_json() for each in derive(HYPOTHESES, scores)]
+    assert all(line.endswith("over 1 pair of seeds") for line in lines(record | {"verdicts": verdicts}))

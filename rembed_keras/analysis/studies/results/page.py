@@ -41,7 +41,7 @@ def page(record: Mapping, title: str) -> str:
         section("Runs by commit", listing(commits(record))),
         _verdicts(record),
         f"<h2>Scores</h2>{table_html(scores_table(record))}",
-        f"<h2>Parameters</h2>{breakdown(record['arms'])}",
+        section("Parameters", breakdown(record["arms"])),
         _curves(record),
         _layers(record),
         f"<h2>All verdicts</h2>{table_html(verdicts_table(record))}<p><small>{escape(ABOUT)}</small></p>"

@@ -76,7 +76,8 @@ def interval_name(alpha: float) -> str:
 def _line(verdict, interval):
     parts = [f"{verdict['hypothesis']}: {verdict['verdict']}{': ' + verdict['note'] if verdict['note'] else ''}"]
     if verdict["difference"] is not None:
-        parts.append(f"difference {number(verdict['difference'])} over {verdict['seeds']} pairs of seeds")
+        pairs = f"{verdict['seeds']} pair{'s' * (verdict['seeds'] > 1)} of seeds"
+        parts.append(f"difference {number(verdict['difference'])} over {pairs}")
     if verdict["low"] is not None:
         parts.append(f"{interval} {number(verdict['low'])} to {number(verdict['high'])}")
         parts.append(f"adjusted p {number(verdict['adjusted_p'])}, detectable {number(verdict['detectable'])}")
