@@ -38,9 +38,8 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
         return
     encoder = within(stage, encoder)
     sizes = sizes_of(recipe, encoder)
+    initial, (theirs, name) = _opened(recipe, stage, named)
     with _said_of(recipe, stage, encoder):
-        initial = _initial(named)
-        theirs, name = _found(initial, named)
         from rembed_keras.training.initial.weights import check_same
 
         check_same(initial.changes.arguments(theirs), sizes, name)
@@ -71,11 +70,10 @@ def initial_arguments(recipe: Recipe, stage: Reference, may_lack: bool = False) 
     named = _named(recipe, stage)
     if named is None or not _is_there(named):
         return None
+    initial, found = _opened(recipe, stage, named, may_lack)
+    if found is None:
+        return None
     try:
-        initial = _initial(named)
-        found = _found(initial, named, may_lack)
-        if found is None:
-            return None
         own_dtype = {} if initial.dtype is None else {"dtype": initial.dtype}
         return initial.changes.arguments(found[0]) | own_dtype
     except UserError as error:
@@ -162,6 +160,15 @@ def _initial(named):
     from rembed_keras.training import InitialWeights
 
     return InitialWeights(**named)
+
+
+def _opened(recipe, stage, named, may_lack=False):
+    """Initial weights that a stage names, and what is found of them; errors say where they are named."""
+    try:
+        initial = _initial(named)
+        return initial, _found(initial, named, may_lack)
+    except UserError as error:
+        raise UserError(f"{stage.selector}: {error}{recipe.places(' '.join(NAMES), (stage,))}") from None
 
 
 def _found(initial, named, may_lack=False):

@@ -111,3 +111,9 @@ training.run.stages = [@training.prepare, @training.pretrain, @training.mine]
     with pytest.raises(UserError, match="nowhere"):
         config.run(recipe)
     assert not (folder / "corpus").exists()
+
+
+def test_a_folder_without_an_encoder_is_said_with_where_it_is_named(tmp_path):
+    message = rf"^training.pretrain: {tmp_path} is not a run, .* Hugging Face model \(INITIAL: command line\)$"
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(config.load(QUICKSTART, [f"INITIAL={tmp_path}"]))
