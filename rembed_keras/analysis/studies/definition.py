@@ -131,8 +131,8 @@ class Study:
             raise UserError(f"the study has a seed twice: {', '.join(map(str, self.seeds))}")
         if not is_level(self.alpha):
             raise UserError(f"studies.Study.alpha is {self.alpha}; it must be at least {LEAST_ALPHA} and below 1")
-        known = [("known_results", folder) for folder in self.known_results]
-        _check_folders([("workdir", self.workdir), ("results", self.results), *known])
+        others = [("known_results", folder) for folder in self.known_results]
+        _check_folders([("workdir", self.workdir), ("results", self.results), *others])
         arms, measures = ([each.name for each in found] for found in (self.arms, self.measures))
         for kind, names in (("arm", arms), ("measure", measures), ("hypothesis", [h.name for h in self.hypotheses])):
             _check_names(kind, names)
