@@ -95,7 +95,7 @@ def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_l
     if out is not None:
         command = "rembed " + shlex.join(sys.argv[1:])
         write_file(out, solver.recipe_text(found[0], command))
-        click.echo(f"{out}: the first proposal; see rembed inspect {out}")
+        click.echo(f"{out}: the first proposal; see rembed inspect {shlex.quote(out)}")
 
 
 def _print(table):

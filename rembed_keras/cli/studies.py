@@ -235,7 +235,7 @@ class _Driver:
         for line in lines(self.record):
             click.echo(line)
         click.echo(f"{self.plan.results}: study.json, study.md, study.html, study.png")
-        click.echo(f"tensorboard --logdir {self.plan.folder}")
+        click.echo(f"tensorboard --logdir {shlex.quote(str(self.plan.folder))}")
 
 
 def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequence[str]) -> None:

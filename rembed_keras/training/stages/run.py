@@ -7,6 +7,7 @@ command on it again goes on where it stopped, under the same strategy or another
 """
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -189,7 +190,7 @@ def _begin(folder, record, tasks, stages):
     forget_another_recipe(folder.path, record.config)
     _write_record(folder, record)
     if not any(getattr(stage, "is_in_passing", False) for stage in stages):
-        print(f"tensorboard --logdir {folder.tensorboard}", flush=True)
+        print(f"tensorboard --logdir {shlex.quote(str(folder.tensorboard))}", flush=True)
     folder.watch.open()
     return True
 

@@ -248,3 +248,11 @@ def test_the_commit_of_a_repository_that_the_package_is_installed_in_is_not_its_
         monkeypatch.setattr(environment, "__file__", str(path))
         found.append(environment.commit())
     assert len(found[0]) == 40 and found[1] is None
+
+
+def test_commands_that_are_shown_can_be_typed(study, command, tmp_path):
+    folder = tmp_path / "my study"
+    shown = study(f"WORKDIR={folder}", "SEEDS=(0,)")[1]
+    assert shown.splitlines()[-1] == f"tensorboard --logdir '{folder}'"
+    code, shown, _ = command("solve", "--kept", "9M", "--vocabulary", "900", "--out", "my own.gin", cwd=tmp_path)
+    assert code == 0 and shown.splitlines()[-1].endswith("see rembed inspect 'my own.gin'")

@@ -72,6 +72,11 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
 RECORD = RunRecord("STEPS = 3  # batches\nWORKDIR = 'a'\n", lambda: "operative", None)
 
 
+def test_the_command_to_watch_a_run_can_be_typed(tmp_path, capsys):
+    run([], str(tmp_path / "my run"), RECORD)
+    assert capsys.readouterr().out.startswith(f"tensorboard --logdir '{tmp_path}/my run/tensorboard'\n")
+
+
 def test_a_run_keeps_a_record_and_is_done_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(environment, "commit", lambda: "of the run")
     done = []
