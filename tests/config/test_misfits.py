@@ -90,6 +90,17 @@ def test_a_pretraining_that_another_would_have_done():
     config.ledger_of(config.load(QUICKSTART, [*bindings, "more/training.pretrain.steps=10"]))
 
 
+def test_two_corpora_of_one_run_are_refused():
+    """The second stage would refuse the corpus of the first, after a pre-training."""
+    listed = "@training.prepare, @training.pretrain, @more/training.prepare, @more/training.pretrain"
+    bindings = ["STEPS=9", f"training.run.stages=[{listed}]", "more/training.pretrain.steps=10"]
+    same = ["more/training.prepare.processes=1"]
+    config.ledger_of(config.load(QUICKSTART, [*bindings, *same]))
+    said = "^@training.prepare and @more/training.prepare prepare the corpus of the same WORKDIR, and differ in langua"
+    with pytest.raises(UserError, match=said):
+        config.ledger_of(config.load(QUICKSTART, [*bindings, *same, 'more/training.prepare.languages=["de"]']))
+
+
 GOES_ON = (
     "^@more/training.pretrain goes on from the checkpoints of @training.pretrain in the same WORKDIR, and has other"
 )

@@ -28,7 +28,8 @@ SUBMIT = "rembed_keras.training.submit"
 BOTH = ("pretrained", "scratch")  # starts, unless a recipe says otherwise
 OF_MODELS = ("starts", "learning_rates", "seeds")  # which models of a task a stage trains
 READ = {"sequence_length": 64, "pretrained": None}  # how a stage reads examples, unless a recipe says otherwise
-OF_PLACES = ("strategy", "jit_compile", "log_every", "callbacks")  # where it does, and who looks on
+# where it does, and who looks on
+OF_PLACES = ("strategy", "jit_compile", "log_every", "callbacks", "processes", "shard_megabytes")
 
 
 def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
@@ -42,6 +43,7 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     for stage in listed:
         _check_lists(recipe, stage)
     _check_trained_once(recipe, listed)
+    _check_prepared_once(recipe, [each for each in listed if each.target == PREPARE])
     _check_pretrained_on(recipe, [each for each in listed if each.target == PRETRAIN])
     for stage in listed:
         check_rows(recipe, stage, stage)
@@ -203,6 +205,16 @@ def _of_both(recipe, stage, other):
     name, ours, theirs = name_of_task(recipe, stage), _models(recipe, stage), _models(recipe, other)
     is_same = name is not None and name == name_of_task(recipe, other)
     return [model for model in ours or () if model in (theirs or ())] if is_same else []
+
+
+def _check_prepared_once(recipe, prepares):
+    """Checks that no stage prepares other text, or otherwise, than one before it: the run has one corpus."""
+    for stage, other in itertools.pairwise(prepares):
+        if (differs := _difference(recipe, stage, other)) is not None:
+            raise UserError(
+                f"{stage!r} and {other!r} prepare the corpus of the same WORKDIR, and differ in {differs}: prepare all "
+                "text at once, or give the second a recipe of its own whose INITIAL is this run"
+            )
 
 
 def _check_pretrained_on(recipe, pretrains):
