@@ -34,8 +34,8 @@ PRETRAIN = Reference("", "training.pretrain", "rembed_keras.training.pretrain", 
 def ledger_of(recipe: Recipe) -> Ledger | None:
     """The ledger of the model that a recipe pre-trains; None if it pre-trains none.
 
-    Of several pre-trainings, each of which is checked, it is the first's, since those after it train on the same model;
-    its phases are those of all.
+    Of several pre-trainings, each of which is checked and which train the same model, it is that of the one with the
+    longest rows; its phases are those of all.
 
     Raises:
         UserError: if a size of the model is not bound, or the recipe asks for what cannot be built.
@@ -56,7 +56,8 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         _check_goes_on(recipe, (pretrains[0], stage), (ledgers[0], own))
     if len(pretrains) == 1 or None in ledgers:
         return ledgers[0]
-    return replace(ledgers[0], phases=tuple(phase for each in ledgers for phase in each.phases))
+    longest = max(ledgers, key=lambda each: (each.sequence_length, each.training_flops["total"]))
+    return replace(longest, phases=tuple(phase for each in ledgers for phase in each.phases))
 
 
 def _check_goes_on(recipe, pair, ledgers):
