@@ -5,6 +5,7 @@ again takes the steps it would have taken, to the bit.
 """
 
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -180,6 +181,7 @@ class _Saves:
         self.learner, self.own, self.folder, self.evaluation = learner, own, folder, evaluation
         self.workdir, self.is_chief, self.processes = workdir, workdir.is_chief, processes
         self.policy: tuple[int, int | None, int] = policy
+        _check_model(learner)
         self.read, self.until, self.began = read, until, began
         self.found = checkpoints.latest(folder)
         self.first_step = self.found.step if self.found else 0
@@ -230,6 +232,15 @@ class _Saves:
         parts["optimizer"] = {name: checkpoints.read(variable) for name, variable in named.items()}
         best = self.evaluation.best_step
         self.processes.by_chief(lambda: checkpoints.save(self.folder, step, parts, state, *self.policy, best))
+
+
+def _check_model(learner):
+    """Refuses a model that no checkpoint could describe, before it has learnt anything."""
+    try:
+        json.dumps(restoring.state_of(learner))
+    except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"no checkpoint can describe {type(learner).__name__}: {reason}") from None
 
 
 def check_folder(placement: Placement, folder: Path, first_step: int) -> None:

@@ -181,3 +181,14 @@ def test_a_step_that_is_not_all_in_files_is_not_taken_again(corpus, tmp_path, se
     assert (kept / "batch.npz").exists()
     with pytest.raises(UserError, match=f"{kept}: the step was taken with {missing}.*, which its files have not"):
         replay(kept)
+
+
+class Undescribed(MaskedLM):
+    def get_config(self):
+        return super().get_config() | {"own": {1, 2}}
+
+
+def test_a_model_that_no_checkpoint_can_describe_is_refused_before_a_step_is_taken(corpus, tmp_path):
+    with pytest.raises(UserError, match=r"no checkpoint can describe Undescribed: Cannot serialize object \{1, 2\}"):
+        learn(tmp_path, corpus, steps=1, head=lambda encoder: Undescribed(encoder, 8))
+    assert not (tmp_path / "metrics.jsonl").exists()
