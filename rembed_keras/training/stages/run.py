@@ -146,15 +146,21 @@ class _Course:
         self.pretrainings = [place for place, each in enumerate(stages) if getattr(each, "is_pretraining", False)]
 
     def begins(self, number):
-        """Whether a stage is to be done; if so, it is noted."""
+        """Whether a stage is to be done; if so, it is noted.
+
+        Raises:
+            UserError: for a pre-training whose forerunner is not done, as where some stages alone are asked for.
+        """
         if len(self.pretrainings) < 2:
             return True
         begun, done = self._said()
+        name = ", ".join(filter(None, [getattr(self.stages[number], "__name__", "a stage"), self.folder.stage]))
         if number in self.pretrainings:
             if not checkpoints.by_step(self.folder.checkpoints):  # from scratch, perhaps again
-                begun, done = ({each for each in of if each < number} for of in (begun, done))
+                begun, done = ({each for each in of if each < self.pretrainings[0]} for of in (begun, done))
+            if any(each < number and each not in done for each in self.pretrainings):
+                raise UserError(f"{name}: the pre-training that it goes on from is not done: run that first")
         elif self.pretrainings[0] < number and any(each > number for each in begun.intersection(self.pretrainings)):
-            name = ", ".join(filter(None, [getattr(self.stages[number], "__name__", "a stage"), self.folder.stage]))
             if number in done:
                 print(f"{name}: done, before the next pre-training began", flush=True)
                 return False

@@ -8,6 +8,7 @@ import keras
 import pytest
 
 from rembed_keras.data.pipeline.mixture import Mixture
+from rembed_keras.errors import UserError
 from rembed_keras.training.evaluators import HeldOutLoss
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.stages.run import RunRecord, pretraining, run
@@ -94,6 +95,8 @@ def test_a_stage_between_two_pretrainings_is_done_by_the_model_of_the_first_alon
     assert seen == ["prepare", "first", "second"]
     assert "between, stage 3 of 4: done, before the next pre-training began" in capsys.readouterr().out
     shutil.rmtree(tmp_path / "checkpoints")  # from scratch
+    with pytest.raises(UserError, match="second: the pre-training that it goes on from is not done: run that first"):
+        go_on(chosen=[3])
     go_on(chosen=[1, 3])
     go_on()
     assert seen == ["prepare", "first", "between", "second", "after"]
