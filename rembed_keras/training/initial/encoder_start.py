@@ -127,6 +127,14 @@ class EncoderStart:
         given = starting.checksum(value for _, value in self._held.rows)
         return {"place": place, starting.GIVEN: given} | self._changes.record()
 
+    def hold(self) -> None:
+        """Has the run keep the checkpoint that models start from whose own leave out what fine-tuning did not change.
+
+        A later pre-training would remove it.
+        """
+        if self._is_own:
+            (self._place.path / checkpoints.HELD).touch()
+
     def settings(self, starts: Sequence[str]) -> dict:
         """What models of a task have in common by where they start: a checksum that is the same on every backend, the
         changes, and how far the run's own pre-training has come; nothing if all are untrained."""

@@ -27,7 +27,7 @@ from rembed_keras.interop.tensors import Stored, Tensors
 from rembed_keras.modeling.saving.filling import Rows, fill
 from rembed_keras.training.distributed.meshes import whole
 
-BEST = "best.json"  # names the checkpoint of the best evaluation
+BEST, HELD = "best.json", "held"  # names the checkpoint of the best evaluation; is in one that models start from
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def tidy(
     every: Count = 1,
     best: int | None = None,
 ) -> None:
-    """Removes what does not stay beside a step's checkpoint, and what a process that was killed has left.
+    """Removes what does not stay beside a step's checkpoint nor is held, and what a process that was killed has left.
 
     Args:
         folder: the folder of checkpoints.
@@ -122,7 +122,7 @@ def tidy(
     if best is not None:
         _note_best(folder, best)
     _remove_stale(folder)
-    for number in there.keys() - stay:
+    for number in [each for each in there.keys() - stay if not (there[each] / HELD).exists()]:
         there[number].rename(folder / f".writing-{there[number].name}")  # there whole or not at all
     _remove_stale(folder)
 

@@ -227,6 +227,8 @@ class _Learners:
         with self.placement.scope():  # a method may add layers
             tune(fresh, methods)
             fresh.start = started if starting.is_partial(fresh, task_variables(fresh)) else None
+            if fresh.start is not None and self.placement.processes.is_chief:
+                self.initial.hold()
             multipliers = learning_rate_multipliers(fresh, methods)
             fresh.use_terms(self.terms)
             optimizer = self.optimizer(learning_rate=WarmupLinearDecay(rate, *self.schedule))

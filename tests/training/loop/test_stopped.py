@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation.methods import Biases
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted
@@ -118,6 +119,21 @@ def test_models_of_a_pre_training_on_its_way_are_trained_again_once_it_has_gone_
     said = "topics has models that started from step 4 of the run's pre-training, which has 6 by now: give the task a"
     with pytest.raises(UserError, match=f"{said} name of its own, or remove that folder to fine-tune again"):
         learn(workdir, starts=STARTS)
+
+
+def test_a_later_pre_training_keeps_the_checkpoint_that_models_of_a_method_start_from(workdir):
+    pretrain(workdir, 2, until=2)
+    learn(workdir, starts=("pretrained",), methods=[Biases()])
+    before = evaluate_one(workdir)
+    for step in (4, 6, 8):
+        pretrain(workdir, step, until=8)
+    assert [*checkpoints.by_step(workdir.checkpoints)] == [2, 6, 8]
+    assert evaluate_one(workdir) == before
+
+
+def evaluate_one(workdir):
+    evaluate(workdir, TASK, **MODELS | {"starts": ("pretrained",)}, seeds=(0,))
+    return workdir.scores.read_text()
 
 
 def test_a_step_that_was_skipped_before_a_stop_is_no_failure_after_it(pretrained, tmp_path, monkeypatch):
