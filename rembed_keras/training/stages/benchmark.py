@@ -69,8 +69,8 @@ def benchmark(
     seconds = time.perf_counter() - begun
     if not workdir.is_chief:
         return
-    paces = [row["tokens_per_second"] for row in workdir.metrics.rows("pretrain")]
-    rates = [pace for pace in paces if pace is not None]  # a phase has none at its first step
+    rows = [row for row in workdir.metrics.rows("pretrain") if row["tokens_per_second"] is not None]
+    rates = [row["tokens_per_second"] for row in rows]  # a phase has none at its first step
     training = statistics.median(rates)
     report = {
         "training_tokens_per_second": training,
@@ -81,11 +81,10 @@ def benchmark(
         "peak_host_bytes": devices.peak_host_memory(),
         "product_flops_per_second": product_rate(),
     }
-    ledger = workdir.path / "ledger.json"
-    if ledger.exists():
-        flops = json.loads(ledger.read_text(encoding="utf-8"))["training_flops_per_token"]["total"]
-        report["training_flops_per_second"] = flops * training
-        report["share_of_products"] = flops * training / report["product_flops_per_second"]
+    flops = [row["training_flops_per_second"] for row in rows if "training_flops_per_second" in row]  # by the ledger
+    if flops:
+        report["training_flops_per_second"] = statistics.median(flops)
+        report["share_of_products"] = report["training_flops_per_second"] / report["product_flops_per_second"]
     write_atomically(workdir.path / "benchmark.json", json.dumps(report, indent=1))
     Console().print(_table(report))
 

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from rembed_keras import cli
+from rembed_keras import cli, config
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.training import Budget
 
@@ -118,8 +118,17 @@ def test_a_benchmark_is_of_the_scope_of_the_stages_and_of_a_corpus_that_is_there
     )
     code, _, err = asked("benchmark", "recipe.gin", "--steps", "2", "--out", "scoped.json")
     assert code == 0, err
-    code, _, err = asked("benchmark", "there.gin", "--steps", "2")
+    grows = "SEQUENCE_LENGTH={0: 16, 40: 32}"
+    code, _, err = asked("benchmark", "there.gin", "--steps", "2", grows, "--out", "there.json")
     assert code == 0, err
     assert timed == [(["de", "en"], 4), (["de", "en", "ja"], 4)]
     assert json.loads((tmp_path / "scoped.json").read_text())["share_of_products"] > 0  # so its ledger is known
+    report = json.loads((tmp_path / "there.json").read_text())  # of rows of 16 tokens, as they were timed
+    per_token = report["training_flops_per_second"] / report["training_tokens_per_second"]
+    assert per_token == pytest.approx(_flops_per_token(tmp_path, 16)) != _flops_per_token(tmp_path, 32)
     assert not (tmp_path / "run").exists()
+
+
+def _flops_per_token(folder, length):
+    recipe = config.load(str(folder / "there.gin"), [f"SEQUENCE_LENGTH={length}"])
+    return config.ledger_of(recipe).training_flops["total"]
