@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from rembed_keras.analysis.reports.tables import Table
-from rembed_keras.errors import Count, UserError, check_counts, did_you_mean
+from rembed_keras.errors import Count, UserError, check_counts, did_you_mean, shortened
 from rembed_keras.training.distributed.processes import Processes
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.loop import checkpoints, restoring
@@ -110,11 +110,11 @@ class Evaluation:
         """All scalars of a model, and tables as JSON says them.
 
         Raises:
-            UserError: for two of one name, or no scalar of the name of the best.
+            UserError: for what is neither a scalar nor a table, two of one name, or no scalar of the name of the best.
         """
         found: dict[str, float | dict] = {}
         for evaluator in self.evaluators:
-            own = {name: _plain(value) for name, value in evaluator.evaluate(model, self.data).items()}
+            own = _brought(evaluator, evaluator.evaluate(model, self.data))
             if twice := sorted(own.keys() & (found.keys() | {"stage", "run", "step", "tokens"})):
                 raise UserError(f"evaluators bring {twice[0]!r} more than once: give each scalar a name of its own")
             found |= own
@@ -165,9 +165,13 @@ def needs_held_out(evaluator: object) -> bool:
     return bool(getattr(evaluator, "needs_held_out", False))
 
 
-def _plain(value):
-    """A scalar or a table as JSON says it."""
-    return asdict(value) if isinstance(value, Table) else float(value)
+def _brought(evaluator, values):
+    """The scalars and tables of an evaluator as JSON says them, by their names."""
+    try:
+        return {name: asdict(value) if isinstance(value, Table) else float(value) for name, value in values.items()}
+    except (TypeError, ValueError, AttributeError):
+        kind = type(evaluator).__name__
+        raise UserError(f"{kind}.evaluate gives {shortened(values)}; it must be numbers and tables by name") from None
 
 
 def _said(value):

@@ -223,6 +223,11 @@ def test_a_trace_of_retrieval_knows_phases_and_other_starts(held_out_corpus, tmp
     assert "unknown has no language that was read, and is left out" in capsys.readouterr().out
 
 
+class Unfinished:
+    def evaluate(self, model, data):
+        return {"value": None}
+
+
 MISTAKES = {
     "nothing": ({"evaluators": []}, "EVAL_EVERY is 4 and training.pretrain.evaluators lists nothing"),
     "a class": ({"evaluators": [HeldOutLoss]}, r"which has no evaluate\(model, data\): bind it with \(\)"),
@@ -230,6 +235,7 @@ MISTAKES = {
     "no interval": ({"eval_every": None, "keep_best": "loss"}, "keep_best is 'loss' and EVAL_EVERY is None"),
     "no steps": ({"eval_every": 0}, "EVAL_EVERY is 0; it must be a positive whole number"),
     "another scalar": ({"keep_best": "los"}, "keep_best is 'los', which no evaluator brings; did you mean loss"),
+    "no number": ({"evaluators": [Unfinished()]}, r"Unfinished.evaluate gives \{'value': None\}; it must be numbers"),
     "twice": ({"evaluators": [HeldOutLoss(), HeldOutLoss()]}, "evaluators bring 'accuracy' more than once"),
 }
 
