@@ -94,3 +94,15 @@ def test_a_non_finite_gradient_changes_nothing_and_one_too_many_freezes_all():
 def test_how_many_steps_may_be_skipped_is_a_number(value):
     with pytest.raises(UserError, match=r"skip_nonfinite is .*; it must be a whole number of at least 0"):
         TrainingOptimizer(AdamW(), skip_nonfinite=value)
+
+
+def test_a_finite_step_is_taken_though_more_were_skipped_before_than_may_be_now():
+    """As in a second pre-training that allows none."""
+    variable = keras.Variable([1.0, 2.0])
+    optimizer = TrainingOptimizer(keras.optimizers.SGD(1.0), clip_norm=None, skip_nonfinite=0)
+    optimizer.build([variable])
+    optimizer.skipped_steps.assign(3)
+    for gradient, diverged in (([1.0, 1.0], 0), ([np.inf, 0.0], 2)):
+        optimizer.apply([keras.ops.convert_to_tensor(gradient, "float32")], [variable])
+        assert int(keras.ops.convert_to_numpy(optimizer.diverged_step)) == diverged
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), [0.0, 1.0])
