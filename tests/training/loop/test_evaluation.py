@@ -235,7 +235,7 @@ MISTAKES = {
     "no interval": ({"eval_every": None, "keep_best": "loss"}, "keep_best is 'loss' and EVAL_EVERY is None"),
     "no steps": ({"eval_every": 0}, "EVAL_EVERY is 0; it must be a positive whole number"),
     "another scalar": ({"keep_best": "los"}, "keep_best is 'los', which no evaluator brings; did you mean loss"),
-    "no number": ({"evaluators": [Unfinished()]}, r"Unfinished.evaluate gives \{'value': None\}; it must be numbers"),
+    "nothing yet": ({"evaluators": [Unfinished()]}, r"Unfinished.evaluate gives \{'value': None\}; it must be numbers"),
     "twice": ({"evaluators": [HeldOutLoss(), HeldOutLoss()]}, "evaluators bring 'accuracy' more than once"),
 }
 
