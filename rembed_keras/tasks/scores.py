@@ -26,7 +26,8 @@ class Score:
         task: the task's name.
         language: the language tested.
         metric: for example "accuracy".
-        value: between 0 and 1, or between -1 and 1 for a correlation; None for a training that failed.
+        value: between 0 and 1, or between -1 and 1 for a correlation; None for a training that failed, or a metric that
+            is not finite.
         seed: seed of the training; None for a deterministic system.
         n: how many examples, or questions, where several examples are one.
         system: what was evaluated: "pretrained", "scratch", "tfidf", "majority" and so on.

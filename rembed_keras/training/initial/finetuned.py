@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -92,18 +93,37 @@ def _step(pretraining):
     return step if isinstance(step, int) else None
 
 
-def refuse_another_reading(folder: Path, sequence_length: int, tokenizer: AnyTokenizer) -> None:
+def refuse_others(folder: Path, task: Task, sequence_length: int, tokenizer: AnyTokenizer) -> None:
+    """Refuses to ask models that were fine-tuned otherwise than a stage asks.
+
+    Args:
+        folder: of the task's models.
+        task: of the stage that asks.
+        sequence_length: as in `refuse_another_reading`.
+        tokenizer: as in `refuse_another_reading`.
+
+    Raises:
+        UserError: as `refuse_another_reading` and `refuse_other_labels`.
+    """
+    there = read_json(folder / "task.json") if (folder / "task.json").exists() else {}
+    refuse_another_reading(folder, there, sequence_length, tokenizer)
+    refuse_other_labels(folder, there, task)
+
+
+def refuse_another_reading(
+    folder: Path, there: Mapping[str, Any], sequence_length: int, tokenizer: AnyTokenizer
+) -> None:
     """Refuses to ask models that read texts otherwise in training: their answers would be wrong without a message.
 
     Args:
         folder: of the task.
+        there: what `task.json` has in it.
         sequence_length: S of the stage that asks.
         tokenizer: its tokenizer.
 
     Raises:
         UserError: naming what differs.
     """
-    there = read_json(folder / "task.json") if (folder / "task.json").exists() else {}
     length, checksum = there.get("sequence_length"), there.get("tokenizer_sha256")
     if length not in (None, sequence_length):
         raise UserError(
@@ -118,17 +138,17 @@ def refuse_another_reading(folder: Path, sequence_length: int, tokenizer: AnyTok
         )
 
 
-def refuse_other_labels(folder: Path, task: Task) -> None:
+def refuse_other_labels(folder: Path, there: Mapping[str, Any], task: Task) -> None:
     """Refuses to ask models of other labels than a task's, or in another order: answers would have others' names.
 
     Args:
         folder: of the task's models.
+        there: what `task.json` has in it.
         task: of the stage that asks.
 
     Raises:
         UserError: naming both.
     """
-    there = read_json(folder / "task.json") if (folder / "task.json").exists() else {}
     ours = task.description()
     for kind in ("labels", "tags"):
         if kind in there and there[kind] != ours.get(kind):

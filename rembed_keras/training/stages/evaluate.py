@@ -1,6 +1,7 @@
 """Scores of fine-tuned encoders, beside encoder-free baselines."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,15 +21,7 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from rembed_keras.training.initial.finetuned import (
-    STARTS,
-    Start,
-    folder_of,
-    has_failed,
-    refuse_another_reading,
-    refuse_other_labels,
-    stopped_at,
-)
+from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed, refuse_others, stopped_at
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir, write_atomically
@@ -113,8 +106,7 @@ class Asked:
     """
 
     def __init__(self, workdir, task, initial, sequence_length, jit_compile=True):
-        refuse_another_reading(workdir.finetuned / task.name, sequence_length, initial.tokenizer)
-        refuse_other_labels(workdir.finetuned / task.name, task)
+        refuse_others(workdir.finetuned / task.name, task, sequence_length, initial.tokenizer)
         self.workdir, self.task, self.initial, self.sequence_length = workdir, task, initial, sequence_length
         self._jit_compile = place("one_device", BATCH_SIZE, jit_compile).jit_compile
         self._encoded: dict[int, tuple[Sequence[Any], Encoded]] = {}  # by the identity of the examples
@@ -199,11 +191,10 @@ def rate_to_score(asked: Asked, start: Start, learning_rates: Sequence[Rate], se
     for rate in learning_rates:
         found[rate] = []
         for seed in seeds:
-            answers = _answers(asked, asked.model(start, rate, seed), examples, f"{start}, {rate:g}, seed {seed}")
-            value = None
-            if answers is not None:
-                value = next(iter(task.score(examples, answers, language).values()))
-            found[rate].append(value)
+            which = f"{start}, {rate:g}, seed {seed}"
+            answers = _answers(asked, asked.model(start, rate, seed), examples, which)
+            scores = {} if answers is None else _scored(task, examples, answers, language, which)
+            found[rate].append(next(iter(scores.values()), None))
     means = _means(found)
     chosen = max(means, key=means.__getitem__, default=learning_rates[0])
     shown = ", ".join(f"{rate:g}: {means[rate]:.3f}" if rate in means else f"{rate:g}: failed" for rate in found)
@@ -260,6 +251,15 @@ def _answers(asked, model, examples, which):
         return None
 
 
+def _scored(task, examples, answers, language, which):
+    """The metrics of answers; None for one that is not finite, as correlations of equal answers, which is printed."""
+    values = task.score(examples, answers, language)
+    strange = [metric for metric, value in values.items() if not math.isfinite(value)]
+    for metric in strange:
+        print(f"evaluate/{task.name}: {which}: {metric} is {values[metric]}; it counts as failed", flush=True)
+    return {**values, **dict.fromkeys(strange)}
+
+
 def _record(asked, system, seed, language, examples, answers):
     """Scores of one system in one language, after its answers are written down; None are those of a failed one."""
     task = asked.task
@@ -269,7 +269,7 @@ def _record(asked, system, seed, language, examples, answers):
         path = predictions_of(asked.workdir, task.name, system, seed, language)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        values = task.score(examples, answers, language)
+        values = _scored(task, examples, answers, language, f"{system}, seed {seed}, in {language}")
     return [
         Score(task.name, language, metric, value, seed, task.count(examples, metric), system)
         for metric, value in values.items()

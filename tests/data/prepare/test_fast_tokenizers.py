@@ -86,10 +86,10 @@ def test_a_tokenizer_that_frames_texts_otherwise_is_no_other(files):
     place.check_tokenizer(corpus.tokenizer)
     (files / "task").mkdir()
     bare.copy_to(files / "task")
-    (files / "task/task.json").write_text(json.dumps({"tokenizer_sha256": bare.sha256}), encoding="utf-8")
-    refuse_another_reading(files / "task", 8, framed)
+    there = {"tokenizer_sha256": bare.sha256}
+    refuse_another_reading(files / "task", there, 8, framed)
     with pytest.raises(UserError, match="were fine-tuned with another tokenizer"):
-        refuse_another_reading(files / "task", 8, cased)
+        refuse_another_reading(files / "task", there, 8, cased)
 
 
 def test_the_tokenizer_of_initial_weights_is_taken(files):

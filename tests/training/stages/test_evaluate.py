@@ -125,7 +125,7 @@ def test_what_was_not_scored_is_not_handed_in(workdir):
     [
         ({1e-5: [-0.02, -0.04], 3e-5: [None, None]}, 1e-5),  # Matthews correlation goes below 0
         ({1e-5: [-0.02, None], 3e-5: [-0.01, -0.01]}, 3e-5),
-        ({1e-5: [0.6, None], 3e-5: [0.4, 0.4]}, 3e-5),
+        *(({1e-5: [0.6, failed], 3e-5: [0.4, 0.4]}, 3e-5) for failed in (None, np.nan)),
         ({1e-5: [None, None], 3e-5: [None, None]}, 1e-5),
     ],
 )

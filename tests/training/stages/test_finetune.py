@@ -1,6 +1,7 @@
 """Every kind of task is learnt, scored, and answers a file, by the stages that recipes run."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.stages.evaluate import _record
 from tests.modeling.forward import forward
 
 WORDS = ("save", "open", "table", "file")
@@ -231,6 +233,14 @@ def test_starts_that_are_scored_by_stages_of_their_own_are_all_kept(workdir, pre
     assert {(score.system, score.n) for score in read_scores(workdir.scores)} == {
         ("scratch", 1), ("majority", 1), ("tfidf", 1)
     }  # fmt: skip
+
+
+def test_a_metric_that_is_not_finite_is_no_score(workdir, capsys):
+    task = Regression("alike", splits(labelled, True), {"r": lambda labels, answers: np.nan})
+    asked = SimpleNamespace(task=task, workdir=workdir)
+    (score,) = _record(asked, "scratch", 0, "de", task.scored["de"], [1.0] * 6)
+    assert score.value is None
+    assert capsys.readouterr().out == "evaluate/alike: scratch, seed 0, in de: r is nan; it counts as failed\n"
 
 
 def test_models_of_other_labels_are_not_asked(workdir):
