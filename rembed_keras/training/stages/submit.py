@@ -1,6 +1,7 @@
 """Answers to tests whose answers are hidden, as their owners want them handed in, and translations that are mined."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from rich.console import Console
@@ -52,8 +53,9 @@ def submit(
         UserError: if `evaluate` has not scored it, or it was fine-tuned with another length, tokenizer or labels; and
             as `check` does.
     """
-    for part in task.splits.test if hasattr(write, "check") else ():
-        write.check(task.name, part)
+    check: Any = getattr(write, "check", None)
+    for part in task.splits.test if check is not None else ():
+        check(task.name, part)
     if workdir.is_rehearsal:
         return
     if not task.splits.test:
