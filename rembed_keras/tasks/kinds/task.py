@@ -25,8 +25,9 @@ class Task:
     Args:
         name: the task's name in scores; a slash makes folders.
         splits: the examples; None for a task that only predicts.
-        metrics: functions by metric name, each of (labels, predictions) with a number as result; where a prediction is
-            a label, they are tried before a model is trained, on labels as their own predictions.
+        metrics: functions by metric name, each of (labels, predictions) with a number as result, higher for better
+            predictions: by the first one learning rates are chosen. An error is given as its negative. Where a
+            prediction is a label, they are tried before a model is trained, on labels as their own predictions.
         train_language: the language of the training examples; by default what `splits` say, else "en".
         part: which examples are scored: "test", or "dev" where the test set is unlabeled.
 
