@@ -94,7 +94,7 @@ def check_finite(labels: object, weights: object = None) -> None:
 
 
 def _weighed(labels, weights):
-    """An array of the labels whose weight is not 0; of none where they are no numbers in memory."""
+    """An array of the labels whose weight is not 0; empty where they are not numbers in memory."""
     values, counted = (_in_memory(each) for each in (labels, weights))
     if values is None or values.dtype.kind not in "iuf":
         return np.zeros(0)
