@@ -7,12 +7,12 @@ imported here before a function needs it.
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
-@contextlib.contextmanager
-def gin_evaluates_by(evaluate: Callable[[list[str], str, Callable[[], Any]], Any]) -> Iterator[None]:
+def gin_evaluates_by(evaluate: Callable[[list[str], str, Callable[[], Any]], Any]) -> contextlib.AbstractContextManager:
     """While open, gin asks `evaluate(scopes, selector, call)` for what it takes `@scopes/selector()` to be.
 
     gin evaluates a reference when it copies the arguments that hold it. Seen in gin-config 0.5.0:
@@ -26,8 +26,7 @@ def gin_evaluates_by(evaluate: Callable[[list[str], str, Callable[[], Any]], Any
     def through(self, memo):
         return evaluate(self.scopes, self.selector, lambda: usual(self, memo)) if self.evaluate else usual(self, memo)
 
-    with _replaced(reference, {"__deepcopy__": through}):
-        yield
+    return _replaced(reference, {"__deepcopy__": through})
 
 
 def unbound_arguments(error: TypeError) -> tuple[str, str] | None:
@@ -45,6 +44,13 @@ def layers_of(layer, recursive: bool = True, include_self: bool = True) -> Itera
     return layer._flatten_layers(recursive=recursive, include_self=include_self)
 
 
+def numbering_names(made: Counter) -> contextlib.AbstractContextManager:
+    """While open, Keras counts the names that it makes in `made` alone. Seen in Keras 3.15: `naming.uniquify`."""
+    from keras.src.backend.common import global_state
+
+    return _replaced(global_state.GLOBAL_STATE_TRACKER, {"object_name_uids": made})
+
+
 @contextlib.contextmanager
 def unlocked(layer) -> Iterator[None]:
     """While open, a layer that is built takes others, as `enable_lora` has it. Seen in Keras 3.15: `Layer._tracker`."""
@@ -55,8 +61,7 @@ def unlocked(layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
-@contextlib.contextmanager
-def saved_in_pieces(pieces: Callable[[Any], Iterable]) -> Iterator[None]:
+def saved_in_pieces(pieces: Callable[[Any], Iterable]) -> contextlib.AbstractContextManager:
     """While open, Keras writes the rows that `pieces` gives of a variable, if any. Seen in Keras 3.15: `H5IOStore`."""
     from keras.src.saving.saving_lib import H5IOStore
 
@@ -74,8 +79,7 @@ def saved_in_pieces(pieces: Callable[[Any], Iterable]) -> Iterator[None]:
         if not start:
             write(self, key, value)
 
-    with _replaced(H5IOStore, {"__setitem__": write_pieces}):
-        yield
+    return _replaced(H5IOStore, {"__setitem__": write_pieces})
 
 
 def set_dtype_policy(layer, policy) -> None:
@@ -183,8 +187,7 @@ def layout_of(variable):
     return getattr(variable, "_layout", None)
 
 
-@contextlib.contextmanager
-def abstract_variables(sharding: Any) -> Iterator[None]:
+def abstract_variables(sharding: Any) -> contextlib.AbstractContextManager:
     """While open, variables on JAX have shapes, dtypes and shardings, and no values: none of their memory is taken.
 
     Those to which no distribution gives a layout have the `sharding`. Inside a traced function they are zeros unless
@@ -215,13 +218,12 @@ def abstract_variables(sharding: Any) -> Iterator[None]:
         "_direct_assign": lambda variable, value: None,
         "value": property(value),
     }
-    with _replaced(kind, replaced):
-        yield
+    return _replaced(kind, replaced)
 
 
 @contextlib.contextmanager
-def _replaced(kind: type, replaced: dict[str, Any]) -> Iterator[None]:
-    """While open, a class has other attributes."""
+def _replaced(kind: Any, replaced: dict[str, Any]) -> Iterator[None]:
+    """While open, a class, or what else holds attributes, has others."""
     own = {name: vars(kind)[name] for name in replaced if name in vars(kind)}
     for name, by in replaced.items():
         setattr(kind, name, by)

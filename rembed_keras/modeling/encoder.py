@@ -6,6 +6,7 @@ one projection to the hidden width, then BERT's blocks. Source: Chung et al. 202
 model (E_in 256, D 1152, 32 layers) is reproduced exactly.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import keras
@@ -158,11 +159,15 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         self.block = block_of(config)
         config |= described_kinds(config)
         self._arguments = config
-        self.parts = parts or make_parts(config, dtype)
-        inputs = {
-            key: keras.Input((None,), dtype="int32", name=key) for key in ("token_ids", "segment_ids", "padding_mask")
-        }
-        super().__init__(inputs=inputs, outputs=self._connect(inputs), dtype=dtype, name=name)
+        names: Counter = Counter()  # or parts without names would have other paths in an encoder that is made later
+        with compat.numbering_names(names):
+            self.parts = parts or make_parts(config, dtype)
+            inputs = {
+                key: keras.Input((None,), dtype="int32", name=key)
+                for key in ("token_ids", "segment_ids", "padding_mask")
+            }
+            super().__init__(inputs=inputs, outputs=self._connect(inputs), dtype=dtype, name=name)
+        self.names_made = (*names.items(),)
         self.token_embedding = self.parts.embeddings.token
         self.note = Note(set())
         settle_dtypes(self)

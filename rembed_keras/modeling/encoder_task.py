@@ -1,7 +1,9 @@
 """A keras-hub `Task` whose backbone is an encoder: what pre-training models and task models have in common."""
 
+import contextlib
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -179,8 +181,11 @@ def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
         if "backbone" in named:
             named["encoder"] = named.pop("backbone")
         is_given, preprocessor = "preprocessor" in named, named.pop("preprocessor", None)
-        constructor(self, *arguments, **named)
-        if type(self).__init__ is not takes_either:  # the constructor of a class above, which leaves it to this one's
+        is_whole = type(self).__init__ is takes_either  # and not the constructor of a class above that one's
+        names = Counter(dict(getattr(named.get("encoder", *arguments[:1]), "names_made", ())))
+        with compat.numbering_names(names) if is_whole else contextlib.nullcontext():  # which go on where its own end
+            constructor(self, *arguments, **named)
+        if not is_whole:
             return
         of_encoder = self.encoder.preprocessor
         if not is_given and of_encoder is not None:

@@ -1,5 +1,7 @@
 """Canaries of `compat` that JAX needs too, as those of tests/test_compat.py."""
 
+from collections import Counter
+
 import keras
 import numpy as np
 import pytest
@@ -38,3 +40,10 @@ def test_a_loop_takes_the_values_of_a_model():
 
     model.predict(np.ones((2, 3)), verbose=0, callbacks=[Looks()])
     assert seen == [([None, None], 2, set())] and model._jax_state is None
+
+
+def test_keras_numbers_the_names_that_it_makes():
+    before, made = keras.layers.Dense(1).name, Counter()
+    with compat.numbering_names(made):
+        assert [keras.layers.Dense(1).name for _ in range(2)] == ["dense", "dense_1"]
+    assert made["dense"] == 2 and keras.layers.Dense(1).name != before

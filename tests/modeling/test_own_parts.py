@@ -1,0 +1,86 @@
+"""Parts of one's own where they meet what the package does with its own: saving, int8, sums, methods, memory."""
+
+import json
+
+import keras
+import numpy as np
+from keras import ops
+
+from rembed_keras.modeling import (
+    MaskedLM,
+    blocks,
+)
+from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.layers.sublayer import Sublayer, project
+from tests.modeling.forward import forward
+from tests.modeling.objectives.test_pretraining import make_batch
+from tests.modeling.saving.test_changes import through_a_checkpoint
+from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
+
+registered = keras.saving.register_keras_serializable(package="tests_of_own_parts")
+
+
+class Nameless(Sublayer):
+    """A feed-forward pair that leaves all names to Keras."""
+
+    def __init__(self, intermediate_dim, dtype=None, rate=0.0):
+        super().__init__(dtype=dtype)
+        self.wide = keras.layers.Dense(intermediate_dim, "relu", dtype=dtype)
+        self.noise = keras.layers.Dropout(rate)
+
+    @property
+    def projections(self):
+        return {"up": self.wide}
+
+    def build(self, hidden_shape):
+        self.wide.build(hidden_shape)
+        self.narrow = keras.layers.Dense(hidden_shape[-1], dtype=self.dtype_policy)
+        self.narrow.build((*hidden_shape[:-1], self.wide.units))
+
+    def call(self, hidden, training=None):
+        made = self.noise(self.narrow(project(self.wide, hidden)), training=training)
+        return hidden + self.adapted(made, hidden)
+
+
+@registered
+class Unnamed(blocks.PostNorm):
+    """Blocks of such pairs; it leaves `get_config` to what it is derived from."""
+
+    def __init__(self, rate=0.0):
+        self.rate = rate
+
+    def feed_forward(self, config, dtype=None):
+        return Nameless(config["intermediate_dim"], dtype, self.rate)
+
+
+def test_layers_that_keras_names_have_the_same_paths_in_every_model(without_old_garbage):
+    model = MaskedLM(make_encoder(block=Unnamed), 9)
+    model.encoder.parts.blocks[0].feed_forward.wide.quantize("int8")
+    again = MaskedLM.from_config(json.loads(json.dumps(model.get_config())))
+    assert [weight.path for weight in again.weights] == [weight.path for weight in model.weights]
+    again.set_weights(model.get_weights())
+    x, _, _ = make_batch()
+    np.testing.assert_array_equal(forward(again, x), forward(model, x))
+
+
+@registered
+class Weighing(TaskModel):
+    """A head that reads a weighted mean of tokens, by a layer without a name."""
+
+    reads = "sequence_output"
+
+    def __init__(self, encoder, name="weighing"):
+        self.share = keras.layers.Dense(1)
+        super().__init__(encoder, 2, 0.0, name)
+
+    def pool(self, output, inputs):
+        return ops.sum(output * ops.softmax(self.share(output), axis=1), axis=1)  # [B, S, D] -> [B, D]
+
+    def get_config(self):
+        return {key: value for key, value in super().get_config().items() if key != "dropout"}
+
+
+def test_checkpoints_of_heads_with_layers_that_keras_names_are_read(tmp_path):
+    model = Weighing(make_encoder(block=Unnamed))
+    again, inputs = through_a_checkpoint(model, tmp_path), make_inputs([[FIRST]], 7)
+    np.testing.assert_array_equal(forward(again, inputs), forward(model, inputs))
