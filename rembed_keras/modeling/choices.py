@@ -32,17 +32,21 @@ def described(part: Any) -> dict:
     ('rembed_keras>Global', {'rotary_base': 10000.0})
     """
     kind = type(part)
+    name, config = kind.__name__, part.get_config()
+    registered = f"{OURS}{name}"
     if not is_ours(kind):
-        import keras
+        from keras import saving
 
-        return keras.saving.serialize_keras_object(part)
-    name = kind.__name__
-    return {
-        "module": kind.__module__,
-        "class_name": name,
-        "config": part.get_config(),
-        "registered_name": f"{OURS}{name}",
-    }
+        registered = saving.get_registered_name(kind)
+        config = _unshared(saving.serialize_keras_object(config))
+    return {"module": kind.__module__, "class_name": name, "config": config, "registered_name": registered}
+
+
+def _unshared(config):
+    """What Keras made of arguments, without numbers of objects, which come again once an object is gone."""
+    if isinstance(config, Mapping):
+        return {key: _unshared(value) for key, value in config.items() if key != "shared_object_id"}
+    return [_unshared(value) for value in config] if isinstance(config, list | tuple) else config
 
 
 def computed(part: Any) -> tuple[str, dict]:

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from own_parts.attention import OneWay
+from own_parts.block import LayerScale
 from rembed_keras.modeling import (
     MaskedLM,
     blocks,
@@ -84,3 +86,12 @@ def test_checkpoints_of_heads_with_layers_that_keras_names_are_read(tmp_path):
     model = Weighing(make_encoder(block=Unnamed))
     again, inputs = through_a_checkpoint(model, tmp_path), make_inputs([[FIRST]], 7)
     np.testing.assert_array_equal(forward(again, inputs), forward(model, inputs))
+
+
+def test_parts_are_not_taken_for_one_another_when_a_file_is_read(tmp_path):
+    kinds = [OneWay(is_forward=layer % 2 == 1, rotary_base=10.0 + layer) for layer in range(4)]
+    encoder = make_encoder(num_layers=4, block=LayerScale(0.7), attention=kinds)
+    encoder.save(tmp_path / "encoder.keras")
+    for _ in range(5):
+        told = keras.models.load_model(tmp_path / "encoder.keras", compile=False).arguments
+        assert (told["block"], told["attention"]) == (encoder.arguments["block"], encoder.arguments["attention"])
