@@ -4,10 +4,12 @@ import json
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 from own_parts.attention import OneWay
 from own_parts.block import LayerScale
+from rembed_keras.errors import UserError
 from rembed_keras.modeling import (
     MaskedLM,
     blocks,
@@ -86,6 +88,19 @@ def test_checkpoints_of_heads_with_layers_that_keras_names_are_read(tmp_path):
     model = Weighing(make_encoder(block=Unnamed))
     again, inputs = through_a_checkpoint(model, tmp_path), make_inputs([[FIRST]], 7)
     np.testing.assert_array_equal(forward(again, inputs), forward(model, inputs))
+
+
+def test_a_part_without_get_config_keeps_its_arguments():
+    assert make_encoder(block=Unnamed(0.25)).parts.blocks[0].feed_forward.noise.rate == 0.25
+
+    class Forgetful(LayerScale):
+        get_config = blocks.PostNorm.get_config
+
+        def __init__(self, gain=0.1, power=2):
+            super().__init__(gain)
+
+    with pytest.raises(UserError, match="Forgetful takes power and has no get_config: give it one"):
+        registered(Forgetful)(0.5).get_config()
 
 
 def test_parts_are_not_taken_for_one_another_when_a_file_is_read(tmp_path):

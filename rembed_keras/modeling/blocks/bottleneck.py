@@ -109,7 +109,3 @@ class Bottleneck(PostNorm):
             needed_of_all=of_keys + 2 * narrow * narrow * kind.needs_all_queries,
             activations=hidden + 8 * narrow,
         )
-
-    def get_config(self) -> dict:
-        """The arguments that it was made with."""
-        return {"pairs": self.pairs}

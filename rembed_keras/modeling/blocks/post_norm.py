@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rembed_keras.modeling.cost import Config, Shape, Work, heads_of, inner_dim
+from rembed_keras.modeling.saving.arguments import arguments_of
 
 BERT = {
     "attention/heads/query": "attention.self.query",
@@ -131,8 +132,8 @@ class PostNorm:
         return {"dropout": config["dropout"], "layer_norm_epsilon": config["layer_norm_epsilon"]}
 
     def get_config(self) -> dict:
-        """The arguments that it was made with."""
-        return {}
+        """The arguments that it was made with: those that it keeps under their names."""
+        return arguments_of(self)
 
     @classmethod
     def from_config(cls, config: dict) -> "PostNorm":

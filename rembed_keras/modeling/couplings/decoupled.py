@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rembed_keras.modeling.saving.arguments import arguments_of
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -71,8 +73,8 @@ class Decoupled:
         return own["table"]
 
     def get_config(self) -> dict:
-        """The arguments that it was made with."""
-        return {}
+        """The arguments that it was made with: those that it keeps under their names."""
+        return arguments_of(self)
 
     @classmethod
     def from_config(cls, config: dict) -> "Decoupled":

@@ -2,6 +2,7 @@
 
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder_cost import encoder_entries
+from rembed_keras.modeling.saving.arguments import arguments_of
 
 
 class NotShared:
@@ -46,8 +47,8 @@ class NotShared:
         return encoder
 
     def get_config(self) -> dict:
-        """The arguments that it was made with."""
-        return {}
+        """The arguments that it was made with: those that it keeps under their names."""
+        return arguments_of(self)
 
     @classmethod
     def from_config(cls, config: dict) -> "NotShared":

@@ -1,0 +1,23 @@
+"""What a part of an encoder was made with, as its configuration says it; needs no framework."""
+
+import inspect
+from typing import Any
+
+from rembed_keras.errors import UserError
+
+
+def arguments_of(part: Any) -> dict:
+    """The arguments that a part was made with, of a class that keeps each under its name.
+
+    Raises:
+        UserError: for one that it does not keep so: a model is made of what `get_config` says.
+
+    >>> from rembed_keras.modeling.blocks import Bottleneck
+    >>> arguments_of(Bottleneck(pairs=2))
+    {'pairs': 2}
+    """
+    kind = type(part)
+    names = [*inspect.signature(kind).parameters]
+    if lost := [name for name in names if name not in vars(part)]:
+        raise UserError(f"{kind.__name__} takes {lost[0]} and has no get_config: give it one, or keep self.{lost[0]}")
+    return {name: vars(part)[name] for name in names}
