@@ -13,6 +13,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import (
     MaskedLM,
     blocks,
+    couplings,
 )
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.layers.sublayer import Sublayer, project
@@ -110,3 +111,11 @@ def test_parts_are_not_taken_for_one_another_when_a_file_is_read(tmp_path):
     for _ in range(5):
         told = keras.models.load_model(tmp_path / "encoder.keras", compile=False).arguments
         assert (told["block"], told["attention"]) == (encoder.arguments["block"], encoder.arguments["attention"])
+
+
+def test_a_part_that_keras_cannot_find_is_refused():
+    class Hidden(couplings.Extended):
+        pass
+
+    with pytest.raises(UserError, match="Hidden is not registered: decorate it with @keras"):
+        MaskedLM(make_encoder(), 9, coupling=Hidden)
