@@ -15,6 +15,9 @@ from rembed_keras.modeling import (
     blocks,
     couplings,
 )
+from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.attention.heads import Heads
+from rembed_keras.modeling.cost import heads_of
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.layers.sublayer import Sublayer, project
 from tests.modeling.forward import forward
@@ -119,3 +122,18 @@ def test_a_part_that_keras_cannot_find_is_refused():
 
     with pytest.raises(UserError, match="Hidden is not registered: decorate it with @keras"):
         MaskedLM(make_encoder(), 9, coupling=Hidden)
+
+
+@registered
+class WithHeads(Global):
+    """Attention with heads of its own."""
+
+    def heads(self, config, dtype=None):
+        return Heads(*heads_of(config), dtype=dtype)
+
+
+@pytest.mark.parametrize("block", [blocks.PreNorm, blocks.Bottleneck])
+def test_heads_that_blocks_have_no_place_for_are_refused(block):
+    with pytest.raises(UserError, match=r"attention WithHeads brings heads, and .* blocks have no place for them"):
+        make_encoder(block=block, attention=WithHeads())
+    assert make_encoder(attention=WithHeads()).num_layers == 2

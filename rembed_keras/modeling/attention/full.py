@@ -108,6 +108,28 @@ class Global:
         return cls(**config)
 
 
+def check_place(kind, block) -> None:
+    """Checks that blocks have a place for what a kind of attention brings: positions, or heads of its own.
+
+    Args:
+        kind: of attention.
+        block: the kind of block.
+
+    Raises:
+        UserError: if they would both tell positions, or the heads be left out.
+    """
+    name, other = type(kind).__name__, type(block).__name__
+    if kind.knows_positions and block.is_rotary:
+        raise UserError(f"attention {name} scores positions itself, and {other} blocks rotate by them: take others")
+    if kind.knows_positions and block.has_own_heads:
+        raise UserError(f"attention {name} scores positions itself, and {other} blocks cannot: take others")
+    brings = isinstance(kind, Global) and any(
+        getattr(type(kind), each) is not getattr(Global, each) for each in ("heads", "shared_layer")
+    )
+    if brings and (block.is_rotary or block.has_own_heads):
+        raise UserError(f"attention {name} brings heads, and {other} blocks have no place for them: take others")
+
+
 def softmax_attention(query, key, value, mask, drop):
     """Softmax attention over the keys that a mask leaves; leading axes may be more than the batch.
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling import attention, blocks, input_embeddings
+from rembed_keras.modeling.attention.full import check_place
 from rembed_keras.modeling.choices import chosen, described
 from rembed_keras.modeling.cost import Config, Entry, Shape
 from rembed_keras.modeling.sizes import (
@@ -70,18 +71,14 @@ def attention_of(config: Config) -> list:
     """The kind of attention of each layer: what the arguments list, repeated over the layers.
 
     Raises:
-        UserError: if layers that share their attention should have it of two kinds, or blocks and attention would both
-            tell positions.
+        UserError: if layers that share their attention should have it of two kinds, or blocks have no place for what
+            attention brings.
     """
     pattern = pattern_of(config)
     kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
     block = block_of(config)
     for kind in pattern:
-        name, other = type(kind).__name__, type(block).__name__
-        if kind.knows_positions and block.is_rotary:
-            raise UserError(f"attention {name} scores positions itself, and {other} blocks rotate by them: take others")
-        if kind.knows_positions and block.has_own_heads:
-            raise UserError(f"attention {name} scores positions itself, and {other} blocks cannot: take others")
+        check_place(kind, block)
     first: dict = {}
     for owner, kind in zip(owners(config, "attention"), kinds, strict=True):
         former = first.setdefault(owner, kind)
