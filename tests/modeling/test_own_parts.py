@@ -137,3 +137,16 @@ def test_heads_that_blocks_have_no_place_for_are_refused(block):
     with pytest.raises(UserError, match=r"attention WithHeads brings heads, and .* blocks have no place for them"):
         make_encoder(block=block, attention=WithHeads())
     assert make_encoder(attention=WithHeads()).num_layers == 2
+
+
+@registered
+class Plain(blocks.PostNorm):
+    """Blocks of a layer that hosts nothing."""
+
+    def feed_forward(self, config, dtype=None):
+        return keras.layers.Dense(config["hidden_dim"], dtype=dtype)
+
+
+def test_what_is_no_sublayer_is_refused():
+    with pytest.raises(UserError, match="Dense is no sublayer: derive it from layers"):
+        make_encoder(block=Plain)

@@ -5,8 +5,9 @@ import inspect
 import keras
 
 from rembed_keras import compat
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.gathering import gathering
-from rembed_keras.modeling.layers.sublayer import pick
+from rembed_keras.modeling.layers.sublayer import PLACES, pick
 from rembed_keras.modeling.saving.cloning import made_with_its_model
 
 
@@ -20,6 +21,9 @@ class TransformerBlock(keras.layers.Layer):
             for the gradient.
         name: the layer's name.
         dtype: dtype or policy of the layer.
+
+    Raises:
+        UserError: for what is no `Sublayer`.
 
     Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S], `at` int [B, P] or None,
     `documents` int [B, S] or None. Returns [B, S, D], or, if `at` says that no other tokens are needed, theirs,
@@ -38,6 +42,9 @@ class TransformerBlock(keras.layers.Layer):
     get_config = made_with_its_model
 
     def __init__(self, attention, feed_forward, rematerialize=False, name=None, dtype=None):
+        for sublayer in (attention, feed_forward):
+            if not all(hasattr(sublayer, place) for place in PLACES):
+                raise UserError(f"{type(sublayer).__name__} is no sublayer: derive it from layers.sublayer.Sublayer")
         super().__init__(name=name, dtype=dtype)
         self.attention = attention
         self.feed_forward = feed_forward

@@ -43,11 +43,11 @@ class Sublayer(keras.layers.Layer):
 
     @property
     def projections(self) -> dict[str, keras.layers.Layer]:
-        """The matrices, by what they do: "query", "key", "value" and "output", or "up" and "down".
+        """The matrices, by what they do: "query", "key", "value" and "output", or "up" and "down"; none by default.
 
-        Of several that do the same each has a prefix: "0/up".
+        Of several that do the same each has a prefix: "0/up". Fine-tuning methods find here what they change.
         """
-        raise NotImplementedError
+        return {}
 
     @property
     def adding(self):
