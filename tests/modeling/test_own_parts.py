@@ -150,3 +150,9 @@ class Plain(blocks.PostNorm):
 def test_what_is_no_sublayer_is_refused():
     with pytest.raises(UserError, match="Dense is no sublayer: derive it from layers"):
         make_encoder(block=Plain)
+
+
+def test_what_draws_random_numbers_is_not_computed_once_more():
+    with pytest.raises(UserError, match="rematerialize needs blocks that draw no random numbers"):
+        make_encoder(block=Unnamed(0.25), rematerialize=True)
+    assert make_encoder(block=Unnamed, rematerialize=True).num_layers == 2

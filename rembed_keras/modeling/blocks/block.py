@@ -23,7 +23,8 @@ class TransformerBlock(keras.layers.Layer):
         dtype: dtype or policy of the layer.
 
     Raises:
-        UserError: for what is no `Sublayer`.
+        UserError: for what is no `Sublayer`; and, when it is built, for sublayers that draw random numbers where they
+            would be computed once more.
 
     Call arguments: `hidden` [B, S, D], `mask` bool [B, S, S], `positions` int [B, S], `at` int [B, P] or None,
     `documents` int [B, S] or None. Returns [B, S, D], or, if `at` says that no other tokens are needed, theirs,
@@ -56,6 +57,8 @@ class TransformerBlock(keras.layers.Layer):
         for sublayer in (self.attention, self.feed_forward):
             if not sublayer.built:
                 sublayer.build(hidden_shape)
+        if self.rematerialize and len(self.variables) > len(self.weights):  # states of random generators
+            raise UserError("rematerialize needs blocks that draw no random numbers: the second pass draws others")
 
     def compute_output_shape(
         self, hidden_shape, mask_shape=None, positions_shape=None, at_shape=None, documents_shape=None
