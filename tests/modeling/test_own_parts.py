@@ -9,8 +9,10 @@ from keras import ops
 
 from own_parts.attention import OneWay
 from own_parts.block import LayerScale
+from rembed_keras.adaptation.methods import Lora
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import (
+    Classifier,
     MaskedLM,
     blocks,
     couplings,
@@ -156,3 +158,9 @@ def test_what_draws_random_numbers_is_not_computed_once_more():
     with pytest.raises(UserError, match="rematerialize needs blocks that draw no random numbers"):
         make_encoder(block=Unnamed(0.25), rematerialize=True)
     assert make_encoder(block=Unnamed, rematerialize=True).num_layers == 2
+
+
+def test_targets_that_blocks_have_not_are_refused():
+    model = Classifier(make_encoder(block=Unnamed), 3)
+    with pytest.raises(UserError, match=r"^targets are \['query', 'down'\]: these blocks have no projection 'down'"):
+        model.adapt([Lora(targets=("query", "down"))])

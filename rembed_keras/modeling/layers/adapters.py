@@ -291,8 +291,9 @@ def _targeted(blocks, targets):
     unknown = [target for target in targets if target not in PROJECTIONS]
     if unknown or not targets:
         raise UserError(f"targets are {targets}; they can be of {', '.join(PROJECTIONS)}")
-    owners = sublayers(blocks)
-    pairs = [(name, layer, owner.dtype_policy) for owner in owners for name, layer in owner.projections.items()]
+    pairs = [(name, each, of.dtype_policy) for of in sublayers(blocks) for name, each in of.projections.items()]
+    if missing := {*targets} - {name.rpartition("/")[2] for name, _, _ in pairs}:
+        raise UserError(f"targets are {targets}: these blocks have no projection {min(missing)!r}")
     return [(layer, dtype) for name, layer, dtype in pairs if name.rpartition("/")[2] in targets]
 
 
