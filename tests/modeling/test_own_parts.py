@@ -14,13 +14,17 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import (
     Classifier,
     MaskedLM,
+    ReplacedTokenDetection,
     blocks,
     couplings,
+    input_embeddings,
 )
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.attention.heads import Heads
 from rembed_keras.modeling.cost import heads_of
 from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.input_embeddings.summed import table_arguments
+from rembed_keras.modeling.layers.embeddings import InputEmbedding
 from rembed_keras.modeling.layers.sublayer import Sublayer, project
 from tests.modeling.forward import forward
 from tests.modeling.objectives.test_pretraining import make_batch
@@ -164,3 +168,25 @@ def test_targets_that_blocks_have_not_are_refused():
     model = Classifier(make_encoder(block=Unnamed), 3)
     with pytest.raises(UserError, match=r"^targets are \['query', 'down'\]: these blocks have no projection 'down'"):
         model.adapt([Lora(targets=("query", "down"))])
+
+
+class Scaled(InputEmbedding):
+    """Reads rows of tokens in another way."""
+
+    def call(self, token_ids, segment_ids, padding_mask, training=None):
+        return self.finish(3.0 * self.token(token_ids), segment_ids, padding_mask, training=training)
+
+
+@registered
+class ScaledTables(input_embeddings.Summed):
+    """Such an input embedding."""
+
+    def layer(self, config, block, has_positions, name, dtype=None):
+        return Scaled(**table_arguments(config, has_positions), name=name, dtype=dtype)
+
+
+def test_disentangled_sharing_leaves_out_no_call():
+    encoder = make_encoder(input_embedding=ScaledTables())
+    with pytest.raises(UserError, match="sharing 'gdes' leaves out the call of Scaled"):
+        ReplacedTokenDetection(encoder, 9, sharing="gdes")
+    assert ReplacedTokenDetection(encoder, 9).encoder is encoder

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.layers.embeddings import InputEmbedding
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
 from rembed_keras.modeling.layers.tables import LookupTable
 from rembed_keras.modeling.saving.filling import is_blank
@@ -30,6 +31,9 @@ class DisentangledEmbedding(keras.layers.Layer):
             raise UserError("sharing 'gdes' needs an input embedding without cutoffs that is not quantized")
         if not token.trainable:  # by hand; what arguments say was checked before
             raise UserError("sharing 'gdes' trains the input embedding: leave freeze_input_embedding out")
+        if type(embeddings).call is not InputEmbedding.call:
+            name = type(embeddings).__name__
+            raise UserError(f"sharing 'gdes' leaves out the call of {name}: let its finish do what is done with rows")
         self.embeddings, self.token, self.shared = embeddings, token, shared
         zeros = {"embeddings_initializer": "zeros", "dtype": self.dtype_policy}
         self.difference = LookupTable(token.input_dim, token.output_dim, name="difference", **zeros)
