@@ -1,6 +1,7 @@
 """Parts of one's own where they meet what the package does with its own: saving, int8, sums, methods, memory."""
 
 import json
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from rembed_keras.adaptation.methods import Lora
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import (
     Classifier,
+    Encoder,
     MaskedLM,
     ReplacedTokenDetection,
     blocks,
@@ -22,6 +24,7 @@ from rembed_keras.modeling import (
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.attention.heads import Heads
 from rembed_keras.modeling.cost import heads_of
+from rembed_keras.modeling.generator_sharing import SharedEmbeddings
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.input_embeddings.summed import table_arguments
 from rembed_keras.modeling.layers.embeddings import InputEmbedding
@@ -190,3 +193,33 @@ def test_disentangled_sharing_leaves_out_no_call():
     with pytest.raises(UserError, match="sharing 'gdes' leaves out the call of Scaled"):
         ReplacedTokenDetection(encoder, 9, sharing="gdes")
     assert ReplacedTokenDetection(encoder, 9).encoder is encoder
+
+
+class Stopped(keras.layers.Layer):
+    """The encoder's embeddings, without a gradient."""
+
+    def __init__(self, embeddings):
+        super().__init__(name="stopped", dtype=embeddings.dtype_policy)
+        self.embeddings, self.token = embeddings, embeddings.token
+
+    def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
+        return self.embeddings.compute_output_shape(token_ids_shape)
+
+    def call(self, token_ids, segment_ids, padding_mask, training=None):
+        return ops.stop_gradient(self.embeddings(token_ids, segment_ids, padding_mask, training=training))
+
+
+@registered
+class OneSided(SharedEmbeddings):
+    """Tables that the generator trains, and detection reads."""
+
+    def reader(self, encoder, generator):
+        parts = replace(encoder.parts, embeddings=Stopped(encoder.parts.embeddings))
+        return Encoder(parts=parts, **encoder.arguments, name="reader", dtype=encoder.dtype_policy)
+
+
+def test_a_sharing_of_ones_own_may_have_detection_read_the_encoders_table(tmp_path):
+    model = ReplacedTokenDetection(make_encoder(), 9, sharing=OneSided)
+    table = model.encoder.token_embedding.embeddings
+    assert any(variable is table for variable in model.trainable_variables)
+    model.save_weights(tmp_path / "model.weights.h5")  # which folds what there is to fold

@@ -43,7 +43,11 @@ class NotShared:
         return make_parts(generator, encoder.dtype_policy, "generator_")
 
     def reader(self, encoder, generator):
-        """The encoder as detection reads it: an `Encoder`, of it and of its generator."""
+        """The encoder as detection reads it: an `Encoder`, of it and of its generator.
+
+        Where its layer of embeddings has a method `table`, [V, E_in], the encoder's own token table is no part of
+        training, and has what that gives after `fit` and when the model is saved.
+        """
         return encoder
 
     def get_config(self) -> dict:

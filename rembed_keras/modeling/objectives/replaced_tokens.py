@@ -171,8 +171,9 @@ class ReplacedTokenDetection(PretrainingModel):
 
     @property
     def folded_variables(self) -> list:
-        """The encoder's token table if another takes its place in training."""
-        return [] if self.reader is self.encoder else [self.encoder.token_embedding.embeddings]
+        """The encoder's token table if a `table` of other weights takes its place in training."""
+        is_read = not hasattr(self.reader.parts.embeddings, "table")
+        return [] if is_read else [self.encoder.token_embedding.embeddings]
 
     def fold(self) -> None:
         """Gives the encoder's token table what detection reads in its place, to the bit; a quantized one has it."""
