@@ -17,6 +17,7 @@ from rembed_keras.modeling import (
     Encoder,
     MaskedLM,
     ReplacedTokenDetection,
+    Sum,
     blocks,
     couplings,
     input_embeddings,
@@ -33,6 +34,7 @@ from tests.modeling.forward import forward
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.saving.test_changes import through_a_checkpoint
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
+from tests.modeling.test_micro_batches import QUICK
 
 registered = keras.saving.register_keras_serializable(package="tests_of_own_parts")
 
@@ -223,3 +225,28 @@ def test_a_sharing_of_ones_own_may_have_detection_read_the_encoders_table(tmp_pa
     table = model.encoder.token_embedding.embeddings
     assert any(variable is table for variable in model.trainable_variables)
     model.save_weights(tmp_path / "model.weights.h5")  # which folds what there is to fold
+
+
+@registered
+class EveryOther(MaskedLM):
+    """Counts the first prediction of a row alone."""
+
+    def shares_of(self, x, y, sample_weight):
+        is_first = ops.cast(ops.arange(ops.shape(y)[1]) == 0, "float32")
+        return super().shares_of(x, y, is_first * (ops.ones(ops.shape(y)) if sample_weight is None else sample_weight))
+
+
+def test_objectives_of_a_sum_weigh_predictions_by_themselves(without_graphs):
+    batch, logs, kinds = make_batch(), {}, {"plain": MaskedLM, "first": EveryOther}
+    for names in (("plain", "first"), ("first", "plain")):
+        encoder = make_encoder(num_layers=1)
+        model = Sum(encoder, [lambda each, name=name: kinds[name](each, 9, name=name) for name in names])
+        for each in model.objectives:
+            each.head.set_weights([np.full(weight.shape, 0.1) for weight in each.head.weights])
+            each.head.output_embedding.bias.assign(np.linspace(-1, 1, 50))
+        model.compile(optimizer=keras.optimizers.SGD(0.1), **QUICK)
+        logs[names] = model.train_on_batch(*batch, return_dict=True)
+    one, other = logs.values()
+    assert float(one["plain/loss"]) == pytest.approx(float(other["plain/loss"]), rel=1e-6)
+    assert float(one["first/loss"]) == pytest.approx(float(other["first/loss"]), rel=1e-6)
+    assert abs(float(one["plain/loss"]) - float(one["first/loss"])) > 1e-3

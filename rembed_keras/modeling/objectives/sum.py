@@ -113,7 +113,7 @@ class Sum(PretrainingModel):
             each.track_groups(groups)
 
     def call(self, inputs, training=None, mask=None):
-        return {each.name: each(inputs, training=training) for each in self.objectives}
+        return {each.name: each(_own_inputs(inputs, each), training=training) for each in self.objectives}
 
     def step_numbers(self, training: bool) -> dict:
         """As others', and the weight of each objective."""
@@ -124,20 +124,22 @@ class Sum(PretrainingModel):
         return super().step_numbers(training) | {f"{name}/weight": weight for name, weight in weights.items()}
 
     def shares_of(self, x, y, sample_weight):
-        own = (each.shares_of(x, y, sample_weight) for each in self.objectives)
-        return {name: tensor for tensors in own for name, tensor in tensors.items()}
+        """Those of predictions, which loss terms take, and each objective's under its name: its weights may differ."""
+        own = {each.name: each.shares_of(x, y, sample_weight) for each in self.objectives}
+        named = {f"{name}/{key}": tensor for name, tensors in own.items() for key, tensor in tensors.items()}
+        return super().shares_of(x, y, sample_weight) | named
 
     def loss_of(self, x, y, y_pred, sample_weight):
         """The weighted sum of the objectives' losses."""
         loss = ops.zeros((), "float32")
         for each in self.objectives:
             weight = ops.max(x[f"{each.name}/weight"])
-            loss = loss + weight * each.loss_of(x, y, y_pred[each.name], sample_weight)
+            loss = loss + weight * each.loss_of(_own_inputs(x, each), y, y_pred[each.name], sample_weight)
         return loss
 
     def update_metrics(self, x, y, y_pred, sample_weight):
         for each, mean in zip(self.objectives, self.weight_means, strict=True):
-            each.update_metrics(x, y, y_pred[each.name], sample_weight)
+            each.update_metrics(_own_inputs(x, each), y, y_pred[each.name], sample_weight)
             mean.update_state(ops.max(x[f"{each.name}/weight"]))
 
     def get_metrics_result(self):
@@ -156,6 +158,12 @@ class Sum(PretrainingModel):
         return sum(
             mean.result() * each.loss_result() for each, mean in zip(self.objectives, self.weight_means, strict=True)
         )
+
+
+def _own_inputs(inputs, objective):
+    """Inputs in which what an objective said of a batch, see `shares_of`, has the names that it gave it."""
+    prefix = f"{objective.name}/"
+    return {**inputs, **{key.removeprefix(prefix): inputs[key] for key in inputs if key.startswith(prefix)}}
 
 
 def _class_of(config):
