@@ -30,6 +30,7 @@ from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.input_embeddings.summed import table_arguments
 from rembed_keras.modeling.layers.embeddings import InputEmbedding
 from rembed_keras.modeling.layers.sublayer import Sublayer, project
+from rembed_keras.modeling.saving.configuration import class_named
 from tests.modeling.forward import forward
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.saving.test_changes import through_a_checkpoint
@@ -250,3 +251,11 @@ def test_objectives_of_a_sum_weigh_predictions_by_themselves(without_graphs):
     assert float(one["plain/loss"]) == pytest.approx(float(other["plain/loss"]), rel=1e-6)
     assert float(one["first/loss"]) == pytest.approx(float(other["first/loss"]), rel=1e-6)
     assert abs(float(one["plain/loss"]) - float(one["first/loss"])) > 1e-3
+
+
+def test_an_objective_that_is_not_imported_is_not_taken_for_ours_of_that_name():
+    config = Sum(make_encoder(), [lambda each: MaskedLM(each, 9)]).get_config()
+    config["objectives"][0] |= {"module": "elsewhere", "registered_name": "elsewhere>MaskedLM"}
+    with pytest.raises(UserError, match=r"names 'elsewhere>MaskedLM'.* if it is your own, import elsewhere first"):
+        Sum.from_config(config)
+    assert class_named(config["objectives"][0]) is None

@@ -16,7 +16,7 @@ from rembed_keras.modeling.objectives.masked_tokens import with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.sum_cost import UNSHARED, check_objectives, check_weights, sum_entries
 from rembed_keras.modeling.saving.changes import OF_LAYERS
-from rembed_keras.modeling.saving.configuration import class_named
+from rembed_keras.modeling.saving.configuration import check_names, class_named
 
 OURS = ("encoder", "preprocessor", *OF_LAYERS)  # what the configuration of a sum says once for all of its objectives
 
@@ -167,6 +167,7 @@ def _own_inputs(inputs, objective):
 
 
 def _class_of(config):
+    check_names(config)
     name, kind = config.get("class_name"), class_named(config)
     if not (isinstance(kind, type) and issubclass(kind, PretrainingModel)):
         raise UserError(f"a configuration of Sum names {shortened(name)}, which is no objective")

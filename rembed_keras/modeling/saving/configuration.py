@@ -151,8 +151,9 @@ def class_of(name: object):
 
 def class_named(config: Mapping) -> type | None:
     """The class that a part of a configuration names: one that is registered, or ours; None if none is."""
-    registered = config.get("registered_name")
-    return keras.saving.get_registered_object(registered or "") or class_of(config.get("class_name"))
+    name, registered = config.get("class_name"), config.get("registered_name")
+    is_ours = registered in (None, name, f"{OURS}{name}")  # and not another's of the same name
+    return keras.saving.get_registered_object(registered or "") or (class_of(name) if is_ours else None)
 
 
 def _plain(config):
