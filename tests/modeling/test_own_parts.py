@@ -10,11 +10,13 @@ from keras import ops
 
 from own_parts.attention import OneWay
 from own_parts.block import LayerScale
+from own_parts.term import UnitScale
 from rembed_keras.adaptation.methods import Lora
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import (
     Classifier,
     Encoder,
+    LateMaskedLM,
     MaskedLM,
     ReplacedTokenDetection,
     Sum,
@@ -259,3 +261,12 @@ def test_an_objective_that_is_not_imported_is_not_taken_for_ours_of_that_name():
     with pytest.raises(UserError, match=r"names 'elsewhere>MaskedLM'.* if it is your own, import elsewhere first"):
         Sum.from_config(config)
     assert class_named(config["objectives"][0]) is None
+
+
+def test_a_term_of_hidden_states_suits_masked_lm(without_graphs):
+    model = MaskedLM(make_encoder(), 9)
+    model.use_terms([UnitScale()])
+    model.compile(optimizer=keras.optimizers.SGD(0.1), **QUICK)
+    assert float(model.train_on_batch(*make_batch(), return_dict=True)["unit_scale"]) > 0
+    with pytest.raises(UserError, match="UnitScale looks at all tokens of a row"):
+        LateMaskedLM(make_encoder(), 9).use_terms([UnitScale()])

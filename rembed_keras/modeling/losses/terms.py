@@ -211,7 +211,8 @@ class Note(Held):
 
     Attributes:
         value: "inputs", as the encoder was called with them; "hidden_states"; and "sequence_output" and
-            "pooled_output" unless only some tokens were computed. None if it was not called.
+            "pooled_output" unless only some tokens were computed, as the predicted ones [B, P] of masked tokens, which
+            are then the last of "hidden_states". None if it was not called, as where masked tokens come in late.
     """
 
     def __init__(self, wish: set):
