@@ -13,11 +13,13 @@ import keras_hub
 
 from rembed_keras import compat
 from rembed_keras.errors import UserError, with_article
+from rembed_keras.modeling.choices import is_ours
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.losses.row_weights import checks_class_weight
 from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.objectives.running_means import ListsLogsOnce
 from rembed_keras.modeling.replicas import OnReplicas
+from rembed_keras.modeling.saving.changes import OF_LAYERS
 from rembed_keras.modeling.saving.configuration import class_named
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import settle_dtypes
@@ -168,6 +170,20 @@ def _check_new_head(task, preset, former, named):
         )
 
 
+def _check_config(model, signature):
+    """Refuses a class of a user's own whose `get_config` does not suit its constructor, before anything is trained."""
+    maker = next(kind for kind in type(model).__mro__ if "from_config" in vars(kind))
+    taken = signature.parameters.values()
+    if is_ours(type(model)) or not is_ours(maker) or any(each.kind is each.VAR_KEYWORD for each in taken):
+        return
+    names, said = {each.name for each in taken} - {"self"}, {*model.get_config(), "encoder"}
+    name, others = type(model).__name__, {"encoder", "preprocessor", "methods", *OF_LAYERS}
+    for lost in sorted(names - said):
+        raise UserError(f"{name} takes {lost}, which its get_config does not say: what is saved would be without it")
+    for more in sorted(said - names - others):
+        raise UserError(f"the get_config of {name} says {more}, which {name} does not take: leave it out")
+
+
 def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
     """A constructor that takes its `encoder` by keras-hub's name for it, `backbone`, too."""
     signature = inspect.signature(constructor)
@@ -187,6 +203,7 @@ def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
             constructor(self, *arguments, **named)
         if not is_whole:
             return
+        _check_config(self, signature)
         of_encoder = self.encoder.preprocessor
         if not is_given and of_encoder is not None:
             preprocessor = self.preprocessor_cls(of_encoder.tokenizer)

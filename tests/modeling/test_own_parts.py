@@ -270,3 +270,27 @@ def test_a_term_of_hidden_states_suits_masked_lm(without_graphs):
     assert float(model.train_on_batch(*make_batch(), return_dict=True)["unit_scale"]) > 0
     with pytest.raises(UserError, match="UnitScale looks at all tokens of a row"):
         LateMaskedLM(make_encoder(), 9).use_terms([UnitScale()])
+
+
+@registered
+class Scores(TaskModel):
+    """A head with an argument that it does not say."""
+
+    def __init__(self, encoder, units, dropout=0.1, name="scores"):
+        super().__init__(encoder, units, dropout, name)
+
+
+@registered
+class Bare(TaskModel):
+    """A head that takes less than its configuration says."""
+
+    def __init__(self, encoder):
+        super().__init__(encoder, 2, 0.0, "bare")
+
+
+def test_a_head_that_could_not_be_opened_again_is_refused():
+    with pytest.raises(UserError, match="Scores takes units, which its get_config does not say"):
+        Scores(make_encoder(), 3)
+    with pytest.raises(UserError, match="the get_config of Bare says dropout, which Bare does not take: leave it out"):
+        Bare(make_encoder())
+    assert forward(Classifier(make_encoder(), 3), make_inputs([[FIRST]], 7)).shape == (1, 3)
