@@ -13,6 +13,8 @@ from rembed_keras.tasks.kinds.task import Task
 class MultiLabelClassifier(TaskModel):
     """An encoder with a logit for each label [B, labels]; binary cross-entropy."""
 
+    own_metrics = ()  # "accuracy" would be that of one label a text
+
     def __init__(self, encoder, num_labels: int, dropout: float = 0.1, name: str = "multi_label"):
         super().__init__(encoder, num_labels, dropout, name)
         self.num_labels = num_labels
