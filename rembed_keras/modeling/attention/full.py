@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from rembed_keras.errors import UserError, is_within, shortened
 from rembed_keras.modeling.attention.platforms import platform_traced_for
 from rembed_keras.modeling.cost import Config, Entry, Work, heads_of
+from rembed_keras.modeling.saving.arguments import arguments_of
 
 Kernel: TypeAlias = Literal["auto", "dense"]
 
@@ -99,8 +100,8 @@ class Global:
         return Work(flops=4 * length * heads * head_dim, needed_of_all=0, activations=heads * length)
 
     def get_config(self) -> dict:
-        """The arguments that it was made with."""
-        return dict(vars(self))
+        """The arguments that it was made with: those that it keeps under their names."""
+        return arguments_of(self)
 
     @classmethod
     def from_config(cls, config: dict) -> "Global":

@@ -1,6 +1,7 @@
 """The input embedding of BERT and RemBERT: the sum of three tables of one width, and a norm."""
 
 from rembed_keras.modeling.cost import Config, Entry, Shape, table_flops, table_shapes
+from rembed_keras.modeling.saving.arguments import arguments_of
 from rembed_keras.modeling.sizes import band_sizes
 
 
@@ -83,8 +84,8 @@ class Summed:
         ]
 
     def get_config(self) -> dict:
-        """The arguments that it was made with."""
-        return dict(vars(self))
+        """The arguments that it was made with: those that it keeps under their names."""
+        return arguments_of(self)
 
     @classmethod
     def from_config(cls, config: dict) -> "Summed":

@@ -18,6 +18,6 @@ def arguments_of(part: Any) -> dict:
     """
     kind = type(part)
     names = [*inspect.signature(kind).parameters]
-    if lost := [name for name in names if name not in vars(part)]:
+    if lost := [name for name in names if not hasattr(part, name)]:
         raise UserError(f"{kind.__name__} takes {lost[0]} and has no get_config: give it one, or keep self.{lost[0]}")
-    return {name: vars(part)[name] for name in names}
+    return {name: value for name, value in vars(part).items() if name in names}

@@ -10,6 +10,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
 from rembed_keras.modeling.layers import draws
+from rembed_keras.modeling.saving.configuration import class_named
 from tests.modeling.forward import EAGER, forward
 from tests.modeling.objectives.test_objectives import shake
 from tests.modeling.objectives.test_pretraining import make_batch
@@ -174,3 +175,11 @@ def test_what_cannot_be_added_is_refused(objectives, arguments, message):
 def test_it_takes_no_metrics():
     with pytest.raises(UserError, match="Sum has metrics of its own"):
         make_sum().compile("sgd", metrics=["accuracy"])
+
+
+def test_an_objective_that_is_not_imported_is_not_taken_for_ours_of_that_name():
+    config = Sum(make_encoder(), [lambda each: MaskedLM(each, 9)]).get_config()
+    config["objectives"][0] |= {"module": "elsewhere", "registered_name": "elsewhere>MaskedLM"}
+    with pytest.raises(UserError, match=r"names 'elsewhere>MaskedLM'.* if it is your own, import elsewhere first"):
+        Sum.from_config(config)
+    assert class_named(config["objectives"][0]) is None
