@@ -27,9 +27,6 @@ Choice: TypeAlias = type | Part | Mapping[str, Any] | str  # of a part; see `cho
 def described(part: Any) -> dict:
     """A part as a configuration says it, in the form that Keras serializes objects in.
 
-    Raises:
-        UserError: for one of a class that Keras would not find by its name.
-
     >>> from rembed_keras.modeling.attention import Global
     >>> described(Global())["registered_name"], described(Global())["config"]
     ('rembed_keras>Global', {'rotary_base': 10000.0})
@@ -41,8 +38,6 @@ def described(part: Any) -> dict:
         from keras import saving
 
         registered = saving.get_registered_name(kind)
-        if saving.get_registered_object(registered) is None:
-            raise UserError(f"{name} is not registered: decorate it with @keras.saving.register_keras_serializable()")
         config = _unshared(saving.serialize_keras_object(config))
     return {"module": kind.__module__, "class_name": name, "config": config, "registered_name": registered}
 

@@ -6,6 +6,7 @@ learning rate may be Keras's, so a configuration may name these alone.
 """
 
 import importlib
+import sys
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -124,6 +125,8 @@ def _check_class(config):
     package = module.partition(".")[0] if isinstance(module, str) else ""
     is_own = package.isidentifier() and package not in FRAMEWORKS
     remedy = f"; if it is your own, import {package} first: commands take --allow-import {package}" if is_own else ""
+    if is_own and hasattr(sys.modules.get(module), str(name)):
+        remedy = "; if it is your own, decorate it with @keras.saving.register_keras_serializable()"
     raise UserError(f"a configuration names {shown}, which no model of ours is made of{remedy}")
 
 
