@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -170,18 +171,18 @@ def _check_new_head(task, preset, former, named):
         )
 
 
-def _check_config(model, signature):
-    """Refuses a class of a user's own whose `get_config` does not suit its constructor, before anything is trained."""
+def _warn_of_config(model, signature):
+    """Warns of a class of a user's own whose `get_config` does not suit its constructor, before anything is trained."""
     maker = next(kind for kind in type(model).__mro__ if "from_config" in vars(kind))
     taken = signature.parameters.values()
     if is_ours(type(model)) or not is_ours(maker) or any(each.kind is each.VAR_KEYWORD for each in taken):
         return
-    names, said = {each.name for each in taken} - {"self"}, {*model.get_config(), "encoder"}
-    name, others = type(model).__name__, {"encoder", "preprocessor", "methods", *OF_LAYERS}
-    for lost in sorted(names - said):
-        raise UserError(f"{name} takes {lost}, which its get_config does not say: what is saved would be without it")
-    for more in sorted(said - names - others):
-        raise UserError(f"the get_config of {name} says {more}, which {name} does not take: leave it out")
+    names, said, name = {each.name for each in taken} - {"self"}, {*model.get_config(), "encoder"}, type(model).__name__
+    lost, more = sorted(names - said), sorted(said - names - {"encoder", "preprocessor", "methods", *OF_LAYERS})
+    found = [f"the get_config of {name} says {each}, which its constructor does not take" for each in more]
+    found += [f"{name} takes {each}, which its get_config does not say" for each in lost]
+    for what in found[:1]:
+        warnings.warn(f"{what}: a saved model cannot be read back as it was", stacklevel=3)
 
 
 def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
@@ -203,7 +204,7 @@ def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
             constructor(self, *arguments, **named)
         if not is_whole:
             return
-        _check_config(self, signature)
+        _warn_of_config(self, signature)
         of_encoder = self.encoder.preprocessor
         if not is_given and of_encoder is not None:
             preprocessor = self.preprocessor_cls(of_encoder.tokenizer)

@@ -47,7 +47,8 @@ def test_the_backbone_is_the_encoder(name):
 @pytest.mark.any_backend
 def test_a_users_subclass_takes_both():
     encoder = make_encoder(num_layers=1)
-    model = Own(backbone=encoder, extra=3)
+    with pytest.warns(UserWarning, match="the get_config of Own says coupling, which its constructor does not take"):
+        model = Own(backbone=encoder, extra=3)
     assert (model.encoder, model.extra) == (encoder, 3)
 
 
