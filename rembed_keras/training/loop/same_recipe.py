@@ -25,8 +25,8 @@ MARK = "SMOKE.txt"
 SAYS = "A smoke run made this folder: nothing in it means anything, and the next smoke run empties it.\n"
 SINKS = ".sinks."  # in the names of their parameters
 LEARNT = ("checkpoints", "finetuned", "submission", "scores.json", "layers.json", "finished.json")
-# what is written before anything is learnt, and read later; by an identity sinks keep the numbers that they have
 STAGES = "stages.json"  # which stages of a run of several pre-trainings have begun, and are done
+# what is written before anything is learnt, and read later; by an identity sinks keep the numbers that they have
 BEFORE = (
     *("metrics.jsonl", "ledger.json", "initial_weights.json", "corpus.json", "operative_config.gin"),
     *(STAGES, IDENTITY),

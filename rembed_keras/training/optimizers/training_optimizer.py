@@ -173,9 +173,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         self.gradient_norm.assign(norm)
         skipped = self.skipped_steps + ops.cast(counts, "int32")
         diverged = ops.convert_to_tensor(self.diverged_step)
-        is_one_too_many = ops.logical_and(
-            counts, skipped > self.skip_nonfinite
-        )  # fewer may be skipped than were before
+        # of a finite step none, though fewer may be skipped than were before
+        is_one_too_many = ops.logical_and(counts, skipped > self.skip_nonfinite)
         diverges = ops.logical_and(ops.equal(diverged, 0), is_one_too_many)
         self.skipped_steps.assign(skipped)
         self.diverged_step.assign(ops.where(diverges, ops.cast(self.iterations + 1, "int32"), diverged))
