@@ -268,9 +268,7 @@ def plain_weights(model) -> dict:
     if any(weight.name.endswith("_b") and bool(ops.any(weight != 0)) for weight in lora) or not all(
         bool(ops.all(_folded(layer, change)[0] == ops.cast(own_kernel(layer), "float32"))) for layer, change in changes
     ):
-        raise UserError(
-            "LoRA or the like has no place there: fold it in with `merge` of rembed_keras.modeling.layers.adapters"
-        )
+        raise UserError("it has LoRA or the like: fold it in with `merge` of rembed_keras.modeling.layers.adapters")
     left_out = {id(weight) for weight in (*lora, *(weight for _, change in changes for weight in change.weights))}
     places = names_of_weights(encoder)
     return {
