@@ -46,7 +46,7 @@ EDITS = {
     "trim": lambda source, target: trim(source, target, str(Path(source).parent / "text")),
     "extend": lambda source, target: extend(source, target, ["▁zoo"]),
     "narrow": lambda source, target: reallocate(read_model(source)[0], target, Plan(input_embedding_dim=4)),
-    "deepen": lambda source, target: reallocate(read_model(source)[0], target, Plan(num_layers=3)),
+    "deepen": lambda source, target: reallocate(read_model(source)[0], target, Plan(num_layers=4)),
 }
 
 
