@@ -21,6 +21,7 @@ from rembed_keras import (
 )
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.input_embeddings import Summed, Trigrams
+from rembed_keras.modeling.texts import feeding
 from tests.modeling.forward import forward
 
 
@@ -101,6 +102,14 @@ def test_padding_behind_the_longest_text_is_not_computed(task, preset, monkeypat
     found = [model.evaluate(texts, labels, verbose=0), model.predict(texts, verbose=0)]
     assert lengths == [16, predicted]
     keras.tree.map_structure(lambda *pair: np.testing.assert_allclose(*pair, atol=1e-6), found, expected)
+
+
+def test_rows_stay_whole_where_it_is_not_known_what_outputs_have(model, monkeypatch):
+    lengths = []
+    monkeypatch.setattr(feeding, "token_axes", lambda model: None)
+    monkeypatch.setattr(keras.Model, "predict", lambda model, x, *_, **named: lengths.append(x["token_ids"].shape[1]))
+    model.predict(SHORT, verbose=0)
+    assert lengths == [32]
 
 
 @pytest.mark.usefixtures("without_graphs")

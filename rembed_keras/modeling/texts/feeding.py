@@ -225,7 +225,8 @@ class TakesTexts(HoldsPreprocessor):
         with weights_kept(self):
             if self.preprocessor is not None and is_dataset(x):
                 return keras_hub.models.Task.predict(self, x, batch_size, **own)
-            x, _, _ = self._arrays(x, None, None, is_cut=not any(keras.tree.flatten(token_axes(self))))
+            axes = token_axes(self)
+            x, _, _ = self._arrays(x, None, None, is_cut=axes is not None and not any(keras.tree.flatten(axes)))
             return keras.Model.predict(self, x, batch_size, **own)
 
     def _settle(self):
