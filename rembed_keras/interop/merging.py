@@ -12,12 +12,12 @@ import keras
 import numpy as np
 
 from rembed_keras.errors import Share, UserError, check_counts, shortened
-from rembed_keras.interop.huggingface.families.albert import groups_of
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks.stack import attention_of, has_projection
 from rembed_keras.modeling.choices import computed
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.saving.changes import changes_of
+from rembed_keras.modeling.sizes import groups_of
 
 How: TypeAlias = Literal["average", "slerp", "ties", "greedy"]
 HOWS = get_args(How)

@@ -1,7 +1,7 @@
 """Sizes, what is chosen by a word, and the arithmetic that a model and its ledger both do; needs no framework."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from rembed_keras.errors import UserError, check_counts, shortened
 
@@ -132,6 +132,18 @@ def groups_of_layers(num_layers: int, layer_groups: int | Sequence[int]) -> list
     if len(layer_groups) != num_layers:
         raise UserError(f"layer_groups names {len(layer_groups)} layers and num_layers is {num_layers}")
     return [*layer_groups]
+
+
+def groups_of(arguments: Mapping[str, Any]) -> list[int]:
+    """The group of shared weights of each layer, from an encoder's arguments.
+
+    >>> groups_of({"num_layers": 3, "layer_sharing": "all", "layer_groups": [1, 1, 2]})  # of a cut encoder
+    [0, 0, 1]
+    """
+    if arguments.get("layer_sharing", "none") == "none":
+        return [*range(arguments["num_layers"])]
+    groups = groups_of_layers(arguments["num_layers"], arguments["layer_groups"])
+    return [sorted({*groups}).index(group) for group in groups]
 
 
 def layers_to_keep(num_layers: int, kept: int, keep: str = "bottom") -> list[int]:

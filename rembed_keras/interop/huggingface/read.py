@@ -16,7 +16,6 @@ import numpy as np
 from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.families import FAMILIES, Family
-from rembed_keras.interop.huggingface.families.albert import groups_of
 from rembed_keras.interop.huggingface.families.family import OUTPUT_TABLE
 from rembed_keras.interop.huggingface.layout import Source, wanted_shape
 from rembed_keras.interop.tensors import Tensors
@@ -24,6 +23,7 @@ from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import block_of, check_encoder, has_position_table
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.saving.filling import PIECE, blank, fill
+from rembed_keras.modeling.sizes import groups_of
 
 WHOLE = "model.safetensors"
 PICKLED = "pytorch_model.bin"

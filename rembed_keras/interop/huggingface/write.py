@@ -8,13 +8,13 @@ import numpy as np
 
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.huggingface.families import FAMILIES, Family, Place
-from rembed_keras.interop.huggingface.families.albert import groups_of
 from rembed_keras.interop.huggingface.families.family import OUTPUT, OUTPUT_TABLE
 from rembed_keras.interop.huggingface.layout import to_torch
 from rembed_keras.interop.tensors import write_tensors
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.layers.adapters import plain_weights
 from rembed_keras.modeling.objectives.pretraining import encoder_of
+from rembed_keras.modeling.sizes import groups_of
 
 SPECIAL_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id"}
 OUTPUT_BIAS = f"{OUTPUT}/bias"

@@ -1,12 +1,10 @@
 """ALBERT, whose layers share their weights. Source: Lan et al. 2020."""
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.families.family import OUTPUT, OUTPUT_TABLE, SIZES, Family
-from rembed_keras.modeling.sizes import groups_of_layers
+from rembed_keras.modeling.sizes import groups_of, groups_of_layers
 
 
 class Albert(Family):
@@ -48,15 +46,3 @@ class Albert(Family):
         groups = groups_of(ours)
         is_even = groups == groups_of_layers(len(groups), len({*groups}))
         return super().obstacles({**ours, "layer_groups": len({*groups}) if is_even else groups})
-
-
-def groups_of(arguments: Mapping[str, Any]) -> list[int]:
-    """The group of shared weights of each layer, from an encoder's arguments.
-
-    >>> groups_of({"num_layers": 3, "layer_sharing": "all", "layer_groups": [1, 1, 2]})  # of a cut encoder
-    [0, 0, 1]
-    """
-    if arguments.get("layer_sharing", "none") == "none":
-        return [*range(arguments["num_layers"])]
-    groups = groups_of_layers(arguments["num_layers"], arguments["layer_groups"])
-    return [sorted({*groups}).index(group) for group in groups]
