@@ -32,13 +32,27 @@ def described(part: Any) -> dict:
     ('rembed_keras>Global', {'rotary_base': 10000.0})
     """
     kind = type(part)
-    name, config = kind.__name__, part.get_config()
+    config = part.get_config()
+    if not is_ours(kind):
+        from keras import saving
+
+        config = _unshared(saving.serialize_keras_object(config))
+    return with_class(kind, config)
+
+
+def with_class(kind: type, config: Any) -> dict:
+    """A configuration and the class that it is of, in the form that Keras serializes objects in.
+
+    Args:
+        kind: the class.
+        config: what its `get_config` gives, as JSON says it.
+    """
+    name = kind.__name__
     registered = f"{OURS}{name}"
     if not is_ours(kind):
         from keras import saving
 
         registered = saving.get_registered_name(kind)
-        config = _unshared(saving.serialize_keras_object(config))
     return {"module": kind.__module__, "class_name": name, "config": config, "registered_name": registered}
 
 

@@ -181,8 +181,8 @@ def _warn_of_config(model, signature):
     lost, more = sorted(names - said), sorted(said - names - {"encoder", "preprocessor", "methods", *OF_LAYERS})
     found = [f"the get_config of {name} says {each}, which its constructor does not take" for each in more]
     found += [f"{name} takes {each}, which its get_config does not say" for each in lost]
-    for what in found[:1]:
-        warnings.warn(f"{what}: a saved model cannot be read back as it was", stacklevel=3)
+    if found:
+        warnings.warn(f"{found[0]}: a saved model cannot be read back as it was", stacklevel=3)
 
 
 def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:

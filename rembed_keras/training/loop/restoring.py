@@ -15,6 +15,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model, read_with_notes
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.choices import with_class
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.objectives import PretrainingModel
 from rembed_keras.modeling.saving.configuration import class_named, made
@@ -288,9 +289,7 @@ def state_of(model) -> dict:
     And "start", where the weights are that are not in it. It is nothing of how the model was compiled: an optimizer or
     a schedule of others may not say it.
     """
-    kind, config = type(model), keras.saving.serialize_keras_object(model.get_config())
-    name = {"class_name": kind.__name__, "registered_name": keras.saving.get_registered_name(kind)}
-    described = {"module": kind.__module__, **name, "config": config}
-    state = {"model": described, "terms": [term.name for term in model.terms]}
+    config = keras.saving.serialize_keras_object(model.get_config())
+    state = {"model": with_class(type(model), config), "terms": [term.name for term in model.terms]}
     start = getattr(model, "start", None)
     return state if start is None else state | {"start": dict(start)}
