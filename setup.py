@@ -47,6 +47,7 @@ TASKS = [
     "seqeval>=1.2.2,<1.3",
 ]
 CLEAN = ["rensa>=0.5.0,<0.6", "py3langid>=0.4.0,<0.5"]  # near duplicates, and whose language a paragraph is
+PARQUET = ["pyarrow>=19,<26"]  # text and labelled examples as hubs of data sets keep them
 HUB = ["huggingface-hub>=0.34,<3"]  # downloads models and uploads them
 CLUSTER = ["submitit>=1.5.4,<2"]  # jobs of studies
 WANDB = ["wandb>=0.31.0,<0.32"]
@@ -123,6 +124,7 @@ setup(
         "tasks": TASKS,
         "clean": CLEAN,
         "cluster": CLUSTER,
+        "parquet": PARQUET,
         "hub": HUB,
         "onnx": ["tf2onnx>=1.17,<2", "onnx>=1.23,<2"],  # for Encoder.export(file, format="onnx"), on TensorFlow
         "plots": ["pydot>=4,<5"],  # for keras.utils.plot_model, which needs the program graphviz too
@@ -130,7 +132,7 @@ setup(
         "wandb": WANDB,
         "mlflow": MLFLOW,
         "peers": PEERS,
-        "test": [*TEST, *JAX, *TASKS, *CLEAN, *CLUSTER, *HUB],
+        "test": [*TEST, *JAX, *TASKS, *CLEAN, *CLUSTER, *PARQUET, *HUB],
     },
     entry_points={"console_scripts": ["rembed = rembed_keras.cli:main"]},
 )

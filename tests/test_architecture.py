@@ -126,7 +126,7 @@ def declared(*lists):
 def test_what_is_imported_is_declared():
     """At the top of a module what is always installed; inside functions, what an extra brings as well."""
     always = declared("RUNTIME") | {"keras-hub"}  # which keras-nlp brings in lockstep
-    at_times = always | declared("JAX", "TASKS", "CLEAN", "CLUSTER", "HUB", "PEERS")
+    at_times = always | declared("JAX", "TASKS", "CLEAN", "CLUSTER", "PARQUET", "HUB", "PEERS")
     makers = packages_distributions()
     missing = set()
     for module, path in MODULES.items():

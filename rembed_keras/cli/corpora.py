@@ -74,8 +74,8 @@ def prepare(
     """Prepare a corpus in OUT_DIR from the text in SOURCE.
 
     A corpus is what pre-training reads: a tokenizer and shards of tokens. SOURCE is a folder of <language>.txt or
-    .txt.gz files, of .jsonl or .jsonl.gz files, or of WikiExtractor's output; or tfds:NAME/CONFIG:VERSION, a data set
-    of tensorflow-datasets. If it is interrupted, the same command resumes.
+    .txt.gz files, of .jsonl, .jsonl.gz or .parquet files, or of WikiExtractor's output; or tfds:NAME/CONFIG:VERSION, a
+    data set of tensorflow-datasets. If it is interrupted, the same command resumes.
     """
     from rembed_keras.data.prepare.cleaning import Cleaning
     from rembed_keras.data.prepare.corpora import prepare as prepare_corpus

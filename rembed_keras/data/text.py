@@ -10,10 +10,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from rembed_keras.data import parquet
 from rembed_keras.errors import UserError
 
 ENDINGS = (".txt.gz", ".txt")
-READ = (*ENDINGS, ".jsonl", ".jsonl.gz")
+READ = (*ENDINGS, ".jsonl", ".jsonl.gz", parquet.ENDING)
 FORMS = re.compile(  # of names of text, read or not, packed or not
     r"(.+\.(?:txt|jsonl)|(?:.*/)?[A-Z]{2}/wiki_\d+)(?:\.(?:gz|bz2|lz4|xz|zst|zstd|zip|7z|z))?", re.IGNORECASE
 )

@@ -25,8 +25,8 @@ def test_text_of_a_wanted_language_is_read_or_refused(left_out, tmp_path):
 
 def test_a_folder_without_text_names_what_is_not_read(tmp_path):
     (tmp_path / "web").mkdir()
-    (tmp_path / "web" / "en.parquet").write_text("PAR1")
-    with pytest.raises(UserError, match=r"has no \.txt\.gz, .* files: write the text of 'web/en\.parquet' as one of"):
+    (tmp_path / "web" / "en.arrow").write_text("ARROW1")
+    with pytest.raises(UserError, match=r"has no \.txt\.gz, .* files: write the text of 'web/en\.arrow' as one of"):
         find_source(tmp_path)
     (tmp_path / "de.txt.bz2").write_text("text\n")
     with pytest.raises(UserError, match=r"has de\.txt\.bz2, which is not read and would be left out"):
@@ -69,14 +69,14 @@ def test_packed_text_is_refused_where_it_may_be_of_a_wanted_language(read, packe
 
 def test_files_of_other_formats_beside_text_are_named(corpus, text_dir, tmp_path, capsys):
     text = tmp_path / "text"
-    for name in ("en.txt", "README.md", "de.json", "web/de.csv.gz", "web/fr.parquet", "web/it.parquet"):
+    for name in ("en.txt", "README.md", "de.json", "web/de.csv.gz", "web/fr.arrow", "web/it.arrow"):
         (text / name).parent.mkdir(parents=True, exist_ok=True)
         (text / name).write_text("a\n")
     made = prepare(text, tmp_path / "out", tokenizer=corpus.tokenizer.path)
     assert not capsys.readouterr().err
     show(made, "out", 1.0, text)
-    shown = "'de.json', 'web/de.csv.gz', 'web/fr.parquet' and 1 more"
-    note = f"note: left out of {text}: {shown}; text is read of .txt.gz, .txt, .jsonl, .jsonl.gz files\n"
+    shown = "'de.json', 'web/de.csv.gz', 'web/fr.arrow' and 1 more"
+    note = f"note: left out of {text}: {shown}; text is read of .txt.gz, .txt, .jsonl, .jsonl.gz, .parquet files\n"
     assert capsys.readouterr().err == note
     assert left_out(text_dir) == left_out("tfds:tiny/de:1.0.0") == []
 

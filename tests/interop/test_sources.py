@@ -83,9 +83,9 @@ def test_text_is_read_as_prepare_reads_it(preset, corpus, text_dir, tmp_path, co
         np.testing.assert_array_equal(one, other)
     with pytest.raises(UserError, match=r"documents has no text of 'fr': remove it or add some"):
         interop.trim(str(preset), str(tmp_path / "out"), str(tmp_path / "documents"), ["fr"])
-    (tmp_path / "documents/fr.parquet").touch()
+    (tmp_path / "documents/fr.arrow").touch()
     code, out, err = command("trim", preset, "noted", "--text", "documents", cwd=tmp_path)
-    assert code == 0 and "note: left out of documents: 'fr.parquet'; text is read of .txt.gz, .txt" in out, err
+    assert code == 0 and "note: left out of documents: 'fr.arrow'; text is read of .txt.gz, .txt" in out, err
 
 
 def test_another_tokenizer_takes_the_place_of_that_which_was_there(preset, tmp_path):

@@ -1,7 +1,7 @@
-"""How files of text are read: as lines, as JSON documents, or as WikiExtractor writes them.
+"""How files of text are read: as lines, as documents of JSON or Parquet, or as WikiExtractor writes them.
 
 A reader yields `(language, paragraph)` of a piece of a file. A line of text is a paragraph everywhere: in a text file,
-and in the text of a JSON document.
+and in the text of a document.
 """
 
 import html
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rembed_keras.data import parquet
 from rembed_keras.data.text import first_line, read_exact_lines
 from rembed_keras.errors import UserError
 
@@ -18,7 +19,7 @@ LANGUAGE_KEYS = ("language", "lang")
 
 @dataclass(frozen=True)
 class Piece:
-    """The lines of a file that begin from byte `start` up to `end`; all lines of a compressed file.
+    """The lines, or groups of rows, of a file that begin from byte `start` up to `end`; all of a compressed one.
 
     Attributes:
         language: of text that does not name its own.
@@ -44,11 +45,21 @@ def read_json_lines(piece: Piece) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(lines):
         if line.strip():
             try:
-                language, text = _document(line, piece.language)
+                language, text = _document(_parsed(line), piece.language)
             except ValueError as error:
                 where = f"{piece.path}, line {first_line(piece.path, piece.start) + number}"
                 raise UserError(f"{where} is not a JSON document: {error}") from None
             yield from ((language, paragraph) for paragraph in paragraphs(text))
+
+
+def read_tables(piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yields the paragraphs of the documents of a piece of a Parquet file, one a row."""
+    for number, row in parquet.read_parquet(piece.path, ["text"], LANGUAGE_KEYS, piece.start, piece.end):
+        try:
+            language, text = _document(row, piece.language)
+        except ValueError as error:
+            raise UserError(f"{piece.path}, row {number}: {error}") from None
+        yield from ((language, paragraph) for paragraph in paragraphs(text))
 
 
 def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
@@ -62,12 +73,15 @@ def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
             yield from ((piece.language, paragraph) for paragraph in paragraphs(html.unescape(line)))
 
 
-def _document(line, language):
-    """Language and text of a JSON document."""
+def _parsed(line):
     try:
-        document = json.loads(line)
+        return json.loads(line)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _document(document, language):
+    """Language and text of a document."""
     if not isinstance(document, dict) or not isinstance(document.get("text"), str):
         raise ValueError('it must be an object with a string "text"')
     own = next((document[key] for key in LANGUAGE_KEYS if document.get(key) is not None), language)

@@ -14,17 +14,20 @@ from pathlib import Path
 from typing import Protocol
 
 from rembed_keras.data.prepare import dataset_text
-from rembed_keras.data.prepare.reading import Piece, read_extract, read_json_lines, read_text
+from rembed_keras.data.prepare.reading import Piece, read_extract, read_json_lines, read_tables, read_text
 from rembed_keras.data.text import FORMS, READ, check_name, check_there, refuse_left_out, text_files
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
-JSON_LINES = re.compile(r"\.jsonl(\.gz)?$")
+DOCUMENTS = {  # how files are read whose documents may name their languages, by the ends of their names
+    ".jsonl": (re.compile(r"\.jsonl(\.gz)?$"), read_json_lines),
+    ".parquet": (re.compile(r"\.parquet$"), read_tables),
+}
 EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its files
 IN_FOLDERS = re.compile(r"^(?!\.)[^/]+/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language
 IN_ONE = re.compile(r"^[^/]+\.txt(\.gz)?$")  # text beside others
 WHOLE = 2**63  # bytes of a part: more than files have
 OTHERS = re.compile(  # of names of files that may have text, and are of no format that is read
-    r".+\.(?:json|ndjson|parquet|arrow|feather|avro|csv|tsv|xml|warc|wet)(?:\.(?:gz|bz2|lz4|xz|zst|zip))?",
+    r".+\.(?:json|ndjson|arrow|feather|avro|csv|tsv|xml|warc|wet)(?:\.(?:gz|bz2|lz4|xz|zst|zip))?",
     re.IGNORECASE,
 )
 
@@ -116,11 +119,11 @@ def find_source(
     """Opens a source of text.
 
     Args:
-        name: a folder of text: `<language>.txt` or `.txt.gz` files; or of JSON lines, `.jsonl` or `.jsonl.gz`, with
-            `text` and perhaps `language` or `lang` in each, whose language is otherwise that of their subfolder
-            (`de/0001.jsonl`) or of their own name (`de.jsonl`); or of WikiExtractor's output, `de/AA/wiki_00`, or
-            `AA/wiki_00` in a folder named by its language. Or `tfds:` and names of tensorflow-datasets with their
-            versions, separated by commas; see `dataset_text`.
+        name: a folder of text: `<language>.txt` or `.txt.gz` files; or of JSON lines, `.jsonl` or `.jsonl.gz`, or of
+            Parquet, with `text` and perhaps `language` or `lang` in each, whose language is otherwise that of their
+            subfolder (`de/0001.jsonl`) or of their own name (`de.jsonl`); or of WikiExtractor's output,
+            `de/AA/wiki_00`, or `AA/wiki_00` in a folder named by its language. Or `tfds:` and names of
+            tensorflow-datasets with their versions, separated by commas; see `dataset_text`.
         part_bytes: about how many bytes a part has; compressed files are not split, and no file is by default.
         languages: that are read, of a folder; all by default.
         with_others: whether text in other languages is read too, as far as it is there.
@@ -141,10 +144,10 @@ def find_source(
         raise UserError(f"{folder} is not a folder of text")
     paths = sorted(_files(folder))
     relative = {path: path.relative_to(folder).as_posix() for path in paths}
-    documents = [path for path in paths if JSON_LINES.search(relative[path])]
+    ending, reader, documents = _documents(relative)
     extracts = [path for path in paths if EXTRACT.search(relative[path])]
     if documents and (extracts or any(path.name.endswith((".txt", ".txt.gz")) for path in paths)):
-        raise UserError(f"{folder} has .jsonl files and others: keep text of one format in a folder")
+        raise UserError(f"{folder} has {ending} files and others: keep text of one format in a folder")
     if not documents and not extracts:
         return _text_source(folder, relative.values(), part_bytes, languages, with_others)
     text = next((name for name in relative.values() if IN_FOLDERS.search(name) or IN_ONE.search(name)), None)
@@ -160,12 +163,23 @@ def find_source(
         folder, relative.values(), files.values(), languages if are_named else None, partial(_home, folder=folder)
     )
     wanted = None if languages is None or with_others else frozenset(languages)
-    reader = read_json_lines if documents else read_extract
     if documents:
         pieces = [piece for path, home in homes.items() for piece in _cut(path, home, part_bytes)]
     else:
         pieces = [Piece(path, home, 0, path.stat().st_size) for path, home in homes.items()]
     return Source(_parts(pieces, reader, part_bytes, wanted), files, expected=dict.fromkeys(languages or (), folder))
+
+
+def _documents(relative):
+    """How the documents of a folder end and are read, and which of its files, of these names, they are."""
+    found = []
+    for ending, (form, reader) in DOCUMENTS.items():
+        if own := [path for path, name in relative.items() if form.search(name)]:
+            found.append((ending, reader, own))
+    if len(found) > 1:
+        one, other = (own[0] for _, _, own in found)
+        raise UserError(f"{one} and {other} are of two formats: keep text of one format in a folder")
+    return found[0] if found else ("", read_extract, [])
 
 
 def left_out(name: str | Path) -> list[str]:

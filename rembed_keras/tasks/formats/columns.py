@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.tasks.formats.conll import read_words
-from rembed_keras.tasks.formats.lines import field, read_named
+from rembed_keras.tasks.formats.lines import field, place_of, read_named
 from rembed_keras.tasks.formats.readers import read_squad
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
@@ -47,7 +47,7 @@ class Format:
 
 @dataclass(frozen=True)
 class TextFormat(Format):
-    """Texts, or pairs of texts, in tables with a header and in JSON lines.
+    """Texts, or pairs of texts, in tables with a header, in JSON lines and in Parquet.
 
     Attributes:
         text: name of the column with the first text.
@@ -82,7 +82,7 @@ class TextFormat(Format):
         needed = [self.text, self.pair] if self.pairs else [self.text]
         optional = [self.id] if self.pairs is False else [self.id, self.pair]
         for number, row in read_named(path, self.delimiter, needed, optional):
-            place = f"{path}, line {number}"
+            place = place_of(path, number)
             name = row.get(self.id)
             is_pair = self.pair in row if self.pairs is None else self.pairs
             yield Labelled(

@@ -14,8 +14,8 @@ from rembed_keras.data.text import read_lines
 from rembed_keras.errors import Count, UserError
 from rembed_keras.tasks.formats.columns import TextFormat, WordFormat
 from rembed_keras.tasks.formats.conll import read_conll
-from rembed_keras.tasks.formats.lines import is_json_lines
-from rembed_keras.tasks.formats.readers import read_jsonl, read_squad, read_table
+from rembed_keras.tasks.formats.lines import has_objects
+from rembed_keras.tasks.formats.readers import read_records, read_squad, read_table
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.tasks.scores import LANGUAGE
 
@@ -40,10 +40,10 @@ def labelled_files(
     numeric: bool = False,
     train_size: Count | None = None,
 ) -> Splits:
-    """Texts, or pairs of texts, with labels, in tables or JSON lines; the ending of a file's name says which.
+    """Texts, or pairs of texts, with labels, in tables, JSON lines or Parquet; the ending of a file's name says which.
 
     Args:
-        train: the training file, `.tsv`, `.csv` or `.jsonl`, all also with `.gz` at the end.
+        train: the training file, `.tsv`, `.csv` or `.jsonl`, all also with `.gz` at the end, or `.parquet`.
         dev: development files, for model selection.
         test: test files; labels may be missing in them.
         text: name of the column with the first text.
@@ -63,8 +63,8 @@ def labelled_files(
     """
 
     def read(path, unlabeled):
-        if is_json_lines(path):
-            return read_jsonl(path, text, pair, label, id, numeric, unlabeled=unlabeled)
+        if has_objects(path):
+            return read_records(path, text, pair, label, id, numeric, unlabeled=unlabeled)
         return read_table(path, text, pair, label, id, delimiter, numeric, unlabeled=unlabeled)
 
     examples = _first(read(train, unlabeled=False), train_size, str(train))

@@ -1,8 +1,8 @@
-"""Files of lines, rows and JSON objects, read as they are.
+"""Files of lines, rows and objects, read as they are.
 
 A line ends at a line feed, with or without a carriage return before it, and nowhere else: U+2028, U+0085 and similar
-characters are part of a text, and so are spaces and quotes. Every file may be compressed, with `.gz` at the end of its
-name. Errors name the file and line.
+characters are part of a text, and so are spaces and quotes. Every file of lines may be compressed, with `.gz` at the
+end of its name. Errors name the file, and its line or row.
 """
 
 import csv
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rembed_keras.data.json_files import parse_json
+from rembed_keras.data.parquet import is_parquet, read_parquet
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
 
@@ -37,7 +38,9 @@ def read_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[
     if delimiter is None or len(delimiter) != 1:
         if delimiter is not None:
             raise UserError(f"{path}: the delimiter is {delimiter!r}; it must be one character")
-        raise UserError(f"{path}: the name says no format: let it end in .jsonl, .tsv or .csv, all also with .gz")
+        raise UserError(
+            f"{path}: the name says no format: let it end in .jsonl, .tsv or .csv, all also with .gz, or in .parquet"
+        )
     if delimiter == "\t":
         for number, line in enumerate(read_exact_lines(path), start=1):
             if line:
@@ -59,11 +62,16 @@ def _delimiter(path, given):
 
 
 def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the objects of a file of JSON lines, each with the number of its line, from 1; blank lines are skipped.
+    """Yields the objects of a file: of JSON lines, each with the number of its line, from 1, or the rows of Parquet.
+
+    Blank lines are skipped.
 
     Raises:
-        UserError: for a line that is not an object, and whatever `read_exact_lines` refuses.
+        UserError: for a line that is not an object, and whatever `read_exact_lines` and `read_parquet` refuse.
     """
+    if is_parquet(path):
+        yield from read_parquet(path, optional=None)
+        return
     for number, line in enumerate(read_exact_lines(path), start=1):
         if not line.strip():
             continue
@@ -103,9 +111,9 @@ def read_header(
 def read_named(
     path: str | Path, delimiter: str | None, needed: Collection[str], optional: Collection[str] = ()
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the rows of a table, or the objects of JSON lines, by the names of columns, with their lines' numbers.
+    """Yields the rows of a table, or the objects of a file, by the names of columns, with their numbers.
 
-    The keys of JSON lines are not checked here: `field` does it, object by object. In a table of tabs the only column
+    The keys of objects are not checked here: `field` does it, object by object. In a table of tabs the only column
     that is needed may have tabs itself if it stands alone or before `label`, as in a labelled folder.
 
     Args:
@@ -118,7 +126,7 @@ def read_named(
         UserError: for a row with another number of columns, no row at all, and as `read_header` and `read_objects`.
     """
     number = 0
-    if is_json_lines(path):
+    if has_objects(path):
         for number, row in read_objects(path):
             yield number, row
     else:
@@ -136,9 +144,18 @@ def read_named(
         raise UserError(f"{path} has no examples")
 
 
-def is_json_lines(path: str | Path) -> bool:
-    """Whether a file's name says that it has a JSON object a line."""
-    return Path(Path(path).name.removesuffix(".gz")).suffix == ".jsonl"
+def has_objects(path: str | Path) -> bool:
+    """Whether a file's name says that `read_objects` reads it: that it has a JSON object a line, or is Parquet."""
+    return is_parquet(path) or Path(Path(path).name.removesuffix(".gz")).suffix == ".jsonl"
+
+
+def place_of(path: str | Path, number: int) -> str:
+    """What an error message says of where an example is.
+
+    >>> place_of("train.tsv", 3), place_of("train.parquet", 3)
+    ('train.tsv, line 3', 'train.parquet, row 3')
+    """
+    return f"{path}, {'row' if is_parquet(path) else 'line'} {number}"
 
 
 def identifier(row: Any, key: str, place: object) -> str:

@@ -1,4 +1,4 @@
-"""Labelled text in the usual formats: tables, JSON lines and SQuAD; for sentences of words see `formats.conll`.
+"""Labelled text in the usual formats: tables, objects and SQuAD; for sentences of words see `formats.conll`.
 
 Files are read whole, as lists of examples; for lines and rows see `rembed_keras.tasks.formats.lines`.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from rembed_keras.data.json_files import parse_json
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
-from rembed_keras.tasks.formats.lines import field, identifier, read_header, read_objects, read_rows
+from rembed_keras.tasks.formats.lines import field, identifier, place_of, read_header, read_objects, read_rows
 from rembed_keras.tasks.kinds.examples import Labelled, Question
 
 
@@ -125,7 +125,7 @@ def read_table(
     return [*examples.values()]
 
 
-def read_jsonl(
+def read_records(
     path: str | Path,
     text: str = "text",
     pair: str | None = None,
@@ -135,7 +135,7 @@ def read_jsonl(
     labels: Collection[str] | None = None,
     unlabeled: bool = False,
 ) -> list[Labelled]:
-    """Texts and labels of a file with one JSON object per line, with the arguments of `read_table`.
+    """Texts and labels of a file of objects, JSON lines or Parquet, with the arguments of `read_table`.
 
     A label that is `true`, `false` or an integer becomes its name, unless `numeric`; `null` is a missing label.
 
@@ -146,7 +146,7 @@ def read_jsonl(
     columns = _Columns(text, pair, label, id, numeric, labels, unlabeled)
     examples: dict[str, Labelled] = {}
     for number, row in read_objects(path):
-        columns.add(row, examples, f"{path}, line {number}")
+        columns.add(row, examples, place_of(path, number))
     if not examples:
         raise UserError(f"{path} has no examples")
     return [*examples.values()]

@@ -153,7 +153,7 @@ class Answerer:
         It is read as the recipe read its files, by the columns that it named; labels and tags need not be there.
 
         Args:
-            file: the file; what it is, its name says: `.jsonl`, `.tsv`, `.csv`, all also with `.gz`.
+            file: the file; what it is, its name says: `.jsonl`, `.tsv`, `.csv`, all also with `.gz`, or `.parquet`.
             text: the column of the text; the recipe's by default.
             pair: the column of the second text; the recipe's by default.
 

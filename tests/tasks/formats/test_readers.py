@@ -4,7 +4,7 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.formats.conll import read_conll
-from rembed_keras.tasks.formats.readers import read_jsonl, read_squad, read_table
+from rembed_keras.tasks.formats.readers import read_records, read_squad, read_table
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 
 
@@ -29,7 +29,7 @@ def test_a_table_by_the_names_of_its_columns(write):
 def test_spaces_around_labels_and_tags_make_no_classes(write):
     assert [each.label for each in read_table(write("a.tsv", "text\tlabel\na\tx\nb\t x \n"))] == ["x", "x"]
     assert [each.label for each in read_table(write("b.csv", "text,label\na, x\nb,\n"), unlabeled=True)] == ["x", None]
-    assert read_jsonl(write("c.jsonl", '{"text": "a", "label": "x\u00a0"}'))[0].label == "x"
+    assert read_records(write("c.jsonl", '{"text": "a", "label": "x\u00a0"}'))[0].label == "x"
     assert read_conll(write("d.tsv", "a\tO\nb\tO \n")) == [Tagged("0", ("a", "b"), ("O", "O"))]
 
 
@@ -70,7 +70,7 @@ def test_ids_that_come_twice_are_refused(write):
     ):
         read_table(table, id="doc")
     with pytest.raises(UserError, match=r"l\.jsonl, line 3: an earlier example has the doc '1' too"):
-        read_jsonl(lines, id="doc", label=None)
+        read_records(lines, id="doc", label=None)
     assert [example.id for example in read_table(table)] == ["0", "1", "2"]
 
 
@@ -92,13 +92,13 @@ def test_json_lines(write):
         {"text": "b", "pair": "c", "label": 0, "n": "eight"},
     ]
     path = write("a.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows))
-    assert read_jsonl(path, pair="pair", id="n") == [
+    assert read_records(path, pair="pair", id="n") == [
         Labelled("7", " a\u2028", "", "true"),
         Labelled("eight", "b", "c", "0"),
     ]
-    assert read_jsonl(write("b.jsonl", '{"text": "a", "label": 3}\n'), numeric=True)[0].label == 3.0
+    assert read_records(write("b.jsonl", '{"text": "a", "label": 3}\n'), numeric=True)[0].label == 3.0
     with pytest.raises(UserError, match=r"b\.jsonl, line 1: label is 9+, not a number"):
-        read_jsonl(write("b.jsonl", f'{{"text": "a", "label": {"9" * 400}}}\n'), numeric=True)
+        read_records(write("b.jsonl", f'{{"text": "a", "label": {"9" * 400}}}\n'), numeric=True)
 
 
 BAD_LINES = {
@@ -115,7 +115,7 @@ BAD_LINES = {
 @pytest.mark.parametrize("message", BAD_LINES)
 def test_bad_json_lines_are_named(message, write):
     with pytest.raises(UserError, match=message):
-        read_jsonl(write("a.jsonl", BAD_LINES[message] + "\n"))
+        read_records(write("a.jsonl", BAD_LINES[message] + "\n"))
 
 
 def test_conll_2003(write):
