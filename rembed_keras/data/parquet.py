@@ -29,23 +29,25 @@ def is_parquet(path: str | Path) -> bool:
 def read_parquet(
     path: str | Path,
     needed: Collection[str] = (),
-    optional: Collection[str] | None = (),
+    optional: Collection[str] = (),
     start: int = 0,
     end: int | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the rows of a file, each with its number, from 1, and its values by the names of their columns.
 
-    What `datasets` stored as numbers of classes comes as their names, and as None where there is none.
+    Other columns, of which some have values that Python has not, are not read. What `datasets` stored as numbers of
+    classes comes as their names, and as None where there is none.
 
     Args:
         path: the file.
         needed: columns that must be there.
-        optional: columns that are read where they are there; all by None.
+        optional: columns that are read where they are there.
         start: read only groups of rows that begin at this byte or after it.
         end: read only groups of rows that begin before this byte; the file's end by default.
 
     Raises:
-        UserError: for a file that cannot be read or is not Parquet, or lacks a column; or if pyarrow is not installed.
+        UserError: for a file that cannot be read or is not Parquet, or lacks a column or has it twice; or if pyarrow is
+            not installed.
     """
     try:
         import pyarrow as pa
@@ -56,10 +58,13 @@ def read_parquet(
     opened = partial(parquet.ParquetFile, path, pre_buffer=False, buffer_size=2**20)
     with _reported(path, pa.ArrowException), opened() as file:
         names = file.schema_arrow.names
-        for name in needed:
+        for name in sorted(needed):
             if name not in names:
                 raise UserError(f"{path} has no column {name}{did_you_mean(name, names)}")
-        columns = [name for name in names if optional is None or name in needed or name in optional]
+        columns = [name for name in names if name in needed or name in optional]
+        twice = next((name for name in columns if columns.count(name) > 1), None)
+        if twice is not None:
+            raise UserError(f"{path} has two columns {twice}")
         classes = {name: own for name, own in _classes(file.schema_arrow.metadata or {}).items() if name in columns}
         number = 0
         for index in range(file.num_row_groups):
@@ -84,7 +89,7 @@ def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
         labels = {name: each for name, each in features.items() if isinstance(each, dict) and "names" in each}
-        return {name: [*each["names"]] for name, each in labels.items() if each["_type"] == "ClassLabel"}
+        return {name: [*each["names"]] for name, each in labels.items() if each.get("_type") == "ClassLabel"}
     except (LookupError, TypeError, AttributeError, ValueError):
         return {}
 
@@ -96,6 +101,10 @@ def _class(value, names):
 @contextlib.contextmanager
 def _reported(path, errors):
     """Has what pyarrow raises of a file end in one line that names it."""
+    try:
+        open(path, "rb").close()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
     try:
         yield
     except UserError:

@@ -23,7 +23,8 @@ def write(path, rows, classes=None, **how):
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pyarrow.Table.from_pylist(rows)
     if classes:
-        features = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": classes, "_type": "ClassLabel"}}
+        string = {"dtype": "string", "_type": "Value"}
+        features = {"text": string, "label": {"names": classes, "_type": "ClassLabel"}, "of": {"names": string}}
         table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     parquet.write_table(table, path, **how)
     return path
@@ -64,7 +65,8 @@ def test_labelled_examples(tmp_path):
     assert read.test["de"] == [Labelled("0", "gut")]
     assert labelled_files(train, id="key").train[0].id == "7"
     assert [each.label for each in labelled_files(train, numeric=True, text="text", label="key").train] == [7.0, 8.0]
-    plain = write(tmp_path / "plain.parquet", rows)
+    moment = pyarrow.scalar(1, pyarrow.timestamp("ns"))  # more exact than Python's
+    plain = write(tmp_path / "plain.parquet", [row | {"seen": moment} for row in rows])
     assert [each.label for each in labelled_files(plain).train] == ["0", "1"]
     assert [*TextFormat().read(train)] == [Labelled("1", "bad\tfilm"), Labelled("2", "good")]
 
@@ -101,6 +103,13 @@ def test_text_of_two_formats_and_a_lacking_library_are_refused(tmp_path, monkeyp
         (tmp_path / name).unlink()
     with pytest.raises(UserError, match=r"train\.parquet, row 1 has no label"):
         labelled_files(write(tmp_path / "train.parquet", [{"text": "a", "label": None}]))
+    for name, said in (("gone.parquet", "gone.parquet: No such file"), ("", ": Is a directory")):
+        with pytest.raises(UserError, match=said):
+            labelled_files(tmp_path / name if name else write(tmp_path / "of.parquet/a.parquet", []).parent)
+    twice = pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"])
+    parquet.write_table(twice, path)
+    with pytest.raises(UserError, match=r"de\.parquet has two columns text"):
+        next(read_parquet(path, ["text"]))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match=r"de\.parquet: to read Parquet takes pyarrow: pip install"):
         next(read_parquet(path))

@@ -61,16 +61,23 @@ def _delimiter(path, given):
     return given or DELIMITERS.get(Path(Path(path).name.removesuffix(".gz")).suffix)
 
 
-def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(
+    path: str | Path, needed: Collection[str] = (), optional: Collection[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the objects of a file: of JSON lines, each with the number of its line, from 1, or the rows of Parquet.
 
     Blank lines are skipped.
+
+    Args:
+        path: the file.
+        needed: columns that Parquet must have; of objects of JSON `field` asks for them.
+        optional: columns that are read of Parquet where they are there; of JSON all are.
 
     Raises:
         UserError: for a line that is not an object, and whatever `read_exact_lines` and `read_parquet` refuse.
     """
     if is_parquet(path):
-        yield from read_parquet(path, optional=None)
+        yield from read_parquet(path, needed, optional)
         return
     for number, line in enumerate(read_exact_lines(path), start=1):
         if not line.strip():
@@ -113,8 +120,8 @@ def read_named(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields the rows of a table, or the objects of a file, by the names of columns, with their numbers.
 
-    The keys of objects are not checked here: `field` does it, object by object. In a table of tabs the only column
-    that is needed may have tabs itself if it stands alone or before `label`, as in a labelled folder.
+    The keys of objects of JSON are not checked here: `field` does it, object by object. In a table of tabs the only
+    column that is needed may have tabs itself if it stands alone or before `label`, as in a labelled folder.
 
     Args:
         path: the file, whose ending says which it is.
@@ -127,7 +134,7 @@ def read_named(
     """
     number = 0
     if has_objects(path):
-        for number, row in read_objects(path):
+        for number, row in read_objects(path, needed, optional):
             yield number, row
     else:
         rows = read_rows(path, delimiter)

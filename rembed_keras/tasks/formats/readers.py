@@ -29,6 +29,17 @@ class _Columns:
     labels: Collection[str] | None
     unlabeled: bool
 
+    @property
+    def needed(self) -> set[str]:
+        """The columns that must be there."""
+        named = (self.text, self.pair, self.id, None if self.unlabeled else self.label)
+        return {name for name in named if name is not None}
+
+    @property
+    def optional(self) -> list[str]:
+        """The columns that may be there."""
+        return [self.label] if self.label else []
+
     def add(self, row: Mapping[str, Any], examples: dict[str, Labelled], place: str) -> None:
         name = str(len(examples)) if self.id is None else identifier(row, self.id, place)
         if name in examples:
@@ -106,8 +117,7 @@ def read_table(
     """
     columns = _Columns(text, pair, label, id, numeric, labels, unlabeled)
     rows = read_rows(path, delimiter)
-    needed = {name for name in (text, pair, id, None if unlabeled else label) if name is not None}
-    header = read_header(path, rows, needed, [label] if label else [])
+    header = read_header(path, rows, columns.needed, columns.optional)
     examples: dict[str, Labelled] = {}
     broken: list[int] = []
     for number, cells in rows:
@@ -145,7 +155,7 @@ def read_records(
     """
     columns = _Columns(text, pair, label, id, numeric, labels, unlabeled)
     examples: dict[str, Labelled] = {}
-    for number, row in read_objects(path):
+    for number, row in read_objects(path, columns.needed, columns.optional):
         columns.add(row, examples, place_of(path, number))
     if not examples:
         raise UserError(f"{path} has no examples")
