@@ -71,6 +71,23 @@ def test_labelled_examples(tmp_path):
     assert [*TextFormat().read(train)] == [Labelled("1", "bad\tfilm"), Labelled("2", "good")]
 
 
+def test_shards_of_one_file_are_one_language(tmp_path):
+    named = {
+        "de-00000-of-00002.parquet": "de",
+        "de-00001-of-00002-a09b74b3ef9c3b56.parquet": "de",
+        "0000.parquet": "text",
+        "000_00001.parquet": "text",
+        "20231101.fr/train-00000-of-00001.parquet": "20231101.fr",
+        "it.parquet/part.0.parquet": "it",
+        "zh-2.parquet": "zh-2",
+    }
+    for name in named:
+        write(tmp_path / "text" / name, [{"text": name}])
+    source = find_source(tmp_path / "text")
+    assert {name: language for part in source.parts for language, name in part.read()} == named
+    assert {part.name for part in source.parts} == {*named.values()}
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

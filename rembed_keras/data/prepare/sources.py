@@ -13,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
+from rembed_keras.data import parquet
 from rembed_keras.data.prepare import dataset_text
 from rembed_keras.data.prepare.reading import Piece, read_extract, read_json_lines, read_tables, read_text
 from rembed_keras.data.text import FORMS, READ, check_name, check_there, refuse_left_out, text_files
@@ -26,6 +27,7 @@ EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its f
 IN_FOLDERS = re.compile(r"^(?!\.)[^/]+/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language
 IN_ONE = re.compile(r"^[^/]+\.txt(\.gz)?$")  # text beside others
 WHOLE = 2**63  # bytes of a part: more than files have
+NUMBER = re.compile(r"-\d{5,}-of-\d{5,}(-[0-9a-f]+)?$|^[\d_]+$")  # of one of several files, in its name
 OTHERS = re.compile(  # of names of files that may have text, and are of no format that is read
     r".+\.(?:json|ndjson|arrow|feather|avro|csv|tsv|xml|warc|wet)(?:\.(?:gz|bz2|lz4|xz|zst|zip))?",
     re.IGNORECASE,
@@ -121,7 +123,8 @@ def find_source(
     Args:
         name: a folder of text: `<language>.txt` or `.txt.gz` files; or of JSON lines, `.jsonl` or `.jsonl.gz`, or of
             Parquet, with `text` and perhaps `language` or `lang` in each, whose language is otherwise that of their
-            subfolder (`de/0001.jsonl`) or of their own name (`de.jsonl`); or of WikiExtractor's output,
+            subfolder (`de/0001.jsonl`), of their own name without a number (`de.jsonl`, `de-00000-of-00002.parquet`),
+            or, where that is all, of the folder (`0001.jsonl`); or of WikiExtractor's output,
             `de/AA/wiki_00`, or `AA/wiki_00` in a folder named by its language. Or `tfds:` and names of
             tensorflow-datasets with their versions, separated by commas; see `dataset_text`.
         part_bytes: about how many bytes a part has; compressed files are not split, and no file is by default.
@@ -243,11 +246,10 @@ def _text_source(folder, names, part_bytes, languages, with_others):
 
 
 def _home(relative, folder):
-    """The language of a file by its path."""
+    """The language of a file by its path: that of the folder where a number is all that names it."""
     first, slash, _ = relative.partition("/")
-    if not slash:
-        return first.partition(".")[0]
-    return folder.resolve().name if EXTRACT.match(relative) else first
+    own = first.removesuffix(parquet.ENDING) if slash else NUMBER.sub("", first.partition(".")[0])
+    return folder.resolve().name if EXTRACT.match(relative) or not own else own
 
 
 def _cut(path, language, part_bytes):
