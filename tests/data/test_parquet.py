@@ -86,6 +86,8 @@ def test_shards_of_one_file_are_one_language(tmp_path):
     source = find_source(tmp_path / "text")
     assert {name: language for part in source.parts for language, name in part.read()} == named
     assert {part.name for part in source.parts} == {*named.values()}
+    (tmp_path / "text/fr.PARQUET").touch()
+    assert left_out(tmp_path / "text") == ["fr.PARQUET"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_mistakes_are_reported_in_one_line(rows, said, tmp_path, corpus):
 
 def test_text_of_two_formats_and_a_lacking_library_are_refused(tmp_path, monkeypatch):
     path = write(tmp_path / "de.parquet", [{"text": "a"}])
-    for name, said in (("en.jsonl", "are of two formats: keep text of one format"), ("en.txt", "has .parquet files")):
+    for name, said in (("en.jsonl", "are of two formats: keep text of one format"), ("en.txt", "and en.txt")):
         (tmp_path / name).write_text('{"text": "a"}\n')
         with pytest.raises(UserError, match=said):
             find_source(tmp_path)

@@ -16,7 +16,7 @@ from typing import Protocol
 from rembed_keras.data import parquet
 from rembed_keras.data.prepare import dataset_text
 from rembed_keras.data.prepare.reading import Piece, read_extract, read_json_lines, read_tables, read_text
-from rembed_keras.data.text import FORMS, READ, check_name, check_there, refuse_left_out, text_files
+from rembed_keras.data.text import ENDINGS, FORMS, READ, check_name, check_there, refuse_left_out, text_files
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 DOCUMENTS = {  # how files are read whose documents may name their languages, by the ends of their names
@@ -29,7 +29,7 @@ IN_ONE = re.compile(r"^[^/]+\.txt(\.gz)?$")  # text beside others
 WHOLE = 2**63  # bytes of a part: more than files have
 NUMBER = re.compile(r"-\d{5,}-of-\d{5,}(-[0-9a-f]+)?$|^[\d_]+$")  # of one of several files, in its name
 OTHERS = re.compile(  # of names of files that may have text, and are of no format that is read
-    r".+\.(?:json|ndjson|arrow|feather|avro|csv|tsv|xml|warc|wet)(?:\.(?:gz|bz2|lz4|xz|zst|zip))?",
+    r".+\.(?:json|ndjson|parquet|arrow|feather|avro|csv|tsv|xml|warc|wet)(?:\.(?:gz|bz2|lz4|xz|zst|zip))?",
     re.IGNORECASE,
 )
 
@@ -149,8 +149,9 @@ def find_source(
     relative = {path: path.relative_to(folder).as_posix() for path in paths}
     ending, reader, documents = _documents(relative)
     extracts = [path for path in paths if EXTRACT.search(relative[path])]
-    if documents and (extracts or any(path.name.endswith((".txt", ".txt.gz")) for path in paths)):
-        raise UserError(f"{folder} has {ending} files and others: keep text of one format in a folder")
+    other = next((each for each in paths if each in extracts or each.name.endswith(ENDINGS)), None)
+    if documents and other is not None:
+        raise UserError(f"{folder} has {ending} files and {relative[other]}: keep text of one format in a folder")
     if not documents and not extracts:
         return _text_source(folder, relative.values(), part_bytes, languages, with_others)
     text = next((name for name in relative.values() if IN_FOLDERS.search(name) or IN_ONE.search(name)), None)
@@ -188,7 +189,8 @@ def _documents(relative):
 def left_out(name: str | Path) -> list[str]:
     """The files of a source, as of `find_source`, that may have text too, and are of no format that is read."""
     paths = sorted(_files(Path(name))) if Path(name).is_dir() else []
-    return [path.relative_to(name).as_posix() for path in paths if OTHERS.fullmatch(path.name)]
+    others = [path for path in paths if OTHERS.fullmatch(path.name) and not path.name.endswith(READ)]
+    return [path.relative_to(name).as_posix() for path in others]
 
 
 def note_left_out(name: str | Path) -> str:
