@@ -6,7 +6,6 @@ Reading needs pyarrow, of the extra `parquet`.
 import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +48,7 @@ def read_parquet(
         UserError: for a file that cannot be read or is not Parquet, or lacks a column or has it twice; or if pyarrow is
             not installed.
     """
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError(f"{path}: to read Parquet takes pyarrow: pip install 'rembed-keras[parquet]'") from None
-
-    opened = partial(parquet.ParquetFile, path, pre_buffer=False, buffer_size=2**20)
-    with _reported(path, pa.ArrowException), opened() as file:
+    with _opened(path) as file:
         names = file.schema_arrow.names
         for name in sorted(needed):
             if name not in names:
@@ -76,6 +68,16 @@ def read_parquet(
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row | {name: _class(row[name], own) for name, own in classes.items()}
+
+
+def column_names(path: str | Path) -> list[str]:
+    """The names of a file's columns.
+
+    Raises:
+        UserError: as `read_parquet`.
+    """
+    with _opened(path) as file:
+        return file.schema_arrow.names
 
 
 def _place(group):
@@ -99,17 +101,23 @@ def _class(value, names):
 
 
 @contextlib.contextmanager
-def _reported(path, errors):
-    """Has what pyarrow raises of a file end in one line that names it."""
+def _opened(path):
+    """A file of pyarrow's; what that raises of it ends in one line that names it."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(f"{path}: to read Parquet takes pyarrow: pip install 'rembed-keras[parquet]'") from None
     try:
         open(path, "rb").close()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     try:
-        yield
+        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
+            yield file
     except UserError:
         raise
     except UnicodeDecodeError:
         raise UserError(f"{path} has text that is not UTF-8") from None
-    except (errors, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} is not a whole Parquet file: {str(error).splitlines()[0]}") from None

@@ -39,6 +39,8 @@ def test_parts_of_a_file_are_its_groups_of_rows(compression, tmp_path):
     expected.append(("it", "uno"))
     whole = find_source(tmp_path)
     assert sorted(whole.files) == ["fr/train-00000.parquet", "it.parquet"] and not left_out(tmp_path)
+    assert [part.language for part in whole.parts] == [None, "it"]
+    assert [*find_source(tmp_path, languages=["de"]).files] == ["fr/train-00000.parquet"]
     for part_bytes in (10**6, 1500, 400, 50):
         parts = find_source(tmp_path, part_bytes).parts
         assert [pair for part in parts for pair in part.read()] == expected
@@ -85,7 +87,8 @@ def test_shards_of_one_file_are_one_language(tmp_path):
         write(tmp_path / "text" / name, [{"text": name}])
     source = find_source(tmp_path / "text")
     assert {name: language for part in source.parts for language, name in part.read()} == named
-    assert {part.name for part in source.parts} == {*named.values()}
+    assert {part.name for part in source.parts} == {part.language for part in source.parts} == {*named.values()}
+    assert [*find_source(tmp_path / "text", languages=["it"]).files] == ["it.parquet/part.0.parquet"]
     (tmp_path / "text/fr.PARQUET").touch()
     assert left_out(tmp_path / "text") == ["fr.PARQUET"]
 

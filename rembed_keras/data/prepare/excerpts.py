@@ -73,18 +73,18 @@ def _made_of(source: Source, megabytes: float, languages: Sequence[str] | None) 
 
 def _first(source: Source, size: float) -> dict[str, list[str]]:
     """The first paragraphs by language, in equal shares of a size in bytes."""
-    own = {part.language for part in source.parts}
+    own = [part.language for part in source.parts]
     known = {language for language in own if language is not None} if None not in own else {*source.expected}
     found: dict[str, list[str]] = {}
     taken: Counter = Counter()
-    for part in source.parts:
+    for part, its_own in zip(source.parts, own, strict=True):
         for language, paragraph in part.read():
             found.setdefault(language, [])
             share = size / max(len(known), len(found))
             if taken[language] < share:
                 found[language].append(paragraph)
                 taken[language] += len(paragraph.encode("utf-8"))
-            elif part.language is not None or (known and all(taken[each] >= share for each in known)):
+            elif its_own is not None or (known and all(taken[each] >= share for each in known)):
                 break
     share = size / max(len(known), len(found), 1)
     return {language: [*_up_to(share, paragraphs)] for language, paragraphs in found.items()}

@@ -62,6 +62,11 @@ def read_tables(piece: Piece) -> Iterator[tuple[str, str]]:
         yield from ((language, paragraph) for paragraph in paragraphs(text))
 
 
+def names_languages(path: Path) -> bool:
+    """Whether a Parquet file has a column of languages; all of its text is of one language otherwise."""
+    return not {*LANGUAGE_KEYS}.isdisjoint(parquet.column_names(path))
+
+
 def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
     """Yields the paragraphs of WikiExtractor's output, JSON lines or `<doc>` blocks; titles of blocks are included."""
     lines = read_exact_lines(piece.path)

@@ -15,7 +15,14 @@ from typing import Protocol
 
 from rembed_keras.data import parquet
 from rembed_keras.data.prepare import dataset_text
-from rembed_keras.data.prepare.reading import Piece, read_extract, read_json_lines, read_tables, read_text
+from rembed_keras.data.prepare.reading import (
+    Piece,
+    names_languages,
+    read_extract,
+    read_json_lines,
+    read_tables,
+    read_text,
+)
 from rembed_keras.data.text import ENDINGS, FORMS, READ, check_name, check_there, refuse_left_out, text_files
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
@@ -100,7 +107,9 @@ class FilePart:
     @property
     def language(self) -> str | None:
         """The language of all its text; None if documents may name others."""
-        return self.pieces[0].language if self.reader is read_text else None
+        paths = {piece.path for piece in self.pieces}
+        is_one = self.reader is read_text or (self.reader is read_tables and not any(map(names_languages, paths)))
+        return self.pieces[0].language if is_one else None
 
     @property
     def size(self) -> int:
@@ -167,10 +176,10 @@ def find_source(
         folder, relative.values(), files.values(), languages if are_named else None, partial(_home, folder=folder)
     )
     wanted = None if languages is None or with_others else frozenset(languages)
-    if documents:
-        pieces = [piece for path, home in homes.items() for piece in _cut(path, home, part_bytes)]
-    else:
-        pieces = [Piece(path, home, 0, path.stat().st_size) for path, home in homes.items()]
+    if wanted is not None and reader is read_tables:
+        files = {name: path for name, path in files.items() if homes[path] in wanted or names_languages(path)}
+    size = part_bytes if documents else WHOLE
+    pieces = [piece for path in files.values() for piece in _cut(path, homes[path], size)]
     return Source(_parts(pieces, reader, part_bytes, wanted), files, expected=dict.fromkeys(languages or (), folder))
 
 
