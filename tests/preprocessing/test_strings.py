@@ -1,11 +1,14 @@
 """One text comes in many forms, and batches of texts in those that are preprocessed."""
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import pytest
 
 from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, TextClassifierPreprocessor
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.texts.strings import are_texts, is_in_memory, is_table
 from tests.modeling.forward import EAGER
 
 QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
@@ -81,6 +84,26 @@ def test_texts_are_those_of_a_list_in_every_form(form, tokenizer, encoder):
     texts = made(MANY, form)
     assert tokenizer(texts) == tokenizer(TEXTS)
     np.testing.assert_array_equal(encoder.encode(texts), encoder.encode(TEXTS))
+
+
+class Column(Sequence):
+    """As one of `datasets`, which is neither a list nor an array."""
+
+    def __getitem__(self, number):
+        return TEXTS[number]
+
+    def __len__(self):
+        return len(TEXTS)
+
+
+@pytest.mark.parametrize("form", ["column", "chunks"])
+def test_columns_that_are_no_arrays_are_texts(form, encoder):
+    texts = Column() if form == "column" else pytest.importorskip("pyarrow").chunked_array([TEXTS[:1], TEXTS[1:]])
+    for ours, plain in (((texts, texts), (TEXTS, TEXTS)), (texts, TEXTS)):
+        expected = encoder.preprocessor(plain)["token_ids"]
+        np.testing.assert_array_equal(encoder.preprocessor(ours)["token_ids"], expected)
+    assert is_in_memory(texts) and not is_table(texts)  # so that `fit` and others tokenize them
+    assert not are_texts(Column()[:0]) and not are_texts(range(2))
 
 
 class Table:

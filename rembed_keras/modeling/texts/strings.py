@@ -1,7 +1,8 @@
 """What texts in memory come as: strings and bytes, lists, arrays and tensors of them, and columns of tables."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import keras
@@ -17,13 +18,26 @@ NO_BATCHES = (
 
 
 def in_memory(texts: Any) -> Any:
-    """A tensor or an array of strings as a list, or as a string where it has no axes; all else as it is.
+    """A tensor, an array or a column of strings as a list, or as a string where it has no axes; all else as it is.
 
     >>> in_memory(np.array(["a", "b"])), in_memory(np.array("a"))
     (['a', 'b'], 'a')
     """
     values = texts.numpy() if hasattr(texts, "numpy") else texts
+    if is_column(values):
+        return values.to_pylist() if hasattr(values, "to_pylist") else [*values]
     return values.tolist() if hasattr(values, "tolist") else values
+
+
+def is_column(texts: Any) -> bool:
+    """Whether it is a column of values that is no array: of `datasets`, of pyarrow in chunks, or of polars.
+
+    >>> is_column(range(2)), is_column([0, 1]), is_column("ab"), is_column(np.arange(2))
+    (True, False, False, False)
+    """
+    if isinstance(texts, str | bytes | list | tuple) or hasattr(texts, "tolist"):
+        return False
+    return isinstance(texts, Sequence) or hasattr(texts, "to_pylist") or hasattr(texts, "to_arrow")
 
 
 def is_one_text(texts: Any) -> bool:
@@ -52,14 +66,17 @@ def listed(texts: Any) -> list:
 
 
 def is_table(texts: Any) -> bool:
-    """Whether it is a dict, or a table such as a DataFrame of pandas."""
-    return isinstance(texts, Mapping) or hasattr(texts, "columns")
+    """Whether it is a dict, or a table such as a DataFrame of pandas or a data set of `datasets`."""
+    return isinstance(texts, Mapping) or hasattr(texts, "columns") or hasattr(texts, "column_names")
 
 
 def are_texts(part: Any) -> bool:
     """Whether it is a text, or a collection of such, in memory or in a graph."""
     if isinstance(part, str | bytes):
         return True
+    if is_column(part):
+        first = part[:1] if hasattr(part, "to_pylist") else [*islice(part, 1)]
+        return not is_table(part) and are_texts(in_memory(first))
     dtype = getattr(part, "dtype", None)
     if dtype is not None and getattr(dtype, "kind", "O") != "O":
         return dtype.kind in "US"
@@ -73,7 +90,8 @@ def are_texts(part: Any) -> bool:
 
 def is_in_memory(x: Any) -> bool:
     """Whether it is a text or a collection of texts, or a dict or a table, and no generator."""
-    return isinstance(x, str | bytes | list | tuple) or is_table(x) or hasattr(x, "tolist") or are_texts(x)
+    has_values = hasattr(x, "tolist") or is_column(x)
+    return isinstance(x, str | bytes | list | tuple) or is_table(x) or has_values or are_texts(x)
 
 
 def without_texts(x: Any) -> Any:
