@@ -128,6 +128,13 @@ def test_names_of_columns_are_not_read_as_texts(make, encoder, classifier, maske
             call()
 
 
+@pytest.mark.parametrize("loop", ["fit", "evaluate", "predict"])
+def test_a_data_set_without_batches_is_refused(loop, classifier):
+    batches = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices((TEXTS, [0, 1])).skip(2).batch(2)
+    with pytest.raises(UserError, match="the data set has no batches"):
+        getattr(classifier, loop)(batches, verbose=0)
+
+
 def test_the_second_of_two_texts_is_not_left_out(masked):
     pairs = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(((TEXTS, TEXTS),)).batch(2)
     with pytest.raises(Exception, match="there are 2 lists in a tuple; a row has one text"):

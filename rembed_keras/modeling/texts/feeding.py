@@ -22,7 +22,14 @@ from rembed_keras.modeling.layers.rows import check_labels
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, is_tokenized, narrowed
 from rembed_keras.modeling.texts.lengths import token_axes, without_padding
-from rembed_keras.modeling.texts.strings import NO_TOKENIZER, are_texts, is_in_memory, without_texts
+from rembed_keras.modeling.texts.strings import (
+    NO_TOKENIZER,
+    are_texts,
+    is_dataset,
+    is_in_memory,
+    refuse_empty,
+    without_texts,
+)
 
 ROOM = "rembed_keras.preprocessing"  # named, since modeling imports none of the rooms above it
 PLAIN_TEXT = "TextClassifierPreprocessor"  # for encoders: texts as they are, without labels
@@ -187,16 +194,12 @@ class TakesTexts(HoldsPreprocessor):
             sample_weight: as in Keras.
             options: Keras's other ones.
         """
+        refuse_empty(x)
         if validation_split and is_dataset(x):
             raise UserError("validation_split cuts what is in memory: give another data set as validation_data")
         self._settle()
-        own = {
-            "epochs": epochs,
-            "verbose": verbose,
-            "callbacks": callbacks,
-            "validation_split": validation_split,
-            **options,
-        }
+        own = {"epochs": epochs, "verbose": verbose, "callbacks": callbacks, **options}
+        own["validation_split"] = validation_split
         validation_data = self._validation(validation_data)
         with weights_kept(self, is_trained=True):
             if self.preprocessor is not None and is_dataset(x):
@@ -209,6 +212,7 @@ class TakesTexts(HoldsPreprocessor):
 
     def evaluate(self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **options):
         """Keras's, of texts too; see `fit`."""
+        refuse_empty(x)
         self._settle()
         own = {"verbose": verbose, **options}
         if options.get("_use_cached_eval_dataset", False):
@@ -221,6 +225,7 @@ class TakesTexts(HoldsPreprocessor):
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Keras's, of texts too; see `fit`."""
+        refuse_empty(x)
         own = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
         with weights_kept(self):
             if self.preprocessor is not None and is_dataset(x):
@@ -292,8 +297,3 @@ class TakesTexts(HoldsPreprocessor):
     def known_labels(self, x: Any) -> tuple[int, str] | None:
         """How many labels there are for inputs, and what says so; None for a model that learns no labels."""
         return None
-
-
-def is_dataset(x: object) -> bool:
-    """Whether it is a data set of tf.data or Grain."""
-    return hasattr(x, "element_spec") or (type(x).__module__.split(".")[0] == "grain" and hasattr(x, "map"))

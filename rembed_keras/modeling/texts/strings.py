@@ -94,6 +94,18 @@ def is_in_memory(x: Any) -> bool:
     return isinstance(x, str | bytes | list | tuple) or is_table(x) or has_values or are_texts(x)
 
 
+def is_dataset(x: object) -> bool:
+    """Whether it is a data set of tf.data or Grain."""
+    return hasattr(x, "element_spec") or (type(x).__module__.split(".")[0] == "grain" and hasattr(x, "map"))
+
+
+def refuse_empty(x: Any) -> None:
+    """Raises a UserError for a data set of tf.data that knows that it has no batches; whatever else it is, none."""
+    cardinality = getattr(x, "cardinality", None)
+    if callable(cardinality) and int(cardinality()) == 0:
+        raise UserError("the data set has no batches")
+
+
 def without_texts(x: Any) -> Any:
     """What Keras takes batches from, of which the first is looked at.
 
