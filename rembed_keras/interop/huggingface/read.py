@@ -205,10 +205,10 @@ def _tensors(folder) -> Mapping[str, Any]:
     """The tensors of a folder by name."""
     if (folder / WHOLE).exists():
         return Tensors(folder / WHOLE)
-    shards = _shards(folder, WHOLE) or sorted(folder.glob("*.safetensors"))
+    pickled = [folder / PICKLED] if (folder / PICKLED).exists() else _shards(folder, PICKLED)
+    shards = _shards(folder, WHOLE) or ([] if pickled else sorted(folder.glob("*.safetensors")))
     if shards:
         return Tensors(*shards)
-    pickled = [folder / PICKLED] if (folder / PICKLED).exists() else _shards(folder, PICKLED)
     if not pickled:
         raise UserError(f"{folder} has neither {WHOLE} nor {PICKLED}, nor an index of shards of one")
     return {name: value for path in pickled for name, value in _load_pickled(path).items()}

@@ -159,6 +159,7 @@ def test_a_pickle_in_shards_is_read_as_the_whole(tmp_path, monkeypatch):
     shards = {f"pytorch_model-0000{n + 1}-of-00002.bin": names[n::2] for n in range(2)}
     for shard, own in shards.items():
         save_file({name: tensors[name] for name in own}, folder / shard)
+    save_file({"lora_A.weight": tensors[names[0]]}, folder / "adapter_model.safetensors")  # which is not the model
     index = folder / "pytorch_model.bin.index.json"
     index.write_text(json.dumps({"weight_map": {name: shard for shard, own in shards.items() for name in own}}))
 
