@@ -21,7 +21,7 @@ from rembed_keras.interop.huggingface.layout import Source, wanted_shape
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import block_of, check_encoder, has_position_table
-from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.layers.tables import drawn
 from rembed_keras.modeling.saving.filling import PIECE, blank, fill
 from rembed_keras.modeling.sizes import groups_of
 
@@ -65,7 +65,7 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     groups = groups_of(arguments)
     if not _is_pooled(tensors, family):
         kernel = weights["pooler/kernel"]
-        kernel.assign(initializer(seed=0)(kernel.shape, kernel.dtype))
+        kernel.assign(drawn(kernel.shape, seed=0))
         weights = {path: weight for path, weight in weights.items() if not path.startswith("pooler/")}
         notes.append("it has no pooler: the encoder's is randomly initialized, and trained with a task that needs it")
     sources, read = {}, set[str]()

@@ -10,7 +10,7 @@ from rembed_keras.errors import UserError, check_counts
 from rembed_keras.interop.reallocation.low_rank import Reduced
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.couplings.naming import COUPLINGS
-from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.layers.tables import drawn
 from rembed_keras.modeling.objectives.pretraining import encoder_of
 from rembed_keras.modeling.saving.changes import OF_LAYERS, freeze_again
 from rembed_keras.modeling.saving.filling import Rows, Values, blank, fill
@@ -72,13 +72,13 @@ def new_head(source: keras.Model, encoder: Encoder, width: int) -> tuple[MaskedL
     with blank():
         made = MaskedLM(encoder, width)
     kernel, table = made.head.dense.kernel, _own_table(made).embeddings
-    kernel.assign(initializer(seed=0)(kernel.shape, kernel.dtype))
+    kernel.assign(drawn(kernel.shape, seed=0))
     rows = output_rows(source)
     matrix = _leading(rows, min(width, rows.shape[1]))
     if matrix.shape[1] == width:
         fill(table, Reduced(rows, matrix))
     else:
-        value = np.array(keras.ops.convert_to_numpy(initializer(seed=1)(table.shape, "float32")))
+        value = drawn(table.shape, seed=1)
         value[:, : matrix.shape[1]] = np.asarray(Reduced(rows, matrix))
         fill(table, value)
     return made, [f"a new head of width {width} starts from the closest table; its other layers are yet to be trained"]
