@@ -214,20 +214,24 @@ def _check_structure(recipe, stage, given, pretrain):
     starts = arguments.get("starts", [arguments.get("start", "pretrained")])
     if stage.target not in STARTED or not isinstance(starts, list | tuple) or "pretrained" not in starts:
         return
-    if not all(isinstance(each, Reference) for each in (trained, model, encoder)):
+    if not all(isinstance(each, Reference) for each in (trained, model)):
         return
-    trained, model, encoder = within(pretrain, trained), within(pretrain, model), within(stage, encoder)
+    trained, model = within(pretrain, trained), within(pretrain, model)
+    own = within(stage, encoder) if isinstance(encoder, Reference) else None  # by default that which is trained
     is_changed = given.get("num_layers") is not None or given.get("scalar_mix")
     is_cut = recipe.arguments(model).get("kept_layers") is not None
-    if not (is_changed or is_cut) and recipe.arguments(trained) == recipe.arguments(encoder):
+    is_another = own is not None and (is_cut or recipe.arguments(trained) != recipe.arguments(own))
+    if not (is_changed or is_another):
         return  # as it is in most recipes, which are read without a framework
     import_framework()
     from rembed_keras.training.initial.weights import InitialWeights, check_same
 
     try:
         theirs = kept_arguments(sizes_of(recipe, trained), recipe.arguments(model))
-        ours = sizes_of(recipe, encoder)
+        ours = None if own is None else sizes_of(recipe, own)
     except (UserError, KeyError, TypeError, ValueError):
         return  # no encoder can be made of these, which is said of each
-    with _said_of(recipe, stage, encoder):
-        check_same(InitialWeights(**given).changes.arguments(theirs), ours, f"what {pretrain.selector} keeps")
+    with _said_of(recipe, stage, own or stage):
+        changed = InitialWeights(**given).changes.arguments(theirs)
+        if ours is not None:
+            check_same(changed, ours, f"what {pretrain.selector} keeps")

@@ -49,6 +49,12 @@ def test_what_the_stages_before_do_not_leave(binding):
         config.ledger_of(config.load(QUICKSTART, [*OWN, *encoder, binding]))
 
 
+def test_a_cut_that_cannot_be_made_of_an_encoder_that_a_stage_takes_as_it_is():
+    bindings = [*OWN, "training.finetune.encoder=None", "training.InitialWeights.num_layers=3"]
+    with pytest.raises(UserError, match=r"^training.finetune: .*this encoder has 2"):
+        config.ledger_of(config.load(QUICKSTART, bindings))
+
+
 @pytest.mark.parametrize("bindings", FITTING)
 def test_what_they_leave_is_not_refused(bindings):
     config.ledger_of(config.load(QUICKSTART, [*OWN, *bindings]))
