@@ -9,6 +9,7 @@ from rembed_keras.data.tokenizers.beside import added_pieces, is_berts, settings
 from rembed_keras.data.tokenizers.opening import open_tokenizer, tokenizer_files
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
+from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.tokenizer import write_tokenizer
 from rembed_keras.interop.spm import from_deberta, from_fairseq
 
@@ -28,8 +29,8 @@ PLAIN = {
 def tokenizer_of(source: Path) -> Path | None:
     """The tokenizer's file in a folder; None if there is no usable one."""
     found = next(iter(tokenizer_files(source, (FAIRSEQ, *THEIRS))), None)
-    if found is not None and found.name in SENTENCE_PIECE and _has_added(whole := found.with_name("tokenizer.json")):
-        return whole
+    if found is not None and found.name in SENTENCE_PIECE and (whole := found.with_name("tokenizer.json")).exists():
+        return found if _is_readable(found) and not _has_added(whole) else whole
     found = found or next((source / name for name in PLAIN if _is_plain(source / name)), None)
     return found if found is not None and _is_whole(found) else None
 
@@ -45,9 +46,17 @@ def _is_whole(path):
     return all(i < ours.vocabulary_size and ours.piece(i) == each["content"] for i, each in added.items())
 
 
+def _is_readable(path):
+    """Whether a SentencePiece model is a tokenizer with all pieces of the vocabulary, [MASK] among them."""
+    try:
+        return _is_whole(path)
+    except UserError:
+        return False
+
+
 def _has_added(path):
     """Whether a `tokenizer.json` has pieces of text that were added to its model, and that no file beside it has."""
-    parts = read_json(path) if path.exists() else {}
+    parts = read_json(path)
     try:
         vocabulary = parts["model"]["vocab"]
         own = {piece for piece, _ in vocabulary} if isinstance(vocabulary, list) else vocabulary
