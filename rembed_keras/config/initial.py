@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.making import identity, sizes_of, within
+from rembed_keras.config.making import identity, imported, sizes_of, within
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
@@ -115,6 +115,7 @@ def check_own_weights(recipe: Recipe, listed: Sequence[Reference]) -> None:
             continue
         if given.get("task") is not None:
             _check_task(recipe, stage, "starts from", given["task"], before)
+            _check_folds(recipe, stage, given["task"], before)
             continue
         pretrain = next((each for each in reversed(before) if each.target == PRETRAIN), None)
         if pretrain is not None:
@@ -197,6 +198,19 @@ def _check_task(recipe, stage, does, task, before):
         return
     message = f"{stage.selector} {does} the task {task!r} of its run, which no stage before it fine-tunes"
     raise UserError(f"{message}{did_you_mean(task, filter(None, names))}")
+
+
+def _check_folds(recipe, stage, task, before):
+    tuned = [each for each in before if each.target == FINETUNE and name_of_task(recipe, each) == task]
+    given = [recipe.arguments(each).get("methods") for each in tuned]
+    listed = [method for methods in given if isinstance(methods, list | tuple) for method in methods]
+    for each in map(recipe.resolve, listed):
+        import_framework()
+        if isinstance(each, Reference) and not getattr(imported(each.target), "folds", True):
+            raise UserError(
+                f"{stage.selector} starts from the task {task!r}, which is fine-tuned with {each.selector}: what that "
+                "adds cannot be folded into an encoder's own weights"
+            )
 
 
 def _check_best(recipe, stage, given, pretrain):

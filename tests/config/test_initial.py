@@ -74,6 +74,9 @@ def test_a_task_of_the_run_has_to_be_fine_tuned_before():
     config.ledger_of(config.load(STILTS))
     with pytest.raises(UserError, match=r"^training.finetune starts from the task 'topic' .*; did you mean"):
         config.ledger_of(config.load(STILTS, ["training.InitialWeights.task='topic'"]))
+    config.ledger_of(config.load(STILTS, ["FINETUNE_METHODS=[@methods.Lora()]"]))
+    with pytest.raises(UserError, match=r"^training.finetune starts from the task 'topics', .*Adapters: what"):
+        config.ledger_of(config.load(STILTS, ["FINETUNE_METHODS=[@methods.Lora(), @methods.Adapters()]"]))
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ class Adapters(OfBlocks):
     Source: Houlsby et al. 2019; He et al. 2022 for those beside.
     """
 
+    folds = False
+
     def __init__(self, width: Count = 64, layers: Sequence[int] | None = None, place: Place = "after"):
         check_counts({"an adapter's width": width})
         self.width = width

@@ -18,9 +18,11 @@ class Method:
 
     Attributes:
         chooses: whether it says what is trained; everything is trained if no method of several does.
+        folds: whether what it adds, if anything, can be folded, so that other training can start from the encoder.
     """
 
     chooses = True
+    folds = True
 
     def check(self, encoder: Config) -> None:
         """Checks, before anything is trained, that an encoder of some arguments has what the method changes.
