@@ -22,7 +22,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.write import check_family, write_huggingface
 from rembed_keras.interop.in_graph import check_servable
-from rembed_keras.interop.presets import read_preset, write_preset
+from rembed_keras.interop.presets import other_class, read_preset, write_preset
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.tf_checkpoint import read_tf1
 from rembed_keras.interop.vocabularies.files import copy_tokenizer, place_tokenizer, tokenizer_of
@@ -248,6 +248,8 @@ def encoder_arguments(folder: Path) -> dict:
     config = read_json(folder / "config.json")
     if "registered_name" not in config:
         return huggingface_arguments(folder)
+    if other := other_class(config):
+        raise UserError(f"{folder} is a preset of {other}, not of an Encoder")
     task = read_json(folder / "task.json") if (folder / "task.json").exists() else {}
     return kept_arguments(config["config"], task.get("config", {}))
 

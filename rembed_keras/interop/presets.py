@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import tempfile
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,8 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
         if "registered_name" not in config:
             is_other = "model_type" in config
             raise UserError(HUGGING_FACE if is_other else "its config.json names no class")
-        name = config["registered_name"]
-        if name != "rembed_keras>Encoder":
-            raise UserError(f"it is a preset of {shortened(name)}, not of an Encoder")
+        if other := other_class(config):
+            raise UserError(f"it is a preset of {other}, not of an Encoder")
         check_names(config)
         task = folder / "task.json"
         objective = _objective(task) if task.exists() else None
@@ -49,6 +49,12 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
     except Exception as error:  # noqa: BLE001 - readers of weights raise many kinds
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{folder} is not a keras-hub preset: {reason}") from None
+
+
+def other_class(config: Mapping[str, Any]) -> str | None:
+    """What a preset's configuration is of, for messages, if that is no `Encoder`, as of keras-hub's own; else None."""
+    name = config["registered_name"]
+    return None if name == f"{OURS}Encoder" else shortened(name)
 
 
 def _encoder(path, said):
