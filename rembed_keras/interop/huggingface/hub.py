@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 from rembed_keras import modeling
@@ -13,7 +14,9 @@ from rembed_keras.modeling.saving.presets import task_in
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
 CARD = "README.md"
 # of a model, its tokenizer and its preset; weights of other frameworks stay where they are
-WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*.weights.h5", "assets/**"]
+WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.weights.h5", "assets/**"]
+PICKLED = ["pytorch_model*.bin"]  # the same weights again where there are those in `WHOLE`
+WHOLE = "model*.safetensors"
 OPENED = {  # by format: the library, and how it opens the model
     "preset": ("keras-hub", 'import rembed_keras\n\nencoder = rembed_keras.Encoder.from_preset("hf://{name}")'),
     "huggingface": (
@@ -37,7 +40,11 @@ def fetched(source: str) -> str:
         return source
     hub = _hub(f"there is no folder {source}; to download it")
     try:
-        return str(hub.snapshot_download(source, allow_patterns=WANTED, endpoint=_endpoint(), cache_dir=_cache()))
+        download = partial(hub.snapshot_download, source, endpoint=_endpoint(), cache_dir=_cache())
+        folder = download(allow_patterns=WANTED)
+        if not any(Path(folder).glob(WHOLE)):
+            folder = download(allow_patterns=PICKLED)
+        return str(folder)
     except Exception as error:  # noqa: BLE001 - those of its HTTP library, which is another by version, too
         if isinstance(error, hub.errors.RepositoryNotFoundError):
             raise UserError(f"there is no folder {source}, and no public model of this name on the hub") from None

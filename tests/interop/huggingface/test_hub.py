@@ -91,6 +91,17 @@ def test_a_name_is_downloaded_into_the_cache_and_a_folder_is_itself(hub, tmp_pat
     assert interop.fetched("owner/missing") == "owner/missing"  # a path beside others, and no name
 
 
+def test_pickled_weights_are_downloaded_where_there_are_no_others(hub, monkeypatch):
+    monkeypatch.setitem(FILES, "pytorch_model.bin", b"weights again")
+    interop.fetched("owner/name")
+    assert hub.read == {"config.json", "model.safetensors"}
+    hub.read.clear()
+    monkeypatch.setenv("HF_HUB_CACHE", "another")
+    monkeypatch.delitem(FILES, "model.safetensors")
+    assert (Path(interop.fetched("owner/name")) / "pytorch_model.bin").read_bytes() == b"weights again"
+    assert hub.read == {"config.json", "pytorch_model.bin"}
+
+
 def test_what_is_not_there_or_out_of_reach_is_one_plain_line(hub, monkeypatch, tmp_path):
     with pytest.raises(UserError, match=r"no public model of this name on the hub"):
         interop.fetched("owner2/none")
