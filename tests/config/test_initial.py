@@ -1,5 +1,7 @@
 """What a stage takes from its own run is missed when the recipe is read, and not after pre-training."""
 
+import json
+
 import pytest
 
 from rembed_keras import config
@@ -125,4 +127,11 @@ training.run.stages = [@training.prepare, @training.pretrain, @training.mine]
 def test_a_folder_without_an_encoder_is_said_with_where_it_is_named(tmp_path):
     message = rf"^training.pretrain: {tmp_path} is not a run, .* Hugging Face model \(INITIAL: command line\)$"
     with pytest.raises(UserError, match=message):
+        config.ledger_of(config.load(QUICKSTART, [f"INITIAL={tmp_path}"]))
+    of_another = {
+        "registered_name": "keras_hub>BertBackbone",
+        "config": {"num_layers": 2, "num_heads": 2, "hidden_dim": 8},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(of_another))
+    with pytest.raises(UserError, match=r"is a preset of 'keras_hub>BertBackbone', not of an Encoder"):
         config.ledger_of(config.load(QUICKSTART, [f"INITIAL={tmp_path}"]))

@@ -9,7 +9,8 @@ import sentencepiece
 import tokenizers
 
 from rembed_keras.data.tokenizers.opening import open_tokenizer
-from rembed_keras.interop import write
+from rembed_keras.interop import tokenizer_of, write
+from rembed_keras.interop.spm import read_model, write_model
 from rembed_keras.modeling.blocks import PreNorm
 from tests.interop.models import random_model
 
@@ -158,3 +159,15 @@ def test_pairs_and_long_texts_are_those_of_xlmr(peers, tmp_path):
         theirs = transformers.XLMRobertaTokenizer(str(path), model_max_length=20)
         for texts in (("the file", "open the head"), (long,), (long, "the head")):
             assert ours(*texts, truncation=True)["input_ids"] == theirs(*texts, truncation=True)["input_ids"]
+
+
+def test_a_tokenizer_json_is_taken_where_the_model_beside_it_lacks_pieces(corpus, tmp_path):
+    corpus.tokenizer.copy_to(tmp_path).rename(file := tmp_path / "sentencepiece.model")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    added = tmp_path / "added_tokens.json"
+    for pieces, taken in (({"[MASK]": 4}, file.name), ({"[MASK]": 4, "heptagon": 900}, "tokenizer.json")):
+        added.write_text(json.dumps(pieces))
+        assert tokenizer_of(tmp_path).name == taken
+    model = read_model(file)
+    write_model(model, [piece for piece in model.pieces if piece.piece != "[MASK]"], file)
+    assert tokenizer_of(tmp_path).name == "tokenizer.json"

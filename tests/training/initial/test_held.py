@@ -1,6 +1,5 @@
 """Encoders come back from wherever they are: whole, cut, mixed, folded; anything else is refused by name."""
 
-import json
 import shutil
 
 import keras
@@ -274,11 +273,6 @@ def test_a_place_that_holds_no_encoder_is_named(tmp_path):
     for name, message in messages.items():
         with pytest.raises(UserError, match=message):
             places.find(tmp_path / name)
-    sizes = {"vocabulary_size": 60, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8}
-    of_another = {"registered_name": "keras_hub>BertBackbone", "config": sizes}
-    (tmp_path / "empty/config.json").write_text(json.dumps(of_another))
-    with pytest.raises(UserError, match=r"empty is a preset of 'keras_hub>BertBackbone', not of an Encoder"):
-        places.arguments_of(tmp_path / "empty")
     assert places.find(path).path == path and places.find(path.parent).path == path
     (path.parent / "failed.json").write_text("{}")  # as fine-tuning leaves it, where a loss was not finite
     with pytest.raises(UserError, match=f"is of a training that failed; its checkpoint of before that is {path}$"):
