@@ -41,6 +41,7 @@ CASES = {
     "head": ({}, [HeadOnly()], "$"),
     "norms, pre-norm": (PRE_NORM, [Norms()], f".*{NORM}"),
     "biases, shared": ({"layer_sharing": "all"}, [Biases()], f".*{BIAS}"),
+    "all blocks": ({}, [Blocks()], "block_|pooler"),
     "top block": ({}, [Blocks([-1])], "block_1|pooler"),
     "bottom": ({}, [Blocks([0], embeddings=True, top=False)], f"block_0|{LOW}"),
     "bottom, table frozen": (

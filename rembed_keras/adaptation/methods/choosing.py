@@ -64,7 +64,7 @@ class Biases(OfBlocks):
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Blocks(OfBlocks):
-    """Trains some of the blocks.
+    """Trains some of the blocks; all by default, so that token vectors of languages without labels stay as they are.
 
     Args:
         layers: numbers of the blocks, from 0; -1 is the highest. Blocks that share a sublayer train it for all.
@@ -72,8 +72,8 @@ class Blocks(OfBlocks):
         top: whether to train what is above them, too: the last norm, the mix of layers, and the pooler if it is read.
     """
 
-    def __init__(self, layers: Sequence[int], embeddings: bool = False, top: bool = True):
-        self.layers = [*layers]
+    def __init__(self, layers: Sequence[int] | None = None, embeddings: bool = False, top: bool = True):
+        self.layers = None if layers is None else [*layers]
         self.embeddings = embeddings
         self.top = top
 
