@@ -26,7 +26,8 @@ def weights_kept(model, is_trained: bool = False) -> Iterator[None]:
     optimizer: Any = getattr(model, "optimizer", None)  # which a model that was not compiled has not
     if is_trained and not optimizer.built:
         optimizer.build(model.trainable_variables)
-    owned = [*model.variables, *(() if optimizer is None else optimizer.variables)]
+    others = model.non_trainable_variables  # those of teachers too, which are none of its variables
+    owned = [*model.variables, *others, *(() if optimizer is None else optimizer.variables)]
     values = [variable.value for variable in owned]
     try:
         yield

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.adaptation.terms import MiniLM
 from rembed_keras.modeling import Classifier
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
@@ -66,8 +68,9 @@ def test_a_loop_that_is_stopped_leaves_what_its_steps_did():
 
 
 def test_a_loop_whose_first_step_fails_leaves_all_as_it_was(monkeypatch):
-    model = make_model()
-    before = looped(model, "predict")
+    model, teacher = make_model(), Teacher(make_encoder(num_layers=1))
+    model.use_terms([MiniLM(teacher)])  # whose weights are handed to every step
+    before, taught = looped(model, "predict"), [weight.numpy() for weight in teacher.weights]
 
     def full(*_):
         raise StoppedError
@@ -78,7 +81,10 @@ def test_a_loop_whose_first_step_fails_leaves_all_as_it_was(monkeypatch):
             with pytest.raises(StoppedError):
                 looped(model, loop)
         setattr(model, f"{step}_function", None)
+        for weight, value in zip(teacher.weights, taught, strict=True):
+            np.testing.assert_array_equal(weight.numpy(), value)
         np.testing.assert_array_equal(looped(model, "predict"), before)
+    model.use_terms([])
     looped(model, "fit")
     assert int(model.optimizer.iterations) == 3
 
