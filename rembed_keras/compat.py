@@ -187,17 +187,16 @@ def layout_of(variable):
     return getattr(variable, "_layout", None)
 
 
-def abstract_variables(sharding: Any) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def abstract_variables(sharding: Any) -> Iterator[None]:
     """While open, variables on JAX have shapes, dtypes and shardings, and no values: none of their memory is taken.
 
-    Those to which no distribution gives a layout have the `sharding`. Inside a traced function they are zeros unless
-    they are mapped to a value, as variables that are not initialized are anyway. Seen in Keras 3.15, on JAX:
-    `Variable._initialize`, `_initialize_with_initializer`, `_direct_assign`, `_initialize_layout`, `_value`, `value`.
+    Those that no distribution gives a layout have the `sharding`; a copy is what is copied. In a traced function they
+    are zeros unless they are mapped to a value, as variables that are not initialized are. Seen in Keras 3.15, on JAX:
+    `numpy.copy`; `Variable._initialize`, `_initialize_with_initializer`, `_direct_assign`, `_value`, `value`, others.
     """
     import jax
     from keras.src import backend
-
-    kind: Any = backend.Variable
 
     def take_shape(variable, shape):
         variable._shape = variable._validate_shape(shape)
@@ -218,7 +217,8 @@ def abstract_variables(sharding: Any) -> contextlib.AbstractContextManager:
         "_direct_assign": lambda variable, value: None,
         "value": property(value),
     }
-    return _replaced(kind, replaced)
+    with _replaced(backend.Variable, replaced), _replaced(backend.numpy, {"copy": lambda value: value}):
+        yield
 
 
 @contextlib.contextmanager

@@ -218,9 +218,11 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         change(variable, ops.where(self._is_taken(), value, neutral))
 
     def _assign(self, assign, variable, value):
-        """Assigns to a variable unless the step is skipped."""
-        value = ops.convert_to_tensor(value, variable.dtype)
-        assign(variable, ops.where(self._is_taken(), value, ops.convert_to_tensor(variable)))
+        """Assigns to a variable unless the step is skipped; where slots are made there is no step."""
+        if self.built:
+            value = ops.convert_to_tensor(value, variable.dtype)
+            value = ops.where(self._is_taken(), value, ops.convert_to_tensor(variable))
+        assign(variable, value)
 
     def scale_loss(self, loss):
         """What gradients are taken of."""
