@@ -77,7 +77,7 @@ def initial_arguments(recipe: Recipe, stage: Reference, may_lack: bool = False) 
         own_dtype = {} if initial.dtype is None else {"dtype": initial.dtype}
         return initial.changes.arguments(found[0]) | own_dtype
     except UserError as error:
-        raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (stage,))}") from None
+        raise _misfit(recipe, stage, error) from None
 
 
 def check_start(recipe: Recipe, stage: Reference) -> None:
@@ -164,12 +164,17 @@ def _initial(named):
 
 
 def _opened(recipe, stage, named, may_lack=False):
-    """Initial weights that a stage names, and what is found of them; errors say where they are named."""
+    """Initial weights that a stage names, and what is found of them."""
     try:
         initial = _initial(named)
         return initial, _found(initial, named, may_lack)
     except UserError as error:
-        raise UserError(f"{stage.selector}: {error}{recipe.places(' '.join(NAMES), (stage,))}") from None
+        raise _misfit(recipe, stage, error) from None
+
+
+def _misfit(recipe, stage, error):
+    """What is wrong with the initial weights of a stage, with the place of the recipe that names them."""
+    return UserError(f"{stage.selector}: {error}{recipe.places(' '.join(NAMES), (stage,))}")
 
 
 def _found(initial, named, may_lack=False):

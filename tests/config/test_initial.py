@@ -57,6 +57,13 @@ def test_a_cut_that_cannot_be_made_of_an_encoder_that_a_stage_takes_as_it_is():
         config.ledger_of(config.load(QUICKSTART, bindings))
 
 
+def test_a_change_that_cannot_be_made_names_where_the_weights_are_bound():
+    given = ["encoder=None", "initial=@training.InitialWeights()"]  # the message speaks of an encoder
+    named = [f"training.InitialWeights.{each}" for each in ("place='rembed_small'", "num_layers=99")]
+    with pytest.raises(UserError, match=r"^training.pretrain: .* \(training.pretrain.initial: command line\)$"):
+        config.ledger_of(config.load(QUICKSTART, [*(f"training.pretrain.{each}" for each in given), *named]))
+
+
 @pytest.mark.parametrize("bindings", FITTING)
 def test_what_they_leave_is_not_refused(bindings):
     config.ledger_of(config.load(QUICKSTART, [*OWN, *bindings]))
