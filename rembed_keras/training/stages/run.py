@@ -99,12 +99,11 @@ def run(
                     stage = stages[number]
                     folder.stage = f"stage {place} of {len(asked)}" if len(asked) > 1 else ""
                     folder.later_tokens = sum(tokens[place:])
-                    if not processes.by_chief(partial(course.begins, number)):
+                    if course.is_noted and not processes.by_chief(partial(course.begins, number)):
                         continue
                     if is_together(stage):
                         stage(folder)
-                    processes.by_chief(partial(_complete, folder, stage, record))
-                    processes.by_chief(partial(course.ends, number))
+                    processes.by_chief(partial(_complete, folder, stage, record, partial(course.ends, number)))
                 if chosen is None:
                     processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
             processes.leave()
@@ -139,11 +138,15 @@ class _Course:
     """How far a run of several pre-trainings has come, as its `stages.json` says.
 
     A stage between two of them is not done again once the second has begun: what it took of the run is gone.
+
+    Attributes:
+        is_noted: whether the run is one of several pre-trainings.
     """
 
     def __init__(self, folder, stages):
         self.folder, self.path, self.stages = folder, folder.path / STAGES, stages
         self.pretrainings = [place for place, each in enumerate(stages) if getattr(each, "is_pretraining", False)]
+        self.is_noted = len(self.pretrainings) > 1
 
     def begins(self, number):
         """Whether a stage is to be done; if so, it is noted.
@@ -151,8 +154,6 @@ class _Course:
         Raises:
             UserError: for a pre-training whose forerunner is not done, as where some stages alone are asked for.
         """
-        if len(self.pretrainings) < 2:
-            return True
         begun, done = self._said()
         name = ", ".join(filter(None, [getattr(self.stages[number], "__name__", "a stage"), self.folder.stage]))
         if number in self.pretrainings:
@@ -170,7 +171,7 @@ class _Course:
 
     def ends(self, number):
         """Notes that a stage is done."""
-        if len(self.pretrainings) > 1:
+        if self.is_noted:
             begun, done = self._said()
             self._say(begun, done | {number})
 
@@ -201,12 +202,13 @@ def _begin(folder, record, tasks, stages):
     return True
 
 
-def _complete(folder, stage, record):
-    """Does a stage that is the chief's alone, and notes what was used so far."""
+def _complete(folder, stage, record, ends):
+    """Does a stage that is the chief's alone, and notes what was used so far, and that the stage is done."""
     if not is_together(stage):
         stage(folder)
     write_atomically(folder.path / "operative_config.gin", record.operative())
     folder.watch.score(read_scores(folder.scores))
+    ends()
 
 
 def _finish(folder, record, seconds):
