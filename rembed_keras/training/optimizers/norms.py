@@ -11,6 +11,19 @@ from rembed_keras.training.optimizers.masters import is_narrow
 BLOCK = 2**22  # numbers of a gradient whose squares exist at a time
 
 
+def whole(gradients: Iterable) -> list:
+    """Gradients as tensors: of a table of Keras's own TensorFlow has one for each time that a row was read.
+
+    Args:
+        gradients: as TensorFlow or JAX gives them; None for a variable that has none.
+    """
+    if keras.config.backend() != "tensorflow":
+        return [*gradients]
+    import tensorflow as tf
+
+    return [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+
+
 def global_norm(gradients: Iterable):
     """The root of the sum of all squares, a float32 scalar.
 

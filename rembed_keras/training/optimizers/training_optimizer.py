@@ -27,7 +27,7 @@ from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_count
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
 from rembed_keras.training.optimizers.inner import check_inner, unnumbered
 from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
-from rembed_keras.training.optimizers.norms import global_norm, scaled
+from rembed_keras.training.optimizers.norms import global_norm, scaled, whole
 from rembed_keras.training.optimizers.schedule_free import update_of
 
 UNDECAYED = ("bias", "gamma", "beta", "scale")
@@ -142,6 +142,7 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
         if not self.built:
             self.build(list(trainable_variables))
+        grads = whole(grads)
         if self.initial_scale is not None:
             before = ops.convert_to_tensor(self.dynamic_scale)
             grads = [None if grad is None else ops.cast(grad, "float32") / before for grad in grads]
