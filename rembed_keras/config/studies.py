@@ -22,6 +22,7 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.training.loop.same_recipe import refuse_another_recipe, says_where
 
 OF_A_RUN = ("SEED", "WORKDIR")  # knobs that the study sets
+SCORED = ("task", "tasks", "texts", "parallel")  # parameters of stages: what they score, or train for
 
 
 def is_study(path: str, allow_import: Sequence[str] = ()) -> bool:
@@ -195,20 +196,23 @@ def _prepared_by(recipe: Recipe) -> str | None:
 
 
 def _stages(recipe: Recipe) -> dict[str, list[str] | None]:
-    """The stages of a recipe, and the tasks that those of each name score; None where that cannot be known."""
+    """The stages of a recipe, and the tasks that those of each name score; None where that cannot be known.
+
+    What a stage of a user's own scores cannot: it may call the scores of its tasks as it likes.
+    """
     found: dict[str, list[str] | None] = {}
     for stage in stages(recipe):
         arguments = recipe.arguments(stage)
-        names = [_name_of(recipe, stage, each) for key in ("task", "texts") for each in _items(arguments.get(key))]
-        known = [name for name in names if name is not None]
+        names = [_name_of(recipe, stage, each) for key in SCORED for each in _items(arguments.get(key))]
+        known = [name for name in names if name is not None] if is_ours(stage.target) else []
         called = stage.target.rpartition(".")[2]
         before = found.get(called, [])
-        found[called] = None if before is None or not names or len(known) < len(names) else [*before, *known]
+        found[called] = None if before is None or not known or len(known) < len(names) else [*before, *known]
     return found
 
 
 def _items(value):
-    return items_of(value) or ([] if value is None else [value])
+    return items_of(value) if value is None or isinstance(value, list | tuple | dict) else [value]
 
 
 def _name_of(recipe, stage, value):

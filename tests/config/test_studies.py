@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import config
+from rembed_keras.analysis.studies import LayerScore, Score
+from rembed_keras.config.studies import _stages
 from rembed_keras.errors import UserError
 from tests.analysis.studies.two_arms import STUDY
 
@@ -156,6 +158,18 @@ def test_stages_of_one_name_score_all_their_tasks_and_a_table_none(planned, tmp_
     (tmp_path / "stages.gin").write_text(trained)
     with pytest.raises(UserError, match=r"no stage of any arm produces it; the arms score sections$"):
         planned(text=text.replace('Score.task = "topics"', 'Score.task = "intents"'))
+
+
+def test_a_probe_scores_each_layer_of_its_tasks_and_a_stage_of_ones_own_what_it_likes():
+    recipe = config.load("recipes/studies/arms/modern.gin", ["training.probe.parallel=[@help/tasks.ParallelText()]"])
+    stages = _stages(recipe)
+    assert stages["probe"] == ["capitals", "capitals-de", "retrieval/help"]
+    assert LayerScore("a", "capitals-de").is_made_by(stages) and not LayerScore("a", "captals").is_made_by(stages)
+    known = ("retrieval/udhr", "probe/capitals/layer2", "retrieval/help/layer0")
+    assert all(Score("a", task).is_made_by(stages) for task in known)
+    assert not any(Score("a", task).is_made_by(stages) for task in ("retrieval/hlp", "capitals", "probe/capitals/last"))
+    own = config.load("recipes/studies/arms/modern.gin", ["training.run.stages=[@own_parts.stage]"], ["own_parts"])
+    assert Score("a", "retrieval/hlp").is_made_by(_stages(own))
 
 
 def test_a_knob_that_no_arm_has_is_refused_with_a_suggestion(planned):

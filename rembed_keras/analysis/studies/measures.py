@@ -92,8 +92,8 @@ class Score:
 
     def is_made_by(self, stages: Mapping[str, Sequence[str] | None]) -> bool:
         """Whether a stage scores the task, or may."""
-        scoring = [tasks for stage, tasks in stages.items() if may_score(stage)]
-        return any(tasks is None or self.task in tasks for tasks in scoring)
+        scoring = [(stage, tasks) for stage, tasks in stages.items() if may_score(stage)]
+        return any(tasks is None or _is_scored(self.task, stage, tasks) for stage, tasks in scoring)
 
     def values(self, run: Path) -> dict[str, Value]:
         """The score by language; languages in which every training failed are left out."""
@@ -164,6 +164,14 @@ def may_score(stage: str) -> bool:
     (True, False)
     """
     return stage not in SCORE_NOTHING
+
+
+def _is_scored(task, stage, tasks):
+    """Whether a stage scores a task, of those that it names: a probe scores each layer of them."""
+    if stage != "probe":
+        return task in tasks
+    stem, _, layer = task.rpartition("/layer")
+    return layer.isdecimal() and stem.removeprefix("probe/") in tasks
 
 
 def read_log(run: Path, name: str) -> list[dict]:
