@@ -38,7 +38,7 @@ class Uses:
         for number, binding in reversed([*enumerate(history)]):
             self._versions[binding.bound].append((binding, later.get(binding.bound, NEVER)))
             later[binding.bound] = number
-        self._met: dict[Key, set[int]] = defaultdict(set)  # the last replacement on each path to a binding
+        self._met: dict[Key, set[int]] = defaultdict(set)  # the first replacement on each path to a binding
         self._followed: set[tuple[str, str, int, tuple[str, ...]]] = set()
         self._follow(root, "", NEVER)
 
@@ -68,11 +68,12 @@ class Uses:
         here = [bound for bound in self._versions if bound[1] == target and is_within(scope, bound[0])]
         for bound in [bound for bound in here if bound[2] not in given]:
             inner = (self._numbers[other] for other in here if other[2] == bound[2] and len(other[0]) > len(bound[0]))
-            hidden = max([replaced, *(number for number in inner if number < self._numbers[bound])])
+            before = max((number for number in inner if number < self._numbers[bound]), default=NEVER)
+            hidden = _first(replaced, before)
             self._met[bound].add(hidden)
             for binding, by in self._versions[bound]:
-                for reference, last in self._references(binding.value, binding, max(by, hidden)):
-                    self._follow(reference.target, reference.scope or scope, last, called_with(target, bound[2]))
+                for reference, first in self._references(binding.value, binding, _first(by, hidden)):
+                    self._follow(reference.target, reference.scope or scope, first, called_with(target, bound[2]))
 
     def _references(self, value, user, replaced, trail=()) -> Iterator[tuple[Reference, int]]:
         """Yields the references in a value, also through macros, which are noted."""
@@ -86,9 +87,9 @@ class Uses:
                 return
             self._met[bound].add(replaced)
             for definition, by in self._versions[bound]:
-                inner = self._references(definition.value, definition, max(by, replaced), (*trail, value.name))
-                for reference, last in inner:
-                    yield in_macro(value, reference), last
+                inner = self._references(definition.value, definition, _first(by, replaced), (*trail, value.name))
+                for reference, first in inner:
+                    yield in_macro(value, reference), first
         else:
             for item in items_of(value):
                 yield from self._references(item, user, replaced, trail)
@@ -99,6 +100,11 @@ class Uses:
         if ("", name, "") not in self._versions:
             names = [each for _, each, parameter in self._versions if not parameter]
             raise UserError(f"{user.place}: {user.key} uses %{name}, which nothing defines{did_you_mean(name, names)}")
+
+
+def _first(one, other):
+    """The first of two replacements on a path, from which on nothing is met by it."""
+    return min((each for each in (one, other) if each != NEVER), default=NEVER)
 
 
 def is_within(scope: str, outer: str) -> bool:

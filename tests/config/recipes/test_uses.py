@@ -106,6 +106,11 @@ STRICT = {
         ["tasks.ParallelText.folder='my/text'"],
         r"command line: nothing uses tasks\.ParallelText\.folder: .*/tasks\.ParallelText\.folder is @sample\.",
     ),
+    "beside what replaces, and before stages that are replaced too": (
+        OPTIONS + 'include "gin/objectives/late_masked_lm.gin"\ntraining.run.stages = [@training.pretrain]\n',
+        ["modeling.MaskedLM.loss_chunk=8"],
+        r"nothing uses modeling\.MaskedLM\.loss_chunk: training\.pretrain\.model is @modeling\.LateMaskedLM \(",
+    ),
     "a typo": (OPTIONS + "LEARNING_RAT = 1\n", [LION], r"recipe\.gin:4: nothing uses LEARNING_RAT"),
     "a parameter of what nothing used": (OPTIONS + "training.Muon.beta = 1.0\n", [LION], r":4: .*Muon"),
 }
