@@ -131,6 +131,22 @@ def test_checkpoints_to_keep_of_steps_at_which_none_is_written_are_a_warning():
     assert warned.endswith(") and one is written every 700 steps: only those of multiples of 14,000 stay")
 
 
+def test_scores_that_a_later_stage_replaces_are_a_warning():
+    twice = "@training.pretrain, @training.retrieve, @a/training.pretrain, @training.retrieve"
+    ends = ["STEPS=900", "a/training.pretrain.steps=1350", "training.WarmupLinearDecay.total_steps=1350"]
+    starts = ["a/training.retrieve.pretrained='rembed_small'"]
+    said = {
+        "": (twice, ends),
+        "a/": ("@training.retrieve, @a/training.retrieve", starts),
+        "of one encoder": ("@training.pretrain, @training.retrieve, @a/training.retrieve", []),
+    }
+    for scope, (stages, bindings) in said.items():
+        recipe = config.load("recipes/quickstart.gin", [f"training.run.stages=[{stages}]", *bindings])
+        warned = [line.partition(":")[0] for line in config.cautions(recipe)]
+        told = f"@training.retrieve and, later, @{scope}training.retrieve score the same texts"
+        assert warned == [told] * (scope != "of one encoder")
+
+
 def test_inspect_shows_texts_in_their_own_letters(command, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     out = command("inspect", "recipes/overnight.gin", "TEXT_DIR=тексты/тест", cwd=tmp_path)[1]

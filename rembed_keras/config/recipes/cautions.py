@@ -3,16 +3,22 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 
+from rembed_keras.config.making import identity
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.statements import Reference
 
 PRETRAIN = "rembed_keras.training.pretrain"
+SCORED = {  # what stages score whose scores have no name of their own, by their parameters
+    "rembed_keras.training.retrieve": ("texts",),
+    "rembed_keras.training.probe": ("tasks", "parallel"),
+}
 
 
 def cautions(recipe: Recipe) -> list[str]:
     """Warnings about a checked recipe: a warm-up that is as long as the run, or longer; steps at a learning rate of 0;
-    checkpoints that will not stay.
+    checkpoints and scores that will not stay.
 
     Args:
         recipe: what to look at; nothing is imported for it.
@@ -20,13 +26,17 @@ def cautions(recipe: Recipe) -> list[str]:
     Returns:
         A sentence each, which names the knobs and where they stand.
     """
-    return [*_long_warmups(recipe), *_idle_steps(recipe), *_lost_checkpoints(recipe)]
+    return [*_long_warmups(recipe), *_idle_steps(recipe), *_lost_checkpoints(recipe), *_lost_scores(recipe)]
 
 
 def listed_pretrainings(recipe: Recipe) -> list[Reference]:
     """The stages of a recipe that pre-train, in their order; nothing is imported for it."""
+    return [stage for stage in _listed(recipe) if stage.target == PRETRAIN]
+
+
+def _listed(recipe) -> list[Reference]:
     stages = map(recipe.resolve, recipe.arguments(Reference("", "training.run", ROOT, False)).get("stages") or ())
-    return [stage for stage in stages if isinstance(stage, Reference) and stage.target == PRETRAIN]
+    return [stage for stage in stages if isinstance(stage, Reference)]
 
 
 def _long_warmups(recipe) -> Iterator[str]:
@@ -72,3 +82,24 @@ def _lost_checkpoints(recipe) -> Iterator[str]:
                 f"{given.key} is {keep:,} ({given.place}) and one is written every {every:,} steps: only those of "
                 f"multiples of {math.lcm(keep, every):,} stay"
             )
+
+
+def _lost_scores(recipe) -> Iterator[str]:
+    """Stages that score another encoder on what a stage of their kind has scored, under the same names."""
+    listed = _listed(recipe)
+    for (place, one), (number, other) in combinations(enumerate(listed), 2):
+        if one.target != other.target or one.target not in SCORED:
+            continue
+        shared = [name for name in SCORED[one.target] if _items(recipe, one, name) & _items(recipe, other, name)]
+        starts = {identity(recipe, recipe.arguments(each).get("pretrained"), each.scope) for each in (one, other)}
+        if shared and (len(starts) > 1 or PRETRAIN in [each.target for each in listed[place:number]]):
+            yield (
+                f"{one!r} and, later, {other!r} score the same {' and '.join(shared)}: scores.json keeps those of the "
+                "later alone, so give one of them a recipe of its own"
+            )
+
+
+def _items(recipe, stage, name):
+    """What a stage lists under a name, as far as the recipe lists it."""
+    listed = recipe.arguments(stage).get(name)
+    return {identity(recipe, each, stage.scope) for each in listed} if isinstance(listed, list | tuple) else set()
