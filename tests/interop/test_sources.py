@@ -56,7 +56,7 @@ def test_text_that_prepare_would_not_leave_out_is_refused(beside, preset, corpus
     for name in ("en.txt", beside):
         (text / name).parent.mkdir(parents=True, exist_ok=True)
         (text / name).write_text("text\n")
-    said = "has text in en.txt and in de/0001.txt|has .jsonl files and others"
+    said = "has text in en.txt and in de/0001.txt|has .jsonl files and en.txt"
     with pytest.raises(UserError, match=said):
         interop.trim(str(preset), str(tmp_path / "out"), str(text))
     with pytest.raises(UserError, match=said):
