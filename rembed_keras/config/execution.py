@@ -14,10 +14,10 @@ from rembed_keras import compat
 from rembed_keras.config.backend import TRAINING, import_framework, settle_environment
 from rembed_keras.config.forecasts import choices, tokens_by_task
 from rembed_keras.config.initial import check_start
-from rembed_keras.config.ledgers import PREPARE, RUN, ledger_of, pretraining, pretrainings, stages
+from rembed_keras.config.ledgers import PREPARE, ledger_of, pretraining, pretrainings
 from rembed_keras.config.making import within
 from rembed_keras.config.recipes.parse import override
-from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.recipe import ROOT, RUN, Recipe, stages
 from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers

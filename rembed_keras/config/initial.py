@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.making import identity, imported, sizes_of, within
-from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.recipe import RUN, Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.errors import UserError, did_you_mean
@@ -20,7 +20,6 @@ FINETUNE = "rembed_keras.training.finetune"
 PROBE = "rembed_keras.training.probe"
 # stages that give an encoder the weights which pre-training left
 STARTED = [f"rembed_keras.training.{name}" for name in ("finetune", "retrieve", "trace_retrieval", "probe", "mine")]
-RUN = Reference("", "training.run", ROOT, False)
 
 
 def check_initial(recipe: Recipe, stage: Reference) -> None:

@@ -3,7 +3,6 @@
 What cannot be built is found meanwhile, by the same functions that the constructors check their arguments with.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +11,13 @@ from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.analysis.cost.phases import phase_costs
 from rembed_keras.analysis.cost.shards import Held, held_by_each
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.initial import RUN, check_initial, initial_arguments
+from rembed_keras.config.initial import check_initial, initial_arguments
 from rembed_keras.config.making import identity, imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
 from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages
 from rembed_keras.config.misfits.words import check_words
 from rembed_keras.config.recipes.classes import static_method
-from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.recipe import RUN, Recipe, stages
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import is_teacher, teachers_asked, teachers_of, terms_of
@@ -176,15 +175,6 @@ def _check_tokenizer(prepare, sizes):
             check_pieces(open_tokenizer(given).vocabulary_size, sizes["vocabulary_size"])
     elif prepare.get("initial") is None:
         check_pieces(prepare["vocabulary_size"], sizes["vocabulary_size"])
-
-
-def stages(recipe: Recipe) -> Iterator[Reference]:
-    """The stages of a recipe's run."""
-    listed = recipe.arguments(RUN).get("stages")
-    for each in listed if isinstance(listed, list | tuple) else ():
-        stage = recipe.resolve(each)
-        if isinstance(stage, Reference):
-            yield stage
 
 
 def pretraining(recipe: Recipe) -> Reference:

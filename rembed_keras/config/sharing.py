@@ -13,9 +13,8 @@ from typing import Any
 import gin
 
 from rembed_keras import compat
-from rembed_keras.config.ledgers import RUN, stages
 from rembed_keras.config.making import identity
-from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.recipe import RUN, Recipe, stages
 from rembed_keras.config.recipes.statements import Macro, Reference, items_of
 
 AGAIN = ("keras", "keras_hub")

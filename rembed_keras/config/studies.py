@@ -12,9 +12,9 @@ from rembed_keras.analysis.studies.measures import may_score
 from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
 from rembed_keras.analysis.studies.record import read_record
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
-from rembed_keras.config.ledgers import ledger_of, pretraining, stages
+from rembed_keras.config.ledgers import ledger_of, pretraining
 from rembed_keras.config.recipes.parse import STUDIES, load, override, read
-from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.recipe import Recipe, stages
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference, items_of
 from rembed_keras.config.sharing import identity

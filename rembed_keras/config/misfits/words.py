@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rembed_keras.config.initial import PRETRAIN, PROBE, RUN
+from rembed_keras.config.initial import PRETRAIN, PROBE
 from rembed_keras.config.misfits.stages import PREPARE
-from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.recipe import RUN, Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.data.text import text_files
 from rembed_keras.errors import UserError, did_you_mean

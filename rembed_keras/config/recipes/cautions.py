@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from rembed_keras.config.making import identity
-from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.recipe import Recipe, stages
 from rembed_keras.config.recipes.statements import Reference
 
 PRETRAIN = "rembed_keras.training.pretrain"
@@ -31,12 +31,7 @@ def cautions(recipe: Recipe) -> list[str]:
 
 def listed_pretrainings(recipe: Recipe) -> list[Reference]:
     """The stages of a recipe that pre-train, in their order; nothing is imported for it."""
-    return [stage for stage in _listed(recipe) if stage.target == PRETRAIN]
-
-
-def _listed(recipe) -> list[Reference]:
-    stages = map(recipe.resolve, recipe.arguments(Reference("", "training.run", ROOT, False)).get("stages") or ())
-    return [stage for stage in stages if isinstance(stage, Reference)]
+    return [stage for stage in stages(recipe) if stage.target == PRETRAIN]
 
 
 def _long_warmups(recipe) -> Iterator[str]:
@@ -86,7 +81,7 @@ def _lost_checkpoints(recipe) -> Iterator[str]:
 
 def _lost_scores(recipe) -> Iterator[str]:
     """Stages that score another encoder on what a stage of their kind has scored, under the same names."""
-    listed = _listed(recipe)
+    listed = [*stages(recipe)]
     for (place, one), (number, other) in combinations(enumerate(listed), 2):
         if one.target != other.target or one.target not in SCORED:
             continue

@@ -18,6 +18,7 @@ from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
+RUN = Reference("", "training.run", ROOT, False)
 
 
 @dataclass
@@ -170,3 +171,12 @@ def _plain(value):
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def stages(recipe: Recipe) -> Iterator[Reference]:
+    """The stages of a recipe's run."""
+    listed = recipe.arguments(RUN).get("stages")
+    for each in listed if isinstance(listed, list | tuple) else ():
+        stage = recipe.resolve(each)
+        if isinstance(stage, Reference):
+            yield stage

@@ -13,7 +13,7 @@ from typing import Any
 
 from rembed_keras.config.recipes.cautions import listed_pretrainings
 from rembed_keras.config.recipes.parse import COMMAND_LINE
-from rembed_keras.config.recipes.recipe import ROOT, Recipe
+from rembed_keras.config.recipes.recipe import ROOT, RUN, Recipe
 from rembed_keras.config.recipes.signatures import is_ours, signature
 from rembed_keras.config.recipes.statements import Binding, Reference
 from rembed_keras.config.recipes.uses import Uses
@@ -143,7 +143,7 @@ def smoke(recipe: Recipe) -> tuple[list[Binding], str | None]:
     smaller.excerpt()
     smaller.move()
     recipe.check()
-    workdir = recipe.arguments(Reference("", "training.run", ROOT, False)).get("workdir")
+    workdir = recipe.arguments(RUN).get("workdir")
     shown = [each for each in smaller.made.values() if each.target != EXCERPT]
     return shown, workdir if isinstance(workdir, str) else None
 
