@@ -17,7 +17,7 @@ from rembed_keras.config.initial import check_start
 from rembed_keras.config.ledgers import PREPARE, ledger_of, pretraining, pretrainings
 from rembed_keras.config.making import within
 from rembed_keras.config.recipes.parse import override
-from rembed_keras.config.recipes.recipe import ROOT, RUN, Recipe, stages
+from rembed_keras.config.recipes.recipe import ROOT, RUN, Recipe, check_stage, stages
 from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers
@@ -37,6 +37,8 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
     ledger = _checked(recipe, stages(recipe))
+    for stage in stages(recipe):
+        check_stage(recipe, stage)
     _check_folders(recipe)
     _run(recipe, ledger, chosen, is_smoke)
 

@@ -127,6 +127,7 @@ MISSPELT = {
         "import keras\nA = @keras.optimizers.Lion()\ntraining.pretrain.optimizer = %A",
         r"Lion without",
     ),
+    "what a call needs": ("training.run.tasks = [@tasks.Tagging()]", r"tasks\.Tagging has no 'name': bind it"),
     "a call in a macro": ("A = [@modeling.Encoder()]\ntraining.pretrain.seed = %A", r"bind @modeling\.Encoder without"),
     "not gin": ("training.pretrain.seed = = 3", r"recipe\.gin:17 is not gin"),
     "a file": ('include "prat.gin"', r"includes prat\.gin, which is not there"),

@@ -61,3 +61,20 @@ def test_the_ledger_keeps_what_tasks_cost_when_some_stages_are_run_again(tmp_pat
     for chosen in ([0], [1]):
         run([write_tasks, lambda folder: None], tmp_path / "own", record, sinks=[], chosen=chosen)
     assert json.loads(path.read_text()) == {"kept": 5, "tasks": {"topics": {"stored": 7}}}
+
+
+BARE = """\
+from __gin__ import dynamic_registration
+from rembed_keras import training
+training.run.workdir = "own"
+training.run.stages = [@training.{}]
+"""
+
+
+@pytest.mark.parametrize(("stage", "lacks"), [("retrieve", "texts"), ("pretrain", "encoder")])
+def test_what_a_stage_needs_is_asked_for_before_there_is_a_folder(stage, lacks, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.gin").write_text(BARE.format(stage))
+    with pytest.raises(UserError, match=f"^training.{stage} has no '{lacks}': bind it in the recipe$"):
+        config.run(config.load("recipe.gin"))
+    assert not (tmp_path / "own").exists()

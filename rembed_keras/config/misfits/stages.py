@@ -15,7 +15,7 @@ from rembed_keras.config.initial import (
     starts_from_run,
 )
 from rembed_keras.config.making import identity, made, sizes_of, within
-from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.recipe import Recipe, check_stage
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.data.pipeline.schedules import by_step, check_schedules, check_shares
 from rembed_keras.errors import UserError, check_lists, shortened
@@ -41,6 +41,8 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     finetunes = [each for each in listed if each.target == FINETUNE]
     check_own_weights(recipe, listed)
     for stage in listed:
+        if stage.target != PRETRAIN:  # whose model may be there to be counted alone
+            check_stage(recipe, stage)
         _check_lists(recipe, stage)
     _check_trained_once(recipe, listed)
     _check_prepared_once(recipe, [each for each in listed if each.target == PREPARE])

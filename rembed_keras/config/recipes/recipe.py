@@ -13,7 +13,17 @@ from typing import Any
 
 from rembed_keras.config.recipes.annotations import check_value
 from rembed_keras.config.recipes.signatures import signature
-from rembed_keras.config.recipes.statements import Binding, Key, Macro, Reference, check_binding, check_finite, in_macro
+from rembed_keras.config.recipes.statements import (
+    Binding,
+    Key,
+    Macro,
+    Reference,
+    check_binding,
+    check_finite,
+    check_given,
+    in_macro,
+    references_in,
+)
 from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
@@ -142,6 +152,14 @@ class Recipe:
             check_value(binding, self.given(binding), self.resolve)
         for binding in (*self.macros.values(), *self.bindings.values()):
             check_finite(binding)
+            self._check_calls(binding.value)
+
+    def _check_calls(self, value: object) -> None:
+        """Checks that what a value calls is given what it needs, in some scope; gin gives it what is bound alone."""
+        for reference in references_in(value):
+            if reference.is_call:
+                bindings = self.bindings.values()
+                check_given(reference, [each.parameter for each in bindings if each.target == reference.target])
 
     def _drop_unused(self, bound: dict[Any, Binding], uses: Uses) -> None:
         """Drops what went with values that later files replace; refuses what else nothing uses."""
@@ -180,3 +198,12 @@ def stages(recipe: Recipe) -> Iterator[Reference]:
         stage = recipe.resolve(each)
         if isinstance(stage, Reference):
             yield stage
+
+
+def check_stage(recipe: Recipe, stage: Reference) -> None:
+    """Checks that a stage is given what it needs beside the run's folder.
+
+    Raises:
+        UserError: for a parameter that has no default and is not bound.
+    """
+    check_given(stage, ("workdir", *recipe.arguments(stage)))

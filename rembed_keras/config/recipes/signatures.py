@@ -27,12 +27,14 @@ class Signature:
         parameters: names, without `self`.
         defaults: values of the parameters that have a literal one.
         annotations: of the parameters that have one.
+        required: names of the parameters without a default.
     """
 
     module: str
     parameters: tuple[str, ...]
     defaults: dict
     annotations: dict[str, ast.expr] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
 
 
 def is_ours(path: str) -> bool:
@@ -152,7 +154,10 @@ def _with_fields(inherited, module, node):
     fields = {each.target.id: each for each in members if isinstance(each.target, ast.Name)}
     defaults = inherited.defaults | _literals((name, each.value) for name, each in fields.items() if each.value)
     annotations = inherited.annotations | {name: each.annotation for name, each in fields.items()}
-    return Signature(module, (*dict.fromkeys((*inherited.parameters, *fields)),), defaults, annotations)
+    required = [name for name in inherited.required if name not in fields]
+    required += [name for name, each in fields.items() if each.value is None]
+    names = dict.fromkeys((*inherited.parameters, *fields))
+    return Signature(module, (*names,), defaults, annotations, (*required,))
 
 
 def _signature(module, function, skip):
@@ -163,7 +168,9 @@ def _signature(module, function, skip):
     defaults = _literals((argument.arg, value) for argument, value in pairs)
     arguments = [*positional, *function.args.kwonlyargs][skip:]
     annotations = {argument.arg: argument.annotation for argument in arguments if argument.annotation}
-    return Signature(module, tuple(argument.arg for argument in arguments), defaults, annotations)
+    optional = {argument.arg for argument, _ in pairs}
+    names = tuple(argument.arg for argument in arguments)
+    return Signature(module, names, defaults, annotations, tuple(name for name in names if name not in optional))
 
 
 def _literals(pairs) -> dict:

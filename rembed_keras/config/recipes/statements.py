@@ -7,7 +7,7 @@ of a module that one of their modules has imported.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar, cast
 
@@ -185,6 +185,22 @@ def targets_of(binding: Binding) -> Iterator[tuple[str, str]]:
         yield binding.target, binding.selector
     for reference in references_in(binding.value):
         yield reference.target, reference.selector
+
+
+def check_given(reference: Reference, names: Collection[str]) -> None:
+    """Checks that what a reference stands for is given all that it has no default for.
+
+    Args:
+        reference: to a function or class.
+        names: of the parameters that are given.
+
+    Raises:
+        UserError: for the first parameter that is lacking.
+    """
+    known = signature(reference.target)
+    for name in known.required if known else ():
+        if name not in names:
+            raise UserError(f"{reference.selector} has no {name!r}: bind it in the recipe")
 
 
 def references_in(value) -> Iterator[Reference]:

@@ -102,13 +102,17 @@ def test_arguments_of_fine_tuning_methods_are_checked_with_the_recipe(binding, t
 
 
 def test_a_subclass_a_function_and_what_is_not_ours_may_stand_for_a_class():
-    for binding in (
-        "training.finetune.task=@tasks.Tagging()",
-        "tasks.Classification.splits=@tasks.labelled_folder()",
-        f"{ENCODER}.attention=[@rembed_keras.modeling.attention.Local()]",
-        "training.Muon.learning_rate=@keras.optimizers.schedules.CosineDecay()",
+    for bindings in (
+        [
+            "training.finetune.task=@tasks.Tagging()",
+            "tasks.Tagging.name=x",
+            "tasks.Tagging.splits=@tasks.labelled_folder()",
+        ],
+        ["tasks.Classification.splits=@tasks.labelled_folder()"],
+        [f"{ENCODER}.attention=[@rembed_keras.modeling.attention.Local()]"],
+        ["training.Muon.learning_rate=@keras.optimizers.schedules.CosineDecay()"],
     ):
-        config.load(QUICKSTART, [binding])
+        config.load(QUICKSTART, bindings)
 
 
 IMPOSSIBLE = {
