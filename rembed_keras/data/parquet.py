@@ -90,13 +90,23 @@ def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
     """Names of classes by the columns that have their numbers, where `datasets` wrote the file."""
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        labels = {name: each for name, each in features.items() if isinstance(each, dict) and "names" in each}
+        own = {name: _feature(each) for name, each in features.items()}
+        labels = {name: each for name, each in own.items() if isinstance(each, dict) and "names" in each}
         return {name: [*each["names"]] for name, each in labels.items() if each.get("_type") == "ClassLabel"}
     except (LookupError, TypeError, AttributeError, ValueError):
         return {}
 
 
+def _feature(feature):
+    """What a column has, or its lists have; `datasets` writes lists as `Sequence`, as `List` or in brackets."""
+    while isinstance(feature, list) or (isinstance(feature, dict) and isinstance(feature.get("feature"), dict)):
+        feature = feature[0] if isinstance(feature, list) else feature["feature"]
+    return feature
+
+
 def _class(value, names):
+    if isinstance(value, list):
+        return [_class(each, names) for each in value]
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else None if value == NO_LABEL else value
 
 

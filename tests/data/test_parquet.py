@@ -10,9 +10,9 @@ from rembed_keras.data.parquet import read_parquet
 from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.data.prepare.sources import find_source, left_out
 from rembed_keras.errors import UserError
-from rembed_keras.tasks.formats.columns import TextFormat
-from rembed_keras.tasks.formats.files import labelled_files
-from rembed_keras.tasks.kinds.examples import Labelled
+from rembed_keras.tasks.formats.columns import QuestionFormat, TextFormat
+from rembed_keras.tasks.formats.files import labelled_files, question_files, tagged_files
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the extra: pip install 'rembed-keras[parquet]'")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra: pip install 'rembed-keras[parquet]'")
@@ -23,8 +23,9 @@ def write(path, rows, classes=None, **how):
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pyarrow.Table.from_pylist(rows)
     if classes:
-        string = {"dtype": "string", "_type": "Value"}
-        features = {"text": string, "label": {"names": classes, "_type": "ClassLabel"}, "of": {"names": string}}
+        string, label = {"dtype": "string", "_type": "Value"}, {"names": classes, "_type": "ClassLabel"}
+        lists = {"tags": {"feature": label, "length": -1, "_type": "Sequence"}, "more_tags": [label]}
+        features = {"text": string, "label": label, "of": {"names": string}, **lists}
         table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     parquet.write_table(table, path, **how)
     return path
@@ -71,6 +72,28 @@ def test_labelled_examples(tmp_path):
     plain = write(tmp_path / "plain.parquet", [row | {"seen": moment} for row in rows])
     assert [each.label for each in labelled_files(plain).train] == ["0", "1"]
     assert [*TextFormat().read(train)] == [Labelled("1", "bad\tfilm"), Labelled("2", "good")]
+
+
+def test_sentences_and_questions(tmp_path):
+    rows = [
+        {"tokens": ["New York", "is"], "tags": [1, 0], "more_tags": [0, 0]},
+        {"tokens": [], "tags": [], "more_tags": []},
+    ]
+    path = write(tmp_path / "train.parquet", rows, classes=["O", "B-LOC"])
+    read = tagged_files(path)
+    assert read.train == [Tagged("0", ("New York", "is"), ("B-LOC", "O"))]
+    assert tagged_files(path, tag_column="more_tags").train[0].tags == ("O", "O")
+    assert read.format.read(path) == [Tagged("0", ("New York", "is"))]
+    row = {"question": "?", "context": "abc", "id": "x"}
+    for answers in ({"text": ["b"], "answer_start": [1]}, [{"text": "b", "answer_start": 1}]):
+        path = write(tmp_path / "questions.parquet", [row | {"answers": answers}])
+        assert question_files(path, test={"de": path}).test["de"] == [Question("x", "?", "abc", ("b",), (1,))]
+    bare = write(tmp_path / "bare.parquet", [row])
+    assert QuestionFormat().read(bare) == [Question("x", "?", "abc")]
+    with pytest.raises(UserError, match=r"bare\.parquet has no column answers"):
+        question_files(bare)
+    with pytest.raises(UserError, match=r"row 1: tags has None, not a text"):
+        tagged_files(write(tmp_path / "none.parquet", [{"tokens": ["a"], "tags": [-1]}], classes=["O"]))
 
 
 def test_shards_of_one_file_are_one_language(tmp_path):

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.tasks.formats.conll import read_words
 from rembed_keras.tasks.formats.lines import field, place_of, read_named
-from rembed_keras.tasks.formats.readers import read_squad
+from rembed_keras.tasks.formats.questions import read_questions
+from rembed_keras.tasks.formats.sentences import read_untagged
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
 
@@ -94,28 +94,28 @@ class TextFormat(Format):
 
 @dataclass(frozen=True)
 class WordFormat(Format):
-    """Words, one a line, in files of the CoNLL kind; see `read_words`.
+    """Words, one a line in files of the CoNLL kind, or a list a row; see `read_untagged`.
 
     Attributes:
-        word_column: where the word is, from 0.
+        word_column: where the word is, from 0, or the name of the list.
         separator: between columns.
     """
 
-    word_column: int | None = None
+    word_column: int | str | None = None
     separator: str | None = None
 
     def read(self, path: str | Path) -> Sequence[Tagged]:
         """The sentences of a file, with or without tags, which are ignored."""
-        return read_words(path, self.word_column, self.separator)
+        return read_untagged(path, self.word_column, self.separator)
 
 
 @dataclass(frozen=True)
 class QuestionFormat(Format):
-    """Questions in files of SQuAD's format; see `read_squad`."""
+    """Questions in files of SQuAD's format, JSON lines or Parquet; see `read_questions`."""
 
     def read(self, path: str | Path) -> Sequence[Question]:
         """The questions of a file, with answers or without."""
-        return read_squad(path, unlabeled=True)
+        return read_questions(path, unlabeled=True)
 
 
 def parse_format(kind: type[Format], value: Any, place: object) -> Format:

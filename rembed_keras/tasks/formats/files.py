@@ -13,9 +13,10 @@ from typing import TypeVar
 from rembed_keras.data.text import read_lines
 from rembed_keras.errors import Count, UserError
 from rembed_keras.tasks.formats.columns import TextFormat, WordFormat
-from rembed_keras.tasks.formats.conll import read_conll
 from rembed_keras.tasks.formats.lines import has_objects
-from rembed_keras.tasks.formats.readers import read_records, read_squad, read_table
+from rembed_keras.tasks.formats.questions import read_questions
+from rembed_keras.tasks.formats.readers import read_records, read_table
+from rembed_keras.tasks.formats.sentences import read_sentences
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.tasks.scores import LANGUAGE
 
@@ -81,19 +82,21 @@ def tagged_files(
     train: str | Path,
     dev: Paths | None = None,
     test: Paths | None = None,
-    word_column: int | None = None,
-    tag_column: int | None = None,
+    word_column: int | str | None = None,
+    tag_column: int | str | None = None,
     separator: str | None = None,
     train_size: Count | None = None,
 ) -> Splits:
-    """Sentences of words with tags, in CoNLL files; see `read_conll`.
+    """Sentences of words with tags, in CoNLL files, JSON lines or Parquet; see `read_sentences`.
 
     Args:
-        train: the training file.
+        train: the training file; lists of words and tags are in `.jsonl`, `.jsonl.gz` and `.parquet`.
         dev: development files, for model selection.
         test: test files; tags may be missing in them.
-        word_column: index of the word's column, from 0; by default 0, in CoNLL-U 1.
-        tag_column: index of the tag's column; by default the last, in CoNLL-U 3.
+        word_column: index of the word's column, from 0; by default 0, in CoNLL-U 1. Or the name of the lists of words;
+            by default `tokens`.
+        tag_column: index of the tag's column; by default the last, in CoNLL-U 3. Or the name of the lists of tags; by
+            default `tags`.
         separator: between columns; by default tabs if there are any, else spaces.
         train_size: how many sentences of the training file to use, the first ones; all by default.
 
@@ -105,7 +108,7 @@ def tagged_files(
     """
 
     def read(path, unlabeled=False):
-        return read_conll(path, word_column, tag_column, separator, unlabeled)
+        return read_sentences(path, word_column, tag_column, separator, unlabeled)
 
     return Splits(
         _first(read(train), train_size, str(train)),
@@ -118,7 +121,7 @@ def tagged_files(
 def question_files(
     train: str | Path, dev: Paths | None = None, test: Paths | None = None, train_size: Count | None = None
 ) -> Splits:
-    """Extractive question answering, in files of SQuAD's format; see `read_squad`.
+    """Extractive question answering, in SQuAD's JSON, JSON lines or Parquet; see `read_questions`.
 
     Args:
         train: the training file.
@@ -133,11 +136,11 @@ def question_files(
         UserError: for a file that is missing or malformed, a question without an answer elsewhere than in a test, or a
             train_size that is out of range.
     """
-    questions = _first(read_squad(train), train_size, str(train))
+    questions = _first(read_questions(train), train_size, str(train))
     return Splits(
         questions,
-        {language: read_squad(path) for language, path in _by_language(dev, train).items()},
-        {language: read_squad(path, unlabeled=True) for language, path in _by_language(test, train).items()},
+        {language: read_questions(path) for language, path in _by_language(dev, train).items()},
+        {language: read_questions(path, unlabeled=True) for language, path in _by_language(test, train).items()},
     )
 
 

@@ -1,4 +1,5 @@
-"""Labelled text in the usual formats: tables, objects and SQuAD; for sentences of words see `formats.conll`.
+"""Texts with labels, of tables and objects; for sentences of words see `formats.sentences`, for questions
+`formats.questions`.
 
 Files are read whole, as lists of examples; for lines and rows see `rembed_keras.tasks.formats.lines`.
 """
@@ -10,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rembed_keras.data.json_files import parse_json
-from rembed_keras.data.text import read_exact_lines
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.tasks.formats.lines import field, identifier, place_of, read_header, read_objects, read_rows
-from rembed_keras.tasks.kinds.examples import Labelled, Question
+from rembed_keras.tasks.kinds.examples import Labelled
 
 
 @dataclass(frozen=True)
@@ -160,47 +159,3 @@ def read_records(
     if not examples:
         raise UserError(f"{path} has no examples")
     return [*examples.values()]
-
-
-def read_squad(path: str | Path, unlabeled: bool = False, prefix: str = "") -> list[Question]:
-    """Questions of a file in the format of SQuAD 1.1: articles of paragraphs, each a context with questions.
-
-    Args:
-        path: the file.
-        unlabeled: whether questions may have no answers, or empty ones, which are skipped.
-        prefix: of the ids of the questions to read, such as "english-"; others are skipped.
-
-    Raises:
-        UserError: for a file that is not JSON, a missing value, an id that comes twice, no question, a question without
-            an answer, or an answer that is not at its start in the context.
-    """
-    content = parse_json("".join(read_exact_lines(path, keep_ends=True)), path)
-    questions: dict[str, Question] = {}
-    for i, article in enumerate(field(content, "data", list, path), start=1):
-        for j, paragraph in enumerate(field(article, "paragraphs", list, f"{path}, article {i}"), start=1):
-            place = f"{path}, article {i}, paragraph {j}"
-            context = field(paragraph, "context", str, place)
-            for row in field(paragraph, "qas", list, place):
-                name = identifier(row, "id", place)
-                if name in questions:
-                    raise UserError(f"{place}: an earlier question has the id {name!r} too")
-                if name.startswith(prefix):
-                    questions[name] = _question(name, row, context, unlabeled, f"{place}, question {name!r}")
-    if not questions:
-        raise UserError(f"{path} has no questions" + (f" whose id begins with {prefix!r}" if prefix else ""))
-    return list(questions.values())
-
-
-def _question(name, row, context, unlabeled, place):
-    answers, starts = [], []
-    for answer in field(row, "answers", list, place) if "answers" in row else []:
-        text, start = field(answer, "text", str, place), field(answer, "answer_start", int, place)
-        if unlabeled and not text:
-            continue
-        if not text or start < 0 or not context.startswith(text, start):
-            raise UserError(f"{place}: answer {text!r} is not at character {start} of its context")
-        answers.append(text)
-        starts.append(start)
-    if not answers and not unlabeled:
-        raise UserError(f"{place} has no answer: leave out questions that their passage does not answer")
-    return Question(name, field(row, "question", str, place), context, tuple(answers), tuple(starts))

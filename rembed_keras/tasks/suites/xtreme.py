@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rembed_keras.errors import CountOrZero, UserError, check_counts
 from rembed_keras.tasks.formats.columns import WordFormat
-from rembed_keras.tasks.formats.readers import read_squad
+from rembed_keras.tasks.formats.questions import read_squad
 from rembed_keras.tasks.kinds.examples import Splits
 from rembed_keras.tasks.retrieval.bitext import BitextSplits
 from rembed_keras.tasks.suites.xtreme_files import read_bucc, read_pairs, read_tagged, read_tatoeba

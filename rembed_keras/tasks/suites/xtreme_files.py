@@ -2,7 +2,7 @@
 
 Test files may be labeled or not: XTREME's scripts remove the labels. They also write pairs of sentences with Python's
 csv module, which ends lines with a carriage return and doubles quotation marks; both are undone here. Questions are
-read by `readers.read_squad`. Source: google-research/xtreme, `utils_preprocess.py`.
+read by `questions.read_squad`. Source: google-research/xtreme, `utils_preprocess.py`.
 """
 
 import re

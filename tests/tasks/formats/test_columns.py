@@ -114,7 +114,7 @@ def test_questions_are_read_without_answers(write):
     assert QuestionFormat().read(path) == [Question("7", "?", "ab"), Question("x", "!", "ab")]
 
 
-@pytest.mark.parametrize("value", [[], {"words": 1}, {"word_column": "1"}, {"separator": 3}, {"word_column": 1.0}])
+@pytest.mark.parametrize("value", [[], {"words": 1}, {"word_column": ["1"]}, {"separator": 3}, {"word_column": 1.0}])
 def test_a_malformed_format_is_refused(value):
     with pytest.raises(UserError, match=r"task\.json: format is .*: fine-tune again"):
         parse_format(WordFormat, value, "task.json")

@@ -1,5 +1,6 @@
 import gzip
 import json
+from functools import partial
 
 import pytest
 
@@ -7,7 +8,7 @@ from rembed_keras.data import sample
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.formats.files import labelled_files, labelled_folder, question_files, tagged_files
 from rembed_keras.tasks.kinds.classification import Classification
-from rembed_keras.tasks.kinds.examples import Labelled
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 
 GOOD = {
     "train.en.tsv": "text\tlabel\nred apple\tfruit\ngreen leek\tvegetable\n",
@@ -180,6 +181,67 @@ def test_tagged_files(tmp_path):
     assert splits.dev["de"][0].tags == ("X",) and splits.test["sw"][0].tags is None
     with pytest.raises(UserError, match="line 1 has no column 1 with a tag"):
         tagged_files(tmp_path / "train", {"sw": tmp_path / "sw"}, tag_column=1)
+
+
+def test_sentences_in_rows(tmp_path):
+    rows = [{"words": ["New York", "is"], "pos": ["X", 7]}, {"words": [], "pos": []}, {"words": ["a"], "pos": [3]}]
+    lines = "\n".join(map(json.dumps, rows))
+    write(
+        tmp_path, {"train.jsonl": lines, "sw.jsonl": '{"words": ["d"]}\n{"words": ["e"], "pos": null}', "de": "c X\n"}
+    )
+    source = partial(tagged_files, tmp_path / "train.jsonl", word_column="words")
+    splits = source(test={"sw": tmp_path / "sw.jsonl"}, tag_column="pos")
+    assert splits.train == [Tagged("0", ("New York", "is"), ("X", "7")), Tagged("2", ("a",), ("3",))]
+    assert splits.test["sw"] == splits.format.read(tmp_path / "sw.jsonl") == [Tagged("0", ("d",)), Tagged("1", ("e",))]
+    assert splits.format.read(tmp_path / "de") == [Tagged("0", ("c",))]  # of the CoNLL kind
+    for message, more in {
+        r"train\.jsonl, line 1 has no tags": {},
+        r"sw\.jsonl, line 1 has no pos": {"tag_column": "pos", "dev": {"sw": tmp_path / "sw.jsonl"}},
+        r"train\.jsonl: a column is 1; here it is a name": {"tag_column": 1},
+        r"de: a column is 'words'; here it is a number, from 0": {"tag_column": "pos", "dev": {"de": tmp_path / "de"}},
+    }.items():
+        with pytest.raises(UserError, match=message):
+            source(**more)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    {
+        '{"tokens": ["a"], "tags": []}': "has 1 tokens and 0 tags",
+        '{"tokens": ["a"], "tags": [null]}': "tags has None, not a text",
+        '{"tokens": ["a", ""], "tags": ["X", "X"]}': "tokens has '', not a text",
+        '{"tokens": "a b", "tags": ["X", "X"]}': "tokens is a b, not an array",
+        '{"token": ["a"], "tags": ["X"]}': "has no tokens; did you mean token",
+    }.items(),
+)
+def test_bad_sentences_in_rows_are_named(row, message, tmp_path):
+    write(tmp_path, {"train.jsonl": row})
+    with pytest.raises(UserError, match=rf"train\.jsonl, line 1:? {message}"):
+        tagged_files(tmp_path / "train.jsonl")
+
+
+def test_questions_in_rows(tmp_path):
+    row = {"question": "?", "context": "abc"}
+    answers = {"text": ["b", "c"], "answer_start": [1, 2]}
+    squad = [{"text": "b", "answer_start": 1}, {"text": "c", "answer_start": 2}]
+    lines = [row | {"answers": answers, "id": "x"}, row | {"answers": squad}]
+    bare = [row, row | {"answers": None}, row | {"answers": {"text": [], "answer_start": []}}]
+    write(
+        tmp_path, {f"{name}.jsonl": "\n".join(map(json.dumps, each)) for name, each in {"a": lines, "b": bare}.items()}
+    )
+    splits = question_files(tmp_path / "a.jsonl", test={"sw": tmp_path / "b.jsonl"})
+    assert splits.train == [Question(name, "?", "abc", ("b", "c"), (1, 2)) for name in ("x", "1")]
+    assert [question.id for question in splits.test["sw"]] == ["0", "1", "2"] and not splits.test["sw"][1].answers
+    for changes, message in (
+        ({}, "has no answer"),
+        ({"answers": {"text": ["b"], "answer_start": []}}, "has 1 answers and 0 starts"),
+        ({"answers": {"text": ["b"], "answer_start": [0]}}, "answer 'b' is not at character 0 of its context"),
+        ({"answers": answers, "id": "0"}, "an earlier question has the id '0' too"),
+        ({"answers": answers, "context": 3}, "context is 3, not a text"),
+    ):
+        write(tmp_path, {"c.jsonl": json.dumps(row | {"answers": answers}) + "\n" + json.dumps(row | changes)})
+        with pytest.raises(UserError, match=rf"c\.jsonl, line 2.*{message}"):
+            question_files(tmp_path / "c.jsonl")
 
 
 def test_question_files(tmp_path):

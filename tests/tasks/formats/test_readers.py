@@ -4,7 +4,8 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.formats.conll import read_conll
-from rembed_keras.tasks.formats.readers import read_records, read_squad, read_table
+from rembed_keras.tasks.formats.questions import read_squad
+from rembed_keras.tasks.formats.readers import read_records, read_table
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 
 
