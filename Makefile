@@ -27,6 +27,8 @@ MODEL_GARDEN := tf-models-official==2.20.0 tf-keras==2.21.0
 # is expensive to make, and stay together; conftest.py has files in order, slow ones first
 WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
+# some containers forbid compiled modules to be kept, and each of hundreds of processes compiles this package again
+unexport PYTHONDONTWRITEBYTECODE
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
