@@ -37,12 +37,25 @@ def write_labelled(folder):
         (folder / f"{part}.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
 
 
-def write_own(folder):
-    rows = [{"text": "open", "label": "a", "next": "the door"}, {"text": "close", "label": "b", "next": "it"}]
+OWN = {
+    "own_files": (
+        [{"text": "open", "label": "a", "next": "the door"}, {"text": "close", "label": "b", "next": "it"}],
+        {"PAIR": "next"},
+    ),
+    "own_tags": ([{"tokens": ["open", "Base"], "ner_tags": ["O", "B-APP"]}], {"TAGS": "ner_tags"}),
+    "own_questions": (
+        [{"question": "what", "context": "the door", "answers": {"text": ["door"], "answer_start": [4]}}],
+        {},
+    ),
+}
+
+
+def write_own(folder, name):
+    rows, knobs = OWN[name]
     for part in ("train", "test.de", "test.en"):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{part}.jsonl").write_text(text, encoding="utf-8")
-    return {"TRAIN": folder / "train.jsonl", "TEST": f"{folder}/test.{{language}}.jsonl", "PAIR": "next"}
+    return {"TRAIN": folder / "train.jsonl", "TEST": f"{folder}/test.{{language}}.jsonl"} | knobs
 
 
 def write_sections(folder, recipe):
@@ -87,8 +100,8 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
         bound |= {"FINETUNE_EPOCHS": 1, "FINETUNE_SEEDS": "(0,)", "FINETUNE_LEARNING_RATES": "(1e-3,)"}
         bound |= {"FINETUNE_SEQUENCE_LENGTH": 32, "FINETUNE_BATCH_SIZE": 2, "training.finetune.jit_compile": False}
         bound |= {"training.evaluate.jit_compile": False}
-    if recipe.stem == "own_files":
-        bound |= write_own(tmp_path)
+    if recipe.stem in OWN:
+        bound |= write_own(tmp_path, recipe.stem)
     elif suite in BUNDLED:
         bound |= (write_bundled if suite == "finetune" else write_sections)(tmp_path, loaded)
     bound |= few_languages(recipe.stem)
@@ -97,7 +110,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
     config.run(config.load(str(recipe), [f"{key}={value}" for key, value in bound.items()]))
     run = tmp_path / "run"
     assert (run / "finished.json").exists()
-    if recipe.stem == "own_files":
+    if recipe.stem in OWN:
         assert {score["language"] for score in json.loads((run / "scores.json").read_text())} == {"de", "en"}
         return
     if recipe.stem == "layers":
