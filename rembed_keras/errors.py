@@ -7,11 +7,14 @@ and the remedy; the command line prints that line and exits with 2. In a noteboo
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 SEEDS = 2**32  # number of distinct seeds of NumPy
 FORMER_NAMES = {"FINETUNE_WAYS": "FINETUNE_METHODS", "ways": "methods"}  # of knobs and parameters
+
+IN_A_LAYER = re.compile(r"Exception encountered when calling [^\n]*\n\n\x1b\[1m(.*?)\x1b\[0m\n", re.DOTALL)
 
 # ranges of numbers, as annotations that are checked when a recipe is read, see `config.recipes.annotations`
 Count: TypeAlias = int
@@ -31,10 +34,17 @@ RANGES: dict[str, tuple[str, Callable[[int | float], bool]]] = {
 class UserError(ValueError):
     """A user's mistake, reported in one line that names the remedy.
 
+    Args:
+        message: the line; what Keras puts around that of an error inside a layer, all its arguments, is left out.
+
     >>> raise UserError("corpus/xx.txt is empty: remove it or add text")
     Traceback (most recent call last):
     rembed_keras.errors.UserError: corpus/xx.txt is empty: remove it or add text
     """
+
+    def __init__(self, message: str = ""):
+        found = IN_A_LAYER.match(message)
+        super().__init__(found[1] if found else message)
 
 
 class DivergedError(UserError):

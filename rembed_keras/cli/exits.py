@@ -5,7 +5,6 @@ loss of a peer process stopped and that should be started again.
 """
 
 import contextlib
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ import click
 
 from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, PeerLost, Stopped, stopping_at_once
-
-IN_A_LAYER = re.compile(r"Exception encountered when calling [^\n]*\n\n\x1b\[1m(.*?)\x1b\[0m\n", re.DOTALL)
 
 
 @contextlib.contextmanager
@@ -41,7 +38,7 @@ def reported_in_one_line() -> Iterator[None]:
         if isinstance(error, OSError):
             _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
         if isinstance(error, UserError):
-            _exit(_sentence(str(error)), 2)
+            _exit(str(error), 2)
         if isinstance(error, UnicodeEncodeError) and error.encoding == sys.stdout.encoding:
             _exit(
                 f"output in {error.encoding} cannot have {error.object[error.start]!a}: set PYTHONIOENCODING=utf-8", 2
@@ -58,12 +55,6 @@ def _refuse(error):
     advice = f" Knobs have no dashes: {knob}=VALUE." if knob.isupper() else ""
     message = error.format_message() + advice
     _exit(" ".join(message.split()), error.exit_code)  # choices stand on lines of their own
-
-
-def _sentence(message):
-    """What a message says without what Keras puts around that of an error inside a layer."""
-    found = IN_A_LAYER.match(message)
-    return found[1] if found else message
 
 
 def _stop(stopped):

@@ -124,8 +124,9 @@ def test_names_of_columns_are_not_read_as_texts(make, encoder, classifier, maske
     calls = [lambda: classifier.predict(make(), verbose=0), lambda: masked.fit(make(), verbose=0)]
     calls += [lambda: encoder.encode(make())] * (make is not batches_of_columns)
     for call in calls:  # an error within tf.data has a type of TensorFlow's
-        with pytest.raises(Exception if make is batches_of_columns else UserError, match="texts are one column"):
+        with pytest.raises(Exception if make is batches_of_columns else UserError, match="texts are one column") as why:
             call()
+        assert make is batches_of_columns or "\n" not in str(why.value)  # and none of the texts
 
 
 @pytest.mark.parametrize("loop", ["fit", "evaluate", "predict"])
