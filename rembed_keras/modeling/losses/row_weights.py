@@ -2,12 +2,12 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras import ops
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 
 
 def of_each(weights, losses):
@@ -59,7 +59,8 @@ def fits(weights, losses) -> bool:
 def checks_class_weight(loop: Callable) -> Callable:
     """One of Keras's loops over data, which first refuses weights of classes where labels are not one class a row.
 
-    Keras would weigh a row by the place of the greatest number among its labels.
+    Keras would weigh a row by the place of the greatest number among its labels. Weights of what is no class of the
+    model are refused too.
 
     Args:
         loop: a method of a model that says whether it `takes_class_weight`.
@@ -69,8 +70,24 @@ def checks_class_weight(loop: Callable) -> Callable:
     @functools.wraps(loop)
     def checked(model, *arguments, **named):
         given: Any = signature.bind(model, *arguments, **named).arguments
-        if (given | given.get("options", {})).get("class_weight") is not None and not model.takes_class_weight:
+        weights = (given | given.get("options", {})).get("class_weight")
+        if weights is not None and not model.takes_class_weight:
             raise UserError(f"{model.name} has no class for each row: give sample_weight in place of class_weight")
+        known = None if weights is None else model.known_labels(None)
+        if known is not None:
+            _check_classes(weights, *known)
         return loop(model, *arguments, **named)
 
     return checked
+
+
+def _check_classes(weights, count, name):
+    """Refuses weights of anything but classes: of classes without one Keras takes 1."""
+    if not isinstance(weights, Mapping):
+        raise UserError(f"class_weight is {shortened(weights)}; it must be a dict, as {{0: 1.0, 1: 2.0}}")
+    strange = [key for key in weights if key not in range(count)]
+    if strange:
+        raise UserError(
+            f"class_weight has {strange[0]!r}, which is no class: {name} is {count}, and classes are numbers from 0 to "
+            f"{count - 1}"
+        )

@@ -272,6 +272,9 @@ def test_weights_of_classes_are_for_classifiers(make, target):
             loop(INPUTS, target, class_weight={0: 1.0, 1: 2.0})
     classifier = compiled(lambda encoder: Classifier(encoder, 3))
     classifier.train_on_batch(INPUTS, np.array([0, 2, 1, 1]), class_weight={0: 1.0, 1: 2.0, 2: 1.0})
+    for weights, said in (({"0": 2.0}, "has '0', which is no"), ({3: 2.0}, "has 3, which"), ([1, 2, 1], "be a dict")):
+        with pytest.raises(UserError, match=f"class_weight .*{said}"):
+            classifier.fit(INPUTS, np.array([0, 2, 1, 1]), class_weight=weights)
 
 
 def test_weights_of_no_loss_are_refused():
