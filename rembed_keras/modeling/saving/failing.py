@@ -1,10 +1,11 @@
 """A model keeps its weights when one of Keras's loops over data fails, on JAX too."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from rembed_keras import compat
 
@@ -15,6 +16,8 @@ def weights_kept(model, is_trained: bool = False) -> Iterator[None]:
 
     On JAX, Keras takes them out of the model while it loops, and only `fit` of later versions gives them back, once a
     step is finished: a notebook whose cell is stopped, or a step that no memory is left for, would cost the training.
+    A step takes no variables that share an array there, as weights and their means do after `fit` of an optimizer with
+    `use_ema`: they get one each.
 
     Args:
         model: whose `fit`, `evaluate` or `predict` is called.
@@ -28,7 +31,7 @@ def weights_kept(model, is_trained: bool = False) -> Iterator[None]:
         optimizer.build(model.trainable_variables)
     others = model.non_trainable_variables  # those of teachers too, which are none of its variables
     owned = [*model.variables, *others, *(() if optimizer is None else optimizer.variables)]
-    values = [variable.value for variable in owned]
+    values = _of_their_own(owned)
     try:
         yield
     except BaseException:
@@ -37,3 +40,12 @@ def weights_kept(model, is_trained: bool = False) -> Iterator[None]:
             if id(variable) in emptied and not value.is_deleted():
                 variable.assign(value)
         raise
+
+
+def _of_their_own(variables: Sequence) -> list:
+    """The arrays of variables, of which those that share one get a copy."""
+    owners: dict[int, Any] = {}
+    for variable in variables:
+        if owners.setdefault(id(variable.value), variable) is not variable:
+            variable.assign(ops.copy(variable.value))
+    return [variable.value for variable in variables]
