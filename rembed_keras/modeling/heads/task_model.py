@@ -3,6 +3,8 @@
 Heads are swapped, the encoder is kept.
 """
 
+import inspect
+import warnings
 from typing import Any
 
 import keras
@@ -94,6 +96,12 @@ class TaskModel(EncoderTask):
         """
         if loss is None and loss_weights is not None:
             raise UserError(f"{type(self).__name__} brings its own loss: give loss_weights beside a loss of yours")
+        if any(map(_takes_probabilities, keras.tree.flatten(loss))):
+            warnings.warn(
+                f"{type(self).__name__} gives logits, which this loss takes for probabilities: leave loss out, or give "
+                "one of from_logits=True",
+                stacklevel=2,
+            )
         if metrics is None and weighted_metrics is None:
             weighted_metrics = [*self.own_metrics]
         super().compile(
@@ -215,6 +223,15 @@ class TaskModel(EncoderTask):
             _move_again(model.encoder, config["encoder"]["config"].get("hosted", []))
         change_layers_again(model, config)
         return model
+
+
+def _takes_probabilities(loss):
+    """Whether a loss is a cross-entropy that takes no logits, as Keras's do unless asked."""
+    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+    if isinstance(loss, keras.losses.Loss):
+        return loss.get_config().get("from_logits") is False
+    known = inspect.signature(loss).parameters if inspect.isfunction(loss) else {}
+    return "from_logits" in known and known["from_logits"].default is False
 
 
 def _move_again(encoder, hosted):

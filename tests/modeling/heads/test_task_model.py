@@ -277,13 +277,6 @@ def test_weights_of_classes_are_for_classifiers(make, target):
             classifier.fit(INPUTS, np.array([0, 2, 1, 1]), class_weight=weights)
 
 
-def test_weights_of_no_loss_are_refused():
-    model = Classifier(make_encoder(), 3)
-    with pytest.raises(UserError, match=r"^Classifier brings its own loss: give loss_weights beside a loss of yours"):
-        model.compile("adam", loss_weights=[2.0])
-    model.compile("adam", loss="sparse_categorical_crossentropy", loss_weights=[2.0])
-
-
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="JAX makes variables before it traces")
 @pytest.mark.parametrize("feed", ["fit", "train_on_batch"])
 def test_a_step_is_traced_once(feed):

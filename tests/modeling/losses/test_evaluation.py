@@ -1,9 +1,10 @@
-"""Loss terms are of training: evaluation computes none, and its logs are those of a model without terms."""
+"""Losses that a task model is given, and loss terms: evaluation computes none, and has the logs of one without them."""
 
 import keras
 import pytest
 
 from rembed_keras.adaptation.terms import Term
+from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier
 from tests.modeling.forward import EAGER
 from tests.modeling.losses.test_terms import JIT, both, masked
@@ -45,3 +46,13 @@ def test_evaluation_stays_as_it_is(make, compiling):
     assert again == pytest.approx(plain, rel=1e-5)
     read = {name: float(value) for name, value in model.get_metrics_result().items()}
     assert read == pytest.approx(plain, rel=1e-5)
+
+
+def test_a_loss_that_a_task_model_cannot_learn_by_is_refused_or_warned_of():
+    model = classifier(make_encoder(num_layers=1))
+    with pytest.raises(UserError, match=r"^Classifier brings its own loss: give loss_weights beside a loss of yours"):
+        model.compile("adam", loss_weights=[2.0])
+    model.compile("adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), loss_weights=[2.0])
+    for loss in ("sparse_categorical_crossentropy", keras.losses.CategoricalCrossentropy()):
+        with pytest.warns(UserWarning, match="Classifier gives logits, which this loss takes for probabilities"):
+            model.compile("adam", loss=loss)

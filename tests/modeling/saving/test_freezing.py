@@ -31,7 +31,7 @@ def frozen_classifier(**changes):
 @pytest.mark.parametrize("changes", [{}, {"layer_sharing": "attention", "num_layers": 3}, {"dtype": "mixed_bfloat16"}])
 def test_training_goes_on_with_what_was_frozen(tmp_path, changes):
     model = frozen_classifier(**changes)
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "sparse_categorical_crossentropy")
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.train_on_batch(INPUTS, LABELS)
     model.save(tmp_path / "model.keras")
     back = keras.models.load_model(tmp_path / "model.keras")
