@@ -53,7 +53,6 @@ def _squares(model, variables):
 
 
 def _square(gradient):
-    gradient = ops.convert_to_tensor(gradient)
     dtype = keras.backend.result_type(keras.backend.standardize_dtype(gradient.dtype), "float32")
     return ops.square(ops.cast(gradient, dtype))  # 16 bits have no 1e-9
 
@@ -68,7 +67,7 @@ def _squares_on_tensorflow(loss, variables):
         with tf.GradientTape() as tape:
             of_example = loss(*example)
         gradients = tape.gradient(of_example, values, unconnected_gradients="zero")
-        return [_square(gradient) for gradient in gradients]
+        return [_square(tf.convert_to_tensor(gradient)) for gradient in gradients]  # rows of a table are summed first
 
     return squares
 

@@ -73,6 +73,27 @@ def test_the_diagonal_is_the_mean_of_each_examples_square(kind):
     assert not np.any(fisher[1][-1]), "of a token that no example has"
 
 
+class Reads(keras.layers.Layer):
+    """Logits that are twice read of a table of Keras's own, of which TensorFlow has a gradient for each time."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+
+    def losses_of(self, y, y_pred):
+        return y_pred[:, 0]
+
+    def call(self, x, training=None):
+        return self.table(x)[:, 0] + 2.0 * self.table(x)[:, 1]  # [B, 2] -> [B, 1]
+
+
+def test_of_a_table_that_an_example_reads_twice_the_sum_is_squared():
+    table = keras.layers.Embedding(3, 1)
+    table.build()
+    (fisher,) = diagonal_fisher(Reads(table), [(np.array([[1, 1], [1, 2]]), np.zeros(2))], [table.embeddings])
+    np.testing.assert_allclose(fisher[:, 0], [0.0, (3**2 + 1**2) / 2, 2**2 / 2])
+
+
 def test_of_the_heads_bias_it_is_what_probabilities_lack():
     model = make_model()
     (fisher,) = diagonal_fisher(model, BATCHES, [model.head.bias])
