@@ -215,8 +215,12 @@ def test_methods_whose_blocks_the_encoder_has_not(name, tmp_path):
     recipe.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match=rf"^training\.finetune: {message}"):
         config.ledger_of(config.load(str(recipe)))
-    fitting = 1 if isinstance(value, int) else [-2]
-    config.ledger_of(config.load(str(recipe), [f"methods.{name}.{parameter}={fitting}"]))
+    fitting = [f"methods.{name}.{parameter}={1 if isinstance(value, int) else [-2]}"]
+    if name == "Biases":
+        with pytest.raises(UserError, match="this encoder's blocks have none: take Norms or Lora"):
+            config.ledger_of(config.load(str(recipe), fitting))
+        fitting.append("modeling.Encoder.block=@rembed_keras.modeling.blocks.PostNorm")
+    config.ledger_of(config.load(str(recipe), fitting))
 
 
 def test_texts_that_are_longer_than_the_positions_of_an_encoder_that_is_there(tmp_path):

@@ -10,10 +10,13 @@ import numpy as np
 from rembed_keras.adaptation.fisher import diagonal_fisher
 from rembed_keras.adaptation.methods.method import Method, OfBlocks, blocks_of, named
 from rembed_keras.errors import Count, UserError, check_counts
+from rembed_keras.modeling.blocks.stack import block_of
+from rembed_keras.modeling.choices import is_ours
 from rembed_keras.modeling.layers.adapters import quantized_weights
 from rembed_keras.modeling.saving.naming import layers_by_name
 
 Units: TypeAlias = Literal["norms", "blocks"]
+NO_BIASES = "Biases trains biases, and this encoder's blocks have none: take Norms or Lora"
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -54,10 +57,16 @@ class Biases(OfBlocks):
     def __init__(self, layers: Sequence[int] | None = None):
         self.layers = None if layers is None else [*layers]
 
+    def check(self, encoder):
+        super().check(encoder)
+        block = block_of(encoder)
+        if is_ours(type(block)) and not block.has_biases:  # one of another's may bring some of its own
+            raise UserError(NO_BIASES)
+
     def apply(self, model):
         chosen = blocks_of(model.encoder, self.layers)
         if not any(weight.name == "bias" for block in model.encoder.parts.blocks for weight in block.weights):
-            raise UserError("Biases trains biases, and this encoder's blocks have none: take Norms or Lora")
+            raise UserError(NO_BIASES)
         owners = [model.encoder] if self.layers is None else chosen
         return named([weight for owner in owners for weight in owner.weights], "bias", "beta")
 

@@ -116,6 +116,7 @@ def _check_methods(recipe, stage):
     if sizes is None:
         return
     import_framework()
+    sizes = sizes if encoder is stage else sizes_of(recipe, encoder)
     for each in methods:
         reference = recipe.resolve(each)
         check = getattr(_method(recipe, stage, reference), "check", None)
