@@ -1,5 +1,6 @@
 """From a study's file to its plan: the file is read as recipes are, and so is every arm, before anything is run."""
 
+import contextlib
 import hashlib
 import importlib
 from collections.abc import Mapping, Sequence
@@ -55,7 +56,9 @@ def plan_study(path: str, bindings: Sequence[str] = (), allow_import: Sequence[s
     study.check()
     for_all = [text for text in bindings if text not in ours]
     _check_knobs(study, for_all, file, allow_import)
-    return _planned(study, {arm.name: _bindings(study, arm, for_all, allow_import) for arm in study.arms}, allow_import)
+    words = {arm.name: _bindings(study, arm, for_all, allow_import) for arm in study.arms}
+    _check_taken(study, for_all, words)
+    return _planned(study, words, allow_import)
 
 
 def _planned(study: Study, bindings: Mapping[str, list[str]], allow_import: Sequence[str]) -> Plan:
@@ -178,11 +181,33 @@ def _read(arm, allow_import):
 
 def _bindings(study, arm, for_all, allow_import) -> list[str]:
     """What is bound in an arm, later ones winning: of all arms, its own, of the command line."""
-    knobs = _read(arm, allow_import).macros
-    shared, asked = (
-        [text for text in texts if "." in _key(text) or _key(text) in knobs] for texts in (study.bindings, for_all)
-    )
-    return list({_key(text): text for text in (*shared, *arm.bindings, *asked)}.values())
+
+    def bound(knobs):
+        shared, asked = (
+            [text for text in texts if "." in _key(text) or _key(text) in knobs] for texts in (study.bindings, for_all)
+        )
+        return list({_key(text): text for text in (*shared, *arm.bindings, *asked)}.values())
+
+    return bound(_knobs(_read(arm, allow_import), bound(())))
+
+
+def _knobs(recipe, bindings):
+    """The knobs of a recipe, without those of a part that some bindings replace, such as another optimizer's."""
+    there = {*recipe.macros}
+    with contextlib.suppress(UserError):  # which is reported of the arm as it would run
+        for text in bindings:
+            override(text, recipe)
+        recipe.check()
+        return {*recipe.macros}
+    return there
+
+
+def _check_taken(study, for_all, words):
+    """Checks that each knob is bound in some arm: all of them may have replaced what it was for."""
+    taken = {_key(text) for own in words.values() for text in own}
+    for text in (*for_all, *study.bindings):
+        if _key(text) not in taken:
+            raise UserError(f"{text}: no arm of the study has the knob {_key(text)}: each replaces the part it is of")
 
 
 def _prepared_by(recipe: Recipe) -> str | None:

@@ -71,6 +71,16 @@ def test_a_knob_that_some_arms_have_is_bound_in_those(planned):
     assert "FINETUNE_EPOCHS" in bound(wide) and "FINETUNE_EPOCHS" not in bound(one)
 
 
+def test_a_knob_of_a_part_that_an_arm_replaces_is_bound_in_the_others(planned):
+    lion = '"OUTPUT_EMBEDDING_DIM=64", "training.pretrain.optimizer=@keras.optimizers.Lion"'
+    text = STUDY.replace('["STEPS=30"]', '["STEPS=30", "WEIGHT_DECAY=0.1"]').replace('"OUTPUT_EMBEDDING_DIM=64"', lion)
+    wide, one = planned("SEEDS=(0,)", text=text).runs
+    assert bound(wide)["WEIGHT_DECAY"] == "0.1" and "WEIGHT_DECAY" not in bound(one) and bound(one)["STEPS"] == "30"
+    both = text.replace('"OUTPUT_EMBEDDING_DIM=512"', lion)
+    with pytest.raises(UserError, match=r"WEIGHT_DECAY=0\.1: no arm of the study has the knob WEIGHT_DECAY: each repl"):
+        planned(text=both)
+
+
 def test_arms_share_a_corpus_if_they_prepare_it_alike(planned):
     alike = planned()
     assert len(alike.corpora) == 1 and alike.corpora[0].arms == ("wide", "one")
