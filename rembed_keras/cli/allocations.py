@@ -7,7 +7,16 @@ from pathlib import Path
 
 import click
 
-from rembed_keras.cli.options import FILLED, POSITIVE, WHOLE, check_file, is_given, write_file
+from rembed_keras.cli.options import (
+    FILLED,
+    OWN_CLASSES,
+    POSITIVE,
+    WHOLE,
+    check_file,
+    import_own_classes,
+    is_given,
+    write_file,
+)
 from rembed_keras.errors import UserError
 
 OF_NEW_ENCODERS = ("vocabulary", "total", "aspect", "max_latency", "sequence_length", "block", "out")
@@ -67,7 +76,10 @@ class Span(click.ParamType):
 )
 @click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
 @click.option("--out", metavar="FILE", help="Write the best one as a gin recipe.")
-def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_length, block, show, out) -> None:
+@OWN_CLASSES
+def solve(
+    kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_length, block, show, out, allow_import
+) -> None:
     """Propose allocations of a parameter budget.
 
     Depth, width and input embedding (E_in) fit in the kept parameters; the output embedding (E_out), which is dropped
@@ -83,8 +95,10 @@ def solve(kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_l
     except ValueError:
         raise UserError(f"--e-in is {e_in!r}; it must be widths such as 128,256") from None
     if source is not None:
-        _propose(source, kept, None if e_in is None else widths, show)
+        _propose(source, kept, None if e_in is None else widths, show, allow_import)
         return
+    if allow_import:
+        raise UserError("--allow-import is of the encoder that --from names: give both")
     if vocabulary is None:
         raise UserError("--vocabulary is missing: give the number of pieces, or --from an encoder")
     rate = solver.matmul_rate() if max_latency is not None else None
@@ -106,7 +120,7 @@ def _print(table):
     Console().print(Whole(table))
 
 
-def _propose(source, kept, widths, show):
+def _propose(source, kept, widths, show, allow_import):
     """Prints what to make of an encoder that is there."""
     for name in OF_NEW_ENCODERS:
         if is_given(name):
@@ -117,7 +131,9 @@ def _propose(source, kept, widths, show):
     from rembed_keras.analysis.cost.reallocations import reallocations, table
     from rembed_keras.training.initial.places import arguments_of
 
+    import_own_classes(allow_import, source)
     config, _ = arguments_of(Path(source))
+    _check_reallocated(source)
     found = reallocations(config, kept, widths)
     _print(table(found[:show], config))
     options = found[0].options(config)
@@ -126,4 +142,22 @@ def _propose(source, kept, widths, show):
         return
     is_narrowed = found[0].input_embedding_dim != config["input_embedding_dim"]
     text = " --text TEXT_DIR" if is_narrowed else ""
-    click.echo(f"rembed reallocate {shlex.quote(source)} TARGET {options}{text}")
+    trust = "".join(f" --allow-import {package}" for package in allow_import)
+    click.echo(f"rembed reallocate {shlex.quote(source)} TARGET {options}{trust}{text}")
+
+
+def _check_reallocated(source):
+    """Checks that `rembed reallocate` reads what a folder holds, which may be a model inside of a run."""
+    from rembed_keras.training.initial.places import find
+
+    place = find(Path(source), is_verified=False)
+    if place.run is None or (Path(source) / "checkpoints").is_dir():
+        return
+    run = shlex.quote(str(place.run))
+    if place.task is None:
+        raise UserError(f"{source} is inside of a run, and reallocate takes the newest checkpoint: name {run}")
+    task = shlex.quote(place.task.relative_to(place.run / "finetuned").as_posix())
+    raise UserError(
+        f"{source} is a fine-tuned model, which reallocate takes of a preset: rembed convert {run} PRESET --from run "
+        f"--to preset --task {task}"
+    )

@@ -26,16 +26,15 @@ from rembed_keras.training.loop import checkpoints, restoring
 from tests.interop.models import random_model
 
 BERT = {"input_embedding_dim": 16, "always_project": False}
-OWN = '''
+OWN = """
 import keras
 
 from rembed_keras.modeling.attention import Global
 
 
 @keras.saving.register_keras_serializable(package="{name}")
-class {title}(Global):
-    """Like `Global`."""
-'''
+class {title}(Global): ...
+"""
 
 
 @pytest.fixture(scope="module")
@@ -236,15 +235,14 @@ def run_of(model, folder, recipe):
     (folder / "config.gin").write_text(recipe)
 
 
-@pytest.mark.parametrize("verb", ["convert", "reallocate", "merge"])
+@pytest.mark.parametrize("verb", ["convert", "reallocate", "merge", "solve"])
 def test_classes_of_ones_own_are_read_where_their_package_is_named(verb, tmp_path, command, monkeypatch):
     name, title = f"strange_{verb}", f"Strange{verb.title()}"
     (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("")
     (tmp_path / name / "attention.py").write_text(OWN.format(name=name, title=title))
     monkeypatch.syspath_prepend(str(tmp_path))
     own = getattr(__import__(f"{name}.attention", fromlist=["attention"]), title)
-    model = random_model({"attention": own(), "num_layers": 1})
+    model = random_model({"attention": own(), "num_layers": 2})
     run_of(model, tmp_path / "run", f"from __gin__ import dynamic_registration\nfrom {name} import attention\n")
     registry = keras.saving.get_custom_objects()
     registry.pop(f"{name}>{title}")  # as in a process of its own, which has imported nothing
@@ -252,14 +250,16 @@ def test_classes_of_ones_own_are_read_where_their_package_is_named(verb, tmp_pat
         monkeypatch.delitem(__import__("sys").modules, module)
     words = {
         "convert": ["run", "out", "--from", "run", "--to", "preset"],
-        "reallocate": ["run", "out", "--num-layers", "2"],
+        "reallocate": ["run", "out", "--num-layers", "3"],
         "merge": ["run", "run", "out"],
+        "solve": ["--from", "run", "--kept", str(model.encoder.count_params() - 1)],
     }[verb]
     code, _, err = command(verb, *words, cwd=tmp_path)
     assert code == 2 and f"--allow-import {name}" in err and not (tmp_path / "out").exists(), err
-    code, _, err = command(verb, *words, "--allow-import", name, cwd=tmp_path)
+    code, out, err = command(verb, *words, "--allow-import", name, cwd=tmp_path)
     assert code == 0, err
-    assert Encoder.from_preset(str(tmp_path / "out")).arguments["attention"]
+    proposed = f"rembed reallocate run TARGET --num-layers 1 --allow-import {name}\n"
+    assert out.endswith(proposed) if verb == "solve" else Encoder.from_preset(str(tmp_path / "out"))
 
 
 MISTAKES = {

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 
 import pytest
 
@@ -132,13 +133,22 @@ MISTAKES = {
     ),
     "no widths": (["--from", "RUN", "--kept", "1M", "--e-in", ""], "Invalid value for '--e-in': it is empty"),
     "neither": (["--kept", "1M"], "--vocabulary is missing"),
+    "a package of a new one": (
+        ["--kept", "1M", "--vocabulary", "9", "--allow-import", "json"],
+        "--allow-import is of the encoder that --from names",
+    ),
+    "a checkpoint": (["--from", "RUN/checkpoints/step-00000001", "--kept", "1M"], "takes the newest checkpoint: name "),
+    "a task": (["--from", "RUN/finetuned/a b", "--kept", "1M"], "--from run --to preset --task 'a b'"),
 }
 
 
 @pytest.mark.parametrize("what", MISTAKES)
 def test_mistakes_cost_one_line(what, pretrained, tmp_path, command):
     arguments, message = MISTAKES[what]
-    arguments = [pretrained if each == "RUN" else each for each in arguments]
+    run = tmp_path / "run" if what == "a task" else pretrained
+    if what == "a task":
+        shutil.copytree(pretrained / "checkpoints", run / "finetuned/a b/pretrained-lr0.001-seed0")
+    arguments = [each.replace("RUN", str(run)) for each in arguments]
     code, _, err = command("solve", *arguments, cwd=tmp_path)
     lines = [line for line in err.splitlines() if line.startswith("rembed: ")]
     assert code == 2 and len(lines) == 1 and message in lines[0], err
