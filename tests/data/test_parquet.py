@@ -32,7 +32,7 @@ def write(path, rows, classes=None, **how):
 
 
 @pytest.mark.parametrize("compression", ["NONE", "SNAPPY", "ZSTD"])
-def test_parts_of_a_file_are_its_groups_of_rows(compression, tmp_path):
+def test_parts_of_a_file_are_its_groups_of_rows(compression, tmp_path, monkeypatch):
     rows = [{"id": i, "text": f"one {i}\n\n two {i} ", "lang": ("en", " de ", None)[i % 3]} for i in range(50)]
     write(tmp_path / "fr" / "train-00000.parquet", rows, row_group_size=7, compression=compression)
     write(tmp_path / "it.parquet", [{"text": "uno"}, {"text": ""}])
@@ -40,7 +40,9 @@ def test_parts_of_a_file_are_its_groups_of_rows(compression, tmp_path):
     expected.append(("it", "uno"))
     whole = find_source(tmp_path)
     assert sorted(whole.files) == ["fr/train-00000.parquet", "it.parquet"] and not left_out(tmp_path)
-    assert [part.language for part in whole.parts] == [None, "it"]
+    with monkeypatch.context() as patched:
+        patched.setattr("rembed_keras.data.parquet.column_names", None)  # what files have is known by now
+        assert [part.language for part in whole.parts] == [None, "it"]
     assert [*find_source(tmp_path, languages=["de"]).files] == ["fr/train-00000.parquet"]
     for part_bytes in (10**6, 1500, 400, 50):
         parts = find_source(tmp_path, part_bytes).parts

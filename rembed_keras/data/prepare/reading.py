@@ -6,7 +6,8 @@ and in the text of a document.
 
 import html
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,8 +63,8 @@ def read_tables(piece: Piece) -> Iterator[tuple[str, str]]:
         yield from ((language, paragraph) for paragraph in paragraphs(text))
 
 
-def names_languages(path: Path) -> bool:
-    """Whether a Parquet file has a column of languages; all of its text is of one language otherwise."""
+def _has_languages(path):
+    """Whether a Parquet file has a column of languages."""
     return not {*LANGUAGE_KEYS}.isdisjoint(parquet.column_names(path))
 
 
@@ -76,6 +77,29 @@ def read_extract(piece: Piece) -> Iterator[tuple[str, str]]:
     for line in lines:
         if not line.startswith(("<doc ", "</doc>")):
             yield from ((piece.language, paragraph) for paragraph in paragraphs(html.unescape(line)))
+
+
+@dataclass(frozen=True)
+class Form:
+    """A format of files with text.
+
+    Attributes:
+        names: is found in the names of its files, relative to their folder.
+        read: yields the languages and paragraphs of a piece of one.
+        names_languages: whether documents of a file may name their languages; all of its text is of one otherwise.
+    """
+
+    names: re.Pattern[str]
+    read: Callable[[Piece], Iterator[tuple[str, str]]]
+    names_languages: Callable[[Path], bool] = lambda path: True
+
+
+TEXT = Form(re.compile(r"\.txt(\.gz)?$"), read_text, lambda path: False)
+EXTRACTS = Form(re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$"), read_extract)  # as WikiExtractor names its files
+DOCUMENTS = {  # by the ends of their names
+    ".jsonl": Form(re.compile(r"\.jsonl(\.gz)?$"), read_json_lines),
+    parquet.ENDING: Form(re.compile(r"\.parquet$"), read_tables, _has_languages),
+}
 
 
 def _parsed(line):

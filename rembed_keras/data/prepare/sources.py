@@ -15,22 +15,10 @@ from typing import Protocol
 
 from rembed_keras.data import parquet
 from rembed_keras.data.prepare import dataset_text
-from rembed_keras.data.prepare.reading import (
-    Piece,
-    names_languages,
-    read_extract,
-    read_json_lines,
-    read_tables,
-    read_text,
-)
-from rembed_keras.data.text import ENDINGS, FORMS, READ, check_name, check_there, refuse_left_out, text_files
+from rembed_keras.data.prepare.reading import DOCUMENTS, EXTRACTS, TEXT, Form, Piece
+from rembed_keras.data.text import FORMS, READ, check_name, check_there, refuse_left_out, text_files
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
-DOCUMENTS = {  # how files are read whose documents may name their languages, by the ends of their names
-    ".jsonl": (re.compile(r"\.jsonl(\.gz)?$"), read_json_lines),
-    ".parquet": (re.compile(r"\.parquet$"), read_tables),
-}
-EXTRACT = re.compile(r"(^|/)[A-Z]{2}/wiki_\d+$")  # as WikiExtractor names its files
 IN_FOLDERS = re.compile(r"^(?!\.)[^/]+/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language
 IN_ONE = re.compile(r"^[^/]+\.txt(\.gz)?$")  # text beside others
 WHOLE = 2**63  # bytes of a part: more than files have
@@ -102,14 +90,8 @@ class FilePart:
     name: str
     pieces: tuple[Piece, ...]
     reader: Callable[[Piece], Iterator[tuple[str, str]]]
+    language: str | None
     languages: frozenset[str] | None = None  # that are read; all if None
-
-    @property
-    def language(self) -> str | None:
-        """The language of all its text; None if documents may name others."""
-        paths = {piece.path for piece in self.pieces}
-        is_one = self.reader is read_text or (self.reader is read_tables and not any(map(names_languages, paths)))
-        return self.pieces[0].language if is_one else None
 
     @property
     def size(self) -> int:
@@ -154,45 +136,51 @@ def find_source(
     folder = Path(name)
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of text")
-    paths = sorted(_files(folder))
-    relative = {path: path.relative_to(folder).as_posix() for path in paths}
-    ending, reader, documents = _documents(relative)
-    extracts = [path for path in paths if EXTRACT.search(relative[path])]
-    other = next((each for each in paths if each in extracts or each.name.endswith(ENDINGS)), None)
-    if documents and other is not None:
-        raise UserError(f"{folder} has {ending} files and {relative[other]}: keep text of one format in a folder")
-    if not documents and not extracts:
+    relative = {path: path.relative_to(folder).as_posix() for path in sorted(_files(folder))}
+    form, paths = _documents(folder, relative)
+    if not paths:
         return _text_source(folder, relative.values(), part_bytes, languages, with_others)
-    text = next((name for name in relative.values() if IN_FOLDERS.search(name) or IN_ONE.search(name)), None)
-    if text is not None:
-        raise UserError(f"{folder} has WikiExtractor's output and {text}: keep text of one format in a folder")
-    files = {relative[path]: path for path in documents or extracts}
+    files = {relative[path]: path for path in paths}
     for place, path in files.items():
         check_name(place, folder)
         check_there(path)
-    homes = {path: _home(relative[path], folder) for path in files.values()}
+    homes = {path: _home(relative[path], folder) for path in paths}
     are_named = not {*homes.values()}.isdisjoint(languages or ())  # by languages; others may have text of any
-    refuse_left_out(
-        folder, relative.values(), files.values(), languages if are_named else None, partial(_home, folder=folder)
-    )
+    refuse_left_out(folder, relative.values(), paths, languages if are_named else None, partial(_home, folder=folder))
     wanted = None if languages is None or with_others else frozenset(languages)
-    if wanted is not None and reader is read_tables:
-        files = {name: path for name, path in files.items() if homes[path] in wanted or names_languages(path)}
-    size = part_bytes if documents else WHOLE
+    mixed = {path for path in paths if form.names_languages(path)}
+    if wanted is not None:
+        files = {name: path for name, path in files.items() if homes[path] in wanted or path in mixed}
+    size = WHOLE if form is EXTRACTS else part_bytes
     pieces = [piece for path in files.values() for piece in _cut(path, homes[path], size)]
-    return Source(_parts(pieces, reader, part_bytes, wanted), files, expected=dict.fromkeys(languages or (), folder))
+    parts = _parts(pieces, form, part_bytes, mixed, wanted)
+    return Source(parts, files, expected=dict.fromkeys(languages or (), folder))
 
 
-def _documents(relative):
-    """How the documents of a folder end and are read, and which of its files, of these names, they are."""
-    found = []
-    for ending, (form, reader) in DOCUMENTS.items():
-        if own := [path for path, name in relative.items() if form.search(name)]:
-            found.append((ending, reader, own))
+def _documents(folder, relative):
+    """The format of the documents of a folder, and its files of that, none if it has text files.
+
+    Args:
+        folder: of text.
+        relative: names of its files, relative to it.
+    """
+    found = {}
+    for ending, form in DOCUMENTS.items():
+        if own := [path for path, name in relative.items() if form.names.search(name)]:
+            found[ending] = form, own
     if len(found) > 1:
-        one, other = (own[0] for _, _, own in found)
+        one, other = (own[0] for _, own in found.values())
         raise UserError(f"{one} and {other} are of two formats: keep text of one format in a folder")
-    return found[0] if found else ("", read_extract, [])
+    extracts = [path for path, name in relative.items() if EXTRACTS.names.search(name)]
+    for ending, (form, own) in found.items():
+        other = next((name for path, name in relative.items() if path in extracts or TEXT.names.search(name)), None)
+        if other is not None:
+            raise UserError(f"{folder} has {ending} files and {other}: keep text of one format in a folder")
+        return form, own
+    text = next((name for name in relative.values() if IN_FOLDERS.search(name) or IN_ONE.search(name)), None)
+    if extracts and text is not None:
+        raise UserError(f"{folder} has WikiExtractor's output and {text}: keep text of one format in a folder")
+    return EXTRACTS, extracts
 
 
 def left_out(name: str | Path) -> list[str]:
@@ -253,14 +241,14 @@ def _text_source(folder, names, part_bytes, languages, with_others):
     for path in files.values():
         check_there(path)
     pieces = [piece for language, path in files.items() for piece in _cut(path, language, part_bytes)]
-    return Source(_parts(pieces, read_text, part_bytes, None), files, expected=expected)
+    return Source(_parts(pieces, TEXT, part_bytes, set()), files, expected=expected)
 
 
 def _home(relative, folder):
     """The language of a file by its path: that of the folder where a number is all that names it."""
     first, slash, _ = relative.partition("/")
     own = first.removesuffix(parquet.ENDING) if slash else NUMBER.sub("", first.partition(".")[0])
-    return folder.resolve().name if EXTRACT.match(relative) or not own else own
+    return folder.resolve().name if EXTRACTS.names.match(relative) or not own else own
 
 
 def _cut(path, language, part_bytes):
@@ -271,8 +259,16 @@ def _cut(path, language, part_bytes):
         yield Piece(path, language, start, min(size, start + length))
 
 
-def _parts(pieces, reader, part_bytes, languages):
-    """Groups the pieces of each language into parts of about equal size, in order of languages."""
+def _parts(pieces, form: Form, part_bytes, mixed, languages=None):
+    """Groups the pieces of each language into parts of about equal size, in order of languages.
+
+    Args:
+        pieces: of files.
+        form: of all of them.
+        part_bytes: as of `find_source`.
+        mixed: files whose documents may name their languages.
+        languages: that are read; all by default.
+    """
     parts = []
     for language, own in groupby(sorted(pieces, key=lambda piece: piece.language), lambda piece: piece.language):
         groups: list[list[Piece]] = []
@@ -285,5 +281,7 @@ def _parts(pieces, reader, part_bytes, languages):
             groups[-1].append(piece)
             free -= size
         names = [language] if len(groups) == 1 else [f"{language}-{number:05}" for number in range(len(groups))]
-        parts += [FilePart(name, tuple(group), reader, languages) for name, group in zip(names, groups, strict=True)]
+        for name, group in zip(names, groups, strict=True):
+            one = None if any(piece.path in mixed for piece in group) else language
+            parts.append(FilePart(name, tuple(group), form.read, one, languages))
     return parts
