@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.tokenizers.sentence_piece import SPECIAL_PIECES
 from rembed_keras.errors import UserError
 
 BERTS = frozenset(
@@ -56,6 +57,18 @@ def overrides_normalization(path: Path) -> bool:
     if not said or tokenizer_class(path) is not None:
         return bool(said) and is_berts(path)
     return any(theirs in said for theirs, _ in NORMALIZATION.values())
+
+
+def special_names(path: Path) -> dict[str, str]:
+    """Names of special pieces by their roles, for example "cls", as far as the files beside a tokenizer's say them.
+
+    Raises:
+        UserError: if what is beside it is not JSON.
+    """
+    found = {**_read(path.with_name("special_tokens_map.json")), **settings(path)}
+    named = {role: found.get(f"{role}_token") for role in SPECIAL_PIECES}
+    names = {role: each.get("content") if isinstance(each, dict) else each for role, each in named.items()}
+    return {role: name for role, name in names.items() if isinstance(name, str)}
 
 
 def added_pieces(path: Path) -> dict[int, dict[str, Any]]:

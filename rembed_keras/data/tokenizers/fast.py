@@ -19,6 +19,7 @@ import tokenizers
 
 from rembed_keras.data.text import read_exact_lines
 from rembed_keras.data.tokenizers.beside import added_pieces, normalization, overrides_normalization
+from rembed_keras.data.tokenizers.ends import ends, with_named_ends
 from rembed_keras.data.tokenizers.protocol import BROKEN
 from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES, begins_word
 from rembed_keras.errors import UserError, shortened
@@ -66,7 +67,7 @@ class FastTokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, SPECIAL_PIECES)
 
     def _special(self, role):
-        if (framing := _ends(self.parts.get("post_processor")).get(role)) is not None:
+        if (framing := ends(self.parts.get("post_processor")).get(role)) is not None:
             return framing
         found = [self._model.token_to_id(piece) for piece in SPECIAL_PIECES[role]]
         for token_id in found:
@@ -227,27 +228,13 @@ class FastTokenizer:
         return path
 
 
-def _ends(processor):
-    """Ids of what begins and ends a text, by role, as far as a file says them: names may mean something else."""
-    said = processor or {}
-    if "processors" in said:
-        return {role: i for each in said["processors"] for role, i in _ends(each).items()}
-    if "cls" in said:  # BERT's and RoBERTa's own
-        return {role: said[role][1] for role in ("cls", "sep")}
-    ends = [each.get("SpecialToken", {}).get("id") for each in said.get("single", ())]
-    if len(ends) < 2 or None in (ends[0], ends[-1]):
-        return {}
-    found = [said["special_tokens"][name]["ids"] for name in (ends[0], ends[-1])]
-    return {role: ids[0] for role, ids in zip(("cls", "sep"), found, strict=True) if len(ids) == 1}
-
-
 def _whole(path):
     made = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     if isinstance(made.normalizer, tokenizers.normalizers.BertNormalizer) and overrides_normalization(path):
         cleans = made.normalizer.clean_text
         made.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=cleans, **normalization(path))
         made = tokenizers.Tokenizer.from_str(made.to_str())  # its added pieces are normalized too
-    return _with_added(made, path)
+    return with_named_ends(_with_added(made, path), path)
 
 
 def _word_piece(path):

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.tokenizers.beside import added_pieces, is_berts, settings
+from rembed_keras.data.tokenizers.beside import added_pieces, is_berts, settings, special_names
 from rembed_keras.data.tokenizers.opening import open_tokenizer, tokenizer_files
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer as SentencePiece
@@ -19,6 +19,7 @@ REWRITTEN = {"sentencepiece.bpe.model": from_fairseq, "spm.model": from_deberta}
 FAIRSEQ, DEBERTA = REWRITTEN
 SENTENCE_PIECE = (FAIRSEQ, *THEIRS[:2])
 ALBERT = "spiece.model"
+READ_ROLES = ("cls", "sep", "mask")  # of special pieces that an encoder reads
 # settings with which DeBERTa's and ALBERT's own classes leave a text as it is, and what they are where none is said
 PLAIN = {
     DEBERTA: {"do_lower_case": (False, False), "split_by_punct": (False, False)},
@@ -36,14 +37,18 @@ def tokenizer_of(source: Path) -> Path | None:
 
 
 def _is_whole(path):
-    """Whether a tokenizer's file is read as its class reads it, with all pieces of the vocabulary."""
+    """Whether a tokenizer's file is read as its class reads it, with all pieces of the vocabulary, by their roles."""
     if path.name == VOCABULARY:
         return is_berts(path)
-    added = added_pieces(path) if path.name in (*SENTENCE_PIECE, ALBERT) else {}
-    if not added:
+    if path.name not in (*SENTENCE_PIECE, ALBERT):
+        return True
+    added = added_pieces(path)
+    special = {role: name for role, name in special_names(path).items() if role in READ_ROLES}
+    if not added and not special:
         return True
     ours = opened_tokenizer(path)
-    return all(i < ours.vocabulary_size and ours.piece(i) == each["content"] for i, each in added.items())
+    has_added = all(i < ours.vocabulary_size and ours.piece(i) == each["content"] for i, each in added.items())
+    return has_added and all(ours.piece(getattr(ours, f"{role}_id")) == name for role, name in special.items())
 
 
 def _is_readable(path):

@@ -90,6 +90,28 @@ def test_a_tokenizer_json_holds_where_another_class_reads_it(beside, folder):
     assert open_tokenizer(path).encode("Open the File") == [7, 5, 6]
 
 
+@pytest.mark.parametrize("frame", ["", "<bos> $A"])
+@pytest.mark.parametrize("has_offsets", [False, True])
+def test_what_files_beside_call_cls_and_sep_is_put_around_a_text(frame, has_offsets, tmp_path):
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<s>", "</s>", "open"]  # <s> is a tag of HTML
+    model = tokenizers.models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="<unk>")
+    made, processors = tokenizers.Tokenizer(model), []
+    if has_offsets:
+        processors.append(tokenizers.processors.ByteLevel(trim_offsets=True))
+    if frame:
+        processors.append(tokenizers.processors.TemplateProcessing(single=frame, special_tokens=[("<bos>", 2)]))
+    if processors:
+        made.post_processor = tokenizers.processors.Sequence(processors)
+    made.save(str(tmp_path / "tokenizer.json"))
+    assert (open_tokenizer(tmp_path).cls_id, open_tokenizer(tmp_path).sep_id) == (5, 6)
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>", "sep_token": "<eos>"}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"cls_token": {"content": "<bos>"}}))
+    (tmp_path / "copy").mkdir()
+    ours = open_tokenizer(open_tokenizer(tmp_path).copy_to(tmp_path / "copy"))
+    assert (ours.cls_id, ours.sep_id, ours.encode("open")) == (2, 1, [7])
+    assert tokenizers.Tokenizer.from_file(str(tmp_path / "copy/tokenizer.json")).encode("open").ids == [2, 7, 1]
+
+
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("what", BESIDE)
 def test_ids_are_those_of_transformers(what, whole, folder, peers, tmp_path):

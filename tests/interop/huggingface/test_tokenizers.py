@@ -171,3 +171,10 @@ def test_a_tokenizer_json_is_taken_where_the_model_beside_it_lacks_pieces(corpus
     model = read_model(file)
     write_model(model, [piece for piece in model.pieces if piece.piece != "[MASK]"], file)
     assert tokenizer_of(tmp_path).name == "tokenizer.json"
+
+
+@pytest.mark.parametrize(("role", "name"), [("cls", "[CLS]"), ("cls", "the"), ("mask", "[SEP]"), ("pad", "[SEP]")])
+def test_a_model_that_would_begin_a_text_otherwise_than_its_class_is_not_read(role, name, corpus, tmp_path):
+    corpus.tokenizer.copy_to(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({f"{role}_token": name}))
+    assert (tokenizer_of(tmp_path) is None) == (name == "the" or role == "mask")
