@@ -19,7 +19,7 @@ from rembed_keras.data.prepare.reading import DOCUMENTS, EXTRACTS, TEXT, Form, P
 from rembed_keras.data.text import FORMS, READ, check_name, check_there, refuse_left_out, text_files
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
-IN_FOLDERS = re.compile(r"^(?!\.)[^/]+/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language
+IN_FOLDERS = re.compile(r"/(?!vocab\.txt$)[^/]+\.txt(\.gz)?$")  # text in the folder of a language, or below
 IN_ONE = re.compile(r"^[^/]+\.txt(\.gz)?$")  # text beside others
 WHOLE = 2**63  # bytes of a part: more than files have
 NUMBER = re.compile(r"-\d{5,}-of-\d{5,}(-[0-9a-f]+)?$|^[\d_]+$")  # of one of several files, in its name
@@ -222,9 +222,11 @@ def _text_source(folder, names, part_bytes, languages, with_others):
     unread = left_out(folder)
     if unread and not any(map(FORMS.fullmatch, names)):
         raise UserError(f"{folder} has no {', '.join(READ)} files: write the text of {_shown(unread)} as one of them")
-    files = text_files(folder, languages)
-    refuse_left_out(folder, (name for name in names if name.count("/") == 1), files.values(), languages)
     in_folders = [name for name in names if IN_FOLDERS.search(name)]
+    if in_folders and not any(FORMS.fullmatch(name) for name in names if "/" not in name):
+        raise UserError(f"{folder} has text in {in_folders[0]}: make one file of each language, <language>.txt, of it")
+    files = text_files(folder, languages)
+    refuse_left_out(folder, (name for name in names if "/" in name), files.values(), languages)
     deeper = next((name for name in in_folders if languages is None or name.partition("/")[0] in languages), None)
     if deeper is not None:
         first = next(iter(files.values())).name
