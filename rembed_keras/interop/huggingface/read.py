@@ -106,8 +106,10 @@ def _read_config(folder):
     config = read_json(folder / "config.json")
     family = FAMILIES.get(str(config.get("model_type")))
     if family is None:
-        kind = config.get("model_type")
-        raise UserError(f"{folder} has a model of type {kind!r}; supported are {', '.join(FAMILIES)}")
+        kind, those = config.get("model_type"), ", ".join(FAMILIES)
+        if kind is None:  # as transformers wrote none before version 3
+            raise UserError(f"{folder}/config.json has no model_type: add the model's, which can be {those}")
+        raise UserError(f"{folder} has a model of type {kind!r}; supported are {those}")
     try:
         family.check(config)
     except UserError as error:

@@ -236,8 +236,12 @@ def test_an_array_of_another_shape_is_named(name, key, cut, tmp_path):
 
 @pytest.mark.any_backend
 def test_a_family_that_is_not_known_is_refused_with_the_list(tmp_path):
-    folder = changed("roberta", tmp_path / "in", {"model_type": "t5"})
-    with pytest.raises(UserError, match=f"of type 't5'; supported are {', '.join(FAMILIES)}"):
+    folder, those = changed("roberta", tmp_path / "in", {"model_type": "t5"}), ", ".join(FAMILIES)
+    with pytest.raises(UserError, match=f"of type 't5'; supported are {those}"):
+        read_huggingface(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: config[key] for key in config if key != "model_type"}))
+    with pytest.raises(UserError, match=f"config.json has no model_type: add the model's, which can be {those}"):
         read_huggingface(folder)
 
 
