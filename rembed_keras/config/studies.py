@@ -15,7 +15,7 @@ from rembed_keras.analysis.studies.record import read_record
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
 from rembed_keras.config.ledgers import ledger_of, pretraining
 from rembed_keras.config.recipes.parse import STUDIES, load, override, read
-from rembed_keras.config.recipes.recipe import Recipe, stages
+from rembed_keras.config.recipes.recipe import SCORED, Recipe, stages
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference, items_of
 from rembed_keras.config.sharing import identity
@@ -23,7 +23,6 @@ from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.training.loop.same_recipe import refuse_another_recipe, says_where
 
 OF_A_RUN = ("SEED", "WORKDIR")  # knobs that the study sets
-SCORED = ("task", "tasks", "texts", "parallel")  # parameters of stages: what they score, or train for
 
 
 def is_study(path: str, allow_import: Sequence[str] = ()) -> bool:

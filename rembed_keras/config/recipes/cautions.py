@@ -6,14 +6,11 @@ from dataclasses import replace
 from itertools import combinations
 
 from rembed_keras.config.making import identity
-from rembed_keras.config.recipes.recipe import Recipe, stages
+from rembed_keras.config.recipes.recipe import SCORED, Recipe, stages
 from rembed_keras.config.recipes.statements import Reference
 
 PRETRAIN = "rembed_keras.training.pretrain"
-SCORED = {  # what stages score whose scores have no name of their own, by their parameters
-    "rembed_keras.training.retrieve": ("texts",),
-    "rembed_keras.training.probe": ("tasks", "parallel"),
-}
+UNNAMED = ("rembed_keras.training.retrieve", "rembed_keras.training.probe")  # whose scores have no name of their own
 
 
 def cautions(recipe: Recipe) -> list[str]:
@@ -83,9 +80,9 @@ def _lost_scores(recipe) -> Iterator[str]:
     """Stages that score another encoder on what a stage of their kind has scored, under the same names."""
     listed = [*stages(recipe)]
     for (place, one), (number, other) in combinations(enumerate(listed), 2):
-        if one.target != other.target or one.target not in SCORED:
+        if one.target != other.target or one.target not in UNNAMED:
             continue
-        shared = [name for name in SCORED[one.target] if _items(recipe, one, name) & _items(recipe, other, name)]
+        shared = [name for name in SCORED if _items(recipe, one, name) & _items(recipe, other, name)]
         starts = {identity(recipe, recipe.arguments(each).get("pretrained"), each.scope) for each in (one, other)}
         if shared and (len(starts) > 1 or PRETRAIN in [each.target for each in listed[place:number]]):
             yield (

@@ -29,6 +29,7 @@ from rembed_keras.errors import UserError, did_you_mean, shortened
 
 ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
 RUN = Reference("", "training.run", ROOT, False)
+SCORED = ("task", "tasks", "texts", "parallel")  # parameters of stages: what they score, or train for
 
 
 @dataclass
