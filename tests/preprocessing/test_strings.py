@@ -136,6 +136,19 @@ def test_a_data_set_without_batches_is_refused(loop, classifier):
         getattr(classifier, loop)(batches, verbose=0)
 
 
+@pytest.mark.parametrize("of", ["tensorflow", "grain"])
+@pytest.mark.parametrize("is_tokenized", [False, True])
+def test_labels_of_data_sets_are_checked(of, is_tokenized, encoder, classifier):
+    x, labels = encoder.preprocessor(TEXTS) if is_tokenized else TEXTS, np.array([0, 2])
+    if of == "tensorflow":
+        batches = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices((x, labels)).batch(2)
+    else:
+        rows = [{key: each[i] for key, each in x.items()} for i in range(2)] if is_tokenized else TEXTS
+        batches = pytest.importorskip("grain").MapDataset.source([*zip(rows, labels, strict=True)]).batch(2)
+    with pytest.raises(Exception, match="there is no label 2: num_classes is 2"):  # of TensorFlow's within tf.data
+        classifier.evaluate(batches, verbose=0)
+
+
 def test_the_second_of_two_texts_is_not_left_out(masked):
     pairs = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(((TEXTS, TEXTS),)).batch(2)
     with pytest.raises(Exception, match="there are 2 lists in a tuple; a row has one text"):

@@ -20,7 +20,7 @@ import keras_hub
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_labels
 from rembed_keras.modeling.saving.failing import weights_kept
-from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, is_tokenized, narrowed
+from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, is_tokenized, narrowed, with_labels_checked
 from rembed_keras.modeling.texts.lengths import token_axes, without_padding
 from rembed_keras.modeling.texts.strings import (
     NO_TOKENIZER,
@@ -161,10 +161,11 @@ class TakesTexts(HoldsPreprocessor):
             model.encoder.preprocessor = of_encoder
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
-        """A batch as the model takes it: preprocessed, unless it has `token_ids` already."""
-        if self.preprocessor is None or is_tokenized(x):
-            return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-        return self.preprocessor(x, y=y, sample_weight=sample_weight)
+        """A batch as the model takes it: preprocessed, unless it has `token_ids` already, with checked labels."""
+        batch = x, y, sample_weight
+        if self.preprocessor is not None and not is_tokenized(x):
+            batch = keras.utils.unpack_x_y_sample_weight(self.preprocessor(x, y=y, sample_weight=sample_weight))
+        return keras.utils.pack_x_y_sample_weight(*with_labels_checked(self.check_labels, *batch))
 
     def fit(
         self,
