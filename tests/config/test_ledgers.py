@@ -1,8 +1,10 @@
 """The ledger of a recipe: parts say what they cost, a stranger's too, and nothing is built for it."""
 
+import importlib
 import subprocess
 import sys
 
+import keras
 import pytest
 
 from rembed_keras import config
@@ -87,6 +89,21 @@ def test_a_strangers_parts_are_counted_as_they_say(parts):
     objective += ["strange_parts.Objective.output_embedding_dim = %OUTPUT_EMBEDDING_DIM"]
     objective += ["strange_parts.Objective.coupling = %COUPLING"]
     assert config.ledger_of(_without_masked_lm(parts, objective)).dropped == ours.dropped + 7
+
+
+def test_an_optimizer_of_ones_own_says_its_slots_or_why_they_cannot_be_counted(parts, monkeypatch):
+    class Own(keras.optimizers.SGD):
+        def build(self, variables):
+            raise ValueError("no such axis")
+
+    recipe = parts()
+    monkeypatch.setattr(importlib.import_module("strange_parts"), "Own", Own, raising=False)
+    override("training.pretrain.optimizer=@strange_parts.Own", recipe)
+    with pytest.raises(UserError, match="the slots of Own cannot be counted: no such axis; give it a static method"):
+        config.ledger_of(recipe)
+    Own.ledger_slots = staticmethod(lambda entries: [3 * entry.trained_shapes for entry in entries])
+    counted = config.ledger_of(recipe)
+    assert sum(counted.slots) == 3 * sum(entry.trained_parameters for entry in counted.entries)
 
 
 def _without_masked_lm(parts, bindings):

@@ -18,8 +18,8 @@ def check_inner(optimizer: object) -> None:
     """Refuses what cannot be wrapped.
 
     Raises:
-        UserError: for what is no Keras optimizer, one that applies gradients in a way of its own, or one with settings
-            that belong to the wrapper.
+        UserError: for what is no Keras optimizer, one that applies gradients in a way of its own, one with settings
+            that belong to the wrapper, or one that keeps the state of an optimizer in it to itself.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise UserError(f"{shortened(optimizer)} is no optimizer: bind a class such as @keras.optimizers.AdamW")
@@ -32,6 +32,19 @@ def check_inner(optimizer: object) -> None:
     decay = optimizer.weight_decay
     if getattr(optimizer, "adam_weight_decay", decay) != decay:
         raise UserError(f"{kind} has two decays, {decay} and {optimizer.adam_weight_decay}: bind both alike")
+    known = {id(variable) for variable in optimizer.variables}
+    for each in held_by(optimizer):
+        if any(id(variable) not in known for variable in each.variables):
+            raise UserError(
+                f"{kind} holds {type(each).__name__}, whose state no checkpoint would have: let its property "
+                "`variables` give that optimizer's too"
+            )
+
+
+def held_by(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:
+    """The optimizers among an optimizer's attributes, which it may leave updates to, and those among theirs."""
+    own = [each for each in vars(optimizer).values() if isinstance(each, keras.optimizers.Optimizer)]
+    return [*own, *(inner for each in own for inner in held_by(each))]
 
 
 def unnumbered(optimizer: keras.optimizers.Optimizer) -> str:

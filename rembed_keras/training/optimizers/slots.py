@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import keras
 import numpy as np
 
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.cost import Entry, Shape
 from rembed_keras.training.optimizers.inner import check_inner
 from rembed_keras.training.optimizers.matrices import variables_of
@@ -25,7 +26,7 @@ def slots_when_built(
         entries: of a ledger.
 
     Raises:
-        UserError: for an optimizer that cannot be wrapped.
+        UserError: for an optimizer that cannot be wrapped, or that makes its slots otherwise.
 
     >>> slots_when_built(keras.optimizers.Lion, [Entry("projection", ((4, 8), (8,)))])
     [((4, 8), (8,))]
@@ -39,13 +40,20 @@ def _shapes(optimizer, entry):
     own = {id(variable) for variable in optimizer.variables}  # a clock and a rate
     shapes, add = {}, optimizer.add_variable
 
-    def add_small(shape, *args, **kwargs):
-        variable = add((1,) * len(shape), *args, **kwargs)
+    def add_small(shape, initializer="zeros", *args, **kwargs):
+        variable = add((1,) * len(shape), "zeros", *args, **kwargs)
+        variable.assign = lambda value: variable  # whatever it is to begin with, as a copy of what is trained
         shapes[id(variable)] = shape
         return variable
 
     optimizer.add_variable = add_small
-    optimizer.build([_Shaped(*described) for described in variables_of(entry)])
+    try:
+        optimizer.build([_Shaped(*described) for described in variables_of(entry)])
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        kind, reason = type(optimizer).__name__, (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"the slots of {kind} cannot be counted: {reason}; give it a static method ledger_slots, as AdamW has"
+        ) from None
     slots = [variable for variable in optimizer.variables if id(variable) not in own]
     return tuple(tuple(shapes.get(id(variable), variable.shape)) for variable in slots)
 

@@ -25,7 +25,7 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
-from rembed_keras.training.optimizers.inner import check_inner, unnumbered
+from rembed_keras.training.optimizers.inner import check_inner, held_by, unnumbered
 from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
 from rembed_keras.training.optimizers.norms import global_norm, scaled, whole
 from rembed_keras.training.optimizers.schedule_free import update_of
@@ -40,7 +40,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
 
     Args:
         inner_optimizer: a `keras.optimizers.Optimizer`. It changes variables by `assign`, `assign_add` and `assign_sub`
-            of its own in `update_step`, as Keras asks of optimizers, and has its slots from `add_variable`.
+            of its own in `update_step`, as Keras asks of optimizers, or those of one that it holds as an attribute, and
+            has its slots from `add_variable`.
         clip_norm: the largest global norm of a gradient; None does not clip.
         skip_nonfinite: how many steps of the run are skipped because their gradient's norm is not finite; training
             diverged at the next such step.
@@ -96,9 +97,11 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         inner_optimizer.update_step = self._update_step
         compat.decays_itself(inner_optimizer)  # by `_update_step`
         # what changes not even a zero's sign; arrays, since TensorFlow keeps one tensor for the numbers 0.0 and -0.0
-        for method, neutral in (("assign_add", np.array(-0.0, "float32")), ("assign_sub", np.array(0.0, "float32"))):
-            setattr(inner_optimizer, method, partial(self._change, getattr(inner_optimizer, method), neutral))
-        inner_optimizer.assign = partial(self._assign, inner_optimizer.assign)
+        changes = (("assign_add", np.array(-0.0, "float32")), ("assign_sub", np.array(0.0, "float32")))
+        for each in (inner_optimizer, *held_by(inner_optimizer)):
+            for method, neutral in changes:
+                setattr(each, method, partial(self._change, getattr(each, method), neutral))
+            each.assign = partial(self._assign, each.assign)
 
     @property
     def variables(self) -> list[keras.Variable]:

@@ -33,6 +33,36 @@ NAMES = ("table/embeddings", "heads/kernel", "dense/kernel", "dense/bias", "norm
 SHAPES = ((9, 4), (6, 2, 3), (6, 5), (5,), (5,))
 
 
+class Lookahead(keras.optimizers.Optimizer):
+    """One of a user's own around Lion, whose slots begin as copies of weights. Source: Zhang et al. 2019."""
+
+    def __init__(self, learning_rate=RATE, has_all=True):
+        super().__init__(learning_rate=learning_rate)
+        self.fast, self.has_all = keras.optimizers.Lion(learning_rate), has_all
+
+    @property
+    def variables(self):
+        return [*super().variables, *(self.fast.variables if self.has_all else [])]
+
+    def build(self, variables):
+        super().build(variables)
+        self.fast.build(variables)
+        self.slow = self.add_optimizer_variables(variables, "slow")
+        for slow, variable in zip(self.slow, variables, strict=True):
+            slow.assign(variable)
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.fast.update_step(gradient, variable, learning_rate)
+        slow = self.slow[self._get_variable_index(variable)]
+        self.assign(slow, 0.5 * (slow + variable))
+        self.assign(variable, slow)
+
+
+def test_an_optimizer_around_another_whose_state_would_be_lost_is_refused():
+    with pytest.raises(UserError, match="Lookahead holds Lion, whose state no checkpoint would have: let its property"):
+        TrainingOptimizer(Lookahead(has_all=False))
+
+
 def values_of(variables):
     return [np.asarray(keras.ops.convert_to_numpy(variable.value)).copy() for variable in variables]
 
@@ -58,10 +88,10 @@ def gradients(seed):
     return [keras.ops.convert_to_tensor(rng.normal(size=shape).astype("float32")) for shape in SHAPES]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", [*OPTIMIZERS, "Lookahead"])
 def test_a_skipped_step_changes_no_bit(name):
     variables = make_variables()
-    optimizer = TrainingOptimizer(OPTIMIZERS[name](), skip_nonfinite=2)
+    optimizer = TrainingOptimizer((OPTIMIZERS | {"Lookahead": Lookahead})[name](), skip_nonfinite=2)
     optimizer.build(variables)
     counts = {id(optimizer.iterations), id(optimizer.gradient_norm), id(optimizer.skipped_steps)}
     held = [*variables, *(each for each in optimizer.variables if id(each) not in counts)]

@@ -13,7 +13,7 @@ from rembed_keras.modeling.input_embeddings import Projected, Trigrams
 from rembed_keras.training import AdamW, GaLore, Muon
 from rembed_keras.training.optimizers.matrices import matrix_shape
 from rembed_keras.training.optimizers.slots import slots_when_built
-from tests.training.optimizers.test_any_optimizer import OPTIMIZERS
+from tests.training.optimizers.test_any_optimizer import OPTIMIZERS, Lookahead
 
 MODELS = {
     "post-norm": (MaskedLM, PostNorm, {"kept_layers": 1}),
@@ -59,6 +59,12 @@ def test_slots_are_counted_as_the_optimizer_makes_them(name, model):
     if "kept_layers" not in MODELS[model][2]:
         variables = [each for each in made.trainable_variables if each.path in kept]
         assert counted["kept"] == 4 * slots_of(OPTIMIZERS[name], variables)
+
+
+def test_slots_that_begin_as_copies_of_weights_are_counted():
+    made = shared_model("late")
+    counted = ledger(made, slots=lambda entries: slots_when_built(Lookahead, entries)).optimizer_bytes["total"]
+    assert counted == 2 * 4 * sum(int(np.prod(each.shape)) for each in made.trainable_variables)
 
 
 @pytest.mark.parametrize("model", MODELS)
