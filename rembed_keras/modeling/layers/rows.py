@@ -62,7 +62,7 @@ def check_labels(labels: object, count: int, name: str, weights: object = None) 
         weights: of the labels or of rows of them; those of weight 0 may be anything.
 
     Raises:
-        UserError: for a label that is not there, or a weight that is not finite.
+        UserError: for a label that is not there.
 
     >>> check_labels([0, 3], 3, "num_classes")
     Traceback (most recent call last):
@@ -83,7 +83,7 @@ def check_finite(labels: object, weights: object = None) -> None:
         weights: as of `check_labels`.
 
     Raises:
-        UserError: for a label, or a weight, that is not finite.
+        UserError: for a label that is not finite.
 
     >>> check_finite([0.5, float("nan")], [1.0, 0.0])
     """
@@ -94,13 +94,8 @@ def check_finite(labels: object, weights: object = None) -> None:
 
 
 def _weighed(labels, weights):
-    """An array of the labels whose weight is not 0; empty where they are not numbers in memory.
-
-    Weights must be finite: of one that is not, all weights of the model would become NaN.
-    """
+    """An array of the labels whose weight is not 0; empty where they are not numbers in memory."""
     values, counted = (_in_memory(each) for each in (labels, weights))
-    if counted is not None and counted.dtype.kind == "f" and not np.isfinite(counted).all():
-        raise UserError(f"sample_weight has {counted[~np.isfinite(counted)][0]}: give a row that must not count 0")
     if values is None or values.dtype.kind not in "iuf":
         return np.zeros(0)
     if counted is not None and counted.shape[:1] == values.shape[:1] and counted.ndim <= values.ndim:
