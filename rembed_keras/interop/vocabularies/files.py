@@ -46,7 +46,12 @@ def _is_whole(path):
     special = {role: name for role, name in special_names(path).items() if role in READ_ROLES}
     if not added and not special:
         return True
-    ours = opened_tokenizer(path)
+    try:
+        ours = opened_tokenizer(path)
+    except UserError:
+        if added:
+            raise
+        return True  # whoever opens it says why it cannot be read
     has_added = all(i < ours.vocabulary_size and ours.piece(i) == each["content"] for i, each in added.items())
     return has_added and all(ours.piece(getattr(ours, f"{role}_id")) == name for role, name in special.items())
 
