@@ -48,6 +48,7 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
     from rembed_keras import interop, training
     from rembed_keras.interop.convert import check_target
     from rembed_keras.training.initial.places import said_beside, said_of_all
+    from rembed_keras.training.loop.restoring import NO_CORPUS
 
     if task is not None and (source_kind != "run" or target_kind == "huggingface" or family or tokenizer):
         raise UserError("--task needs --from run, and --to savedmodel or preset, and neither --family nor --tokenizer")
@@ -67,7 +68,8 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
     elif source_kind == "run":
         model, own_tokenizer = training.model_of_run(source)
         beside = said_beside(Path(source)) if target_kind == "preset" else {}
-        notes = interop.write(model, target, target_kind, Path(tokenizer) if tokenizer else own_tokenizer, family)
+        file = Path(tokenizer) if tokenizer else own_tokenizer
+        notes = [*([] if file else [NO_CORPUS]), *interop.write(model, target, target_kind, file, family)]
     else:
         notes = interop.convert(source, target, source_kind, target_kind, tokenizer, family)
         beside = said_of_all(source) if source_kind == target_kind == "preset" else {}

@@ -257,7 +257,7 @@ def test_classes_of_ones_own_are_read_where_their_package_is_named(verb, tmp_pat
     code, _, err = command(verb, *words, cwd=tmp_path)
     assert code == 2 and f"--allow-import {name}" in err and not (tmp_path / "out").exists(), err
     code, out, err = command(verb, *words, "--allow-import", name, cwd=tmp_path)
-    assert code == 0, err
+    assert code == 0 and (verb == "solve" or "the corpus of the run, which has it, is gone" in out), err
     proposed = f"rembed reallocate run TARGET --num-layers 1 --allow-import {name}\n"
     assert out.endswith(proposed) if verb == "solve" else Encoder.from_preset(str(tmp_path / "out"))
 

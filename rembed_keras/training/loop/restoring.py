@@ -29,6 +29,10 @@ from rembed_keras.training.optimizers.masters import MASTER, across_dtypes
 WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
 SCALE = ("/dynamic_scale", "/step_counter")  # what names of variables end in that scale a loss in float16
 RATE = "/learning_rate"  # what the name of one ends in that is no schedule
+NO_CORPUS = (
+    "no tokenizer is stored: the corpus of the run, which has it, is gone; bring it back, or give one by `rembed convert "
+    "--tokenizer`"
+)
 
 
 def load_parts(model, found: checkpoints.Checkpoint) -> None:
@@ -244,8 +248,10 @@ def model_with_notes(source: str | Path) -> tuple[keras.Model, Path | None, list
     Raises:
         UserError: if it is none of these.
     """
-    is_run = (Path(source) / "checkpoints").is_dir()
-    return (*model_of_run(source), []) if is_run else read_with_notes(str(source))
+    if not (Path(source) / "checkpoints").is_dir():
+        return read_with_notes(str(source))
+    model, tokenizer = model_of_run(source)
+    return model, tokenizer, [] if tokenizer else [NO_CORPUS]
 
 
 def parts_of(model, is_whole: bool | None = None) -> dict[str, list]:
