@@ -30,8 +30,8 @@ WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
 SCALE = ("/dynamic_scale", "/step_counter")  # what names of variables end in that scale a loss in float16
 RATE = "/learning_rate"  # what the name of one ends in that is no schedule
 NO_CORPUS = (
-    "no tokenizer is stored: the corpus of the run, which has it, is gone; bring it back, or give one by `rembed convert "
-    "--tokenizer`"
+    "no tokenizer is stored: the corpus of the run, which has it, is gone; bring it back, or give one by `rembed "
+    "convert --tokenizer`"
 )
 
 
