@@ -219,7 +219,7 @@ def _slots_of(recipe, outer, optimizer):
     import_framework()
     kind = imported(optimizer.target)
     if isinstance(kind, type) and "ledger_slots" in vars(kind):  # a base's would not know what it adds
-        return kind.ledger_slots
+        return getattr(kind, "ledger_slots", None)
     from rembed_keras.training.optimizers.slots import slots_when_built
 
     def make():
