@@ -3,6 +3,9 @@
 JAX computes NaN for them and goes on, TensorFlow names an index or, in a program of XLA's, takes another row.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -73,6 +76,30 @@ def check_labels(labels: object, count: int, name: str, weights: object = None) 
     if outside.size:
         told = f"{name} is {count}, and labels are numbers from 0 to {count - 1}"
         raise UserError(f"there is no label {outside.flat[0]}: {told}")
+
+
+def with_labels_checked(check: Callable, x: Any, y: Any, sample_weight: Any) -> tuple:
+    """A batch of an encoder's inputs whose labels are looked at; in a graph of tf.data's, when the batch is read.
+
+    Args:
+        check: what raises a `UserError` for labels, of `(x, y, sample_weight)`.
+        x: a dict of arrays or tensors [B, S].
+        y: labels; None for none.
+        sample_weight: of them; None for none.
+    """
+    if not hasattr(y, "graph") or hasattr(y, "numpy"):  # and so no tensor whose values are known later
+        check(x, y, sample_weight)
+        return x, y, sample_weight
+    import tensorflow as tf
+
+    def looked_at(token_ids, labels, *weights):
+        check({"token_ids": token_ids}, labels, *(weights or [None]))
+        return labels
+
+    parts = [x["token_ids"], y, *([] if sample_weight is None else [sample_weight])]
+    checked = tf.numpy_function(looked_at, parts, y.dtype)
+    checked.set_shape(y.shape)
+    return x, checked, sample_weight
 
 
 def check_finite(labels: object, weights: object = None) -> None:

@@ -18,9 +18,9 @@ import keras
 import keras_hub
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.layers.rows import check_labels
+from rembed_keras.modeling.layers.rows import check_labels, with_labels_checked
 from rembed_keras.modeling.saving.failing import weights_kept
-from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, is_tokenized, narrowed, with_labels_checked
+from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, is_tokenized, narrowed
 from rembed_keras.modeling.texts.lengths import token_axes, without_padding
 from rembed_keras.modeling.texts.strings import (
     NO_TOKENIZER,

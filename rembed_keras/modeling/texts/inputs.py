@@ -53,30 +53,6 @@ def narrowed(labels: Any) -> Any:
     return labels.astype(np.int32) if is_wide and keras.config.backend() == "jax" else labels
 
 
-def with_labels_checked(check: Callable, x: Any, y: Any, sample_weight: Any) -> tuple:
-    """A batch of an encoder's inputs whose labels are looked at; in a graph of tf.data's, when the batch is read.
-
-    Args:
-        check: what raises a `UserError` for labels, of `(x, y, sample_weight)`.
-        x: a dict of arrays or tensors [B, S].
-        y: labels; None for none.
-        sample_weight: of them; None for none.
-    """
-    if not hasattr(y, "graph") or hasattr(y, "numpy"):  # and so no tensor whose values are known later
-        check(x, y, sample_weight)
-        return x, y, sample_weight
-    import tensorflow as tf
-
-    def looked_at(token_ids, labels, *weights):
-        check({"token_ids": token_ids}, labels, *(weights or [None]))
-        return labels
-
-    parts = [x["token_ids"], y, *([] if sample_weight is None else [sample_weight])]
-    checked = tf.numpy_function(looked_at, parts, y.dtype)
-    checked.set_shape(y.shape)
-    return x, checked, sample_weight
-
-
 def is_tokenized(x: object) -> bool:
     """Whether it is an encoder's inputs, and no texts."""
     return isinstance(x, Mapping) and "token_ids" in x
