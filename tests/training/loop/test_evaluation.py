@@ -99,6 +99,7 @@ def test_training_is_as_if_nothing_were_evaluated(objective, held_out_corpus, te
     assert ours == theirs
     found = rows(tmp_path / "with", "evaluation")
     assert [row["step"] for row in found] == [0, 2, 4, 5]
+    assert found[0]["loss"] > found[-1]["loss"]
     assert len({row["loss"] for row in found}) == len(found)  # each of the weights of its own step
     last = rows(tmp_path / "with", "pretrain")[-1]
     assert found[-1].keys() >= {key for key in last if key.startswith("loss/")} | {"retrieval/lines/de"}
