@@ -136,7 +136,7 @@ def test_a_data_set_without_batches_is_refused(loop, classifier):
         getattr(classifier, loop)(batches, verbose=0)
 
 
-@pytest.mark.parametrize("of", ["tensorflow", "grain"])
+@pytest.mark.parametrize("of", ["tensorflow", pytest.param("grain", id="batches_of_grain")])
 @pytest.mark.parametrize("is_tokenized", [False, True])
 def test_labels_of_data_sets_are_checked(of, is_tokenized, encoder, classifier):
     x, labels = encoder.preprocessor(TEXTS) if is_tokenized else TEXTS, np.array([0, 2])
