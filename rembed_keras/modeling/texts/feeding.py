@@ -7,7 +7,6 @@ and without.
 """
 
 import contextlib
-import functools
 import importlib
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -20,7 +19,7 @@ import keras_hub
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_labels, with_labels_checked
 from rembed_keras.modeling.saving.failing import weights_kept
-from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, is_tokenized, narrowed
+from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, checks_batch, is_tokenized, narrowed
 from rembed_keras.modeling.texts.lengths import token_axes, without_padding
 from rembed_keras.modeling.texts.strings import (
     NO_TOKENIZER,
@@ -124,28 +123,14 @@ class HoldsPreprocessor:
             super().__setattr__(name, value)
 
 
-def _checks_batch(loop, step):
-    """One of Keras's steps of a batch, which first looks at ids and labels in memory: the step is compiled."""
-    loop = checks_arrays(loop)
-
-    @functools.wraps(loop)
-    def checked(model, x=None, y=None, sample_weight=None, *arguments, **named):
-        model.check_given(x, y)
-        model.check_labels(x, y, sample_weight)
-        model.note_labels(step, y, sample_weight)
-        return loop(model, x, y, sample_weight, *arguments, **named)
-
-    return checked
-
-
 class TakesTexts(HoldsPreprocessor):
     """Loops that take texts where there is a preprocessor; a mixin that stands before keras-hub's `Task`."""
 
     needs_labels = False  # beside texts
     no_labels = "there are no labels: give them as y"
 
-    train_on_batch = _checks_batch(keras.Model.train_on_batch, "train")
-    test_on_batch = _checks_batch(keras.Model.test_on_batch, "test")
+    train_on_batch = checks_batch(keras.Model.train_on_batch, "train")
+    test_on_batch = checks_batch(keras.Model.test_on_batch, "test")
     predict_on_batch = checks_arrays(keras.Model.predict_on_batch)
 
     @contextlib.contextmanager
@@ -161,11 +146,15 @@ class TakesTexts(HoldsPreprocessor):
             model.encoder.preprocessor = of_encoder
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
-        """A batch as the model takes it: preprocessed, unless it has `token_ids` already, with checked labels."""
-        batch = x, y, sample_weight
-        if self.preprocessor is not None and not is_tokenized(x):
-            batch = keras.utils.unpack_x_y_sample_weight(self.preprocessor(x, y=y, sample_weight=sample_weight))
+        """A batch of a data set as the model takes it, with checked labels; keras-hub maps a data set by it."""
+        batch = self._preprocessed(x, y, sample_weight)
         return keras.utils.pack_x_y_sample_weight(*with_labels_checked(self.check_labels, *batch))
+
+    def _preprocessed(self, x, y, sample_weight):
+        """What the model takes of texts and their labels; what has `token_ids` as it is."""
+        if self.preprocessor is None or is_tokenized(x):
+            return x, y, sample_weight
+        return keras.utils.unpack_x_y_sample_weight(self.preprocessor(x, y=y, sample_weight=sample_weight))
 
     def fit(
         self,
@@ -261,7 +250,7 @@ class TakesTexts(HoldsPreprocessor):
             raise UserError("x is None: give texts, or inputs as the model's")
         if self.preprocessor is not None and is_in_memory(x):
             is_cut = is_cut and not is_tokenized(x)
-            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(self.preprocess_samples(x, y, sample_weight))
+            x, y, sample_weight = self._preprocessed(x, y, sample_weight)
             if is_cut:
                 x, y, sample_weight = without_padding(self, x, y, sample_weight)
         elif self.preprocessor is not None:

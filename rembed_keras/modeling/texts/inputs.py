@@ -76,3 +76,22 @@ def checks_arrays(loop: Callable) -> Callable:
         return loop(model, x, *arguments, **named)
 
     return checked
+
+
+def checks_batch(loop: Callable, step: str) -> Callable:
+    """One of Keras's steps of a batch, which first looks at ids and labels in memory: the step is compiled.
+
+    Args:
+        loop: `train_on_batch` or `test_on_batch` of a model that learns labels.
+        step: "train" or "test", whose labels the model notes.
+    """
+    loop = checks_arrays(loop)
+
+    @functools.wraps(loop)
+    def checked(model, x=None, y=None, sample_weight=None, *arguments, **named):
+        model.check_given(x, y)
+        model.check_labels(x, y, sample_weight)
+        model.note_labels(step, y, sample_weight)
+        return loop(model, x, y, sample_weight, *arguments, **named)
+
+    return checked
