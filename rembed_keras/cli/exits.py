@@ -1,10 +1,12 @@
 """How a command ends: one line on stderr and an exit code.
 
-0 is success, 2 a user's mistake, 1 anything else; 75, the EX_TEMPFAIL of sysexits.h, is a command that SIGTERM or the
-loss of a peer process stopped and that should be started again.
+0 is success, 2 a user's mistake, 1 anything else, of which output that nobody reads any more, as after `| head`, ends
+without a word; 75, the EX_TEMPFAIL of sysexits.h, is a command that SIGTERM or the loss of a peer process stopped and
+that should be started again.
 """
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -35,6 +37,8 @@ def reported_in_one_line() -> Iterator[None]:
     except Exception as error:
         if signals:  # the interrupted code mistook the interruption for an error, or C code made one of it
             _stop(Interrupted(signals[0]))
+        if isinstance(error, BrokenPipeError) and error.filename is None:
+            _leave()
         if isinstance(error, OSError):
             _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
         if isinstance(error, UserError):
@@ -61,6 +65,12 @@ def _stop(stopped):
     if isinstance(stopped, PeerLost):
         stopped.end()
     _exit(str(stopped), stopped.code)
+
+
+def _leave():
+    """Ends without a word, as Rich does; what is left to print goes where Python's own end does not fail of it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
 
 
 def _exit(message, code):

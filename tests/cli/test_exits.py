@@ -1,6 +1,7 @@
 """How commands end that cannot say what they have to say."""
 
 import io
+import os
 import sys
 
 import pytest
@@ -27,3 +28,13 @@ def test_the_command_alone_shows_its_help_as_it_is(capsys):
         rembed.main([], prog_name="rembed", standalone_mode=False)
     said = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2 and said[0] == "Usage: rembed [OPTIONS] COMMAND [ARGS]..." and len(said) > 20
+
+
+def test_output_that_nobody_reads_any_more_ends_a_command_without_a_word(monkeypatch, capsys):
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        print("a line", flush=True)
+    sys.stdout.close()  # as Python's own end flushes what is left
+    assert ended.value.code == 1 and not capsys.readouterr().err
