@@ -120,6 +120,12 @@ def work_quickly() -> None:
     shuffle_quickly()
 
 
+def pytest_configure(config):
+    """Imports the backend as commands do, and so with less, where other tests than a few are run."""
+    if hasattr(config, "workerinput"):
+        backend.import_framework()
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(items):
     """Marks the tests that need peers, and puts files with slow tests first, so that no worker is left with one."""

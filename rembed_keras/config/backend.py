@@ -24,6 +24,9 @@ SETTINGS = {  # which the environment may overrule
 # once, so that each page is cleared again for the next step: a tenth or more of its time. The allocator that it prefers
 # where there is a GPU keeps memory for the next step, by default 64 GB at most
 TRAINING = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**24)}
+# what Keras imports wherever it is installed, and does without elsewhere, for galleries of images and as models of
+# scikit-learn: a third of what a command waits for
+OPTIONAL = ("matplotlib", "sklearn")
 
 
 def settle_environment(settings: Mapping[str, str] = SETTINGS) -> None:
@@ -39,6 +42,8 @@ def settle_environment(settings: Mapping[str, str] = SETTINGS) -> None:
 def import_framework() -> None:
     """Imports Keras on its backend; what they print meanwhile is suppressed, unless the import fails.
 
+    Keras goes without what it has no need of, see `OPTIONAL`, which can be imported afterwards all the same.
+
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on.
     """
@@ -47,7 +52,21 @@ def import_framework() -> None:
         raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
     settle_environment()
     with suppressed_stderr(), _without_garbage_collection():
+        with _absent(OPTIONAL):
+            importlib.import_module("keras")
         importlib.import_module("keras_hub")
+
+
+@contextlib.contextmanager
+def _absent(packages):
+    """A block that cannot import what has not been imported of some packages."""
+    hidden = [name for name in packages if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # None, which importlib knows as absent
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 @contextlib.contextmanager

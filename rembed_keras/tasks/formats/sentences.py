@@ -41,13 +41,15 @@ def read_sentences(
 def read_untagged(path: str | Path, word_column: int | str | None = None, separator: str | None = None) -> list[Tagged]:
     """Sentences of a file with or without tags, which are ignored; of another kind than the recipe's, too.
 
+    Each row is one, so that answers stand in its place.
+
     Args:
         path: the file.
         word_column: that of the recipe's files, left aside if they are of the other kind.
         separator: as in `read_conll`.
 
     Raises:
-        UserError: as `read_sentences`.
+        UserError: as `read_sentences`, and for a row without a word.
     """
     if has_objects(path):
         return _read_rows(path, word_column if isinstance(word_column, str) else WORDS, None, unlabeled=True)
@@ -75,6 +77,8 @@ def _read_rows(path: str | Path, word_column: str, tag_column: str | None, unlab
     for index, (number, row) in enumerate(read_objects(path, needed, tag_columns)):
         place = place_of(path, number)
         words = tuple(_cells(row, word_column, place))
+        if not words and tag_column is None:
+            raise UserError(f"{place}: {word_column} has no word to answer for")
         if not words:
             continue
         tags = None
