@@ -128,12 +128,20 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(items):
-    """Marks the tests that need peers, and puts files with slow tests first, so that no worker is left with one."""
+    """Marks the tests that need peers, and spreads files with slow tests over the first two thirds of all.
+
+    So no worker is left with one, and seldom do all wait at once, for processes that tests start and kill.
+    """
     for item in items:
         if "peers" in getattr(item, "fixturenames", ()):
             item.add_marker("peers")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    files = dict.fromkeys(item.path for item in items)
+    others = [path for path in files if path not in slow]
+    places = {path: number for number, path in enumerate(others)}
+    gap = 2 * len(others) / (3 * max(len(slow), 1))
+    places |= {path: gap * number - 0.5 for number, path in enumerate(path for path in files if path in slow)}
+    items.sort(key=lambda item: places[item.path])
 
 
 def pytest_collection_finish(session):
