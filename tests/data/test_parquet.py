@@ -85,7 +85,9 @@ def test_sentences_and_questions(tmp_path):
     read = tagged_files(path)
     assert read.train == [Tagged("0", ("New York", "is"), ("B-LOC", "O"))]
     assert tagged_files(path, tag_column="more_tags").train[0].tags == ("O", "O")
-    assert read.format.read(path) == [Tagged("0", ("New York", "is"))]
+    with pytest.raises(UserError, match=r"train\.parquet, row 2: tokens has no word to answer for"):
+        read.format.read(path)
+    assert read.format.read(write(tmp_path / "one.parquet", rows[:1])) == [Tagged("0", ("New York", "is"))]
     row = {"question": "?", "context": "abc", "id": "x"}
     for answers in ({"text": ["b"], "answer_start": [1]}, [{"text": "b", "answer_start": 1}]):
         path = write(tmp_path / "questions.parquet", [row | {"answers": answers}])
