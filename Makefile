@@ -30,7 +30,7 @@ BIN := $(VENV)/bin
 # some containers forbid compiled modules to be kept, and each of hundreds of processes compiles this package again
 unexport PYTHONDONTWRITEBYTECODE
 # modules are compiled when they are first imported, of which an environment for tests has a fraction of all
-QUIET := --quiet --no-compile
+INSTALL := install --quiet --no-compile
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -67,7 +67,7 @@ docs: .venv-docs/.installed
 .venv-docs/.installed: setup.py | $(VENV)/.installed-test
 	@echo "Installing what makes the site into .venv-docs ..."
 	$(call venv_on,$(VENV),.venv-docs)
-	.venv-docs/bin/pip install $(QUIET) 'mkdocs-material>=9.8,<10' 'mkdocstrings[python]>=1.0.8,<2' 'mkdocs>=1.6.1,<2'
+	.venv-docs/bin/pip $(INSTALL) 'mkdocs-material>=9.8,<10' 'mkdocstrings[python]>=1.0.8,<2' 'mkdocs>=1.6.1,<2'
 	@touch $@
 
 lint: $(VENV)/.installed-test
@@ -99,13 +99,13 @@ test-newest: .venv-newest/.installed
 .venv-oldest/.installed: setup.py constraints/oldest.txt
 	@echo "Installing the oldest releases that setup.py allows into .venv-oldest ..."
 	$(OLDEST_PYTHON) -m venv --clear .venv-oldest
-	.venv-oldest/bin/pip install $(QUIET) --constraint constraints/oldest.txt --editable . $(TOOLS)
+	.venv-oldest/bin/pip $(INSTALL) --constraint constraints/oldest.txt --editable . $(TOOLS)
 	@touch $@
 
 .venv-newest/.installed: setup.py
 	@echo "Installing the newest releases that setup.py allows into .venv-newest ..."
 	$(NEWEST_PYTHON) -m venv --clear .venv-newest
-	.venv-newest/bin/pip install $(QUIET) --editable . $(TOOLS)
+	.venv-newest/bin/pip $(INSTALL) --editable . $(TOOLS)
 	@touch $@
 
 soak: $(VENV)/.installed
@@ -120,8 +120,8 @@ beam: .venv-beam/.installed
 .venv-beam/.installed: setup.py
 	@echo "Installing rembed_keras and Apache Beam into .venv-beam ..."
 	$(PYTHON) -m venv .venv-beam
-	.venv-beam/bin/pip install $(QUIET) $(BEAM)
-	.venv-beam/bin/pip install $(QUIET) --no-deps --editable .
+	.venv-beam/bin/pip $(INSTALL) $(BEAM)
+	.venv-beam/bin/pip $(INSTALL) --no-deps --editable .
 	@touch $@
 
 # built for processors: the wheel for Linux that goes without "+cpu" brings CUDA, gigabytes
@@ -131,7 +131,7 @@ TRANSFORMERS_5 := 'transformers>=5.23,<6'
 PEFT := 'peft>=0.21.2,<0.22'
 VERSIONS := 'import peft, torch, transformers as t; print(f"torch {torch.__version__}, transformers {t.__version__}, " \
   f"PEFT {peft.__version__}")'
-# the files that have such tests
+# files with tests that need these
 COMPARED = $(shell grep -rlw --include='test_*.py' peers tests)
 # Hugging Face's asks the network for nothing, and does not load TensorFlow
 ALONE := HF_HUB_OFFLINE=1 USE_TF=0 TRANSFORMERS_VERBOSITY=error
@@ -152,16 +152,16 @@ venv_on = $(1)/bin/python -m venv --clear $(2); \
 .venv-peers/.installed: setup.py | $(VENV)/.installed-test
 	@echo "Installing PyTorch, transformers 4 and PEFT into .venv-peers ..."
 	$(call venv_on,$(VENV),.venv-peers)
-	.venv-peers/bin/pip install $(QUIET) $(TORCH) || { \
+	.venv-peers/bin/pip $(INSTALL) $(TORCH) || { \
 	  echo "Where pip looks is no $(TORCH). Set PIP_EXTRA_INDEX_URL to PyTorch's index of builds for processors;" >&2; \
 	  echo "or take its build with CUDA, gigabytes: make test-peers TORCH=torch==2.13.0" >&2; exit 1; }
-	.venv-peers/bin/pip install $(QUIET) $(TRANSFORMERS_4) $(PEFT)
+	.venv-peers/bin/pip $(INSTALL) $(TRANSFORMERS_4) $(PEFT)
 	@touch $@
 
 .venv-peers5/.installed: .venv-peers/.installed
 	@echo "Installing transformers 5 into .venv-peers5 ..."
 	$(call venv_on,.venv-peers,.venv-peers5)
-	.venv-peers5/bin/pip install $(QUIET) $(TRANSFORMERS_5)
+	.venv-peers5/bin/pip $(INSTALL) $(TRANSFORMERS_5)
 	@touch $@
 
 test-sinks: .venv-sinks/.installed
@@ -170,7 +170,7 @@ test-sinks: .venv-sinks/.installed
 .venv-sinks/.installed: setup.py | $(VENV)/.installed-test
 	@echo "Installing Weights & Biases and MLflow into .venv-sinks ..."
 	$(call venv_on,$(VENV),.venv-sinks)
-	.venv-sinks/bin/pip install $(QUIET) 'wandb>=0.31.0,<0.32' 'mlflow-skinny>=3.17.2,<4'
+	.venv-sinks/bin/pip $(INSTALL) 'wandb>=0.31.0,<0.32' 'mlflow-skinny>=3.17.2,<4'
 	@touch $@
 
 test-tpu: .venv-tpu/.installed
@@ -179,7 +179,7 @@ test-tpu: .venv-tpu/.installed
 .venv-tpu/.installed: setup.py | $(VENV)/.installed-test
 	@echo "Installing the compiler for TPUs, which jax[tpu] names, into .venv-tpu ..."
 	$(call venv_on,$(VENV),.venv-tpu)
-	.venv-tpu/bin/pip install $(QUIET) 'libtpu>=0.0.42,<0.0.43'
+	.venv-tpu/bin/pip $(INSTALL) 'libtpu>=0.0.42,<0.0.43'
 	@touch $@
 
 notebooks:

@@ -121,7 +121,7 @@ def work_quickly() -> None:
 
 
 def pytest_configure(config):
-    """Imports the backend as commands do, and so with less, where other tests than a few are run."""
+    """Imports the backend as commands do, with less than Keras would, in workers; a few tests may need none."""
     if hasattr(config, "workerinput"):
         backend.import_framework()
 

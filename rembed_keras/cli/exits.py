@@ -7,6 +7,7 @@ that should be started again.
 
 import contextlib
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def reported_in_one_line() -> Iterator[None]:
     except Exception as error:
         if signals:  # the interrupted code mistook the interruption for an error, or C code made one of it
             _stop(Interrupted(signals[0]))
-        if isinstance(error, BrokenPipeError) and error.filename is None:
+        if isinstance(error, BrokenPipeError) and _is_unread():
             _leave()
         if isinstance(error, OSError):
             _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
@@ -65,6 +66,13 @@ def _stop(stopped):
     if isinstance(stopped, PeerLost):
         stopped.end()
     _exit(str(stopped), stopped.code)
+
+
+def _is_unread():
+    """Whether nobody reads the output any more; another pipe may be broken, as that of a process that was killed."""
+    watched = select.poll()
+    watched.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in watched.poll(0))
 
 
 def _leave():

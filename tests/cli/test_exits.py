@@ -1,5 +1,6 @@
 """How commands end that cannot say what they have to say."""
 
+import errno
 import io
 import os
 import sys
@@ -38,3 +39,12 @@ def test_output_that_nobody_reads_any_more_ends_a_command_without_a_word(monkeyp
         print("a line", flush=True)
     sys.stdout.close()  # as Python's own end flushes what is left
     assert ended.value.code == 1 and not capsys.readouterr().err
+
+
+def test_another_pipe_that_breaks_is_said(monkeypatch, capsys):
+    reader, writer = os.pipe()
+    with open(reader), open(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(SystemExit) as ended, reported_in_one_line():
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+    assert ended.value.code == 2 and capsys.readouterr().err == "rembed: a file: Broken pipe\n"
