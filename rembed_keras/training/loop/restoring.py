@@ -29,7 +29,7 @@ from rembed_keras.training.optimizers.masters import MASTER, across_dtypes
 WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
 SCALE = ("/dynamic_scale", "/step_counter")  # what names of variables end in that scale a loss in float16
 RATE = "/learning_rate"  # what the name of one ends in that is no schedule
-NO_CORPUS = "no tokenizer is stored: it is gone with the corpus of the run; put that back, or convert with --tokenizer"
+NO_CORPUS = "no tokenizer is stored: the corpus of the run, which has it, is gone; put it back; convert has --tokenizer"
 
 
 def load_parts(model, found: checkpoints.Checkpoint) -> None:
