@@ -25,7 +25,7 @@ SETTINGS = {  # which the environment may overrule
 # where there is a GPU keeps memory for the next step, by default 64 GB at most
 TRAINING = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**24)}
 # what Keras imports wherever it is installed, and does without elsewhere, for galleries of images and as models of
-# scikit-learn: a third of what a command waits for
+# scikit-learn: more than a quarter of what a command waits for
 OPTIONAL = ("matplotlib", "sklearn")
 
 
