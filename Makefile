@@ -24,7 +24,7 @@ PYTEST ?=
 MODEL_GARDEN := tf-models-official==2.20.0 tf-keras==2.21.0
 
 # for two cores: one more than these, for some tests wait for the processes that they start. Tests of one file share what
-# is expensive to make, and stay together; conftest.py has files in an order that serves
+# is expensive to make, and stay together; conftest.py spreads the files with slow ones
 WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 # some containers forbid compiled modules to be kept, and each of hundreds of processes compiles this package again

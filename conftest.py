@@ -135,12 +135,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "peers" in getattr(item, "fixturenames", ()):
             item.add_marker("peers")
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    files = dict.fromkeys(item.path for item in items)
-    others = [path for path in files if path not in slow]
-    places = {path: number for number, path in enumerate(others)}
+    slow = dict.fromkeys(item.path for item in items if item.get_closest_marker("slow"))
+    others = dict.fromkeys(item.path for item in items if item.path not in slow)
     gap = 2 * len(others) / (3 * max(len(slow), 1))
-    places |= {path: gap * number - 0.5 for number, path in enumerate(path for path in files if path in slow)}
+    places = {path: float(number) for number, path in enumerate(others)}
+    places |= {path: gap * number - 0.5 for number, path in enumerate(slow)}
     items.sort(key=lambda item: places[item.path])
 
 
