@@ -69,6 +69,9 @@ class Tensors(Mapping[str, Stored]):
     def __getitem__(self, name: str) -> Stored:
         return Stored(self._files[name], name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._files  # without a look into the file
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 
