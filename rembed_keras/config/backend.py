@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from rembed_keras.errors import UserError
 
-BACKENDS = ("tensorflow", "jax")
 SETTINGS = {  # which the environment may overrule
     "TF_CPP_MIN_LOG_LEVEL": "3",
     # oneDNN keeps its programs of matrix products for all threads, and takes two for one whose strides differ where a
@@ -24,9 +23,9 @@ SETTINGS = {  # which the environment may overrule
 # once, so that each page is cleared again for the next step: a tenth or more of its time. The allocator that it prefers
 # where there is a GPU keeps memory for the next step, by default 64 GB at most
 TRAINING = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**24)}
-# what Keras imports wherever it is installed, and does without elsewhere, for galleries of images and as models of
-# scikit-learn: more than a quarter of what a command waits for
-OPTIONAL = ("matplotlib", "sklearn")
+# the backends, and what Keras and TensorFlow import wherever it is installed and do without elsewhere, for galleries of
+# images, models of scikit-learn, sparse matrices and programs of JAX's: a third of what a command waits for
+BACKENDS = {"tensorflow": ("matplotlib", "sklearn", "scipy", "jax"), "jax": ("matplotlib", "sklearn")}
 
 
 def settle_environment(settings: Mapping[str, str] = SETTINGS) -> None:
@@ -42,18 +41,17 @@ def settle_environment(settings: Mapping[str, str] = SETTINGS) -> None:
 def import_framework() -> None:
     """Imports Keras on its backend; what they print meanwhile is suppressed, unless the import fails.
 
-    Keras goes without what it has no need of, see `OPTIONAL`, which can be imported afterwards all the same.
+    They go without what they have no need of, see `BACKENDS`, which can be imported afterwards all the same.
 
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on.
     """
-    backend = os.environ.get("KERAS_BACKEND", BACKENDS[0])
+    backend = os.environ.get("KERAS_BACKEND", next(iter(BACKENDS)))
     if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
         raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
     settle_environment()
-    with suppressed_stderr(), _without_garbage_collection():
-        with _absent(OPTIONAL):
-            importlib.import_module("keras")
+    with suppressed_stderr(), _without_garbage_collection(), _absent(BACKENDS[backend]):
+        importlib.import_module("keras")
         importlib.import_module("keras_hub")
 
 

@@ -7,8 +7,6 @@ systems that do differ.
 import math
 from collections.abc import Callable
 
-from scipy import optimize, stats
-
 ROUNDING = 1e-12  # sums in another order differ by less
 CERTAIN = 10  # times the critical t, or 1, in deviations: a difference of a power of 1 in float64
 
@@ -30,6 +28,8 @@ def accuracy_power(n: int, difference: float, agreement: float, alpha: float = 0
     >>> round(accuracy_power(1000, 0.04, agreement=0.8), 2)
     0.81
     """
+    from scipy import stats  # a second and a half of import, which most commands do without
+
     disagreement = 1 - agreement
     if abs(difference) > disagreement + ROUNDING:
         raise ValueError(f"systems that agree on {agreement:.1%} cannot differ by {abs(difference):.1%}")
@@ -72,6 +72,8 @@ def seeds_power(k: int, difference: float, std: float, alpha: float = 0.05) -> f
     >>> round(seeds_power(5, 0.02, std=0.01), 2)
     0.91
     """
+    from scipy import stats
+
     critical = float(stats.t.isf(alpha / 2, k - 1))
     if difference == 0:
         return alpha  # where scipy's noncentral F may give less than nothing
@@ -90,6 +92,8 @@ def smallest_seeds_difference(k: int, std: float, power: float = 0.8, alpha: flo
     >>> round(smallest_seeds_difference(5, std=0.01), 4)
     0.0168
     """
+    from scipy import stats
+
     if k < 2:
         return math.inf
     most = CERTAIN * max(float(stats.t.isf(alpha / 2, k - 1)), 1.0)
@@ -97,6 +101,8 @@ def smallest_seeds_difference(k: int, std: float, power: float = 0.8, alpha: flo
 
 
 def _least(power_of: Callable[[float], float], power: float, most: float) -> float:
+    from scipy import optimize
+
     if power_of(0.0) >= power:  # at a level as high as the power
         return 0.0
     if power_of(most) < power:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 EXACT_UNITS = 16  # up to here all sign patterns are enumerated
 ROUNDING = 1e-12  # sums in another order differ by less
@@ -182,6 +181,8 @@ def paired_t(differences: np.ndarray, confidence: float = 0.95) -> Comparison:
     >>> paired_t([0.01, 0.03, 0.02])
     Comparison(difference=0.02, low=-0.0048..., high=0.0448..., p=0.0741...)
     """
+    from scipy import stats  # a second and a half of import, which most commands do without
+
     units = _units(differences)
     mean = float(units.mean())
     error = float(units.std(ddof=1)) / math.sqrt(len(units)) if len(units) > 1 else 0.0

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
@@ -96,6 +95,8 @@ class Answerer:
         Raises:
             UserError: for a task that chooses among no labels, or a model whose outputs are not finite.
         """
+        from scipy.special import softmax
+
         if not isinstance(self.task, Classification):
             raise UserError(f"task {self.task.name} chooses among no labels of a text: it has no probabilities")
         for chunk, encoded, outputs in self._outputs(examples):
