@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.interruptions.forks import command, finish, import_once, start
+from tests.interruptions.forks import PAUSE, command, finish, import_once, start
 from tests.training.distributed.test_strategies import free_ports
 
 
@@ -34,7 +34,7 @@ def wait_until_said(words, said, workers):
     while not all(file.exists() and words in file.read_text(errors="replace") for file in said):
         there = [file.read_text(errors="replace") for file in said if file.exists()]
         assert all(os.waitpid(process, os.WNOHANG) == (0, 0) for process in workers), there
-        time.sleep(0.0005)
+        time.sleep(PAUSE)
 
 
 def live(arguments, folder, number, hurt=None):
