@@ -1,10 +1,9 @@
 """Runs recipes in a process of its own: `python -m tests.training.recipe_runs '[[recipe, binding, ...], ...]'`.
 
-CPU_DEVICES says how many devices TensorFlow sees; XLA_FLAGS says it to JAX.
+XLA_FLAGS says how many devices JAX sees.
 """
 
 import json
-import os
 import sys
 
 import conftest
@@ -15,8 +14,6 @@ from rembed_keras.errors import UserError
 
 def main() -> int:
     import_framework()
-    if conftest.ON_TENSORFLOW:
-        conftest.split_cpu(int(os.environ.get("CPU_DEVICES", "1")))
     conftest.work_quickly()
     for recipe, *bindings in json.loads(sys.argv[1]):
         try:

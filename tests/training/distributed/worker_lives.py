@@ -1,7 +1,10 @@
 """Two workers of one run: one is killed, then one is asked to stop, then both are let be; and one dies unheard.
 
-`python -m tests.training.distributed.worker_lives FOLDER ARGUMENTS` prints the exit codes of these lives, and leaves
-what was printed in FOLDER. The workers are forks of one process that has imported TensorFlow and started nothing of it.
+Then four devices of one process go on with that run.
+
+`python -m tests.training.distributed.worker_lives FOLDER CORPUS TEXT_DIR` prints the exit codes of the workers' lives,
+and leaves runs, and what was printed, in FOLDER. All are forks of one process that has imported TensorFlow and started
+nothing of it.
 """
 
 import json
@@ -12,8 +15,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import conftest
 from tests.interruptions.forks import PAUSE, command, finish, import_once, start
-from tests.training.distributed.test_strategies import free_ports
+from tests.training.distributed.test_strategies import Runs, free_ports
 
 
 def addresses_of_two():
@@ -75,13 +79,31 @@ def lose_chief(folder):
     return [finish(process, within=300.0) for process in workers]
 
 
+def go_on_with_four(runs):
+    """Goes on with the run as it was after three steps, on four devices of one process."""
+    name = runs.killed("workers", 3)
+    job = command("run", *runs.command(name, "mirrored"))
+
+    def on_four():
+        conftest.split_cpu(4)
+        job()
+
+    code = finish(start(on_four, runs.folder / f"{name}.txt"))
+    assert code == 0, code
+
+
 def main():
-    folder, arguments = Path(sys.argv[1]), json.loads(sys.argv[2])
+    folder, corpus, text_dir = map(Path, sys.argv[1:])
+    runs = Runs(folder, corpus, text_dir)
+    arguments = runs.command("workers", "multi_worker")
     import_once()
     kill = (signal.SIGSTOP, signal.SIGKILL)  # nothing more is done together from the first on
     hurts = [kill, (signal.SIGTERM,), None]
     codes = [live(arguments, folder, number, hurt) for number, hurt in enumerate(hurts)]
-    print(json.dumps([*codes, lose_chief(folder)]))
+    codes.append(lose_chief(folder))
+    if codes[2] == [0, 0]:
+        go_on_with_four(runs)
+    print(json.dumps(codes))
 
 
 if __name__ == "__main__":
