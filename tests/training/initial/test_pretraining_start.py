@@ -258,7 +258,7 @@ def test_two_replicas_of_each_backend_start_as_one_device_does(load, corpus, tmp
     shutil.copytree(load().knobs()["TEXT_DIR"]["value"], "text")
     with eagerly():  # a few eager steps are quicker than a graph
         config.run(load(TEXT_DIR="text", WORKDIR="one_device"))
-    config.run(load(TEXT_DIR="text", WORKDIR="mirrored", STRATEGY="mirrored"))
+        config.run(load(TEXT_DIR="text", WORKDIR="mirrored", STRATEGY="mirrored"))
     of_jax = ["cut.gin", "INITIAL=old", "TEXT_DIR=text", "STRATEGY=data_parallel", "WORKDIR=data_parallel"]
     environment = {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     environment |= {"XLA_FLAGS": os.environ["XLA_FLAGS"]}
