@@ -90,7 +90,7 @@ def test_a_run_gives_what_it_keeps_and_cuts_of_it(kind, tmp_path):
 
 @pytest.mark.parametrize("make", [LateMaskedLM, ReplacedTokenDetection, MaskedLM])
 def test_an_encoder_of_any_objective_and_of_one_that_drops_layers(make, tmp_path):
-    encoder = make_encoder(num_layers=4)
+    encoder = make_encoder(num_layers=3)
     extra = {"kept_layers": 2, "keep": "alternate"} if make is MaskedLM else {}
     model = make(encoder, 20, **extra)
     save(model, tmp_path / "checkpoints")
@@ -103,19 +103,19 @@ def test_an_encoder_of_any_objective_and_of_one_that_drops_layers(make, tmp_path
         held.give(started)
         assert_same(started, model.drop_heads())
     assert places.arguments_of(tmp_path)[0]["num_layers"] == started.num_layers
-    assert places.arguments_of(tmp_path / "preset")[0]["num_layers"] == (2 if make is MaskedLM else 4)
+    assert places.arguments_of(tmp_path / "preset")[0]["num_layers"] == (2 if make is MaskedLM else 3)
 
 
 @pytest.mark.parametrize("kind", ["shared layers in bands", "pre-norm"])
 def test_a_scalar_mix_starts_as_the_plain_output_and_all_of_it_can_learn(kind, tmp_path):
-    encoder = make_encoder(num_layers=4, **KINDS[kind])
+    encoder = make_encoder(num_layers=3, **KINDS[kind])
     held = restoring.held_in(save(Classifier(encoder, 2), tmp_path))
     mixed = held.changed(Changes(scalar_mix=True))
     started = given(mixed)
     assert_same(started, encoder, atol=1e-4)
     assert not np.array_equal(outputs(started)["sequence_output"], outputs(encoder)["sequence_output"])
     both = held.changed(Changes(2, "bottom", scalar_mix=True))
-    assert both.changes == ["layers 0, 1 of 4 (bottom)", "a scalar mix is added"]
+    assert both.changes == ["layers 0, 1 of 3 (bottom)", "a scalar mix is added"]
     assert_same(given(both), encoder.with_layers(2), atol=1e-4)
     with pytest.raises(UserError, match="scalar_mix is False there and True in the recipe's encoder: name scalar_mix"):
         held.give(fresh(encoder, scalar_mix=True))
