@@ -1,6 +1,7 @@
 """Probes of every layer: rows for each, equal for equal encoders, the encoder as it was, whatever the batches."""
 
 import json
+import sys
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -74,6 +75,12 @@ def probed(run):
     return run
 
 
+@pytest.fixture
+def without_figure(monkeypatch):
+    """To draw it takes longer than to probe."""
+    monkeypatch.setattr(sys.modules[probe.__module__], "draw_layers", lambda *_: None)
+
+
 def bytes_below(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -113,6 +120,7 @@ def test_a_word_that_gives_the_label_away_is_read_at_the_embeddings(probed):
         assert of["probe/words/layer0", "majority", language] == 0.5
 
 
+@pytest.mark.usefixtures("without_figure")
 def test_done_twice_it_gives_the_same_rows_and_leaves_those_of_others(probed):
     path = probed / "scores.json"
     before = path.read_text()
@@ -133,6 +141,7 @@ def test_done_twice_it_gives_the_same_rows_and_leaves_those_of_others(probed):
     }
 
 
+@pytest.mark.usefixtures("without_figure")
 def test_shuffled_labels_give_chance(run):
     """In every layer of an encoder that has the true label in its embeddings."""
     random = np.random.default_rng(2)
@@ -149,6 +158,7 @@ def test_shuffled_labels_give_chance(run):
     assert all(low <= 200 * row["value"] <= high for row in scores)
 
 
+@pytest.mark.usefixtures("without_figure")
 def test_of_several_candidates_the_one_with_the_highest_logit_is_the_answer(run):
     def questions(count):
         rows = [(i, word) for i in range(count) for word in WORDS]
@@ -164,12 +174,13 @@ def test_of_several_candidates_the_one_with_the_highest_logit_is_the_answer(run)
 def scores_of(run, task):
     """Rows of a task in the run's scores, after it is probed."""
     workdir = Workdir(run)
-    probe(workdir, [task], **SETTINGS)
+    probe(workdir, [task], batch_size=200, **SETTINGS)  # a batch takes as long as one of few rows
     workdir.close()
     rows = json.loads((run / "scores.json").read_text())
     return [row for row in rows if row["task"].startswith(f"probe/{task.name}/")]
 
 
+@pytest.mark.usefixtures("without_figure")
 def test_shuffled_tags_give_chance_and_tags_that_words_give_away_are_read(run):
     random = np.random.default_rng(4)
 
@@ -255,6 +266,7 @@ def test_an_encoder_after_fine_tuning_is_measured_beside(layers, run, tmp_path, 
     assert ("- / -" in capsys.readouterr().out) is (layers < LAYERS)
 
 
+@pytest.mark.usefixtures("without_figure")
 def test_weights_that_are_pretrained_give_other_rows_than_untrained_ones(run):
     workdir = Workdir(run)
     probe(workdir, [task("moved")], **SETTINGS | {"seed": SEED + 1})
