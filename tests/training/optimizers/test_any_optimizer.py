@@ -11,6 +11,7 @@ import pytest
 from rembed_keras.adaptation.projections import Rotations
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.layers.scalar_mix import ScalarMix
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.training import AdamW, GaLore, Muon, TrainingOptimizer
@@ -181,10 +182,13 @@ def test_a_run_is_not_resumed_with_another_optimizer(corpus, tmp_path):
 
 
 def fit_steps(scope, name, run_eagerly=False):
-    """Weights after some steps of `fit`: three of GaLore, whose third makes new projections."""
+    """Weights after some steps of `fit`: three of GaLore, whose third makes new projections.
+
+    Of blocks with few variables, each of which costs replicas much.
+    """
     with scope():
         keras.utils.set_random_seed(5)
-        model = MaskedLM(Encoder(60, 1, 2, 8, 16, 6, max_sequence_length=16, dropout=0.0), 10)
+        model = MaskedLM(Encoder(60, 1, 2, 8, 16, 6, block=PreNorm, max_sequence_length=16, dropout=0.0), 10)
         inner = OPTIMIZERS[name]()
         model.compile(TrainingOptimizer(inner, clip_norm=0.5), jit_compile=False, run_eagerly=run_eagerly)
         model.optimizer.build(model.trainable_variables)
@@ -199,8 +203,7 @@ def test_replicas_take_the_steps_of_one_device(name, mirrored):
     ours = fit_steps(mirrored.scope, name, run_eagerly=name != "GaLore")  # in which a graph branches
     theirs = fit_steps(contextlib.nullcontext, name, run_eagerly=True)
     for path, value in ours.items():
-        if not path.endswith("key/bias"):  # which moves no attention, so that its gradient is noise
-            assert (np.abs(value - theirs[path]) > 2e-4).mean() < 0.01, path  # a sign may turn
+        assert (np.abs(value - theirs[path]) > 2e-4).mean() < 0.01, path  # a sign may turn
 
 
 REFUSED = {

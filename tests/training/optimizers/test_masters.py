@@ -46,15 +46,15 @@ def rounded(array):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_weight_moves_by_less_than_its_own_rounding(dtype):
-    """256 steps of 2^-12 each: in 16 bits 1 + 2^-12 is 1."""
+    """64 steps of 2^-12 each: in 16 bits 1 + 2^-12 is 1."""
     weight = keras.Variable(np.ones(3), dtype=dtype, name="kernel")
     optimizer = TrainingOptimizer(keras.optimizers.SGD(2.0**-12), clip_norm=None)
     optimizer.build([weight])
-    for _ in range(256):
+    for _ in range(64):
         optimizer.apply([keras.ops.cast(np.array([-1.0, 1.0, 0.0]), dtype)], [weight])
-    np.testing.assert_allclose(values([weight])[0], [1.0625, 0.9375, 1.0])
+    np.testing.assert_allclose(values([weight])[0], [1.015625, 0.984375, 1.0])
     (master,) = (each for each in optimizer.variables if isinstance(each, Master))
-    np.testing.assert_array_equal(values([master])[0], [1 + 256 / 4096, 1 - 256 / 4096, 1.0])
+    np.testing.assert_array_equal(values([master])[0], [1 + 64 / 4096, 1 - 64 / 4096, 1.0])
     assert (master.path, master.name, master.dtype) == (weight.path, "kernel", "float32")
 
 
@@ -106,7 +106,7 @@ def test_copies_are_to_the_bit_what_float32_weights_become_by_the_same_gradients
     rng = np.random.default_rng(4)
     shapes = {"kernel": (8, 6), "bias": (6,)}
     starts = {key: rounded(rng.normal(0, 0.3, shape)) for key, shape in shapes.items()}
-    gradients = [[rounded(rng.normal(0, 1.0, shape)) for shape in shapes.values()] for _ in range(5)]
+    gradients = [[rounded(rng.normal(0, 1.0, shape)) for shape in shapes.values()] for _ in range(3)]
     found = []
     for dtype in ("bfloat16", "float32"):
         variables = [keras.Variable(value, dtype=dtype, name=key) for key, value in starts.items()]
@@ -137,8 +137,9 @@ def test_steps_are_those_of_float32_weights_that_are_rounded_to_be_computed_with
         rng = np.random.default_rng(3)
         for weight in model.weights:
             weight.assign(rounded(rng.normal(0, 0.3, weight.shape)))
-        model.compile(TrainingOptimizer(OPTIMIZERS[name](1e-2)), jit_compile=ON_JAX)
-        losses = [float(model.train_on_batch(*make_batch(64), return_dict=True)["loss"]) for _ in range(6)]
+        is_eager = not (ON_JAX or options)  # in which parts take long
+        model.compile(TrainingOptimizer(OPTIMIZERS[name](1e-2)), jit_compile=ON_JAX, run_eagerly=is_eager)
+        losses = [float(model.train_on_batch(*make_batch(64), return_dict=True)["loss"]) for _ in range(3)]
         masters = masters_of(model)
         trained = [masters.get(each.path, each) for each in model.trainable_variables]
         assert len(masters) == (len(trained) if dtype == "bfloat16" else 0)
