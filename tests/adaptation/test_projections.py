@@ -142,6 +142,7 @@ def test_a_model_is_quantized_with_the_projections_that_host_changes(name, tmp_p
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`", "ignore:__array__ implementation")  # Keras's
+@pytest.mark.usefixtures("without_old_garbage")
 def test_projections_that_stay_as_they_are_in_int4_are_named():
     model = make_model()
     tune(model, [Lora(2)])

@@ -39,6 +39,7 @@ def test_what_is_reinitialized_is_trained_in_a_frozen_encoder():
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+@pytest.mark.usefixtures("without_old_garbage")
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_what_is_in_few_bits_is_not_trained(mode):
     model = quantized(mode)
@@ -55,6 +56,7 @@ def test_what_is_in_few_bits_is_not_trained(mode):
 
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+@pytest.mark.usefixtures("without_old_garbage")
 def test_methods_leave_what_is_in_few_bits_in_adapters_of_another_task_too():
     former = make_model()
     tune(former, [Adapters(2)])

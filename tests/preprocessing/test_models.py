@@ -165,6 +165,7 @@ def _beginnings(text):
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+@pytest.mark.usefixtures("without_old_garbage")
 def test_an_encoder_with_its_tokenizer_is_quantized(preset, lines, tmp_path):
     encoder = Encoder.from_preset(preset)
     before = encoder.encode(lines[:2])
