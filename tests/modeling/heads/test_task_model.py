@@ -115,7 +115,7 @@ def test_presets_hold_what_fine_tuning_added(methods, tmp_path):
 @pytest.mark.any_backend
 @pytest.mark.parametrize(("kind", "number"), [(Classifier, "num_classes"), (Tagger, "num_tags")])
 def test_a_preset_keeps_its_head_where_its_own_number_of_outputs_is_named(kind, number, tmp_path):
-    model = kind(make_encoder(), 3)
+    model = kind(make_encoder(num_layers=1), 3)
     model.head.bias.assign([1.0, 2.0, 3.0])
     model.save_to_preset(str(tmp_path / "preset"))
     same, other = (kind.from_preset(str(tmp_path / "preset"), **{number: count}) for count in (3, 4))
@@ -126,6 +126,7 @@ def test_a_preset_keeps_its_head_where_its_own_number_of_outputs_is_named(kind, 
 
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
+@pytest.mark.usefixtures("without_old_garbage")
 def test_a_new_head_of_a_quantized_preset_learns(tmp_path):
     model = Classifier(make_encoder(num_layers=1), 3)
     model.quantize("int8")
@@ -137,7 +138,7 @@ def test_a_new_head_of_a_quantized_preset_learns(tmp_path):
 
 @pytest.mark.any_backend
 def test_a_head_is_put_on_an_encoders_preset(tmp_path):
-    encoder = make_encoder()
+    encoder = make_encoder(num_layers=1)
     encoder.save_to_preset(str(tmp_path / "preset"))
     model = Classifier.from_preset(str(tmp_path / "preset"), num_classes=3, dropout=0.3)
     assert (model.num_classes, model.get_config()["dropout"]) == (3, 0.3)
@@ -150,7 +151,7 @@ def test_rematerialized_blocks_take_the_same_step_in_fine_tuning():
     steps = []
     for rematerialize, compiling in ((False, EAGER), (True, {"jit_compile": False})):
         keras.utils.set_random_seed(4)
-        model = Classifier(make_encoder(rematerialize=rematerialize), 3, dropout=0.0)
+        model = Classifier(make_encoder(num_layers=1, rematerialize=rematerialize), 3, dropout=0.0)
         before = [weight.numpy() for weight in model.weights]
         model.compile(keras.optimizers.SGD(0.5), **compiling)
         model.train_on_batch(INPUTS, np.array([0, 2, 0, 2]))

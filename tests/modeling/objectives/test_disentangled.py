@@ -133,6 +133,7 @@ def test_dropping_the_heads_folds_to_the_bit(dtype):
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+@pytest.mark.usefixtures("without_old_garbage")
 def test_the_encoder_is_quantized_and_not_the_model():
     model = make_model()
     with pytest.raises(UserError, match=r"quantize the encoder that drop_heads\(\) gives"):

@@ -24,7 +24,7 @@ def detection(encoder):
 
 
 def distillation(encoder):
-    return Distillation(encoder, Teacher(make_encoder(num_layers=2)), relations=1.0, hidden_states=1.0)
+    return Distillation(encoder, Teacher(make_encoder(num_layers=1)), relations=1.0, hidden_states=1.0)
 
 
 OBJECTIVES = {

@@ -96,7 +96,7 @@ def test_rematerialised_blocks_take_the_same_step():
     quick = EAGER if keras.config.backend() == "tensorflow" else {}
     for rematerialize, compiling in ((False, quick), (True, {})):
         keras.utils.set_random_seed(4)
-        model = make_model(rematerialize=rematerialize)
+        model = make_model(num_layers=1, rematerialize=rematerialize)
         before = [weight.numpy() for weight in model.weights]
         model.compile(optimizer=keras.optimizers.SGD(0.5), **compiling)
         model.train_on_batch(*make_batch())
@@ -142,7 +142,7 @@ def test_coupled_is_one_table_and_decoupled_two():
 def test_dropping_the_head_keeps_outputs_to_the_bit():
     model = make_model()
     x, y, weights = make_batch()
-    model.compile(optimizer="adam", **EAGER)
+    model.compile(optimizer="sgd", **EAGER)
     model.train_on_batch(x, y, weights)
     inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
     before = forward(model.encoder, inputs)
@@ -154,7 +154,7 @@ def test_dropping_the_head_keeps_outputs_to_the_bit():
 @pytest.mark.any_backend
 @pytest.mark.parametrize("coupling", ["decoupled", "coupled"])
 def test_presets_come_back(coupling, tmp_path):
-    model = MaskedLM(make_encoder(), 6, coupling=coupling)
+    model = MaskedLM(make_encoder(num_layers=1), 6, coupling=coupling)
     model.save_to_preset(str(tmp_path / "preset"))
     again = MaskedLM.from_preset(str(tmp_path / "preset"))
     x, _, _ = make_batch()
