@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import config
-from rembed_keras.config.execution import stages_until
+from rembed_keras.config.execution import stages_named, stages_until
 from tests.analysis.reports.test_terminal import printed, words
 from tests.conftest import write_tiny_task
 
@@ -39,6 +39,7 @@ SMALL = {
     "SEQUENCE_LENGTH": 16,
     "CHECKPOINT_EVERY": 1,
     "LOG_EVERY": 1,
+    "WARMUP_STEPS": 1,
     "VOCABULARY_SIZE": 900,
     "LANGUAGES": None,
     "INPUT_EMBEDDING_DIM": 8,
@@ -53,7 +54,12 @@ SMALL = {
     "FINETUNE_EXAMPLES": 8,
 }
 # settings that say how pre-training takes its steps, and nothing of what follows
-OF_TRAINING = re.compile(r"(?!finetune/)(.*/)?(training\.([A-Z]|pretrain\.optimizer|pretrain\.steps)|data\.Mixture\.)")
+OF_TRAINING = re.compile(
+    r"(?!finetune/)(.*/)?(training\.([A-Z]|pretrain\.(optimizer|steps|evaluators|keep_best))|data\.Mixture\.|"
+    r"keras\.optimizers\.|evaluators\.)"
+)
+# those that say what is trained around the encoder
+OF_OBJECTIVES = re.compile(r"training\.pretrain\.|modeling\.(?!Encoder)|objectives\.")
 
 
 @pytest.fixture
@@ -87,6 +93,9 @@ def small(text_dir, corpus, held_out_corpus, pretrained, tmp_path):
         }
         if recipe.stem != "quickstart" and "training.finetune.encoder" in there.configuration():
             bound |= {f"training.{stage}.starts": "('pretrained',)" for stage in stages[1:]}  # quickstart has both
+        if "PROBED" in there.knobs():  # all of them are read, and one of each kind is probed
+            bound["training.probe.tasks"] = "[@tasks.Classification(), @capitals/tasks.Tagging()]"
+            bound["training.probe.inverse_strengths"] = "(0.1, 1.0)"
         if "TEXT_DIR" in there.knobs():
             del bound["training.prepare.text_dir"]
         if there.knobs()["COUPLING"]["value"] in ("coupled", "gdes"):  # one width for both
@@ -147,7 +156,7 @@ def test_every_block_is_part_of_a_recipe(block):
 @pytest.fixture(scope="module")
 def stepped():
     """What was run. Recipes that differ in sizes alone are the same at tiny sizes and run once, and stages that follow
-    pre-training once for all that differ in how it takes its steps."""
+    pre-training once for each objective, and once for each of their own settings and those of the encoder."""
     return set()
 
 
@@ -159,28 +168,38 @@ def test_a_recipe_takes_two_steps(recipe, small, stepped, tmp_path):
     values = {name: knob["value"] for name, knob in loaded.knobs().items()}
     bound = loaded.configuration()
     model = {key: value for key, value in bound.items() if not OF_TRAINING.match(key)}
-    whole, rest = (json.dumps(each).replace(str(tmp_path), "") for each in ([values, bound], model))
+    objective = {key: value for key, value in model.items() if OF_OBJECTIVES.match(key)}
+    others = {key: value for key, value in model.items() if key not in objective}
+    whole, *rest = (json.dumps(each).replace(str(tmp_path), "") for each in ([values, bound], objective, others))
     if whole in stepped:
         return
-    chosen = stages_until(loaded, "pretrain") if rest in stepped else None
-    stepped.update((whole, rest))
+    chosen = stages_until(loaded, "pretrain") if stepped.issuperset(rest) else None
+    stepped.update((whole, *rest))
     config.run(loaded, chosen)
     assert (tmp_path / "run/checkpoints/step-00000002/encoder.safetensors").exists()
     assert (tmp_path / "run/finished.json").exists() == (chosen is None)
 
 
 @pytest.mark.slow
-def test_two_replicas_are_fine_tuned_as_one_device_is(small, tmp_path, mirrored):
-    recipe = ROOT / "recipes/quickstart.gin"
-    overrides = [  # each replica draws its own dropout
-        "training.finetune.dropout=0.0",
-        *(f"training.{stage}.starts=('pretrained',)" for stage in ("finetune", "evaluate")),
-    ]
-    one, two = tmp_path / "run", tmp_path / "two"
-    config.run(config.load(str(recipe), [*small(recipe), *overrides]))
-    shutil.copytree(one, two, ignore=shutil.ignore_patterns("finished.json", "finetuned", "scores.json"))
-    config.run(config.load(str(recipe), [*small(recipe), *overrides, "STRATEGY=mirrored", f"WORKDIR={two}"]))
-    logs = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (one, two)]
+@pytest.mark.usefixtures("mirrored")
+def test_two_replicas_are_fine_tuned_as_one_device_is(pretrained, tmp_path):
+    write_tiny_task(tmp_path / "task")
+    bound = {"PRETRAINED": pretrained, "tasks.labelled_folder.folder": tmp_path / "task", "FINETUNE_METHODS": []}
+    bound |= {"training.finetune.dropout": 0.0}  # each replica draws its own
+    bound |= {"training.finetune.jit_compile": False, "FINETUNE_EXAMPLES": 8, "FINETUNE_SEQUENCE_LENGTH": 16}
+    bound |= {
+        "FINETUNE_EPOCHS": 2,
+        "FINETUNE_BATCH_SIZE": 4,
+        "FINETUNE_SEEDS": "(0,)",
+        "training.finetune.log_every": 1,
+    }
+    logs = []
+    for strategy in ("one_device", "mirrored"):
+        given = bound | {"STRATEGY": strategy, "WORKDIR": tmp_path / strategy}
+        recipe = config.load(str(ROOT / "recipes/finetune/topics.gin"), [f"{key}={given[key]}" for key in given])
+        config.run(recipe, stages_named(recipe, "finetune"))
+        rows = (tmp_path / strategy / "metrics.jsonl").read_text().splitlines()
+        logs.append([json.loads(row) for row in rows])
     assert len(logs[0]) == len(logs[1]) > 2
     for one, two in zip(*logs, strict=True):
         assert (one["run"], one["step"]) == (two["run"], two["step"])
