@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from rembed_keras import modeling
 from rembed_keras import tasks
 from rembed_keras import training
 include "recipes/quickstart.gin"
+NUM_LAYERS = 1
 STEPS = 24
 BATCH_SIZE = 8
 SEQUENCE_LENGTH = 32
@@ -89,6 +91,7 @@ def finished(project):
     process = rembed("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
 
     def one_is_trained():
+        time.sleep(0.005)  # to look all the time would take a good part of a core
         return any(whole.glob("finetuned/*/*/step-*"))
 
     assert copy_as_killed(process.pid, one_is_trained, whole, project / "runs/killed"), process.communicate()
