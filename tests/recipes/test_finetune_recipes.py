@@ -98,8 +98,8 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
     bound |= {"TASK_DIR": data / suite} if (data / suite).exists() else {}
     if "training.finetune.seeds" in loaded.configuration():
         bound |= {"FINETUNE_EPOCHS": 1, "FINETUNE_SEEDS": "(0,)", "FINETUNE_LEARNING_RATES": "(1e-3,)"}
-        bound |= {"FINETUNE_SEQUENCE_LENGTH": 32, "FINETUNE_BATCH_SIZE": 2, "training.finetune.jit_compile": False}
-        bound |= {"training.evaluate.jit_compile": False}
+        bound |= {"FINETUNE_SEQUENCE_LENGTH": 32, "FINETUNE_BATCH_SIZE": 4, "training.finetune.jit_compile": False}
+        bound |= {"training.evaluate.jit_compile": False, "FINETUNE_STARTS": "('pretrained',)"}  # quickstart has both
     if recipe.stem in OWN:
         bound |= write_own(tmp_path, recipe.stem)
     elif suite in BUNDLED:
