@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import config
-from rembed_keras.config.execution import stages_named, stages_until
+from rembed_keras.config.execution import stages_until
 from tests.analysis.reports.test_terminal import printed, words
 from tests.conftest import write_tiny_task
 
@@ -186,7 +186,8 @@ def test_two_replicas_are_fine_tuned_as_one_device_is(pretrained, tmp_path):
     write_tiny_task(tmp_path / "task")
     bound = {"PRETRAINED": pretrained, "tasks.labelled_folder.folder": tmp_path / "task", "FINETUNE_METHODS": []}
     bound |= {"training.finetune.dropout": 0.0}  # each replica draws its own
-    bound |= {"training.finetune.jit_compile": False, "FINETUNE_EXAMPLES": 8, "FINETUNE_SEQUENCE_LENGTH": 16}
+    bound |= {f"training.{stage}.jit_compile": False for stage in ("finetune", "evaluate")}
+    bound |= {"FINETUNE_EXAMPLES": 8, "FINETUNE_SEQUENCE_LENGTH": 16}
     bound |= {
         "FINETUNE_EPOCHS": 2,
         "FINETUNE_BATCH_SIZE": 4,
@@ -197,7 +198,7 @@ def test_two_replicas_are_fine_tuned_as_one_device_is(pretrained, tmp_path):
     for strategy in ("one_device", "mirrored"):
         given = bound | {"STRATEGY": strategy, "WORKDIR": tmp_path / strategy}
         recipe = config.load(str(ROOT / "recipes/finetune/topics.gin"), [f"{key}={given[key]}" for key in given])
-        config.run(recipe, stages_named(recipe, "finetune"))
+        config.run(recipe)
         rows = (tmp_path / strategy / "metrics.jsonl").read_text().splitlines()
         logs.append([json.loads(row) for row in rows])
     assert len(logs[0]) == len(logs[1]) > 2
