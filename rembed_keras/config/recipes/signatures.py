@@ -9,7 +9,7 @@ import contextlib
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from rembed_keras.errors import RANGES
@@ -47,6 +47,7 @@ def names_a_class(path: str) -> bool:
     return path.rpartition(".")[2][:1].isupper()
 
 
+@cache
 def signature(path: str) -> Signature | None:
     """The signature of what a dotted path leads to, for example "rembed_keras.modeling.Encoder".
 
@@ -182,7 +183,7 @@ def _literals(pairs) -> dict:
     return values
 
 
-@lru_cache
+@cache
 def parse(module: str) -> ast.Module | None:
     """The source of a module of this package; of a package what it shows. None if there is no such module."""
     path = ROOT.parent.joinpath(*module.split("."))

@@ -1,10 +1,11 @@
 """The vectors of the most frequent pieces, and whose they are: what an embedding projector shows."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rembed_keras.data.pipeline.mixture import Mixture
+if TYPE_CHECKING:  # a study is planned without what reads its data
+    from rembed_keras.data.pipeline.mixture import Mixture
 
 MOST = 3000  # pieces that are shown
 
@@ -25,7 +26,7 @@ class Pieces(NamedTuple):
     vectors: np.ndarray
 
 
-def frequent_ids(mixture: Mixture, most: int = MOST) -> tuple[np.ndarray, np.ndarray]:
+def frequent_ids(mixture: "Mixture", most: int = MOST) -> tuple[np.ndarray, np.ndarray]:
     """Ids of pieces, an equal number of each language: its most frequent ones that no other has taken.
 
     Returns:
@@ -40,7 +41,7 @@ def frequent_ids(mixture: Mixture, most: int = MOST) -> tuple[np.ndarray, np.nda
     return np.array([*taken], np.int64), np.array([*taken.values()], np.int64)
 
 
-def pieces_of(mixture: Mixture, ids: np.ndarray, languages: np.ndarray, vectors: np.ndarray) -> Pieces:
+def pieces_of(mixture: "Mixture", ids: np.ndarray, languages: np.ndarray, vectors: np.ndarray) -> Pieces:
     """What is known of pieces.
 
     Args:
