@@ -12,7 +12,7 @@ from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.evaluators import BitsPerByte
 from rembed_keras.training.evaluators.evaluator import EvaluationData
 from tests.training.evaluators.test_held_out_loss import compiled
-from tests.training.loop.test_evaluation import make_mixture
+from tests.training.loop.test_evaluation import make_gdes, make_mixture, make_sum
 
 LANGUAGES = ["de", "en", "ja"]
 
@@ -110,7 +110,7 @@ def test_pieces_stand_for_the_bytes_of_the_normalized_text(corpus):
 
 
 def test_an_objective_of_several_has_those_of_its_masked_tokens_and_one_without_is_refused(data):
-    found = BitsPerByte(rows=2).evaluate(compiled("sum"), data)
+    found = BitsPerByte(rows=2).evaluate(compiled(make_sum), data)
     assert {f"bits_per_byte/{name}" for name in LANGUAGES} < found.keys()
     with pytest.raises(UserError, match="the loss of masked tokens by language"):
-        BitsPerByte(rows=2).evaluate(compiled("gdes"), data)
+        BitsPerByte(rows=2).evaluate(compiled(make_gdes), data)

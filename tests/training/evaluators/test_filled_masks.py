@@ -8,7 +8,7 @@ from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.evaluators import FilledMasks
 from rembed_keras.training.evaluators.evaluator import EvaluationData
 from tests.training.evaluators.test_held_out_loss import compiled
-from tests.training.loop.test_evaluation import make_mixture
+from tests.training.loop.test_evaluation import make_gdes, make_mixture
 
 
 def test_every_language_has_a_sentence_with_the_models_most_probable_pieces(held_out_corpus):
@@ -49,4 +49,4 @@ def test_a_language_of_little_weight_has_as_many_sentences(held_out_corpus):
 def test_an_objective_without_such_logits_is_refused(held_out_corpus):
     data = EvaluationData(make_mixture(held_out_corpus), place("one_device", 4))
     with pytest.raises(UserError, match="FilledMasks needs logits of masked tokens"):
-        FilledMasks().evaluate(compiled("gdes"), data)
+        FilledMasks().evaluate(compiled(make_gdes), data)
