@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -91,7 +90,6 @@ def finished(project):
     process = rembed("run", "tiny.gin", "WORKDIR=runs/whole", cwd=project)
 
     def one_is_trained():
-        time.sleep(0.005)  # to look all the time would take a good part of a core
         return any(whole.glob("finetuned/*/*/step-*"))
 
     assert copy_as_killed(process.pid, one_is_trained, whole, project / "runs/killed"), process.communicate()

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ def main(folder):
     whole = command("run", RECIPE, *given(folder), f"WORKDIR={folder / 'whole'}")
     assert finish(start(whole, output)) == 0, output.read_text()
     job = command("run", RECIPE, *given(folder), f"WORKDIR={folder / 'hurt'}")
-    codes = [stop(start(job, killed), seldom(lambda: any((folder / "hurt/checkpoints").glob("step-*"))))]
+    codes = [stop(start(job, killed), lambda: any((folder / "hurt/checkpoints").glob("step-*")))]
     codes.append(stop(start(job, resumed), printed(resumed, "finetune"), signal.SIGTERM))
     codes.append(finish(start(job, resumed)))
     print(json.dumps({"codes": codes, "output": killed.read_text() + resumed.read_text()}))
@@ -57,17 +56,7 @@ def main(folder):
 
 def printed(output, words):
     """A moment: when a process has printed some words."""
-    return seldom(lambda: output.exists() and words in output.read_text(errors="replace"))
-
-
-def seldom(is_time):
-    """The same moment, looked for every few milliseconds: all the time, it would take a good part of a core."""
-
-    def look():
-        time.sleep(0.003)
-        return is_time()
-
-    return look
+    return lambda: output.exists() and words in output.read_text(errors="replace")
 
 
 @pytest.fixture(scope="module")
