@@ -184,15 +184,17 @@ def test_a_recipe_takes_two_steps(recipe, small, stepped, tmp_path):
 @pytest.mark.usefixtures("mirrored")
 def test_two_replicas_are_fine_tuned_as_one_device_is(pretrained, tmp_path):
     write_tiny_task(tmp_path / "task")
-    bound = {"PRETRAINED": pretrained, "tasks.labelled_folder.folder": tmp_path / "task", "FINETUNE_METHODS": []}
-    bound |= {"training.finetune.dropout": 0.0}  # each replica draws its own
-    bound |= {f"training.{stage}.jit_compile": False for stage in ("finetune", "evaluate")}
-    bound |= {"FINETUNE_EXAMPLES": 8, "FINETUNE_SEQUENCE_LENGTH": 16}
-    bound |= {
+    bound = {f"training.{stage}.jit_compile": False for stage in ("finetune", "evaluate")} | {
+        "PRETRAINED": pretrained,
+        "tasks.labelled_folder.folder": tmp_path / "task",
+        "FINETUNE_METHODS": [],
+        "FINETUNE_EXAMPLES": 8,
+        "FINETUNE_SEQUENCE_LENGTH": 16,
         "FINETUNE_EPOCHS": 2,
         "FINETUNE_BATCH_SIZE": 4,
         "FINETUNE_SEEDS": "(0,)",
         "training.finetune.log_every": 1,
+        "training.finetune.dropout": 0.0,  # each replica draws its own
     }
     logs = []
     for strategy in ("one_device", "mirrored"):
