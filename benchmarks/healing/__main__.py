@@ -201,8 +201,11 @@ def main() -> None:
     results = given.out / "healing.json"
     rows = json.loads(results.read_text()) if results.exists() else []
 
+    def is_there(**about) -> bool:
+        return any(about.items() <= row.items() for row in rows)
+
     def add(folder: Path, **about) -> None:
-        if any(about.items() <= row.items() for row in rows):
+        if is_there(**about):
             return
         kept = ledger(arguments_of(folder)[0]).kept
         rows.append(about | {"kept": kept} | yardstick.measure(folder))
@@ -221,9 +224,11 @@ def main() -> None:
             for steps in given.steps or [_steps(given, recipe, places, head, minutes) for minutes in given.minutes]:
                 for start in given.starts:
                     for seed in range(given.seeds):
-                        workdir = given.out / f"{recipe}-{start}-{width}-{steps}-{seed}"
-                        heal(given, recipe, places[start], head, workdir, steps, seed)
-                        add(workdir, width=width, start=start, recipe=recipe, steps=steps, seed=seed)
+                        about = {"width": width, "start": start, "recipe": recipe, "steps": steps, "seed": seed}
+                        if not is_there(**about):
+                            workdir = given.out / f"{recipe}-{start}-{width}-{steps}-{seed}"
+                            heal(given, recipe, places[start], head, workdir, steps, seed)
+                            add(workdir, **about)
     plot(rows, ledger(whole).kept, [*yardstick.texts], given.out / "healing.png")
 
 
