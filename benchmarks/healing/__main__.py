@@ -13,6 +13,7 @@ machine gives no less training. `--steps 20` says the steps instead.
 """
 
 import argparse
+import itertools
 import json
 import shutil
 import sys
@@ -97,17 +98,25 @@ def heal(
 
 
 def table(rows: list[dict]) -> str:
-    """The results in Markdown, means over seeds."""
+    """The results in Markdown, means over seeds ± their standard deviation."""
     measures = [name for name in ("help", "declaration", "retrieval", "topics") if name in rows[0]]
-    lines = [f"| E_in | start | healed by | steps | parameters | {' | '.join(measures)} |"]
-    lines.append("|--:|---|---|--:|--:|" + "--:|" * len(measures))
+    lines = [f"| E_in | start | healed by | steps | seeds | parameters | {' | '.join(measures)} |"]
+    lines.append("|--:|---|---|--:|--:|--:|" + "--:|" * len(measures))
     groups: dict[tuple, list[dict]] = {}
     for row in sorted(rows, key=lambda row: (row["recipe"] is not None, -row["kept"], row["recipe"], row["steps"])):
         groups.setdefault((row["width"], row["start"], row["recipe"], row["steps"], row["kept"]), []).append(row)
     for (width, start, recipe, steps, kept), own in groups.items():
-        cells = [f"{np.mean([row[name] for row in own]):.3f}" for name in measures]
-        lines.append(f"| {width} | {start} | {recipe or '-'} | {steps} | {kept / 1e6:.1f}M | {' | '.join(cells)} |")
+        seeds = len(own) if recipe else "-"
+        cells = [_mean([row[name] for row in own]) for name in measures]
+        lines.append(
+            f"| {width} | {start} | {recipe or '-'} | {steps} | {seeds} | {kept / 1e6:.1f}M | {' | '.join(cells)} |"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _mean(values):
+    spread = f" ±{np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
 
 
 def plot(rows: list[dict], whole: int, texts: list[str], path: Path) -> None:
@@ -174,20 +183,37 @@ def chosen_languages(given: argparse.Namespace, known: list[str]) -> list[str]:
     return languages
 
 
-def main() -> None:
-    """Does what the command line asks for and is not done yet."""
-    given = arguments()
-    from rembed_keras.config.backend import import_framework
+class Results:
+    """The rows of a folder, and what is drawn of them; what is there is not measured again.
 
-    import_framework()
-    from rembed_keras.analysis.cost.ledger import ledger
-    from rembed_keras.data import sample
-    from rembed_keras.tasks.retrieval.parallel_text import ParallelText
-    from rembed_keras.training.initial.places import arguments_of
+    Args:
+        folder: of healing.json and healing.md.
+        yardstick: measures a model.
+    """
 
-    files = {path.name.split(".")[0]: path for path in sorted(sample.text_folder().glob("*.txt.gz"))}
-    languages = chosen_languages(given, [*files])
-    check_settings(given)
+    def __init__(self, folder: Path, yardstick: Yardstick):
+        self._folder, self._yardstick = folder, yardstick
+        path = folder / "healing.json"
+        self.rows: list[dict] = json.loads(path.read_text()) if path.exists() else []
+
+    def __contains__(self, about: dict) -> bool:
+        return any(about.items() <= row.items() for row in self.rows)
+
+    def add(self, place: Path, about: dict) -> None:
+        """Measures the model in a folder, unless there is a row of it."""
+        from rembed_keras.analysis.cost.ledger import ledger
+        from rembed_keras.training.initial.places import arguments_of
+
+        if about in self:
+            return
+        self.rows.append(about | {"kept": ledger(arguments_of(place)[0]).kept} | self._yardstick.measure(place))
+        (self._folder / "healing.json").write_text(json.dumps(self.rows, indent=1) + "\n")
+        (self._folder / "healing.md").write_text(table(self.rows))
+        print(json.dumps(self.rows[-1]), flush=True)
+
+
+def split_text(files: dict[str, Path], languages: list[str], given: argparse.Namespace) -> list[str]:
+    """Writes FOLDER/text, of the languages' files, and gives the paragraphs that are held out of it."""
     text = given.out / "text"
     text.mkdir(exist_ok=True)
     held_out = []
@@ -195,41 +221,43 @@ def main() -> None:
         lines = paragraphs(files[language])
         (text / f"{language}.txt").write_text("\n".join(line for i, line in enumerate(lines) if i % EVERY))
         held_out += lines[::EVERY][: given.sentences // len(languages)]
+    return held_out
+
+
+def main() -> None:
+    """Does what the command line asks for and is not done yet."""
+    given = arguments()
+    from rembed_keras.config.backend import import_framework
+
+    import_framework()
+    from rembed_keras.data import sample
+    from rembed_keras.tasks.retrieval.parallel_text import ParallelText
+    from rembed_keras.training.initial.places import arguments_of
+
+    files = {path.name.split(".")[0]: path for path in sorted(sample.text_folder().glob("*.txt.gz"))}
+    languages = chosen_languages(given, [*files])
+    check_settings(given)
+    held_out = split_text(files, languages, given)
     parallel = ParallelText(sample.declarations_folder())
     parallel.lines = {language: parallel.lines[language] for language in languages}
-    yardstick = Yardstick(given.source, {"help": held_out}, parallel, given.examples)
-    results = given.out / "healing.json"
-    rows = json.loads(results.read_text()) if results.exists() else []
-
-    def is_there(**about) -> bool:
-        return any(about.items() <= row.items() for row in rows)
-
-    def add(folder: Path, **about) -> None:
-        if is_there(**about):
-            return
-        kept = ledger(arguments_of(folder)[0]).kept
-        rows.append(about | {"kept": kept} | yardstick.measure(folder))
-        results.write_text(json.dumps(rows, indent=1) + "\n")
-        (given.out / "healing.md").write_text(table(rows))
-        print(json.dumps(rows[-1]), flush=True)
-
-    whole = arguments_of(given.source)[0]
+    results = Results(given.out, Yardstick(given.source, {"help": held_out}, parallel, given.examples))
     head = output_width(given.source) if "heal_mlm" in given.recipes else None
-    add(given.source, width=whole["input_embedding_dim"], start="source", recipe=None, steps=0, seed=0)
+    untrained = {"recipe": None, "steps": 0, "seed": 0}
+    width = arguments_of(given.source)[0]["input_embedding_dim"]
+    results.add(given.source, {"width": width, "start": "source"} | untrained)
     for width in given.widths:
-        places = starts(given.source, given.out, text, width, head)
+        places = starts(given.source, given.out, given.out / "text", width, head)
         for start, place in places.items():
-            add(place, width=width, start=start, recipe=None, steps=0, seed=0)
+            results.add(place, {"width": width, "start": start} | untrained)
         for recipe in given.recipes:
-            for steps in given.steps or [_steps(given, recipe, places, head, minutes) for minutes in given.minutes]:
-                for start in given.starts:
-                    for seed in range(given.seeds):
-                        about = {"width": width, "start": start, "recipe": recipe, "steps": steps, "seed": seed}
-                        if not is_there(**about):
-                            workdir = given.out / f"{recipe}-{start}-{width}-{steps}-{seed}"
-                            heal(given, recipe, places[start], head, workdir, steps, seed)
-                            add(workdir, **about)
-    plot(rows, ledger(whole).kept, [*yardstick.texts], given.out / "healing.png")
+            stretches = given.steps or [_steps(given, recipe, places, head, minutes) for minutes in given.minutes]
+            for steps, start, seed in itertools.product(stretches, given.starts, range(given.seeds)):
+                about = {"width": width, "start": start, "recipe": recipe, "steps": steps, "seed": seed}
+                if about not in results:
+                    workdir = given.out / f"{recipe}-{start}-{width}-{steps}-{seed}"
+                    heal(given, recipe, places[start], head, workdir, steps, seed)
+                    results.add(workdir, about)
+    plot(results.rows, results.rows[0]["kept"], ["help", "declaration"], given.out / "healing.png")
 
 
 def _steps(given, recipe, places, head, minutes):

@@ -1,5 +1,7 @@
 """The benchmark of healing mixes no results, and refuses what it cannot measure before it does anything."""
 
+import json
+
 import pytest
 
 from benchmarks.compare import SHAPES, main
@@ -46,3 +48,16 @@ def test_every_shape_can_be_compared(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["compare", "--shapes", *SHAPES, "--rounds", "1", "--out", str(tmp_path)])
     main()
     assert len(steps) > len(SHAPES)
+
+
+def test_what_has_a_row_is_not_measured_again_though_its_folder_is_gone(tmp_path):
+    about = {"width": 32, "start": "scratch", "recipe": "heal_mlm", "steps": 9, "seed": 0}
+    rows = [about | {"seed": seed, "kept": 2_000_000, "help": 0.5 + seed / 10, "topics": 0.25} for seed in (0, 1)]
+    (tmp_path / "healing.json").write_text(json.dumps(rows))
+    results = healing.Results(tmp_path, yardstick=None)
+    assert about in results and about | {"seed": 2} not in results
+    results.add(tmp_path / "gone", about)
+    assert results.rows == rows
+    assert healing.table(rows).splitlines()[2:] == [
+        "| 32 | scratch | heal_mlm | 9 | 2 | 2.0M | 0.550 ±0.071 | 0.250 ±0.000 |"
+    ]
