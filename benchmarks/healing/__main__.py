@@ -231,9 +231,14 @@ def main() -> None:
 
     import_framework()
     from rembed_keras.data import sample
+    from rembed_keras.errors import UserError
     from rembed_keras.tasks.retrieval.parallel_text import ParallelText
     from rembed_keras.training.initial.places import arguments_of
 
+    try:
+        width = arguments_of(given.source)[0]["input_embedding_dim"]
+    except UserError as error:
+        sys.exit(str(error))
     files = {path.name.split(".")[0]: path for path in sorted(sample.text_folder().glob("*.txt.gz"))}
     languages = chosen_languages(given, [*files])
     check_settings(given)
@@ -243,7 +248,6 @@ def main() -> None:
     results = Results(given.out, Yardstick(given.source, {"help": held_out}, parallel, given.examples))
     head = output_width(given.source) if "heal_mlm" in given.recipes else None
     untrained = {"recipe": None, "steps": 0, "seed": 0}
-    width = arguments_of(given.source)[0]["input_embedding_dim"]
     results.add(given.source, {"width": width, "start": "source"} | untrained)
     for width in given.widths:
         places = starts(given.source, given.out, given.out / "text", width, head)
