@@ -254,8 +254,8 @@ def main() -> None:
         for start, place in places.items():
             results.add(place, {"width": width, "start": start} | untrained)
         for recipe in given.recipes:
-            stretches = given.steps or [_steps(given, recipe, places, head, minutes) for minutes in given.minutes]
-            for steps, start, seed in itertools.product(stretches, given.starts, range(given.seeds)):
+            durations = given.steps or [_steps(given, recipe, places, head, minutes) for minutes in given.minutes]
+            for steps, start, seed in itertools.product(durations, given.starts, range(given.seeds)):
                 about = {"width": width, "start": start, "recipe": recipe, "steps": steps, "seed": seed}
                 if about not in results:
                     workdir = given.out / f"{recipe}-{start}-{width}-{steps}-{seed}"

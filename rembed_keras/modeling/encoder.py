@@ -38,6 +38,7 @@ from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
 from rembed_keras.modeling.texts.inputs import checks_arrays
+from rembed_keras.modeling.texts.shared_rows import on_shared_rows
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
 
@@ -199,8 +200,9 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
     @checks_arrays
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Keras's, of ids that are looked at first."""
+        own = batch_size, verbose, steps, callbacks
         with weights_kept(self):
-            return super().predict(x, batch_size, verbose, steps, callbacks)
+            return on_shared_rows(lambda rows: keras.Model.predict(self, rows, *own), x, batch_size)
 
     def call(self, inputs, training=None, mask=None):
         outputs = super().call(inputs, training=training, mask=mask)

@@ -21,6 +21,7 @@ from rembed_keras.modeling.layers.rows import check_labels, with_labels_checked
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, checks_batch, is_tokenized, narrowed
 from rembed_keras.modeling.texts.lengths import token_axes, without_padding
+from rembed_keras.modeling.texts.shared_rows import check_shared, on_shared_rows
 from rembed_keras.modeling.texts.strings import (
     NO_TOKENIZER,
     are_texts,
@@ -190,13 +191,14 @@ class TakesTexts(HoldsPreprocessor):
         self._settle()
         own = {"epochs": epochs, "verbose": verbose, "callbacks": callbacks, **options}
         own["validation_split"] = validation_split
-        validation_data = self._validation(validation_data)
+        validation_data = self._validation(validation_data, options.get("validation_batch_size") or batch_size)
         with weights_kept(self, is_trained=True):
             if self.preprocessor is not None and is_dataset(x):
                 own.pop("validation_split")
                 own.setdefault("shuffle", False)  # a data set's order is its own, and Keras warns
                 return keras_hub.models.Task.fit(self, x, y, batch_size, sample_weight, validation_data, **own)
             x, y, sample_weight = self._labelled(x, y, sample_weight, "train", *(["test"] if validation_split else []))
+            check_shared(x, batch_size, validation_split)
             own |= {"validation_data": validation_data, "sample_weight": sample_weight}
             return keras.Model.fit(self, x, y, batch_size, **own)
 
@@ -211,6 +213,7 @@ class TakesTexts(HoldsPreprocessor):
             if self.preprocessor is not None and is_dataset(x):
                 return keras_hub.models.Task.evaluate(self, x, y, batch_size, sample_weight, **own)
             x, y, sample_weight = self._labelled(x, y, sample_weight, "test")
+            check_shared(x, batch_size)
             return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **own)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
@@ -222,14 +225,14 @@ class TakesTexts(HoldsPreprocessor):
                 return keras_hub.models.Task.predict(self, x, batch_size, **own)
             axes = token_axes(self)
             x, _, _ = self._arrays(x, None, None, is_cut=axes is not None and not any(keras.tree.flatten(axes)))
-            return keras.Model.predict(self, x, batch_size, **own)
+            return on_shared_rows(lambda rows: keras.Model.predict(self, rows, batch_size, **own), x, batch_size)
 
     def _settle(self):
         model: Any = self
         if not model.compiled:
             model.compile(keras.optimizers.Adam(LEARNING_RATE))
 
-    def _validation(self, validation_data):
+    def _validation(self, validation_data, batch_size):
         """What to validate on, preprocessed: keras-hub 0.21 would leave that to an `evaluate` of its own."""
         if is_dataset(validation_data) and self.preprocessor is not None:
             return validation_data.map(self._mapped)
@@ -237,7 +240,9 @@ class TakesTexts(HoldsPreprocessor):
             validation_data = (validation_data,)
         if isinstance(validation_data, tuple | list):
             parts = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
-            return tuple(part for part in self._labelled(*parts, "test") if part is not None)
+            labelled = self._labelled(*parts, "test")
+            check_shared(labelled[0], batch_size)
+            return tuple(part for part in labelled if part is not None)
         return validation_data if self.preprocessor is None else without_texts(validation_data)
 
     def _mapped(self, *batch):

@@ -10,6 +10,7 @@ import numpy as np
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows
+from rembed_keras.modeling.texts.shared_rows import check_batch
 from rembed_keras.modeling.texts.strings import are_texts
 
 
@@ -90,6 +91,7 @@ def checks_batch(loop: Callable, step: str) -> Callable:
     @functools.wraps(loop)
     def checked(model, x=None, y=None, sample_weight=None, *arguments, **named):
         model.check_given(x, y)
+        check_batch(x)
         model.check_labels(x, y, sample_weight)
         model.note_labels(step, y, sample_weight)
         return loop(model, x, y, sample_weight, *arguments, **named)
