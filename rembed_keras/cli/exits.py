@@ -41,7 +41,7 @@ def reported_in_one_line() -> Iterator[None]:
         if isinstance(error, BrokenPipeError) and _is_unread():
             _leave()
         if isinstance(error, OSError):
-            _exit(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
+            _exit(f"{error.filename or _unnamed(error)}: {error.strerror or error}", 2)
         if isinstance(error, UserError):
             _exit(str(error), 2)
         if isinstance(error, UnicodeEncodeError) and error.encoding == sys.stdout.encoding:
@@ -70,15 +70,35 @@ def _stop(stopped):
 
 def _is_unread():
     """Whether nobody reads the output any more; another pipe may be broken, as that of a process that was killed."""
+    try:
+        output = sys.stdout.fileno()
+    except OSError:  # a stand-in for it, in memory
+        return False
     watched = select.poll()
-    watched.register(sys.stdout.fileno(), 0)
+    watched.register(output, 0)
     return any(event & select.POLLERR for _, event in watched.poll(0))
 
 
+def _unnamed(error):
+    """What failed where the system names no file: the output, if what is left to print fails alike."""
+    try:
+        sys.stdout.flush()
+    except OSError as again:
+        if again.errno == error.errno:
+            _silence()
+            return "standard output"
+    return "a file"
+
+
 def _leave():
-    """Ends without a word, as Rich does; what is left to print goes where Python's own end does not fail of it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Ends without a word, as Rich does."""
+    _silence()
     sys.exit(1)
+
+
+def _silence():
+    """What is left to print goes where Python's own end does not fail of it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _exit(message, code):

@@ -48,3 +48,19 @@ def test_another_pipe_that_breaks_is_said(monkeypatch, capsys):
         with pytest.raises(SystemExit) as ended, reported_in_one_line():
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
     assert ended.value.code == 2 and capsys.readouterr().err == "rembed: a file: Broken pipe\n"
+
+
+def test_output_that_does_not_fit_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", open("/dev/full", "w"))  # noqa: SIM115 - closed below
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        print("a line", flush=True)
+    sys.stdout.close()  # as Python's own end flushes what is left
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"rembed: standard output: {os.strerror(errno.ENOSPC)}\n"
+
+
+def test_a_pipe_that_breaks_is_said_where_the_output_is_kept_in_memory(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+    assert ended.value.code == 2 and capsys.readouterr().err == "rembed: a file: Broken pipe\n"
