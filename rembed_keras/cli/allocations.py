@@ -129,11 +129,12 @@ def _propose(source, kept, widths, show, allow_import):
 
     import_framework()
     from rembed_keras.analysis.cost.reallocations import reallocations, table
-    from rembed_keras.training.initial.places import arguments_of
+    from rembed_keras.training.initial.places import arguments_at, find
 
     import_own_classes(allow_import, source)
-    config, _ = arguments_of(Path(source))
-    _check_reallocated(source)
+    place = find(Path(source), is_verified=False)
+    config, _ = arguments_at(place)
+    _check_reallocated(source, place)
     found = reallocations(config, kept, widths)
     _print(table(found[:show], config))
     options = found[0].options(config)
@@ -146,11 +147,8 @@ def _propose(source, kept, widths, show, allow_import):
     click.echo(f"rembed reallocate {shlex.quote(source)} TARGET {options}{trust}{text}")
 
 
-def _check_reallocated(source):
+def _check_reallocated(source, place):
     """Checks that `rembed reallocate` reads what a folder holds, which may be a model inside of a run."""
-    from rembed_keras.training.initial.places import find
-
-    place = find(Path(source), is_verified=False)
     if place.run is None or (Path(source) / "checkpoints").is_dir():
         return
     run = shlex.quote(str(place.run))

@@ -171,7 +171,15 @@ def arguments_of(folder: Path, checkpoint: WhichCheckpoint = "newest") -> tuple[
     Raises:
         UserError: if it holds none.
     """
-    place = find(folder, checkpoint, is_verified=False)
+    return arguments_at(find(folder, checkpoint, is_verified=False))
+
+
+def arguments_at(place: Place) -> tuple[dict, str]:
+    """What `arguments_of` gives, of a place that was found.
+
+    Raises:
+        UserError: if it describes no encoder.
+    """
     try:
         if (place.path / "state.json").exists():
             model = checkpoints.opened(place.path).state["model"]["config"]

@@ -13,6 +13,7 @@ from rembed_keras.interop import read_model
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks import Bottleneck
 from rembed_keras.modeling.input_embeddings import Trigrams
+from rembed_keras.training.initial import places
 
 BERT = {
     "vocabulary_size": 30522,
@@ -59,6 +60,13 @@ def test_the_command_prints_what_can_be_typed(pretrained, tmp_path, command):
     assert command(*typed[1:-2], cwd=tmp_path)[0] == 0
     made, _ = read_model(str(tmp_path / "TARGET"))
     assert made.encoder.count_params() <= 4500
+
+
+def test_the_encoder_is_looked_for_once(pretrained, tmp_path, command, monkeypatch):
+    asked, find = [], places.find
+    monkeypatch.setattr(places, "find", lambda *words, **named: asked.append(words) or find(*words, **named))
+    code, _, err = command("solve", "--from", pretrained, "--kept", "9000", cwd=tmp_path)
+    assert code == 0 and len(asked) == 1, err
 
 
 def test_text_is_asked_for_where_the_table_gets_narrower_alone(tmp_path, command):
