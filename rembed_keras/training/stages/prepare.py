@@ -12,7 +12,7 @@ from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
 from rembed_keras.data.prepare.corpora import show
 from rembed_keras.data.prepare.excerpts import write_excerpt
 from rembed_keras.data.tokenizers.sentence_piece import Normalization
-from rembed_keras.errors import Count, Rate, Share
+from rembed_keras.errors import Count, Rate, Share, UserError
 from rembed_keras.interop import opened_tokenizer
 from rembed_keras.training.initial.pretraining_start import place_of
 from rembed_keras.training.initial.weights import InitialWeights
@@ -60,8 +60,10 @@ def prepare(
         processes: how many at once; one for each core by default.
 
     Raises:
-        UserError: for text or a tokenizer that cannot be used, or initial weights that are not there or have another.
+        UserError: for text or a tokenizer that cannot be used, or initial weights that are not there or have another,
+            and where a run that has begun has a link to a corpus that is gone.
     """
+    _refuse_lost_corpus(workdir)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = _tokenizer(workdir, tokenizer, initial, Path(folder))
@@ -82,6 +84,16 @@ def prepare(
             languages=languages,
         )
     show(corpus, "corpus", time.monotonic() - begun, text_dir)
+
+
+def _refuse_lost_corpus(workdir):
+    """Refuses to prepare anew, wherever a link leads, what a run was trained on before its folder was moved."""
+    link = workdir.corpus
+    if link.is_symlink() and not link.exists() and workdir.checkpoints.exists():
+        raise UserError(
+            f"{link} is a link to {link.readlink()}, where nothing is: bring the corpus of the run there, or remove "
+            "the link to prepare it here"
+        )
 
 
 def _tokenizer(workdir, given, initial, folder):

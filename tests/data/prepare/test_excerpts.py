@@ -106,3 +106,15 @@ def test_a_language_without_text_is_named_as_of_the_whole(kind, corpus, tmp_path
         prepare(source, tmp_path / "corpus", tokenizer=corpus.tokenizer.path, languages=languages)
     with pytest.raises(UserError, match="has no text"):
         write_excerpt(source, tmp_path / "excerpt", 1, languages)
+
+
+def test_a_run_that_was_moved_away_from_its_corpus_says_so(tmp_path):
+    text = write_text(tmp_path / "text", en="some words of a text that is read")
+    run = tmp_path / "moved" / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "corpus").symlink_to("../corpora/shared/corpus")
+    workdir = Workdir(run)
+    with pytest.raises(UserError, match=r"corpus is a link to \.\./corpora/shared/corpus, where nothing is: bring"):
+        prepare_stage(workdir, str(text), vocabulary_size=25)
+    workdir.close()
+    assert [path.name for path in (tmp_path / "moved").iterdir()] == ["run"]
