@@ -87,7 +87,7 @@ def prepare(
 
 
 def _refuse_lost_corpus(workdir):
-    """Refuses to prepare anew, wherever a link leads, what a run was trained on before its folder was moved."""
+    """Refuses to prepare, wherever a link leads, what a run was trained on before its folder was moved."""
     link = workdir.corpus
     if link.is_symlink() and not link.exists() and workdir.checkpoints.exists():
         raise UserError(
