@@ -200,9 +200,9 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
     @checks_arrays
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Keras's, of ids that are looked at first."""
-        own = batch_size, verbose, steps, callbacks
+        own = verbose, steps, callbacks
         with weights_kept(self):
-            return on_shared_rows(lambda rows: keras.Model.predict(self, rows, *own), x, batch_size)
+            return on_shared_rows(lambda *given: keras.Model.predict(self, *given, *own), x, batch_size)
 
     def call(self, inputs, training=None, mask=None):
         outputs = super().call(inputs, training=training, mask=mask)

@@ -6,6 +6,7 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier
+from rembed_keras.modeling.texts import shared_rows
 from rembed_keras.training.distributed.strategies import place
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
@@ -39,6 +40,13 @@ def test_predictions_are_those_of_one_device(spread, batch_size):
     np.testing.assert_allclose(found, alone.predict(INPUTS, verbose=0), rtol=0, atol=1e-6)
     wanted = alone.encoder.predict(INPUTS, verbose=0)["sequence_output"]
     np.testing.assert_allclose(states, wanted, rtol=0, atol=1e-5)
+
+
+def test_batches_of_no_size_are_of_one_that_devices_share(monkeypatch):
+    monkeypatch.setattr(shared_rows, "devices_of_batch", lambda: 6)
+    sizes = []
+    found = shared_rows.on_shared_rows(lambda x, size: sizes.append(size) or x["token_ids"], INPUTS, None)
+    assert sizes == [36] and found.shape == INPUTS["token_ids"].shape
 
 
 def test_what_learns_from_rows_or_scores_them_is_refused_before_the_first_step(spread):

@@ -225,7 +225,7 @@ class TakesTexts(HoldsPreprocessor):
                 return keras_hub.models.Task.predict(self, x, batch_size, **own)
             axes = token_axes(self)
             x, _, _ = self._arrays(x, None, None, is_cut=axes is not None and not any(keras.tree.flatten(axes)))
-            return on_shared_rows(lambda rows: keras.Model.predict(self, rows, batch_size, **own), x, batch_size)
+            return on_shared_rows(lambda *given: keras.Model.predict(self, *given, **own), x, batch_size)
 
     def _settle(self):
         model: Any = self

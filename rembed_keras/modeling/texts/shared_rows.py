@@ -42,25 +42,25 @@ def check_batch(x: object) -> None:
         _check_rows(rows, devices, "the batch is one of")
 
 
-def on_shared_rows(predict: Callable[[Any], Any], x: Any, batch_size: int | None) -> Any:
+def on_shared_rows(predict: Callable[[Any, int | None], Any], x: Any, batch_size: int | None) -> Any:
     """What a model predicts for inputs, where devices share batches evenly though there are rows left over.
 
     Args:
-        predict: gives outputs, each [N, ...], of inputs.
+        predict: gives outputs, each [N, ...], of inputs and the size of batches.
         x: a dict of arrays [N, S], which is handed on with more rows if it takes these; whatever else it is, as it is.
-        batch_size: rows of a batch; Keras's by default.
+        batch_size: rows of a batch; by default Keras's, or the next number that devices can share evenly.
 
     Raises:
         UserError: for a size of batches that devices cannot share evenly.
     """
     devices = devices_of_batch()
     if devices == 1 or (rows := _rows(x)) is None:
-        return predict(x)
-    _checked(batch_size, devices)
+        return predict(x, batch_size)
+    size = _checked(batch_size or USUAL + -USUAL % devices, devices)
     if not (added := -rows % devices):
-        return predict(x)
+        return predict(x, size)
     more = {key: np.concatenate([each, np.repeat(each[-1:], added, axis=0)]) for key, each in x.items()}
-    return keras.tree.map_structure(lambda each: each[:rows], predict(more))
+    return keras.tree.map_structure(lambda each: each[:rows], predict(more, size))
 
 
 def devices_of_batch() -> int:
