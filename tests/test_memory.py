@@ -1,7 +1,7 @@
 """Peak memory of loading, reading, preparing and training, measured in processes of their own.
 
 Those of a backend are forks of one, which has imported what they import and computes nothing. What they free of models
-goes back to the system at once: what is measured is what they hold, not what their allocator keeps.
+goes back to the system at once: what is measured is what they hold, not what an allocator keeps, such as oneDNN's.
 """
 
 import gc
@@ -50,7 +50,8 @@ def allow(more):  # a limit on writable memory: the present amount and this
 def run(backend, folder, *jobs):
     """What jobs return, each a function of this module and its arguments after the folder; None: without a backend."""
     own = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPU_ALLOCATOR_USE_BFC": "false"}
-    own |= {"KERAS_BACKEND": backend, "MALLOC_MMAP_THRESHOLD_": "1000000"} if backend else {}
+    given = {"KERAS_BACKEND": backend, "MALLOC_MMAP_THRESHOLD_": "1000000", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    own |= given if backend else {}
     words = [sys.executable, "-X", "faulthandler", "-m", __spec__.name, str(folder), json.dumps([bool(backend), jobs])]
     done = subprocess.run(words, env=os.environ | own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
