@@ -49,9 +49,8 @@ def allow(more):  # a limit on writable memory: the present amount and this
 
 def run(backend, folder, *jobs):
     """What jobs return, each a function of this module and its arguments after the folder; None: without a backend."""
-    own = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPU_ALLOCATOR_USE_BFC": "false"}
-    given = {"KERAS_BACKEND": backend, "MALLOC_MMAP_THRESHOLD_": "1000000", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    own |= given if backend else {}
+    own = {"PYTHONPATH": str(ROOT), "TF_CPU_ALLOCATOR_USE_BFC": "false", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    own |= {"KERAS_BACKEND": backend, "MALLOC_MMAP_THRESHOLD_": "1000000", "CUDA_VISIBLE_DEVICES": ""} if backend else {}
     words = [sys.executable, "-X", "faulthandler", "-m", __spec__.name, str(folder), json.dumps([bool(backend), jobs])]
     done = subprocess.run(words, env=os.environ | own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -40,10 +40,10 @@ def output_width(source: Path) -> int:
     return config.get("output_embedding_dim") or config["hidden_dim"]
 
 
-def starts(source: Path, folder: Path, text: Path, width: int, head: int | None) -> dict[str, Path]:
+def starts(source: Path, folder: Path, text: Path, width: int, head: int) -> dict[str, Path]:
     """Folders of the models of one width that nothing was trained of: reallocated, by plain SVD, and random.
 
-    They shall have a head of width `head`, unless that is None.
+    They have a head of width `head`.
     """
     import keras
 
@@ -61,7 +61,7 @@ def starts(source: Path, folder: Path, text: Path, width: int, head: int | None)
     if not paths["scratch"].exists():
         keras.utils.set_random_seed(0)
         random = Encoder.from_config(encoder.get_config())
-        interop.write(MaskedLM(random, head) if head else random, str(paths["scratch"]), "preset", tokenizer)
+        interop.write(MaskedLM(random, head), str(paths["scratch"]), "preset", tokenizer)
     if not paths["svd"].exists():
         wide = model if isinstance(model, Encoder) else model.encoder
         tables = tables_of(wide)
@@ -80,7 +80,7 @@ def starts(source: Path, folder: Path, text: Path, width: int, head: int | None)
 
 
 def heal(
-    given: argparse.Namespace, recipe: str, initial: Path, head: int | None, workdir: Path, steps: int, seed: int
+    given: argparse.Namespace, recipe: str, initial: Path, head: int, workdir: Path, steps: int, seed: int
 ) -> None:
     """Runs a recipe of recipes/reallocate from a folder, whose head has width `head`."""
     from rembed_keras import config
@@ -246,7 +246,7 @@ def main() -> None:
     parallel = ParallelText(sample.declarations_folder())
     parallel.lines = {language: parallel.lines[language] for language in languages}
     results = Results(given.out, Yardstick(given.source, {"help": held_out}, parallel, given.examples))
-    head = output_width(given.source) if "heal_mlm" in given.recipes else None
+    head = output_width(given.source)  # also where masked LM does not heal yet: it will find these folders
     untrained = {"recipe": None, "steps": 0, "seed": 0}
     results.add(given.source, {"width": width, "start": "source"} | untrained)
     for width in given.widths:
