@@ -21,13 +21,13 @@ from tests.interruptions.forks import finish, import_once, start
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
+
 # RemBERT's widths and a tenth of its words and layers: the output table is 42 % of all, as in the published model
 WORDS, LAYERS, WIDE, HIDDEN, INPUT, OUTPUT = 25_030, 3, 4608, 1152, 256, 1664
 CONFIG = {"model_type": "rembert", "vocab_size": WORDS, "num_hidden_layers": LAYERS, "num_attention_heads": 18}
-CONFIG |= {"hidden_size": HIDDEN, "intermediate_size": WIDE, "input_embedding_size": INPUT}
-CONFIG |= {"output_embedding_size": OUTPUT, "max_position_embeddings": 512, "type_vocab_size": 2}
-CONFIG |= {"tie_word_embeddings": False}
-WITHOUT_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+CONFIG |= {"hidden_size": HIDDEN, "intermediate_size": WIDE, "input_embedding_size": INPUT, "type_vocab_size": 2}
+CONFIG |= {"output_embedding_size": OUTPUT, "max_position_embeddings": 512, "tie_word_embeddings": False}
+ALLOCATORS = {"TF_CPU_ALLOCATOR_USE_BFC": "false", "TF_ENABLE_ONEDNN_OPTS": "0"}  # not those that keep what is freed
 
 
 def memory(field):
@@ -49,7 +49,7 @@ def allow(more):  # a limit on writable memory: the present amount and this
 
 def run(backend, folder, *jobs):
     """What jobs return, each a function of this module and its arguments after the folder; None: without a backend."""
-    own = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPU_ALLOCATOR_USE_BFC": "false"} | WITHOUT_ONEDNN
+    own = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""} | ALLOCATORS
     own |= {"KERAS_BACKEND": backend, "MALLOC_MMAP_THRESHOLD_": "1000000"} if backend else {}
     words = [sys.executable, "-X", "faulthandler", "-m", __spec__.name, str(folder), json.dumps([bool(backend), jobs])]
     done = subprocess.run(words, env=os.environ | own, capture_output=True, text=True, check=False)

@@ -236,7 +236,7 @@ def main() -> None:
     from rembed_keras.training.initial.places import arguments_of
 
     try:
-        width = arguments_of(given.source)[0]["input_embedding_dim"]
+        whole = arguments_of(given.source)[0]
     except UserError as error:
         sys.exit(str(error))
     files = {path.name.split(".")[0]: path for path in sorted(sample.text_folder().glob("*.txt.gz"))}
@@ -248,7 +248,7 @@ def main() -> None:
     results = Results(given.out, Yardstick(given.source, {"help": held_out}, parallel, given.examples))
     head = output_width(given.source)  # also where masked LM does not heal yet: it will find these folders
     untrained = {"recipe": None, "steps": 0, "seed": 0}
-    results.add(given.source, {"width": width, "start": "source"} | untrained)
+    results.add(given.source, {"width": whole["input_embedding_dim"], "start": "source"} | untrained)
     for width in given.widths:
         places = starts(given.source, given.out, given.out / "text", width, head)
         for start, place in places.items():

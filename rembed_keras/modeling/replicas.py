@@ -49,6 +49,21 @@ def row_groups(rows) -> tuple[int, bool]:
     return (1, True) if rows % devices else (devices, isinstance(spread, keras.distribution.DataParallel))
 
 
+def devices_of_batch() -> int:
+    """How many devices of a distribution of JAX share a batch; 1 without one, and where processes have a part each.
+
+    >>> devices_of_batch()
+    1
+    """
+    spread: Any = keras.distribution.distribution()
+    if spread is None or keras.config.backend() != "jax":
+        return 1
+    import jax
+
+    mesh = spread.device_mesh
+    return 1 if jax.process_count() > 1 else int(mesh.shape[mesh.axis_names.index(spread.batch_dim_name)])
+
+
 def on_every_device(tensor):
     """A tensor of which every device of a distribution of JAX has all rows; asked where `row_groups` are several."""
     spread: Any = keras.distribution.distribution()

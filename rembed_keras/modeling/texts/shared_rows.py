@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.replicas import devices_of_batch
 
 USUAL = 32  # rows of a batch of Keras's where nobody says how many
 
@@ -61,21 +62,6 @@ def on_shared_rows(predict: Callable[[Any, int | None], Any], x: Any, batch_size
         return predict(x, size)
     more = {key: np.concatenate([each, np.repeat(each[-1:], added, axis=0)]) for key, each in x.items()}
     return keras.tree.map_structure(lambda each: each[:rows], predict(more, size))
-
-
-def devices_of_batch() -> int:
-    """How many devices of a distribution of JAX share a batch; 1 without one, and where processes have a part each.
-
-    >>> devices_of_batch()
-    1
-    """
-    spread: Any = keras.distribution.distribution()
-    if spread is None or keras.config.backend() != "jax":
-        return 1
-    import jax
-
-    mesh = spread.device_mesh
-    return 1 if jax.process_count() > 1 else int(mesh.shape[mesh.axis_names.index(spread.batch_dim_name)])
 
 
 def _rows(x):
