@@ -216,6 +216,10 @@ def cut_arguments(config: Config, layers: Sequence[int]) -> dict:
     if config.get("attention") is not None:  # a pattern over all layers
         kinds = [described(kind) for kind in attention_of(config)]
         cut["attention"] = [kinds[layer] for layer in layers]
+    has_positions = has_position_table(config)
+    if has_position_table({**config, **cut}) != has_positions:  # the layers that knew positions are gone
+        kind = described(input_embedding_of(config))
+        cut["input_embedding"] = kind | {"config": kind["config"] | {"positions": has_positions}}
     return {**config, **cut}
 
 

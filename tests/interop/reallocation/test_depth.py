@@ -102,6 +102,18 @@ def test_a_cut_keeps_what_layers_of_a_kind_of_attention_share(attention, layers,
     assert plain_weights(theirs).keys() == {weight.path for weight in ours.weights}
 
 
+@pytest.mark.parametrize(("attention", "keep"), [([Global(), Disentangled(4, 8)], "bottom"), (MIXED[::-1], "top")])
+def test_a_cut_of_mixed_layers_is_read_again(attention, keep, tmp_path):
+    """What is left of layers some of which know positions has no table of them, as the whole has none."""
+    cut = with_depth(random_model({"attention": attention}).encoder, 1, keep)
+    write(cut, str(tmp_path / "cut"), "preset", None)
+    again, _ = read_model(str(tmp_path / "cut"))
+    got, wanted = (forward(each, rows_of_text())["sequence_output"] for each in (again, cut))
+    np.testing.assert_array_equal(got, wanted)
+    with pytest.raises(UserError, match="no Hugging Face model has the graph"):
+        write(cut, str(tmp_path / "hf"), "huggingface", None)
+
+
 def test_a_cut_of_disentangled_layers_is_written_as_deberta(tmp_path):
     attention = [Global(), Disentangled(4, 8), Disentangled(4, 8)]
     arguments = {"attention": attention, "input_embedding_dim": 16, "always_project": False}
