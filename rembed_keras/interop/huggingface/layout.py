@@ -46,12 +46,15 @@ class Target:
     def __init__(self, parts: Sequence[tuple[str, Place, Any]]):
         self._parts = sorted(parts, key=lambda part: part[1].part)
         path, place, value = self._parts[0]
-        self.shape, self.dtype = wanted_shape(path, value.shape, place), value.dtype
+        self.shape = wanted_shape(path, value.shape, place)
+        kinds = {np.dtype(each.dtype) for _, _, each in parts}
+        widest = max([np.dtype(np.float32), *kinds], key=lambda kind: kind.itemsize)
+        self.dtype = value.dtype if len(kinds) == 1 else widest
 
     def __array__(self, dtype=None, copy=None):
         arrays = []
         for path, place, value in self._parts:
-            matrix = to_matrix(path, np.asarray(value))
+            matrix = to_matrix(path, np.asarray(value).astype(self.dtype, copy=False))
             matrix = matrix.T if is_kernel(path) else matrix
             if place.skipped:
                 arrays.append(np.zeros((place.skipped, *matrix.shape[1:]), matrix.dtype))

@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import keras
 import numpy as np
 import pytest
 import tokenizers
@@ -39,6 +40,18 @@ def test_a_model_of_bfloat16_is_written_as_it_is(tmp_path):
     write(model, str(tmp_path / "there"), "huggingface", None)
     again, _ = read_huggingface(tmp_path / "there")
     for ours, back in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours, "float32"), np.asarray(back))
+
+
+@pytest.mark.parametrize("narrow", ["query", "value"])
+def test_parts_of_one_array_may_have_different_dtypes(narrow, tmp_path):
+    policies = {f"block_0/attention/{narrow}": keras.DTypePolicy("bfloat16")}
+    dtype = keras.dtype_policies.DTypePolicyMap(keras.DTypePolicy("float32"), policies)
+    sizes = {"block": PreNorm, "num_segments": 0, "input_embedding_dim": 16, "always_project": False}
+    encoder = random_model(sizes | {"dtype": dtype}).encoder
+    write(encoder, str(tmp_path / "there"), "huggingface", None)
+    again, _ = read_huggingface(tmp_path / "there")
+    for ours, back in zip(encoder.weights[:-2], again.weights[:-2], strict=True):  # without the pooler
         np.testing.assert_array_equal(np.asarray(ours, "float32"), np.asarray(back))
 
 
