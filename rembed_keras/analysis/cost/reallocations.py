@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import check_narrowing, input_embedding_of, owners
+from rembed_keras.modeling.blocks.stack import check_narrowing, input_embedding_of
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.saving.changes import CHANGED, KEYS
 
@@ -103,8 +103,8 @@ def _widths(config, wanted):
 def _depths(config):
     """Numbers of layers that `rembed reallocate` can give an encoder."""
     layers = config["num_layers"]
-    is_shared = any(len({*owners(config, part)}) < layers for part in ("attention", "feed_forward"))
-    return [layers] if is_shared or config.get("scalar_mix") else [*range(1, MOST * layers + 1)]
+    may_share = config.get("layer_sharing", "none") != "none"
+    return [layers] if may_share or config.get("scalar_mix") else [*range(1, MOST * layers + 1)]
 
 
 def _count(config, layers, width):

@@ -35,6 +35,12 @@ def test_proposals_fit_and_nothing_wider_does(kept):
         assert wider == made or ledger(wider).kept > kept
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_layers_that_may_share_weights_stay_as_many_though_each_has_a_group_of_its_own(count):
+    albert = BERT | {"layer_sharing": "all", "layer_groups": [*range(count)], "num_layers": count}
+    assert {one.num_layers for one in reallocations(albert, 23_000_000)} == {count}
+
+
 def test_layers_stay_where_the_table_need_not_get_very_narrow():
     assert reallocations(BERT, 23_000_000)[0].options(BERT) == ""
     first = reallocations(BERT, 14_000_000)[0]
