@@ -15,6 +15,7 @@ from rembed_keras.errors import Share, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.blocks.stack import attention_of, has_projection
 from rembed_keras.modeling.choices import computed
+from rembed_keras.modeling.cost import heads_of
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.saving.changes import changes_of
 from rembed_keras.modeling.sizes import groups_of
@@ -25,6 +26,7 @@ PARALLEL = 1e-6  # radians within which two tensors are mixed linearly
 OF_TRAINING = ("dropout", "freeze_input_embedding", "rematerialize")  # which change no tensor's shape or meaning
 MEANINGS: dict[str, Callable] = {
     "always_project": has_projection,
+    "head_dim": heads_of,
     "attention": lambda arguments: [computed(kind) for kind in attention_of(arguments)],
     "layer_groups": groups_of,
 }

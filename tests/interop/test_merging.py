@@ -84,6 +84,7 @@ def test_what_models_were_trained_with_may_differ():
 ONE_GRAPH = {
     "kernels": ({}, {"attention": Global(kernel="dense")}),
     "a projection that is needed": ({"always_project": True}, {"always_project": False}),
+    "the width of heads": ({"head_dim": None}, {"head_dim": 8}),
     "groups of a cut encoder": ({"layer_sharing": "all"}, {"layer_sharing": "all", "layer_groups": [1, 1]}),
 }
 
