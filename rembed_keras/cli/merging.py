@@ -62,6 +62,7 @@ def merge(
     places = [*sources, *([base] if base else [])]
     import_own_classes(allow_import, *places)
     read = [_read(source) for source in places]
+    beside = said_of_all(*sources)
     _check_tokenizers(places, [tokenizer for _, tokenizer, _ in read])
     encoders = [encoder for encoder, _, _ in read]
     tokenizer = read[0][1]
@@ -70,7 +71,7 @@ def merge(
     left_out = [f"{place}: {note}" for place, (_, _, said) in zip(places, read, strict=True) for note in said]
     for note in [*left_out, *notes, *interop.write(made, target, "preset", tokenizer)]:
         click.echo(f"note: {note}")
-    write_beside(target, said_of_all(*sources))
+    write_beside(target, beside)
     click.echo(f"{target}: {how} of {', '.join(sources)}")
 
 

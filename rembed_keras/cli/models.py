@@ -71,8 +71,8 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
         file = Path(tokenizer) if tokenizer else own_tokenizer
         notes = [*([] if file else [NO_CORPUS]), *interop.write(model, target, target_kind, file, family)]
     else:
-        notes = interop.convert(source, target, source_kind, target_kind, tokenizer, family)
         beside = said_of_all(source) if source_kind == target_kind == "preset" else {}
+        notes = interop.convert(source, target, source_kind, target_kind, tokenizer, family)
     write_beside(target, beside)
     for note in notes:
         click.echo(f"note: {note}")
@@ -177,11 +177,14 @@ def trim(
     import_framework()
     from rembed_keras import interop
     from rembed_keras.data.prepare.sources import note_left_out
+    from rembed_keras.interop.convert import check_absent
     from rembed_keras.training.initial.places import said_of_all
 
+    check_absent(Path(target))
     import_own_classes(allow_import)
+    beside = said_of_all(source)
     done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
-    write_beside(target, said_of_all(source))
+    write_beside(target, beside)
     if note := note_left_out(text_dir):
         click.echo(f"note: {note}")
     for language, share in done.lost.items():
@@ -205,14 +208,17 @@ def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...])
     import_framework()
     from rembed_keras import interop
     from rembed_keras.data.text import read_lines
+    from rembed_keras.interop.convert import check_absent
     from rembed_keras.training.initial.places import said_of_all
 
     import_own_classes(allow_import)
     wanted = list(read_lines(Path(pieces)))
     if not any(wanted):
         raise UserError(f"{pieces} has no pieces: write one a line")
+    check_absent(Path(target))
+    beside = said_of_all(source)
     added = interop.extend(source, target, wanted)
-    write_beside(target, said_of_all(source))
+    write_beside(target, beside)
     click.echo(f"{target}: {added:,} pieces added")
 
 
@@ -272,8 +278,9 @@ def reallocate(
     plan.check()
     import_own_classes(allow_import, source)
     model, tokenizer, notes = training.model_with_notes(source)
+    beside = said_of_all(source) if target_kind == "preset" else {}
     done = interop.reallocate(model, target, plan, tokenizer, target_kind)
-    write_beside(target, said_of_all(source) if target_kind == "preset" else {})
+    write_beside(target, beside)
     for note in [*notes, *done.notes]:
         click.echo(f"note: {note}")
     if done.share is not None:
