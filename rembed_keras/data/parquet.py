@@ -61,7 +61,7 @@ def read_parquet(
         number = 0
         for index in range(file.num_row_groups):
             group = file.metadata.row_group(index)
-            if not start <= _place(group) < (2**63 if end is None else end):
+            if not group.num_rows or not start <= _place(group) < (2**63 if end is None else end):
                 number += group.num_rows
                 continue
             for batch in file.iter_batches(ROWS, [index], columns, use_threads=False):

@@ -51,6 +51,17 @@ def test_parts_of_a_file_are_its_groups_of_rows(compression, tmp_path, monkeypat
     assert len({len([*part.read()]) for part in find_source(tmp_path, 400).parts}) > 1  # each is read by one part
 
 
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_groups_without_rows_are_none(use_dictionary, tmp_path):
+    schema = pyarrow.schema([("text", pyarrow.string())])
+    with parquet.ParquetWriter(tmp_path / "de.parquet", schema, use_dictionary=use_dictionary) as file:
+        for text in ([], ["eins"], [], ["zwei"]):
+            file.write_batch(pyarrow.record_batch([pyarrow.array(text, pyarrow.string())], schema=schema))
+    assert parquet.ParquetFile(tmp_path / "de.parquet").num_row_groups > 2
+    assert [row for row, _ in read_parquet(tmp_path / "de.parquet", ["text"])] == [1, 2]
+    assert [text for part in find_source(tmp_path, 20).parts for _, text in part.read()] == ["eins", "zwei"]
+
+
 def test_a_corpus_is_that_of_the_same_text_in_lines(corpus, text_dir, tmp_path):
     for path in text_dir.iterdir():
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -65,19 +65,23 @@ def suite_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _scores(runs):
-    """Means over seeds by system, task, language and metric, of what counts in an average."""
+    """Means over seeds by system, task, language and metric, of what counts in an average.
+
+    As in tables, a seed that failed in one language has failed; a task of which every seed has is there without scores.
+    """
     owners = Counter(task for run in runs for task in {measure.task for measure in run.values})
     scores: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     for run in runs:
         for measure, systems in run.values.items():
-            for system, languages in systems.items():
-                for language, seeds in languages.items():
-                    values = [value for value in seeds.values() if not math.isnan(value)]
-                    if not values or owners[measure.task] > 1 or language in DIAGNOSTIC:
-                        continue
-                    is_mnli = measure.task == "mnli" and language in MNLI
-                    part, metric = ("en", MNLI[language]) if is_mnli else (language, measure.metric)
-                    scores[system][measure.task][part][metric] = float(np.mean(values))
+            for system, languages in systems.items() if owners[measure.task] == 1 else ():
+                counted = {language: seeds for language, seeds in languages.items() if language not in DIAGNOSTIC}
+                failed = {seed for seeds in counted.values() for seed, value in seeds.items() if math.isnan(value)}
+                for language, seeds in counted.items():
+                    of_task = scores[system][measure.task]
+                    if values := [value for seed, value in seeds.items() if seed not in failed]:
+                        is_mnli = measure.task == "mnli" and language in MNLI
+                        part, metric = ("en", MNLI[language]) if is_mnli else (language, measure.metric)
+                        of_task[part][metric] = float(np.mean(values))
     return scores
 
 

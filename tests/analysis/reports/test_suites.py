@@ -4,7 +4,7 @@ from rembed_keras.analysis.reports.averages import GLUE, XTREME
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.results import read_run
 from rembed_keras.analysis.reports.suites import suite_averages, suite_notes
-from rembed_keras.tasks.scores import Score, dump_scores
+from rembed_keras.tasks.scores import Score, dump_scores, read_scores
 
 
 def put(folder, rows):
@@ -46,6 +46,20 @@ def test_an_average_that_lacks_a_metric_is_no_error_and_says_what_it_lacks(tmp_p
     note = "GLUE, pretrained: no average: task mrpc has no f1 in language en, which its average needs."
     assert note in report(folders).notes
     assert suite_averages([read_run(folder) for folder in folders]) == {}
+
+
+def test_a_seed_that_failed_in_one_language_has_failed_in_an_average_too(tmp_path):
+    folder = xtreme(tmp_path / "run", {}, "f1").path
+    found = read_scores(folder / "scores.json")
+    others = [[each.task, each.language, each.metric, 0.5, 0, 10, "pretrained"] for each in found]
+    second = [[*row[:3], 0.9, 1, *row[5:]] for row in others]
+    lost = [[*row[:3], None if row[:2] == ["xnli", "de"] else row[3], *row[4:]] for row in second]
+    rewrite(folder, [*others, *lost])
+    whole, _ = suite_notes([read_run(folder)])
+    assert whole == f"XTREME, pretrained: {100 * (0.5 + 8 * 0.7) / 9:.1f} % on average."
+    rewrite(folder, lost)
+    whole, _ = suite_notes([read_run(folder)])
+    assert whole == "XTREME, pretrained: no average: task xnli has no accuracy, which its average needs."
 
 
 def test_diagnostic_sets_are_in_no_average(tmp_path):
