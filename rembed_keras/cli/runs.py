@@ -1,7 +1,6 @@
 """Commands about a recipe: run it, inspect it, time it, compile it."""
 
 import json
-import shutil
 import tempfile
 import textwrap
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import studies
-from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, KNOBS, RECIPE, WHOLE, check_file
+from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, KNOBS, RECIPE, WHOLE, check_file, write_file
 from rembed_keras.errors import UserError, shortened
 
 MEANINGLESS = "Nothing that it prints or writes means anything."
@@ -140,8 +139,9 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
     loaded = _load(recipe, bindings, allow_import)
     with tempfile.TemporaryDirectory() as folder:
         config.benchmark(loaded, folder, steps)
-        if out:
-            shutil.copyfile(Path(folder) / "benchmark.json", out)
+        results = Path(folder) / "benchmark.json"
+        if out and results.exists():  # of several processes the first one alone writes
+            write_file(out, results.read_text(encoding="utf-8"))
 
 
 @click.command("compile")

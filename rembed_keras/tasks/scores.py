@@ -78,10 +78,11 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
         A `rich.table.Table`.
     """
     from rich.table import Table
+    from rich.text import Text  # brackets of a name are no markup
 
     rows = [score for score in scores if score.task == task]
     metrics = list(dict.fromkeys(score.metric for score in rows))
-    shown = Table(title=f"{task}: {' / '.join(metrics)}, %")
+    shown = Table(title=Text(f"{task}: {' / '.join(metrics)}, %", "table.title"))
     for column in ("language", "n", *systems):
         shown.add_column(column, justify="left" if column == "language" else "right")
     sizes: dict[str, dict[int, None]] = {}  # several where metrics count other things
@@ -92,7 +93,7 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
     for language in sorted(sizes, key=lambda name: (name != source, name)):
         if language not in unseen:
             cells = [_cell(rows, metrics, system, [language]) for system in systems]
-            shown.add_row(language, " / ".join(map(str, sizes[language])), *cells)
+            shown.add_row(Text(language), " / ".join(map(str, sizes[language])), *cells)
     shown.add_section()
     known = [language for language in targets if language in seen]
     others = [] if seen else targets
@@ -102,7 +103,7 @@ def table(scores: Sequence[Score], task: str, systems: Sequence[str], source: st
             shown.add_row(f"mean of {len(languages)} {kind}", "", *cells)
     if source in sizes and targets:
         gaps = [_cell(_below(rows, source, targets), metrics, system, [source]) for system in systems]
-        shown.add_row(f"{source} minus mean of {len(targets)}", "", *gaps)
+        shown.add_row(Text(f"{source} minus mean of {len(targets)}"), "", *gaps)
     return shown
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 
@@ -50,6 +51,16 @@ def first_cells(text):
 
 def in_languages(*names, n=10):
     return [Score("topics", name, "accuracy", 0.5, 0, n, "pretrained") for name in names]
+
+
+@pytest.mark.parametrize("width", [120, 20])
+def test_names_are_shown_as_they_are(width):
+    scores = [Score("a[/b]", name, "f1[micro]", 0.5, 0, 10, "pretrained") for name in ("de[old]", "en")]
+    console = Console(width=width)
+    with console.capture() as printed:
+        console.print(Whole(table(scores, "a[/b]", ["pretrained"], "de[old]", seen=[])))
+    text = " ".join(printed.get().split())
+    assert text.startswith("a[/b]: f1[micro], %") and "de[old] minus mean of 1" in text
 
 
 def test_every_language_is_shown_where_those_of_pretraining_are_not_known():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.prepare.beam import BeamWorkers
@@ -153,7 +154,7 @@ def _verdicts_table(verdicts):
     for column in ("language", *VERDICT_TITLES):
         table.add_column(column, justify="left" if column == "language" else "right")
     for language, found in verdicts.items():
-        table.add_row(language, *(f"{found[verdict]:,}" for verdict in VERDICTS))
+        table.add_row(Text(language), *(f"{found[verdict]:,}" for verdict in VERDICTS))  # brackets are no markup
     table.add_section()
     table.add_row("all", *(f"{sum(each[name] for each in verdicts.values()):,}" for name in VERDICTS))
     return table

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,6 +157,7 @@ class _Making:
     def _survey(self) -> list[dict[str, dict[str, int]]]:
         """What cleaning keeps of each part."""
         cleaning = self.plan.cleaning
+        self._check_parts()
         self._for_all("reading", survey.survey, (cleaning, self.plan.shard_bytes))
         totals = [survey.totals_of(part, self.notes) for part in self.parts]
         languages = sorted({language for total in totals for language in total})
@@ -168,6 +170,13 @@ class _Making:
                 raise UserError(f"cleaning leaves no text of {language}: remove the language, or clean less")
         self._check_names()
         return counts
+
+    def _check_parts(self):
+        """Checks that no two have one name, and so one place for their notes."""
+        counts = Counter(part.name for part in self.parts)
+        twice = next((name for name, count in counts.items() if count > 1), None)
+        if twice is not None:
+            raise UserError(f"two parts of the text would be named {twice}: rename one of the text files")
 
     def _check_names(self):
         names: set[str] = set()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rembed_keras.analysis.layers import Panel
 from rembed_keras.data.json_files import read_json
@@ -133,13 +134,13 @@ def show_layers(known: Mapping[str, Mapping]) -> None:
             for key, what in about.items():
                 if key in each.get(system, {}):
                     values = np.atleast_1d(np.array(each[system][key], float))
-                    shown.add_row(name, system, what, " ".join(f"{value:.3f}" for value in values))
+                    shown.add_row(Text(name), system, what, " ".join(f"{value:.3f}" for value in values))
     Console().print(shown)
 
 
 def _table(title, values, num_layers):
     """A row a layer, a column a system."""
-    shown = Table(title=title)
+    shown = Table(title=Text(title, "table.title"))  # brackets of a name are no markup
     for column in ("layer", *values):
         shown.add_column(column, justify="right")
     for layer in range(num_layers):

@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.pipeline.mixture import Mixture
@@ -71,7 +72,7 @@ class Budget:
         ordered = sorted(shown["languages"].items(), key=lambda item: -item[1]["tokens"])
         for number, (name, entry) in enumerate([*ordered, ("all", shown["all"])], start=1):
             table.add_row(
-                name,
+                Text(name),  # whose brackets are no markup
                 f"{entry['tokens']:,}",
                 f"{entry['share_of_tokens']:.2%}",
                 f"{entry['read']:,}",

@@ -25,6 +25,7 @@ from rembed_keras.training.loop import restoring
 KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
 CHUNK = 512  # examples that are held at a time
 BATCH_SIZE = 64
+BREAKS = str.maketrans("\t\n\r", "   ")  # what ends a cell or a line
 
 
 class Answerer:
@@ -167,12 +168,15 @@ class Answerer:
 def lines_of(answered: Iterable[tuple]) -> Iterator[str]:
     """What is printed of each answer: JSON for texts and questions, a word and its tag a line for sentences.
 
+    A tab or an end of a line within a word, which lists of words may have, is a space.
+
     Args:
         answered: examples with their answers, and perhaps the probability of every label.
     """
     for example, answer, *probabilities in answered:
         if hasattr(example, "words"):
-            yield "".join(f"{word}\t{tag}\n" for word, tag in zip(example.words, answer, strict=True)) + "\n"
+            words = (word.translate(BREAKS) for word in example.words)
+            yield "".join(f"{word}\t{tag}\n" for word, tag in zip(words, answer, strict=True)) + "\n"
         else:
             shown = {"id": example.id, "answer": answer}
             shown |= {"probabilities": probabilities[0]} if probabilities else {}

@@ -83,6 +83,8 @@ def run(
         PeerLost: if a peer process is lost.
     """
     processes = join(strategy)
+    if any(getattr(stage, "is_in_passing", False) for stage in stages):
+        workdir = processes.exchange(workdir)[0]  # each has a folder of its own, and the first one's has the corpus
     ledger = None if record.ledger is None else record.ledger.to_json()
     folder = processes.by_chief(lambda: Workdir(workdir, record.config, ledger, sinks))
     if not processes.is_chief:

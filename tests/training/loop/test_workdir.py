@@ -5,9 +5,10 @@ import pytest
 
 from rembed_keras.analysis import environment
 from rembed_keras.errors import UserError
+from rembed_keras.training.distributed.processes import Processes, together
 from rembed_keras.training.loop.workdir import MetricsLog, Workdir, write_atomically
 from rembed_keras.training.sinks.sink import Sink
-from rembed_keras.training.stages.run import RunRecord, run
+from rembed_keras.training.stages.run import RunRecord, in_passing, run
 
 
 def row(run, step, **values):
@@ -186,3 +187,13 @@ def test_modules_that_one_name_stands_for_are_part_of_the_recipe(tmp_path):
         run([], folder, RunRecord(text.format("two"), str, None))
     watched = "import mine as sinks\ntraining.run.sinks = [@sinks.Own()]\n" + text.format("one").partition("\n")[2]
     run([], folder, RunRecord(watched, str, None))  # sinks alone say where it is watched
+
+
+def test_in_passing_all_processes_work_in_the_folder_of_the_first(tmp_path, monkeypatch):
+    said = {1: '{"result": true}', 2: '"of the first"'}  # by how deep a key is: of the chief, of an exchange
+    second = Processes(1, 2, put=lambda key, text: None, get=lambda key: said[key.count("/")])
+    monkeypatch.setattr("rembed_keras.training.stages.run.join", lambda strategy: second)
+    folders = []
+    stage = in_passing(together(lambda workdir: folders.append(workdir.path.name)))
+    run([stage], str(tmp_path / "of the second"), RunRecord("", str))
+    assert {*folders} == {"of the first"}

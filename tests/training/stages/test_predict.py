@@ -19,6 +19,7 @@ from rembed_keras.tasks import (
     question_files,
     tagged_files,
 )
+from rembed_keras.tasks.kinds.examples import Tagged
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.loop import checkpoints
@@ -239,3 +240,8 @@ def test_no_model_whose_training_failed_answers(failed, taken, tmp_path, monkeyp
         return
     with pytest.raises(UserError, match=taken):
         chosen_model(folder)
+
+
+def test_a_word_is_a_line_whatever_it_has():
+    sentence = Tagged("0", ("New\nYork", "a\tb"))
+    assert [*lines_of([(sentence, ["B-LOC", "O"])])] == ["New York\tB-LOC\na b\tO\n\n"]
