@@ -97,7 +97,6 @@ LIMITS: dict[str, Limit] = {
     "rows": _at_most(32),
     "held_out": _enough,
     "excerpt_megabytes": _always(0.5),
-    "train_size": _at_most(EXAMPLES),
     "most_lines": _always(EXAMPLES),
 }
 # of models that are not taken from a folder; those of a group must agree, so one that is given keeps all of them

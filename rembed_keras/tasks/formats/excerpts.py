@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, islice
+from itertools import dropwhile, groupby, islice
 
 from rembed_keras.errors import Count, check_counts
 from rembed_keras.tasks.kinds.examples import Example, Labelled, Question, Splits, Tagged
@@ -12,8 +12,9 @@ from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
 def excerpt(splits: Splits | BitextSplits, most: Count) -> Splits | BitextSplits:
     """The first examples of every part, in their order.
 
-    Training examples have every label of the whole, whatever it takes. Candidate answers to one question stay together,
-    and so do sentences and their translations.
+    Training examples have every label of the whole, whatever it takes, and where only later examples of another part
+    are labeled it has the first of them too. Candidate answers to one question stay together, and so do sentences and
+    their translations.
 
     Args:
         splits: all examples of a task, or all sentences of a bitext task.
@@ -31,7 +32,7 @@ def excerpt(splits: Splits | BitextSplits, most: Count) -> Splits | BitextSplits
     check_counts({"most": most})
     if isinstance(splits, BitextSplits):
         return BitextSplits(*({key: _pairs(each, most) for key, each in part.items()} for part in _parts(splits)))
-    dev, test = ({key: [*_first(each, most)] for key, each in part.items()} for part in _parts(splits))
+    dev, test = ({key: _with_a_labeled_one(each, most) for key, each in part.items()} for part in _parts(splits))
     return replace(splits, train=_with_all_labels(splits.train, most), dev=dev, test=test)
 
 
@@ -53,6 +54,18 @@ def _first(examples: Sequence[Example], most: int) -> Iterator[Example]:
         for example in together:
             taken += 1
             yield example
+
+
+def _with_a_labeled_one(examples: Sequence[Example], most: int) -> list[Example]:
+    """The first questions, and after them the first that has an answer if none of them has."""
+    chosen = [*_first(examples, most)]
+    if any(map(_has_answer, chosen)):
+        return chosen
+    return [*chosen, *_first([*dropwhile(lambda example: not _has_answer(example), examples)], 1)]
+
+
+def _has_answer(example: Example) -> bool:
+    return bool(example.answers) if isinstance(example, Question) else example.target is not None
 
 
 def _labels(example: Example) -> Iterable[str]:

@@ -38,7 +38,6 @@ MOST = {
     "checkpoint_every": 10,
     "most": 64,
     "most_lines": 64,
-    "train_size": 64,
     "excerpt_megabytes": 0.5,
     "rows": 32,
     "vocabulary_size": 3000,
@@ -79,6 +78,12 @@ def test_what_the_command_line_says_stays():
     assert (values["modeling.Encoder.num_heads"], values["modeling.Encoder.hidden_dim"]) == (12, 768)  # they agree
     assert recipe.knobs()["NUM_LAYERS"]["value"] == 2
     config.ledger_of(recipe)
+
+
+def test_examples_that_have_every_label_are_chosen_from_all_that_the_recipe_reads():
+    recipe, bound, _ = smoked("quickstart")
+    assert recipe.knobs()["FINETUNE_EXAMPLES"]["value"] == 500, "the first 64 of a file may have one label alone"
+    assert "FINETUNE_EXAMPLES" not in {each.key for each in bound}
 
 
 def test_each_of_several_pretrainings_ends_later_than_the_one_before(tmp_path):

@@ -1,7 +1,7 @@
 """The first examples of a task, all labels among them; whole questions and pairs."""
 
 from rembed_keras import tasks
-from rembed_keras.tasks.kinds.examples import Labelled, Splits, Tagged
+from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits, tatoeba_scores
 
 
@@ -12,6 +12,18 @@ def test_all_labels_and_whole_questions_stay():
     assert short.dev["en"] == rows[:6] and short.test["de"] == rows[:4]
     tagged = [Tagged(str(i), ("a",), ("O" if i < 8 else f"B-{i}",)) for i in range(10)]
     assert [example.id for example in tasks.excerpt(Splits(tagged), most=2).train] == ["0", "8", "9"]
+
+
+def test_a_part_of_which_some_are_labeled_has_a_labeled_one():
+    rows = [Labelled(str(i), "a", label="ab"[i % 2] if i > 6 else None) for i in range(9)]
+    short = tasks.excerpt(Splits(rows[7:], test={"en": rows, "de": rows[:7]}), most=2).test
+    assert [example.id for example in short["en"]] == ["0", "1", "7"]
+    assert short["de"] == rows[:2]
+    asked = [Question(str(i), "who?", "me", ("me",) * (i > 3), (0,) * (i > 3)) for i in range(6)]
+    assert [example.id for example in tasks.excerpt(Splits(asked[4:], test={"en": asked}), most=1).test["en"]] == [
+        "0",
+        "4",
+    ]
 
 
 def test_numbers_are_no_labels():
