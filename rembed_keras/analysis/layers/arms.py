@@ -1,5 +1,6 @@
 """What layers know in the arms of a study, from what `study.json` says of its finished runs."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,8 @@ OF_LAYERS = {"token_cosine": "mean cosine of a row's tokens", "cka_with_next": "
 def panels_by_arm(record: Mapping) -> list[Panel]:
     """A panel for each measure by layer that the runs have; none of a study without.
 
-    Scores are means over languages and seeds. What is measured on training examples is that of the first task.
+    Scores are means over languages and seeds, of those that are finite. What is measured on training examples is that
+    of the first task.
 
     Args:
         record: with `run_scores`, rows of every run's `scores.json` and its `arm`; and `layers`, each with `arm` and
@@ -25,7 +27,7 @@ def panels_by_arm(record: Mapping) -> list[Panel]:
     scores: dict[tuple[str, str], dict[tuple[str, str], dict[int, list[float]]]] = {}
     for row in record.get("run_scores", ()):
         found = LAYER.fullmatch(row["task"])
-        if found and row["value"] is not None:
+        if found and row["value"] is not None and math.isfinite(row["value"]):
             of = scores.setdefault((found["name"], row["metric"]), {})
             of.setdefault((row["arm"], row["system"]), defaultdict(list))[int(found["layer"])].append(row["value"])
     panels = []
@@ -33,11 +35,11 @@ def panels_by_arm(record: Mapping) -> list[Panel]:
         curves: dict[str, dict[str, list]] = defaultdict(dict)
         levels: dict[str, dict[str, float]] = {}
         for (arm, system), by_layer in each.items():
-            values = [100 * float(np.mean(by_layer[layer])) for layer in sorted(by_layer)]
+            means = {layer: 100 * float(np.mean(values)) for layer, values in by_layer.items()}
             if system in SHOWN:
-                curves[arm][system] = values
+                curves[arm][system] = [means.get(layer) for layer in range(1 + max(means))]
             elif system != "untrained":
-                levels.setdefault(system, {"": values[0]})  # baselines are the same in all arms
+                levels.setdefault(system, {"": next(iter(means.values()))})  # baselines are the same in all arms
         panels.append(Panel(f"{name}, {metric}, %", dict(curves), levels))
     return panels + _known(record.get("layers", ()))
 

@@ -1,5 +1,7 @@
 """Layers of a study's arms: means by hand, and what is drawn of them."""
 
+import math
+
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -45,13 +47,20 @@ RECORD = {
 
 def test_they_are_means_over_languages_and_seeds():
     scores, cosines, cka, words = panels_by_arm(RECORD)
-    rounded = {arm: {system: [round(value, 9) for value in each] for system, each in systems.items()}
+    rounded = {arm: {system: [value and round(value, 9) for value in each] for system, each in systems.items()}
                for arm, systems in scores.curves.items()}  # fmt: skip
-    assert rounded == {"wide": {"pretrained": [30, 60], "finetuned": [90]}, "one": {"pretrained": [30]}}
+    assert rounded == {"wide": {"pretrained": [30, 60], "finetuned": [None, 90]}, "one": {"pretrained": [30]}}
     assert scores.levels == {"majority": {"": 25.0}} and scores.title == "probe/topics, accuracy, %"
     assert cosines.curves == {"wide": {"pretrained": [0.2, 0.4]}}
     assert cka.curves == {"wide": {"pretrained": [None, 0.5]}}
     assert words.curves == {"wide": {"pretrained": [0.2, 0.3]}}
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_a_score_that_is_no_number_leaves_the_other_layers_in_their_places(value):
+    (panel,) = panels_by_arm({"run_scores": [row("one", 0, 0, value), row("one", 0, 1, 0.25), row("one", 0, 2, 0.5)]})
+    assert panel.curves == {"one": {"pretrained": [None, 25, 50]}}
+    assert layers(panel, ["one"]).count(",") > 1
 
 
 def test_a_study_without_layers_has_no_panel_and_no_figure(tmp_path):
