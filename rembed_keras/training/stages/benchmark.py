@@ -54,8 +54,7 @@ def benchmark(
     if workdir.is_rehearsal:
         return
     batches = mixture(Corpus(corpus or workdir.corpus))
-    tokens = batches.phases(1)[0].tokens_per_step
-    reading = _reading_rate(batches) * tokens
+    reading = _reading_rate(batches)
     begun = time.perf_counter()
     pretrain(
         workdir,
@@ -71,13 +70,15 @@ def benchmark(
         return
     rows = [row for row in workdir.metrics.rows("pretrain") if row["tokens_per_second"] is not None]
     rates = [row["tokens_per_second"] for row in rows]  # a phase has none at its first step
+    sizes = {phase.first_step: phase.tokens_per_step for phase in batches.phases(1 + steps)}
+    tokens = [sizes[max(first for first in sizes if first < row["step"])] for row in rows]
     training = statistics.median(rates)
     report = {
         "training_tokens_per_second": training,
         "slowest_step_tokens_per_second": min(rates),
         "fastest_step_tokens_per_second": max(rates),
         "reading_tokens_per_second": reading,
-        "seconds_until_first_step": seconds - sum(tokens / rate for rate in rates),
+        "seconds_until_first_step": seconds - sum(size / rate for size, rate in zip(tokens, rates, strict=True)),
         "peak_host_bytes": devices.peak_host_memory(),
         "product_flops_per_second": product_rate(),
     }
@@ -117,11 +118,11 @@ def product_rate(sides: Sequence[int] = (1024, 2048, 4096, 8192)) -> float:
 
 
 def _reading_rate(batches):
-    """Batches a second that come when nobody waits for them."""
+    """Tokens a second of batches that come when nobody waits for them."""
     stream = iter(batches.batches(0, 1 + BATCHES))
     next(stream)
     begun = time.perf_counter()
-    count = sum(1 for _ in islice(stream, BATCHES))
+    count = sum(x["token_ids"].size for x, *_ in islice(stream, BATCHES))
     return count / (time.perf_counter() - begun)
 
 

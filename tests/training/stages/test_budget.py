@@ -2,13 +2,18 @@
 
 import json
 import sys
+import time
+from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rembed_keras import cli, config
 from rembed_keras.data.pipeline.mixture import Mixture
-from rembed_keras.training import Budget
+from rembed_keras.data.pipeline.phases import Phase
+from rembed_keras.training import Budget, benchmark
+from rembed_keras.training.loop.workdir import Workdir
 
 RECIPE = """\
 from __gin__ import dynamic_registration
@@ -132,3 +137,22 @@ def test_a_benchmark_is_of_the_scope_of_the_stages_and_of_a_corpus_that_is_there
 def _flops_per_token(folder, length):
     recipe = config.load(str(folder / "there.gin"), [f"SEQUENCE_LENGTH={length}"])
     return config.ledger_of(recipe).training_flops["total"]
+
+
+def test_the_time_until_the_first_step_is_without_those_of_a_later_phase(tmp_path, monkeypatch):
+    own = "rembed_keras.training.stages.benchmark"
+    for name, fake in (("product_rate", lambda: 1.0), ("_reading_rate", lambda batches: 1.0), ("Corpus", str)):
+        monkeypatch.setattr(f"{own}.{name}", fake)
+    phases = [Phase(0, 3, 64, 32), Phase(3, 9, 2, 32)]
+
+    def pretrain(workdir, **arguments):
+        time.sleep(0.1)
+        for step in range(1, 10):
+            size = phases[step > 3].tokens_per_step
+            rate = None if step in (1, 4) else size / 0.01  # a step takes a hundredth of a second
+            workdir.metrics.append({"stage": "pretrain", "run": "pretrain", "step": step, "tokens_per_second": rate})
+
+    mixture = SimpleNamespace(phases=lambda steps: phases)
+    with closing(Workdir(tmp_path)) as workdir:
+        benchmark(workdir, pretrain, lambda corpus: mixture, steps=8)
+    assert 0 < json.loads((tmp_path / "benchmark.json").read_text())["seconds_until_first_step"] < 60
