@@ -248,3 +248,12 @@ def test_a_link_leads_to_the_corpus(is_there, text_dir, corpus, tmp_path):
     made = prepare(text_dir, link, tokenizer=corpus.tokenizer.path)
     assert link.is_symlink() and made.num_tokens == Corpus(disk).num_tokens == corpus.num_tokens
     assert [path.name for path in disk.parent.iterdir()] == ["corpus"]
+
+
+def test_a_file_named_as_a_part_of_another_is_refused(corpus, tmp_path):
+    (tmp_path / "text").mkdir()
+    for name, size in (("en.txt", 900), ("en-00000.txt", 3)):
+        (tmp_path / "text" / name).write_text("a b\n" * size)
+    with pytest.raises(UserError, match=r"named en-00000: rename one of the text files"):
+        prepare(tmp_path / "text", tmp_path / "out", tokenizer=corpus.tokenizer.path, shard_megabytes=0.002)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]

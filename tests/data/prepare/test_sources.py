@@ -204,15 +204,6 @@ def test_a_file_named_as_the_shard_of_another_is_refused(corpus, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-def test_a_file_named_as_a_part_of_another_is_refused(corpus, tmp_path):
-    (tmp_path / "text").mkdir()
-    for name, size in (("en.txt", 900), ("en-00000.txt", 3)):
-        (tmp_path / "text" / name).write_text("a b\n" * size)
-    with pytest.raises(UserError, match=r"named en-00000: rename one of the text files"):
-        prepare(tmp_path / "text", tmp_path / "out", tokenizer=corpus.tokenizer.path, shard_megabytes=0.002)
-    assert [path.name for path in tmp_path.iterdir()] == ["text"]
-
-
 @pytest.mark.slow
 def test_a_data_set_is_read_by_name_and_version(corpus, tmp_path):
     """A data set made here: two languages, one of them in two shards, with the markers of wiki40b."""
