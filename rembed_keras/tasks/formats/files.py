@@ -18,7 +18,6 @@ from rembed_keras.tasks.formats.questions import read_questions
 from rembed_keras.tasks.formats.readers import read_records, read_table
 from rembed_keras.tasks.formats.sentences import read_sentences
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
-from rembed_keras.tasks.scores import LANGUAGE
 
 # a file by language, or a path with {language} in it
 Paths = Mapping[str, str | Path] | str | Path
@@ -222,7 +221,7 @@ def _by_language(paths: Paths | None, train: str | Path) -> dict[str, Path]:
     if not found:
         raise UserError(f"no file matches {paths} for any language")
     for name, file in found.items():
-        if file.resolve() == Path(train).resolve() and not LANGUAGE.fullmatch(name):
+        if file.resolve() == Path(train).resolve():
             raise UserError(
                 f"{paths} finds {file}, the training data, as a language {name!r}: give a path for each language, or "
                 "keep that file elsewhere"

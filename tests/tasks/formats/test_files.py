@@ -157,19 +157,21 @@ def test_the_placeholder_of_a_path_is_the_language(tmp_path):
         "ja/test.ko.tsv",
     ]
     folder = write(tmp_path / "a[1]*", dict.fromkeys(files, words))
-    found = tagged_files(folder / files[0], test=folder / "{language}" / "test.{language}.tsv").test
+    train = write(tmp_path, {"train.tsv": words}) / "train.tsv"
+    found = tagged_files(train, test=folder / "{language}" / "test.{language}.tsv").test
     assert list(found) == ["de", "en", "zh-TW"]
     with pytest.raises(UserError, match="no file matches"):
-        tagged_files(folder / files[0], test=f"{folder}/x.{{language}}.tsv")
+        tagged_files(train, test=f"{folder}/x.{{language}}.tsv")
     with pytest.raises(UserError, match=r"names no language: .* one with \{language\} in it"):
-        tagged_files(folder / files[0], dev=folder / files[1])
+        tagged_files(train, dev=folder / files[1])
 
 
-def test_the_training_data_are_no_language(tmp_path):
-    folder = write(tmp_path / "my", {"train.tsv": "a\tX\nb\tY\n", "de.tsv": "a\tX\n"})
-    with pytest.raises(UserError, match=r"finds .*my/train\.tsv, the training data, as a language 'train': give"):
-        tagged_files(folder / "train.tsv", test=folder / "{language}.tsv")
-    (folder / "train.tsv").rename(tmp_path / "train.tsv")
+@pytest.mark.parametrize("name", ["train", "en"])
+def test_the_training_data_are_no_language(name, tmp_path):
+    folder = write(tmp_path / "my", {f"{name}.tsv": "a\tX\nb\tY\n", "de.tsv": "a\tX\n"})
+    with pytest.raises(UserError, match=rf"finds .*my/{name}\.tsv, the training data, as a language '{name}': give"):
+        tagged_files(folder / f"{name}.tsv", test=folder / "{language}.tsv")
+    (folder / f"{name}.tsv").rename(tmp_path / "train.tsv")
     assert [*tagged_files(tmp_path / "train.tsv", test=folder / "{language}.tsv").test] == ["de"]
 
 
