@@ -111,11 +111,13 @@ class InputEmbedding(keras.layers.Layer):
 
     def finish(self, embedded, segment_ids, padding_mask, training=None):
         """What it makes of the rows of tokens [B, S, E_in]: segments and positions are added, and the sum is normed."""
+        dtype = self.compute_dtype  # tables may have others of their own
+        embedded = ops.cast(embedded, dtype)
         if self.segment is not None:
             check_rows(segment_ids, self.segment.input_dim, BEYOND["segment"])
-            embedded = embedded + self.segment(segment_ids)
+            embedded = embedded + ops.cast(self.segment(segment_ids), dtype)
         if self.position is not None:
-            embedded = embedded + look_up_positions(self.position, padding_mask)
+            embedded = embedded + ops.cast(look_up_positions(self.position, padding_mask), dtype)
         if self.projection is not None:
             embedded = self.projection(embedded)  # [B, S, E_in] -> [B, S, D]
         normed = embedded if self.norm is None else self.norm(embedded)

@@ -74,6 +74,19 @@ def test_logits_are_float32_under_bfloat16():
     assert keras.backend.standardize_dtype(layer(np.ones((1, 4))).dtype) == "float32"
 
 
+@pytest.mark.parametrize("table", ["token", "segment", "position"])
+def test_a_table_may_have_a_dtype_of_its_own(table):
+    dtype = keras.dtype_policies.DTypePolicyMap(
+        keras.DTypePolicy("float32"), {f"embeddings/{table}": keras.DTypePolicy("bfloat16")}
+    )
+    mixed, whole = make_encoder(dtype=dtype), make_encoder()
+    whole.set_weights([np.asarray(weight, "float32") for weight in mixed.weights])
+    inputs = make_inputs([[([1, 2, 3], [0, 1, 1])]], 4)
+    found, expected = (np.asarray(each(inputs)["sequence_output"]) for each in (mixed, whole))
+    assert found.dtype == "float32"
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("length", "changes", "message"),
     [
