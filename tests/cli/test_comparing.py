@@ -54,7 +54,7 @@ def test_one_name_of_two_modules_is_a_difference(command, tmp_path, monkeypatch)
 
 
 def test_parts_that_only_one_has_stand_among_the_others(command, tmp_path):
-    out = done(command, tmp_path, "recipes/quickstart.gin", "recipes/overnight.gin")
+    out = done(command, tmp_path, "recipes/quickstart.gin", "recipes/reallocate/coupled_encoder.gin")
     lines = out.split("Parameters that differ")[1].splitlines()
     first = [line.split("  ")[0].strip() for line in lines]
     order = [first.index(name) for name in ("projection", "4 blocks", "2 blocks", "last norm", "pooler", "total")]
@@ -127,8 +127,8 @@ def test_steps_at_a_learning_rate_of_0_are_a_warning():
 def test_checkpoints_to_keep_of_steps_at_which_none_is_written_are_a_warning():
     assert not config.cautions(config.load("recipes/overnight.gin", ["CHECKPOINT_EVERY=500"]))
     (warned,) = config.cautions(config.load("recipes/overnight.gin", ["CHECKPOINT_EVERY=700"]))
-    assert warned.startswith("training.pretrain.keep_checkpoint_every is 2,000 (")
-    assert warned.endswith(") and one is written every 700 steps: only those of multiples of 14,000 stay")
+    assert warned.startswith("training.pretrain.keep_checkpoint_every is 500 (")
+    assert warned.endswith(") and one is written every 700 steps: only those of multiples of 3,500 stay")
 
 
 def test_scores_that_a_later_stage_replaces_are_a_warning():

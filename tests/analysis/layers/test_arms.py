@@ -57,7 +57,7 @@ def test_they_are_means_over_languages_and_seeds():
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
-def test_a_score_that_is_no_number_leaves_the_other_layers_in_their_places(value):
+def test_a_score_that_is_not_finite_leaves_the_other_layers_in_their_places(value):
     (panel,) = panels_by_arm({"run_scores": [row("one", 0, 0, value), row("one", 0, 1, 0.25), row("one", 0, 2, 0.5)]})
     assert panel.curves == {"one": {"pretrained": [None, 25, 50]}}
     assert layers(panel, ["one"]).count(",") > 1

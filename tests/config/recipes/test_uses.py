@@ -144,9 +144,9 @@ def test_what_another_stage_uses_stays(load):
     assert recipe.configuration()["training.AdamW.beta_1"] == 0.8
 
 
-@pytest.mark.parametrize("name", ["overnight", "options/probes"])
-def test_knobs_of_pretraining_leave_the_optimizer_of_fine_tuning(load, name):
-    line = f'include "recipes/{name}.gin"\n'
+@pytest.mark.parametrize("names", [["recipes/quickstart", "gin/optimizers/adamw"], ["recipes/options/probes"]])
+def test_knobs_of_pretraining_leave_the_optimizer_of_fine_tuning(load, names):
+    line = "".join(f'include "{name}.gin"\n' for name in names)
     recipes = [load(line), load(line, "WEIGHT_DECAY=0.3", "training.AdamW.beta_2=0.5")]
     adamw = [Reference(scope, "training.AdamW", "rembed_keras.training.AdamW", False) for scope in ("", "finetune")]
     (_, tuned), (changed, same) = ([recipe.arguments(each) for each in adamw] for recipe in recipes)
