@@ -47,7 +47,7 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
     import_framework()
     from rembed_keras import interop, training
     from rembed_keras.interop.convert import check_target
-    from rembed_keras.training.initial.places import said_beside, said_of_all
+    from rembed_keras.training.initial.places import said_beside, said_by_preset
     from rembed_keras.training.loop.restoring import NO_CORPUS
 
     if task is not None and (source_kind != "run" or target_kind == "huggingface" or family or tokenizer):
@@ -71,7 +71,7 @@ def convert(source, target, source_kind, target_kind, tokenizer, task, family, n
         file = Path(tokenizer) if tokenizer else own_tokenizer
         notes = [*([] if file else [NO_CORPUS]), *interop.write(model, target, target_kind, file, family)]
     else:
-        beside = said_of_all(source) if source_kind == target_kind == "preset" else {}
+        beside = said_by_preset(source) if source_kind == target_kind == "preset" else {}
         notes = interop.convert(source, target, source_kind, target_kind, tokenizer, family)
     write_beside(target, beside)
     for note in notes:
@@ -177,12 +177,10 @@ def trim(
     import_framework()
     from rembed_keras import interop
     from rembed_keras.data.prepare.sources import note_left_out
-    from rembed_keras.interop.convert import check_absent
-    from rembed_keras.training.initial.places import said_of_all
+    from rembed_keras.training.initial.places import said_by_preset
 
-    check_absent(Path(target))
     import_own_classes(allow_import)
-    beside = said_of_all(source)
+    beside = said_by_preset(source)
     done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
     write_beside(target, beside)
     if note := note_left_out(text_dir):
@@ -208,15 +206,13 @@ def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...])
     import_framework()
     from rembed_keras import interop
     from rembed_keras.data.text import read_lines
-    from rembed_keras.interop.convert import check_absent
-    from rembed_keras.training.initial.places import said_of_all
+    from rembed_keras.training.initial.places import said_by_preset
 
     import_own_classes(allow_import)
     wanted = list(read_lines(Path(pieces)))
     if not any(wanted):
         raise UserError(f"{pieces} has no pieces: write one a line")
-    check_absent(Path(target))
-    beside = said_of_all(source)
+    beside = said_by_preset(source)
     added = interop.extend(source, target, wanted)
     write_beside(target, beside)
     click.echo(f"{target}: {added:,} pieces added")

@@ -161,6 +161,11 @@ def said_of_all(*sources: str) -> dict[str, str]:
     return _beside(sorted({*itertools.chain(*known)})) if all(known) else {}
 
 
+def said_by_preset(source: str) -> dict[str, str]:
+    """As `said_of_all`, of a preset that is yet to be read: what is none says nothing."""
+    return _beside(Place(folder_of(Path(source)), source).languages)
+
+
 def _beside(languages):
     return {BESIDE: json.dumps({LANGUAGES: languages}) + "\n"} if languages else {}
 
