@@ -102,8 +102,8 @@ def place(
             processes that KERAS_DISTRIBUTION_JOB_ADDRESSES connects, share a batch; "model_parallel": they share the
             rows of the tables of words, and their optimizer slots, too; "fully_sharded": all other matrices too.
         batch_size: rows of the global batch, which the replicas share evenly.
-        jit_compile: whether to use XLA where it works; without it a run starts sooner and its steps take longer, but for
-            bfloat16 on a CPU that multiplies it.
+        jit_compile: whether to use XLA where it works; without it a run starts sooner and its steps take longer, but
+            for bfloat16 on a CPU that multiplies it.
         knob: the recipe's name of the batch size.
         devices: of JAX, for its own strategies; those of this machine by default.
 
