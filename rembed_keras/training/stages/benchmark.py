@@ -70,15 +70,13 @@ def benchmark(
         return
     rows = [row for row in workdir.metrics.rows("pretrain") if row["tokens_per_second"] is not None]
     rates = [row["tokens_per_second"] for row in rows]  # a phase has none at its first step
-    sizes = {phase.first_step: phase.tokens_per_step for phase in batches.phases(1 + steps)}
-    tokens = [sizes[max(first for first in sizes if first < row["step"])] for row in rows]
     training = statistics.median(rates)
     report = {
         "training_tokens_per_second": training,
         "slowest_step_tokens_per_second": min(rates),
         "fastest_step_tokens_per_second": max(rates),
         "reading_tokens_per_second": reading,
-        "seconds_until_first_step": seconds - sum(size / rate for size, rate in zip(tokens, rates, strict=True)),
+        "seconds_until_first_step": seconds - sum(row["seconds_per_step"] for row in rows),
         "peak_host_bytes": devices.peak_host_memory(),
         "product_flops_per_second": product_rate(),
     }
