@@ -117,20 +117,27 @@ def tables_of(row: Mapping) -> dict[str, Table]:
 def final_numbers(scores: Sequence[Score], rows: Sequence[Mapping]) -> dict[str, float]:
     """What a run came to: last losses, and scores, means over languages and seeds, of systems that are no baselines.
 
+    As in tables, a seed that failed in one language has failed, and is not averaged.
+
     >>> final_numbers([Score("topics", name, "accuracy", value, 0, 9, "pretrained") for name, value in
     ...     (("de", 0.5), ("fr", 0.25))], [{"run": "pretrain", "step": 1, "loss": 4.0}])
     {'final/pretrain/loss': 4.0, 'final/topics/accuracy/pretrained': 0.375}
     """
     last = {f"final/{row['run']}/loss": row["loss"] for row in rows if row["run"] in ("pretrain", "evaluation")
             and row.get("loss") is not None}  # fmt: skip
-    found: dict[str, list[float]] = {}
+    found: dict[str, dict[int | None, list[float]]] = {}  # by seed
     systems: dict[tuple[str, str], set[str]] = {}
     for each in scores:
         systems.setdefault((each.task, each.metric), set()).add(each.system)
     for each in scores:
-        if each.value is not None and not is_baseline(each.system, systems[each.task, each.metric]):
-            found.setdefault(f"final/{each.task}/{each.metric}/{each.system}", []).append(each.value)
-    return last | {name: sum(values) / len(values) for name, values in found.items()}
+        if not is_baseline(each.system, systems[each.task, each.metric]):
+            name = f"final/{each.task}/{each.metric}/{each.system}"
+            found.setdefault(name, {}).setdefault(each.seed, []).append(math.nan if each.value is None else each.value)
+    whole = {
+        name: [v for own in seeds.values() if all(map(math.isfinite, own)) for v in own]
+        for name, seeds in found.items()
+    }
+    return last | {name: sum(values) / len(values) for name, values in whole.items() if values}
 
 
 class Watch:

@@ -13,6 +13,7 @@ from rembed_keras.analysis.pages.records import ledger_table
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training.sinks import TensorBoard, Watched
+from rembed_keras.training.sinks.sink import final_numbers
 from tests.analysis.studies.test_figures import trials
 
 RECIPE = """from rembed_keras import training
@@ -116,6 +117,15 @@ def test_the_scores_stand_beside_the_knobs(drawn):
     assert name == "one"
     assert settings == {"STEPS": 6.0, "TEXT_DIR": "a # b | c", "RATES": "(0.1, 0.2)"}
     assert metrics == {f"final/{name}": value for name, value in FINAL.items()}
+
+
+def test_a_seed_that_failed_in_one_language_is_in_no_final_score():
+    values = {("de", 0): 0.9, ("fr", 0): None, ("de", 1): 0.5, ("fr", 1): 0.3}
+    scores = [
+        Score("stsb", language, "pearson", value, seed, 9, "pretrained") for (language, seed), value in values.items()
+    ]
+    assert final_numbers(scores, []) == {"final/stsb/pearson/pretrained": 0.4}
+    assert not final_numbers(scores[:2], [])
 
 
 def test_a_run_that_goes_on_has_each_point_once(tmp_path):
