@@ -160,7 +160,7 @@ def _differences(pairs, languages):
             if not _is_baseline_of_both(system, run.values[measure][system], other.values[measure][system])
         ]
         if not shared:
-            raise UserError(f"{run.path} and {other.path} have no task in common: there is nothing to compare")
+            raise UserError(f"{_unlike(run, other)}: there is nothing to compare")
         for measure, system in shared:
             if run.sizes[measure].keys() != other.sizes[measure].keys():
                 raise UserError(f"{run.path} and {other.path} were scored on {measure.task} in different languages")
@@ -171,6 +171,15 @@ def _differences(pairs, languages):
             tasks.append(of_task)
             details += of_languages
     return [*adjusted(tasks), *adjusted(details)]
+
+
+def _unlike(run, other):
+    """Why two runs share nothing that could be compared."""
+    measure = next((each for each in run.values if each in other.values), None)
+    if measure is None:
+        return f"{run.path} and {other.path} have no task in common"
+    mine, theirs = (", ".join(each.systems(measure)) or "baselines" for each in (run, other))
+    return f"{run.path} has scored {mine} on {measure.task} and {other.path} {theirs}"
 
 
 def _is_baseline_of_both(system, one, other):

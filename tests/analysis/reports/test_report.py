@@ -219,6 +219,7 @@ def test_runs_that_cannot_be_compared_are_refused(good, plain, tmp_path):
         "has 200 examples of topics in de and": other("n", [each | {"n": 201} for each in rows]),
         "in different languages": other("l", [each for each in rows if each["language"] == "de"]),
         "have no task in common": other("t", [row("others", "de", 0.5, 0)]),
+        "has scored pretrained on topics and .* scratch": other("s", [row("topics", "de", 0.5, 0, "scratch")]),
         "has no ledger.json": other("k", rows, kept=None),
         "has no scores.json": tmp_path,
         "is named twice": good,
