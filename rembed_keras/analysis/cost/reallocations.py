@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks.stack import check_narrowing, input_embedding_of
+from rembed_keras.modeling.blocks.stack import check_narrowing, cut_arguments, input_embedding_of
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.saving.changes import CHANGED, KEYS
 
@@ -108,7 +108,8 @@ def _depths(config):
 
 
 def _count(config, layers, width):
-    return ledger({**config, "num_layers": layers, "input_embedding_dim": width}).kept
+    cut = cut_arguments(config, range(layers)) if layers < config["num_layers"] else config
+    return ledger({**cut, "num_layers": layers, "input_embedding_dim": width}).kept
 
 
 def _penalty(config, layers, width):

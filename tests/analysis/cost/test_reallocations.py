@@ -10,7 +10,9 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.analysis.cost.reallocations import reallocations
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model
+from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.modeling import Encoder
+from rembed_keras.modeling.attention import Disentangled, Global
 from rembed_keras.modeling.blocks import Bottleneck
 from rembed_keras.modeling.input_embeddings import Trigrams
 from rembed_keras.training.initial import places
@@ -47,6 +49,13 @@ def test_layers_stay_where_the_table_need_not_get_very_narrow():
     assert (first.num_layers, first.input_embedding_dim) == (6, 96)
     tight = reallocations(BERT, 11_900_000)[0]  # six layers would leave 32 of 384
     assert tight.num_layers < 6 and tight.input_embedding_dim >= 64
+
+
+def test_a_cut_without_the_layers_that_know_positions_is_counted_without_a_table_of_them():
+    sizes = BERT | {"vocabulary_size": 50, "hidden_dim": 24, "intermediate_dim": 8, "input_embedding_dim": 24}
+    encoder = Encoder(**sizes | {"num_layers": 2, "attention": [Global(), Disentangled(4)]})
+    counts = {one.num_layers: one.kept for one in reallocations(encoder.arguments, 10**6)}
+    assert counts[1] == with_depth(encoder, 1).count_params()
 
 
 def test_layers_that_are_shared_stay_and_bands_are_refused():
