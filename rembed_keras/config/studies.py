@@ -227,7 +227,9 @@ def _stages(recipe: Recipe) -> dict[str, list[str] | None]:
     found: dict[str, list[str] | None] = {}
     for stage in stages(recipe):
         arguments = recipe.arguments(stage)
-        names = [_name_of(recipe, stage, each) for key in SCORED for each in _items(arguments.get(key))]
+        scored = [_name_of(recipe, stage, each) for key in SCORED for each in _items(arguments.get(key))]
+        own = arguments.get("name")  # of a stage, as `mine`, whose texts have none
+        names = [own] if isinstance(own, str) else scored
         known = [name for name in names if name is not None] if is_ours(stage.target) else []
         called = stage.target.rpartition(".")[2]
         before = found.get(called, [])

@@ -182,6 +182,11 @@ def test_a_probe_scores_each_layer_of_its_tasks_and_a_stage_of_ones_own_what_it_
     assert Score("a", "retrieval/hlp").is_made_by(_stages(own))
 
 
+def test_mining_scores_what_its_name_says():
+    stages = _stages(config.load("recipes/finetune/xtreme/tatoeba.gin"))
+    assert stages == {"mine": ["tatoeba"]} and Score("a", "tatoeba").is_made_by(stages)
+
+
 def test_a_knob_that_no_arm_has_is_refused_with_a_suggestion(planned):
     with pytest.raises(UserError, match="neither the study nor one of its arms has a knob STEP; did you mean STEPS"):
         planned("STEP=3")
