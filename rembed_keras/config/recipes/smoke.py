@@ -15,7 +15,7 @@ from rembed_keras.config.recipes.cautions import listed_pretrainings
 from rembed_keras.config.recipes.parse import COMMAND_LINE
 from rembed_keras.config.recipes.recipe import ROOT, RUN, Recipe
 from rembed_keras.config.recipes.signatures import is_ours, signature
-from rembed_keras.config.recipes.statements import Binding, Reference
+from rembed_keras.config.recipes.statements import Binding, Key, Reference
 from rembed_keras.config.recipes.uses import Uses
 
 PLACE = "--smoke"
@@ -176,7 +176,8 @@ class _Smaller:
         return any(COMMAND_LINE in (each.place, self.recipe.given(each).place) for each in found if each)
 
     def bound(self, is_meant: Callable[[str], bool], limits: Mapping[str, Limit]) -> None:
-        """Bounds the parameters of what is meant, where they stand."""
+        """Bounds the parameters of what is meant, where they stand; a value that several have, once by each limit."""
+        done: set[tuple[Key, Limit]] = set()
         for target, scope, name in self._uses(is_meant, limits):
             binding = self._binding(scope, target, name)
             if binding is None:
@@ -185,8 +186,10 @@ class _Smaller:
                     continue
                 binding = Binding(scope, self._selector(target), target, name, known.defaults[name], PLACE)
             given = self.recipe.given(binding)
-            if COMMAND_LINE in (binding.place, given.place) or isinstance(given.value, Reference):
+            is_done = (given.bound, limits[name]) in done
+            if is_done or COMMAND_LINE in (binding.place, given.place) or isinstance(given.value, Reference):
                 continue
+            done.add((given.bound, limits[name]))
             value = limits[name](given.value)
             if value != given.value:
                 self._bind(replace(given, value=value, place=PLACE))

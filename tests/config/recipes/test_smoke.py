@@ -98,6 +98,18 @@ def test_each_of_several_pretrainings_ends_later_than_the_one_before(tmp_path):
     assert not config.cautions(recipe)
 
 
+def test_a_knob_of_several_parts_is_bounded_once(tmp_path):
+    lines = ["from __gin__ import dynamic_registration", "from rembed_keras import training"]
+    lines += [f'include "{ROOT}/recipes/quickstart.gin"', "MORE = 3000", "more/training.pretrain.steps = %MORE"]
+    lines += ["more/training.WarmupLinearDecay.total_steps = %MORE"]
+    lines += ["training.run.stages = [@training.prepare, @training.pretrain, @more/training.pretrain]", ""]
+    (tmp_path / "recipe.gin").write_text("\n".join(lines))
+    recipe = config.load(str(tmp_path / "recipe.gin"))
+    config.smoke(recipe)
+    assert [phase.steps for phase in config.ledger_of(recipe).phases] == [20, 20]
+    assert recipe.knobs()["OUTPUT_EMBEDDING_DIM"]["value"] == 128 + 256 // 32
+
+
 def test_what_fits_the_whole_model_fits_the_small_one(tmp_path):
     lines = [
         "from __gin__ import dynamic_registration",
