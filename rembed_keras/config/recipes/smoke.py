@@ -36,9 +36,14 @@ def _at_most(number: int) -> Limit:
     return limited
 
 
-def _steps_after(ends: list[int]) -> Limit:
-    """At most 20 steps from the end of one pre-training to that of the next."""
-    return lambda value: _at_most(20 * (1 + sum(isinstance(value, int) and end < value for end in ends)))(value)
+def _steps_after(ends: Mapping[int, int]) -> Limit:
+    """At most 20 steps from where the pre-training before ends now, of those that end at some steps."""
+
+    def limited(value):
+        begins = max((now for end, now in ends.items() if isinstance(value, int) and end < value), default=0)
+        return _at_most(begins + 20)(value)
+
+    return limited
 
 
 def _narrow(value):
@@ -194,10 +199,16 @@ class _Smaller:
             if value != given.value:
                 self._bind(replace(given, value=value, place=PLACE))
 
-    def ends(self) -> list[int]:
-        """The steps at which pre-trainings end that others go on from."""
-        found = [self.recipe.arguments(each).get("steps") for each in listed_pretrainings(self.recipe)]
-        return [end for end in found[:-1] if isinstance(end, int)]
+    def ends(self) -> dict[int, int]:
+        """The steps at which pre-trainings end that others go on from, each with where it ends now."""
+        found: dict[int, int] = {}
+        for stage in listed_pretrainings(self.recipe)[:-1]:
+            binding = self._binding(stage.scope, stage.target, "steps")
+            end = self.recipe.given(binding).value if binding else None
+            if binding and isinstance(end, int):
+                is_typed = COMMAND_LINE in (binding.place, self.recipe.given(binding).place)
+                found[end] = end if is_typed else _steps_after(found)(end)
+        return found
 
     def rows(self) -> int:
         """The most rows of a batch: so many that micro-batches share them."""

@@ -98,16 +98,27 @@ def test_each_of_several_pretrainings_ends_later_than_the_one_before(tmp_path):
     assert not config.cautions(recipe)
 
 
-def test_a_knob_of_several_parts_is_bounded_once(tmp_path):
+def two_pretrainings(folder, *bindings):
+    """A smoke run of a recipe with two pre-trainings, of which the second has a knob for its steps."""
     lines = ["from __gin__ import dynamic_registration", "from rembed_keras import training"]
     lines += [f'include "{ROOT}/recipes/quickstart.gin"', "MORE = 3000", "more/training.pretrain.steps = %MORE"]
     lines += ["more/training.WarmupLinearDecay.total_steps = %MORE"]
     lines += ["training.run.stages = [@training.prepare, @training.pretrain, @more/training.pretrain]", ""]
-    (tmp_path / "recipe.gin").write_text("\n".join(lines))
-    recipe = config.load(str(tmp_path / "recipe.gin"))
+    (folder / "recipe.gin").write_text("\n".join(lines))
+    recipe = config.load(str(folder / "recipe.gin"), bindings)
     config.smoke(recipe)
+    return recipe
+
+
+def test_a_knob_of_several_parts_is_bounded_once(tmp_path):
+    recipe = two_pretrainings(tmp_path)
     assert [phase.steps for phase in config.ledger_of(recipe).phases] == [20, 20]
     assert recipe.knobs()["OUTPUT_EMBEDDING_DIM"]["value"] == 128 + 256 // 32
+
+
+def test_a_pretraining_goes_on_from_the_end_that_the_command_line_gives_the_one_before(tmp_path):
+    recipe = two_pretrainings(tmp_path, "STEPS=50")
+    assert [phase.steps for phase in config.ledger_of(recipe).phases] == [50, 20]
 
 
 def test_what_fits_the_whole_model_fits_the_small_one(tmp_path):
