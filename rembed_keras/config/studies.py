@@ -120,7 +120,8 @@ def _loaded(arm: Arm, words: Sequence[str], allow_import: Sequence[str]) -> Reci
 
 
 def _checksum(recipe):
-    lines = [line for line in recipe.text(has_comments=False).splitlines() if line.partition(" = ")[0] not in OF_A_RUN]
+    text = recipe.text(has_comments=False, by_name=True)
+    lines = [line for line in text.splitlines() if line.partition(" = ")[0] not in OF_A_RUN]
     return hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()
 
 

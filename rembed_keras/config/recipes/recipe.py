@@ -65,8 +65,14 @@ class Recipe:
             self.macros[binding.key] = binding
         self.history.append(binding)
 
-    def text(self, has_comments: bool = True) -> str:
-        """The recipe as one gin file that needs no other."""
+    def text(self, has_comments: bool = True, by_name: bool = False) -> str:
+        """The recipe as one gin file that needs no other.
+
+        Args:
+            has_comments: whether knobs have their comments.
+            by_name: whether bindings are in the order of their names alone, as checksums have them. Otherwise what is
+                bound around scopes comes before what is bound in them, as the default that it is.
+        """
         lines = ["from __gin__ import dynamic_registration"]
         for name, module in sorted(self.imports.items()):
             parent, _, last = module.rpartition(".")
@@ -75,7 +81,8 @@ class Recipe:
         lines.append("")
         lines += [binding.text(has_comments) for binding in sorted(self.macros.values(), key=_by_key)]
         lines.append("")
-        lines += [binding.text(has_comments) for binding in sorted(self.bindings.values(), key=_by_key)]
+        order = _by_key if by_name else _outer_first
+        lines += [binding.text(has_comments) for binding in sorted(self.bindings.values(), key=order)]
         return "\n".join(lines) + "\n"
 
     def knobs(self) -> dict[str, dict]:
@@ -179,6 +186,10 @@ class Recipe:
 
 def _by_key(binding):
     return binding.key
+
+
+def _outer_first(binding):
+    return len(binding.scope.split("/")) if binding.scope else 0, binding.key
 
 
 def _plain(value):

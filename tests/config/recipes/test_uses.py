@@ -54,6 +54,12 @@ def test_the_flat_text_of_what_stays_is_a_recipe(load, tmp_path):
     assert again.text() == recipe.text() and not again.dropped
 
 
+def test_the_flat_text_has_defaults_before_what_scopes_bind(tmp_path):
+    recipe = config.load("recipes/finetune/scalar_mix.gin")
+    (tmp_path / "flat.gin").write_text(recipe.text(), encoding="utf-8")
+    assert config.load(str(tmp_path / "flat.gin")).configuration() == recipe.configuration()
+
+
 def test_an_objective_and_stages_are_replaced_like_an_optimizer(load):
     quickstart = 'include "recipes/quickstart.gin"\n'
     late = load(quickstart + 'include "gin/objectives/late_masked_lm.gin"\n')
