@@ -10,7 +10,9 @@ from rembed_keras.adaptation import Biases, FisherChosen, Lora, RoAd
 from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
-from rembed_keras.tasks import ParallelText, QuestionAnswering
+from rembed_keras.tasks import Classification, ParallelText, QuestionAnswering
+from rembed_keras.tasks.kinds.examples import Labelled, Splits
+from rembed_keras.tasks.suites.submissions import write_glue
 from rembed_keras.training import InitialWeights, finetune, mine, pretrain, probe, retrieve, submit, trace_retrieval
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir
@@ -100,6 +102,17 @@ def test_a_parallel_text_in_the_pivot_alone(stage, tmp_path):
     with pytest.raises(UserError, match="has no language beside en: there is nothing to find"):
         run([begun.append, later], tmp_path / "run", RunRecord("# a recipe\n", lambda: ""))
     assert not begun and all(vars(each)["is_rehearsed"] for each in (retrieve, trace_retrieval, probe, mine, submit))
+
+
+def test_labels_that_a_submission_does_not_take(tmp_path):
+    own = [Labelled(str(i), "text", label=label) for i, label in enumerate(("negative", "positive"))]
+    task = Classification("sst2", Splits(own, {"en": own}, {"en": own}))
+    later, begun = rehearsed(partial(submit, task=task, write=write_glue)), []
+    with pytest.raises(
+        UserError, match="submit/sst2: the task has the label 'negative', and a submission takes 0, 1: "
+    ):
+        run([begun.append, later], tmp_path / "run", RunRecord("# a recipe\n", lambda: ""))
+    assert not begun
 
 
 def test_words_that_are_not_in_the_corpus_are_missed_before_anything_is_trained(corpus, tmp_path):

@@ -40,21 +40,24 @@ SUPERGLUE_FILES: dict[tuple[str, str], tuple[str, Sequence[str]]] = {
 }
 
 
-def checked_by(check: Callable[[str, str], object]) -> Callable:
+def checked_by(
+    check: Callable[[str, str], object], labels: Callable[[str, str], Sequence[str]] = lambda task, part: ()
+) -> Callable:
     """Marks what writes answers with what refuses a task's name, or a part of its test, before anything is trained.
 
     Args:
         check: called with both.
+        labels: of both gives what answers can be; nothing where they can be anything.
     """
 
     def marked(write: Callable) -> Callable:
-        vars(write)["check"] = check
+        vars(write).update(check=check, labels=labels)
         return write
 
     return marked
 
 
-@checked_by(lambda task, part: _file(GLUE_FILES, task, part))
+@checked_by(lambda task, part: _file(GLUE_FILES, task, part), lambda task, part: GLUE_FILES[task, part][1])
 def write_glue(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str | float], part: str = "en"
 ) -> Path:
@@ -85,7 +88,7 @@ def write_glue(
     return _write(folder, name, ["index\tprediction", *rows])
 
 
-@checked_by(lambda task, part: _file(SUPERGLUE_FILES, task, part))
+@checked_by(lambda task, part: _file(SUPERGLUE_FILES, task, part), lambda task, part: SUPERGLUE_FILES[task, part][1])
 def write_superglue(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str], part: str = "en"
 ) -> Path:

@@ -18,7 +18,7 @@ from rembed_keras.tasks.suites.xtreme import LABELS, LANGUAGES, TAGS
 QUESTIONS = ("xquad", "mlqa", "tydiqa")
 
 
-@checked_by(lambda task, language: _path(".", task, language, LABELS))
+@checked_by(lambda task, language: _path(".", task, language, LABELS), lambda task, language: LABELS[task])
 def write_labels(
     folder: str | Path, task: str, examples: Sequence[Labelled], answers: Sequence[str], language: str
 ) -> Path:
@@ -44,7 +44,7 @@ def write_labels(
     return _write(path, _lines(answers))
 
 
-@checked_by(lambda task, language: _path(".", task, language, TAGS))
+@checked_by(lambda task, language: _path(".", task, language, TAGS), lambda task, language: TAGS[task])
 def write_tags(
     folder: str | Path, task: str, examples: Sequence[Tagged], answers: Sequence[Sequence[str]], language: str
 ) -> Path:

@@ -7,7 +7,7 @@ import keras
 from rich.console import Console
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import Count, DivergedError, Seed, UserError
+from rembed_keras.errors import Count, DivergedError, Seed, UserError, shortened
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import are_finite, encode, predict
 from rembed_keras.tasks.kinds.task import Task
@@ -42,7 +42,8 @@ def submit(
         workdir: the run's folder, after `evaluate`.
         task: the task, as in `finetune`.
         write: writes the answers to one part: `write(folder, task's name, examples, answers, part)`. If it has a
-            `check`, that is called with the task's name and each part before anything is trained.
+            `check`, that is called with the task's name and each part before anything is trained; if it has `labels`,
+            these of both are what answers can be.
         encoder: as in `finetune`.
         pretrained: as in `finetune`.
         sequence_length: S, as in `finetune`.
@@ -50,12 +51,11 @@ def submit(
         start: which start to hand in.
 
     Raises:
-        UserError: if `evaluate` has not scored it, or it was fine-tuned with another length, tokenizer or labels; and
-            as `check` does.
+        UserError: if `evaluate` has not scored it, or it was fine-tuned with another length, tokenizer or labels; for
+            labels that a submission does not take; and as `check` does.
     """
-    check: Any = getattr(write, "check", None)
-    for part in task.splits.test if check is not None else ():
-        check(task.name, part)
+    for part in task.splits.test:
+        _check_part(task, part, write)
     if workdir.is_rehearsal:
         return
     if not task.splits.test:
@@ -74,6 +74,20 @@ def submit(
     for part, answers in answered.items():
         written = write(workdir.path / "submission", task.name, task.splits.test[part], answers, part)
         print(f"submit/{task.name}: {written}", flush=True)
+
+
+def _check_part(task: Any, part, write: Any) -> None:
+    """Checks that answers to a part of the test can be written."""
+    if (check := getattr(write, "check", None)) is not None:
+        check(task.name, part)
+    known = write.labels(task.name, part) if hasattr(write, "labels") else ()
+    ours = getattr(task, "labels", getattr(task, "tags", ()))
+    strange = next((label for label in ours if known and label not in known), None)
+    if strange is not None:
+        raise UserError(
+            f"submit/{task.name}: the task has the label {shortened(strange)}, and a submission takes "
+            f"{', '.join(known)}: read the suite's own files, or leave this stage out"
+        )
 
 
 def _answered(asked, start, rate, seeds):
