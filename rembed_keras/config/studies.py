@@ -231,10 +231,11 @@ def _stages(recipe: Recipe) -> dict[str, list[str] | None]:
         scored = [_name_of(recipe, stage, each) for key in SCORED for each in _items(arguments.get(key))]
         own = arguments.get("name")  # of a stage, as `mine`, whose texts have none
         names = [own] if isinstance(own, str) else scored
-        known = [name for name in names if name is not None] if is_ours(stage.target) else []
+        known = [name for name in names if name is not None]
         called = stage.target.rpartition(".")[2]
         before = found.get(called, [])
-        found[called] = None if before is None or not known or len(known) < len(names) else [*before, *known]
+        is_known = is_ours(stage.target) and len(known) == len(names)
+        found[called] = [*before, *known] if before is not None and is_known else None
     return found
 
 

@@ -178,6 +178,8 @@ def test_a_probe_scores_each_layer_of_its_tasks_and_a_stage_of_ones_own_what_it_
     known = ("retrieval/udhr", "probe/capitals/layer2", "retrieval/help/layer0")
     assert all(Score("a", task).is_made_by(stages) for task in known)
     assert not any(Score("a", task).is_made_by(stages) for task in ("retrieval/hlp", "capitals", "probe/capitals/last"))
+    words = config.load("recipes/studies/arms/modern.gin", ["training.probe.tasks=[]", "training.probe.words=['de']"])
+    assert _stages(words)["probe"] == [] and not Score("a", "capitals").is_made_by(_stages(words))
     own = config.load("recipes/studies/arms/modern.gin", ["training.run.stages=[@own_parts.stage]"], ["own_parts"])
     assert Score("a", "retrieval/hlp").is_made_by(_stages(own))
 
