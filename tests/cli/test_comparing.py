@@ -122,6 +122,8 @@ def test_steps_at_a_learning_rate_of_0_are_a_warning():
     assert warned.startswith(said)
     further = [*bindings, "more/training.WarmupLinearDecay.total_steps=1000"]
     assert not config.cautions(config.load("recipes/quickstart.gin", further))
+    slow = [*further, "more/training.WarmupLinearDecay.warmup_steps=950"]  # which ends before its own last step
+    assert not config.cautions(config.load("recipes/quickstart.gin", slow))
 
 
 def test_checkpoints_to_keep_of_steps_at_which_none_is_written_are_a_warning():

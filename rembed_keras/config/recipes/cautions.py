@@ -8,6 +8,7 @@ from itertools import combinations
 from rembed_keras.config.making import identity
 from rembed_keras.config.recipes.recipe import SCORED, Recipe, stages
 from rembed_keras.config.recipes.statements import Reference
+from rembed_keras.config.recipes.uses import is_within
 
 PRETRAIN = "rembed_keras.training.pretrain"
 UNNAMED = ("rembed_keras.training.retrieve", "rembed_keras.training.probe")  # whose scores have no name of their own
@@ -36,8 +37,11 @@ def _long_warmups(recipe) -> Iterator[str]:
         if binding.parameter != "warmup_steps":
             continue
         schedule = recipe.arguments(Reference(binding.scope, binding.selector, binding.target, False))
-        ends = (schedule.get("total_steps"), recipe.arguments(Reference("", "", PRETRAIN, False)).get("steps"))
-        steps = min((end for end in ends if isinstance(end, int)), default=None)
+        trained = listed_pretrainings(recipe) or [Reference("", "", PRETRAIN, False)]
+        own = [stage for stage in trained if is_within(stage.scope, binding.scope)] or trained
+        ends = [recipe.arguments(stage).get("steps") for stage in own]
+        last = max((end for end in ends if isinstance(end, int)), default=None)
+        steps = min((end for end in (schedule.get("total_steps"), last) if isinstance(end, int)), default=None)
         given, warmup = recipe.given(binding), recipe.resolve(binding.value)
         if isinstance(warmup, int) and steps is not None and warmup >= steps:
             warms_up = f"{given.key} is {warmup:,} ({given.place})"
