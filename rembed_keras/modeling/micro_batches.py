@@ -53,7 +53,7 @@ class StepsInParts:
             return super().compute_metrics(x, y, y_pred, sample_weight)  # type: ignore[misc] # the model's
         compat.build_metrics(model, y, y_pred)
         (compiled,) = (metric for metric in model.metrics if hasattr(metric, "metrics"))
-        weights = of_each(row_weights(x["padding_mask"], y, None), ops.cast(y, "float32"))
+        weights = of_each(row_weights(x["padding_mask"], None), ops.cast(y, "float32"))
         for number, metric in enumerate(compiled.metrics):
             own = weights if number < model.unweighted_metrics else sample_weight
             metric.update_state(y, y_pred, sample_weight=own)
@@ -80,7 +80,7 @@ class StepsInParts:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(tensors))
         if parts > 1 or model.has_replicas:  # which may have no row of a batch that is left over
             x, y, sample_weight = filled(x, y, sample_weight, parts)
-        weights = row_weights(x["padding_mask"], y, sample_weight)
+        weights = row_weights(x["padding_mask"], sample_weight)
         x = x | {"row_weights": weights, "row_shares": shares(weights)}
         each_row = ops.ones(ops.shape(y)[:1], "float32")  # [B]
         rows = {name: number * each_row for name, number in step_numbers.items()}
@@ -91,22 +91,24 @@ class StepsInParts:
         return x if "loss_scales" in x else self._completed((x, y, sample_weight), self.step_numbers(training=False))[0]
 
 
-def row_weights(padding_mask, y, sample_weight):
+def row_weights(padding_mask, sample_weight):
     """What rows weigh, float32 [B]: 0 if they are nothing but padding, which fills a batch up.
 
     Args:
         padding_mask: [B, S].
-        y: targets [B, P].
-        sample_weight: of rows, [B] or [B, 1]; or of predictions, [B, P], which says nothing about a row; or None.
+        sample_weight: of rows, [B] or [B, 1]; of predictions, [B, P], of which the greatest is the row's, so that a
+            text of weight 0 counts in no loss; or None.
 
-    >>> mask, targets = np.array([[1, 1], [1, 0], [0, 0]]), np.zeros((3, 2))
-    >>> ops.convert_to_numpy(row_weights(mask, targets, np.array([1.0, 0.5, 1.0]))).tolist()
+    >>> mask = np.array([[1, 1], [1, 0], [0, 0]])
+    >>> ops.convert_to_numpy(row_weights(mask, np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]))).tolist()
     [1.0, 0.5, 0.0]
     """
     weights = ops.cast(ops.any(ops.cast(padding_mask, "bool"), axis=1), "float32")
-    if sample_weight is None or tuple(sample_weight.shape[1:]) not in ((), (1,)) or tuple(y.shape[1:]) == (1,):
+    if sample_weight is None:
         return weights
-    return weights * ops.cast(ops.reshape(sample_weight, (-1,)), "float32")
+    axes = (*range(1, len(sample_weight.shape)),)
+    own = ops.cast(sample_weight, "float32")
+    return weights * (ops.max(own, axis=axes) if axes else own)  # [B, P] -> [B]
 
 
 def filled(x, y, sample_weight, parts: int):

@@ -69,6 +69,27 @@ def test_without_weights_every_slot_counts_and_without_predictions_none():
     assert float(model.compute_loss(x, y, model(x), 0 * weights)) == 0.0
 
 
+@pytest.mark.any_backend
+def test_a_row_whose_predictions_weigh_nothing_counts_in_no_part_of_a_loss():
+    """So of a text of weight 0, whose predictions a preprocessor weighs."""
+    keras.utils.set_random_seed(3)
+    model = ReplacedTokenDetection(make_encoder(num_layers=1), 8, generator_layers=1)
+    model.compile(optimizer="sgd", **EAGER)
+    (seed,) = (variable for variable in model.variables if "seed" in variable.path)
+    start, (x, y, weights) = keras.ops.convert_to_numpy(seed), make_batch()
+
+    def evaluated(token, sample_weight):
+        x["token_ids"][1, 1] = token
+        seed.assign(start)
+        return model.evaluate(x, y, sample_weight=sample_weight, verbose=0, return_dict=True)
+
+    of_rows = np.array([1.0, 0.5])
+    of_none = weights * np.array([[1.0], [0.0]])
+    assert evaluated(7, of_none) == evaluated(9, of_none)
+    halved = evaluated(7, weights * of_rows[:, None])["detection_loss"]
+    assert np.isclose(halved, evaluated(7, of_rows)["detection_loss"], rtol=1e-6)
+
+
 def test_logs_the_loss_of_each_group():
     model = make_model()
     model.track_groups(["de", "en", "fr"])
