@@ -1,6 +1,8 @@
-"""Models that take texts come back from Keras's files with all that they read texts by."""
+"""Models that take texts come back from Keras's files with all that they read texts by, and are gone when unused."""
 
 import copy
+import gc
+import weakref
 
 import keras
 import numpy as np
@@ -82,3 +84,15 @@ def test_an_encoder_without_a_table_of_positions_reads_any_length(tokenizer, lin
     masked = MaskedLM(rotary, 8, preprocessor=MaskedLMPreprocessor(tokenizer))
     assert masked.preprocessor.sequence_length == 16  # as nobody said another
     assert len(masked.fill_mask(f"{lines[0]} {lines[1]} [MASK]", top=2)) == 2
+
+
+@pytest.mark.usefixtures("without_old_garbage")
+def test_an_encoder_that_gave_vectors_is_gone_when_nobody_has_it(tokenizer, lines):
+    encoder = make_encoder()
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    model = MaskedLM(encoder, 12)
+    model.encode(lines[:2])
+    left = weakref.ref(encoder)
+    del encoder, model
+    gc.collect()
+    assert left() is None

@@ -3,7 +3,6 @@
 These are methods, since keras-hub's user has one object that holds weights and preprocessor, and calls `predict` on it.
 """
 
-import weakref
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -21,11 +20,12 @@ from rembed_keras.modeling.texts.strings import NO_TOKENIZER, is_one_text, liste
 
 TextPooling: TypeAlias = Literal["mean", "first"]
 MANY = 4  # batches from which on progress is shown
-_READERS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by encoder, so that a second call compiles nothing
 
 
 class ReadsTexts(HoldsPreprocessor):
     """A model that gives vectors of texts; it has an encoder, or is one."""
+
+    _readers: dict | None = None  # of an encoder, so that a second call compiles nothing
 
     def encode(
         self,
@@ -115,7 +115,8 @@ def _reader(encoder, pooling, layer):
     count = encoder.num_layers
     if layer is not None and layer not in range(-count - 1, count + 1):
         raise UserError(f"layer is {shortened(layer)}; this encoder has layers 0 to {count}")
-    readers: dict[Any, keras.Model] = _READERS.setdefault(encoder, {})
+    readers: dict[Any, keras.Model] = encoder._readers or {}
+    object.__setattr__(encoder, "_readers", readers)  # which are gone when it is, and no parts that Keras tracks
     if (pooling, layer) not in readers:
         outputs = encoder.output
         states = outputs["sequence_output"] if layer is None else outputs["hidden_states"][layer]
