@@ -17,7 +17,7 @@ from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.sublayer import move_hosted
 from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.losses.row_weights import counted
+from rembed_keras.modeling.losses.row_weights import counted, of_each
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import OF_LAYERS, change_layers_again, config_with_encoder, parts_of
 from rembed_keras.modeling.saving.configuration import made
@@ -48,7 +48,7 @@ class TaskModel(EncoderTask):
         hidden = Dropout(dropout, name="dropout")(hidden)
         super().__init__(encoder, encoder.input, self.arrange(head(hidden), encoder.input), name)
         self.head = head
-        self.loss_mean = keras.metrics.Mean(name="loss") if self.has_replicas else None
+        self.loss_mean = keras.metrics.Mean(name="loss")
         self.methods: list = []  # of fine-tuning, that `adapt` applied
         self.added: frozenset[int] = frozenset()  # ids of the layers that they added
         self.start: dict | None = None  # where weights are that its checkpoints leave out, see `training.loop.starting`
@@ -155,19 +155,20 @@ class TaskModel(EncoderTask):
         """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""
         if self.loss is not None:
             loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+            weight = ops.cast(ops.shape(y_pred)[0], "float32")  # as in Keras
         else:
             losses = self.losses_of(counted(y, sample_weight), y_pred)
-            loss = weighted_mean(losses, sample_weight) + layers_loss(self) / num_replicas()
+            weights = ops.ones_like(losses) if sample_weight is None else of_each(sample_weight, losses)
+            loss = weighted_mean(losses, weights) + layers_loss(self) / num_replicas()
+            weight = ops.sum(weights)
         loss = loss + self.terms_loss(x, y, y_pred, sample_weight) if training and self.terms else loss
-        if self.loss is None and self.loss_mean is not None:
-            rows = sum_over_replicas(ops.cast(ops.shape(y_pred)[0], "float32"))
-            self.loss_mean.update_state(loss * num_replicas(), rows / num_replicas())
+        self.loss_mean.update_state(loss * num_replicas(), sum_over_replicas(weight) / num_replicas())
         return loss
 
     def get_metrics_result(self):
-        # Keras's mean over batches takes a replica's share of the loss for a mean over the rows that it holds
-        own = {} if self.loss is not None or self.loss_mean is None else {"loss": self.loss_mean.result()}
-        return super().get_metrics_result() | own
+        # Keras's mean over batches counts rows, whatever their predictions weigh, and takes a replica's share of the
+        # loss for a mean over the rows that it holds
+        return super().get_metrics_result() | {"loss": self.loss_mean.result()}
 
     def symmetric_divergence(self, outputs, others):
         """How far two outputs of the same rows are apart: the mean of both Kullback-Leibler divergences, in nats.

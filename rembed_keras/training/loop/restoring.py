@@ -280,7 +280,7 @@ def running_of(model) -> list:
 def _metrics_of(model):
     """A model's metrics, as many and in the same order under every strategy.
 
-    A task model on replicas of TensorFlow has a mean of its loss that is read in the place of Keras's, the first.
+    A task model has a mean of its loss that is read in the place of Keras's, the first.
     """
     own = model.loss_mean if isinstance(model, TaskModel) else None
     return model.metrics if own is None else [own, *(each for each in model.metrics[1:] if each is not own)]

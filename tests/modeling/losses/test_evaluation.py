@@ -1,12 +1,13 @@
 """Losses that a task model is given, and loss terms: evaluation computes none, and has the logs of one without them."""
 
 import keras
+import numpy as np
 import pytest
 
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier
-from tests.modeling.forward import EAGER
+from rembed_keras.modeling import Classifier, Tagger
+from tests.modeling.forward import EAGER, forward
 from tests.modeling.losses.test_terms import JIT, both, masked
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder
@@ -56,3 +57,21 @@ def test_a_loss_that_a_task_model_cannot_learn_by_is_refused_or_warned_of():
     for loss in ("sparse_categorical_crossentropy", keras.losses.CategoricalCrossentropy()):
         with pytest.warns(UserWarning, match="Classifier gives logits, which this loss takes for probabilities"):
             model.compile("adam", loss=loss)
+
+
+@pytest.mark.any_backend
+@pytest.mark.usefixtures("without_graphs")
+def test_every_weighted_prediction_counts_the_same_in_batches_of_any_size():
+    x = {key: column for key, column in make_batch()[0].items() if key in ROWS}
+    y, weights = np.arange(16).reshape(2, 8) % 3, np.zeros((2, 8), "float32")
+    weights[0, 1], weights[1, 1:4] = 1.0, 0.5
+    model = Tagger(make_encoder(num_layers=1), 3, dropout=0.0)
+    model.head.kernel.assign(np.random.default_rng(0).normal(size=model.head.kernel.shape))
+    logits = forward(model, x).astype("float64")
+    losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, y[..., None], axis=-1)[..., 0]
+    given = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for loss, wanted in ((None, np.average(losses, weights=weights)), (given, (losses * weights).mean())):
+        model.compile("sgd", loss=loss)
+        for size in (1, 2):
+            logs = model.evaluate(x, y, size, sample_weight=weights, verbose=0, return_dict=True)
+            assert np.isclose(logs["loss"], wanted, rtol=1e-5)
