@@ -8,6 +8,7 @@ import pytest
 
 from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, TextClassifierPreprocessor
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import LateMaskedLM
 from rembed_keras.modeling.texts.strings import are_texts, is_in_memory, is_table
 from tests.modeling.forward import EAGER
 
@@ -233,3 +234,18 @@ def test_a_model_without_a_tokenizer_says_so():
     for loop in (model.fit, model.evaluate, model.predict):
         with pytest.raises(UserError, match="there is no tokenizer"):
             loop(TEXTS, verbose=0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("longest", [128, 512])
+def test_late_masking_reads_as_much_of_short_texts_as_of_whole_rows(longest, tokenizer):
+    """Of which there are slots for more masked tokens than a short row has tokens."""
+    keras.utils.set_random_seed(3)
+    encoder = Encoder(400, 1, 2, 8, 16, 4, max_sequence_length=longest)
+    model = LateMaskedLM(encoder, 8, decoder_layers=1, preprocessor=MaskedLMPreprocessor(tokenizer))
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.3 * keras.random.normal(weight.shape))  # so that losses depend on what is read
+    model.compile("sgd", **QUICK)
+    x, y, weights = model.preprocessor(TEXTS)
+    whole = model.evaluate(x, y, sample_weight=weights, verbose=0)
+    np.testing.assert_allclose(model.evaluate(TEXTS, verbose=0), whole, rtol=1e-5)

@@ -79,6 +79,9 @@ def cut_to(length: int, inputs: Mapping[str, np.ndarray], *others: Any) -> tuple
 def without_padding(model: keras.Model, inputs: Mapping[str, np.ndarray], *others: Any) -> tuple:
     """Rows without the padding behind the longest of them, rounded up to one of a few lengths.
 
+    Of slots for masked tokens as many are left as the row with most of them fills: late masking has the encoder read so
+    many tokens less.
+
     Args:
         model: what is to read them.
         inputs: its, [N, S] each.
@@ -91,4 +94,14 @@ def without_padding(model: keras.Model, inputs: Mapping[str, np.ndarray], *other
         return inputs, *others
     mask = inputs["padding_mask"]
     longest = int(row_lengths(mask, padding_read(model)).max(initial=0))
-    return cut_to(rounded_length(longest, mask.shape[1]), inputs, *others)
+    return _without_slots(*cut_to(rounded_length(longest, mask.shape[1]), inputs, *others))
+
+
+def _without_slots(inputs, *others):
+    """Inputs, targets and weights without the slots for masked tokens that are empty in all rows."""
+    if "mask_positions" not in inputs:
+        return inputs, *others
+    positions = inputs["mask_positions"]
+    filled = max(1, int((positions > 0).sum(axis=1).max(initial=0)))  # token 0 is never masked
+    inputs = {**inputs, "mask_positions": positions[:, :filled]}
+    return inputs, *(each if each is None else each[:, :filled] for each in others)
