@@ -13,7 +13,7 @@ from keras import ops
 
 from rembed_keras import compat
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.losses.row_weights import of_each
+from rembed_keras.modeling.losses.row_weights import of_each, of_rows
 from rembed_keras.modeling.replicas import shares
 from rembed_keras.modeling.sizes import NARROW
 
@@ -106,9 +106,7 @@ def row_weights(padding_mask, sample_weight):
     weights = ops.cast(ops.any(ops.cast(padding_mask, "bool"), axis=1), "float32")
     if sample_weight is None:
         return weights
-    axes = (*range(1, len(sample_weight.shape)),)
-    own = ops.cast(sample_weight, "float32")
-    return weights * (ops.max(own, axis=axes) if axes else own)  # [B, P] -> [B]
+    return weights * ops.cast(of_rows(sample_weight), "float32")
 
 
 def filled(x, y, sample_weight, parts: int):

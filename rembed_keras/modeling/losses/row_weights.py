@@ -33,6 +33,16 @@ def of_each(weights, losses):
     return ops.broadcast_to(ops.reshape(ops.cast(weights, losses.dtype), shape), ops.shape(losses))
 
 
+def of_rows(weights):
+    """Weights of rows, [B]; of predictions, [B, ...], the greatest in each row, which is 0 where none counts.
+
+    >>> ops.convert_to_numpy(of_rows(ops.array([[0.0, 0.5], [0.0, 0.0]]))).tolist()
+    [0.5, 0.0]
+    """
+    axes = (*range(1, len(weights.shape)),)
+    return ops.max(weights, axis=axes) if axes else weights
+
+
 def counted(labels, weights):
     """Labels, 0 where they weigh nothing: they may be no labels, as -100 or NaN, of which no loss can be taken.
 

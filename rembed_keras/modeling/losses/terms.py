@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.losses.row_weights import fits, of_each
+from rembed_keras.modeling.losses.row_weights import fits, of_each, of_rows
 from rembed_keras.modeling.losses.weights import by_step, counts, weight_at
 from rembed_keras.modeling.micro_batches import optimizer_at
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
@@ -247,6 +247,8 @@ def _counts(losses, x, sample_weight):
     if isinstance(x, Mapping) and "row_shares" in x:  # of an objective
         kind = "target" if len(losses.shape) > 1 else "row"
         return x[f"{kind}_weights"], x[f"{kind}_shares"]
-    is_weighted = sample_weight is not None and fits(sample_weight, losses)
-    weights = of_each(sample_weight, losses) if is_weighted else ops.ones_like(losses)
+    if sample_weight is None:
+        weights = ops.ones_like(losses)
+    else:  # of which a tagger has one a token, and a term perhaps one a row
+        weights = of_each(sample_weight if fits(sample_weight, losses) else of_rows(sample_weight), losses)
     return weights, shares(weights)

@@ -75,3 +75,22 @@ def test_every_weighted_prediction_counts_the_same_in_batches_of_any_size():
         for size in (1, 2):
             logs = model.evaluate(x, y, size, sample_weight=weights, verbose=0, return_dict=True)
             assert np.isclose(logs["loss"], wanted, rtol=1e-5)
+
+
+class Second(Term):
+    """The second id of each row, whatever the model gives."""
+
+    def loss(self, model, batch, outputs):
+        return keras.ops.cast(batch[0]["token_ids"][:, 1], "float32")
+
+
+@pytest.mark.any_backend
+def test_a_row_whose_tags_weigh_nothing_counts_in_no_term():
+    x = {key: column for key, column in make_batch()[0].items() if key in ROWS}
+    weights = np.zeros((2, 8), "float32")
+    weights[0, 1:3] = 1.0
+    model = Tagger(make_encoder(num_layers=1), 3, dropout=0.0)
+    model.use_terms([Second(1.0, "second")])
+    model.compile(keras.optimizers.SGD(0.0), **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    logs = model.train_on_batch(x, np.zeros((2, 8), int), weights, return_dict=True)
+    assert logs["second"] == x["token_ids"][0, 1] != x["token_ids"][1, 1]
