@@ -110,11 +110,12 @@ def check_own_weights(recipe: Recipe, listed: Sequence[Reference]) -> None:
         finetuned = recipe.arguments(stage).get("finetuned") if stage.target == PROBE else None
         if finetuned is not None:
             _check_task(recipe, stage, "measures", finetuned, before)
+            _check_folds(recipe, stage, "measures", finetuned, before)
         if given is None:
             continue
         if given.get("task") is not None:
             _check_task(recipe, stage, "starts from", given["task"], before)
-            _check_folds(recipe, stage, given["task"], before)
+            _check_folds(recipe, stage, "starts from", given["task"], before)
             continue
         pretrain = next((each for each in reversed(before) if each.target == PRETRAIN), None)
         if pretrain is not None:
@@ -204,7 +205,7 @@ def _check_task(recipe, stage, does, task, before):
     raise UserError(f"{message}{did_you_mean(task, filter(None, names))}")
 
 
-def _check_folds(recipe, stage, task, before):
+def _check_folds(recipe, stage, does, task, before):
     tuned = [each for each in before if each.target == FINETUNE and name_of_task(recipe, each) == task]
     given = [recipe.arguments(each).get("methods") for each in tuned]
     listed = [method for methods in given if isinstance(methods, list | tuple) for method in methods]
@@ -212,8 +213,8 @@ def _check_folds(recipe, stage, task, before):
         import_framework()
         if isinstance(each, Reference) and not getattr(imported(each.target), "folds", True):
             raise UserError(
-                f"{stage.selector} starts from the task {task!r}, which is fine-tuned with {each.selector}: what that "
-                "adds cannot be folded into an encoder's own weights"
+                f"{stage.selector} {does} the task {task!r}, which is fine-tuned with {each.selector}: what that adds "
+                "cannot be folded into an encoder's own weights"
             )
 
 

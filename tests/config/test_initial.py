@@ -98,6 +98,22 @@ def test_a_task_whose_encoder_is_probed_has_to_be_fine_tuned_before(binding):
         config.ledger_of(config.load(PROBES, ["training.probe.finetuned='topics'", binding]))
 
 
+def test_a_task_whose_encoder_is_probed_is_not_fine_tuned_with_what_does_not_fold(tmp_path):
+    (tmp_path / "recipe.gin").write_text(
+        f"""
+from __gin__ import dynamic_registration
+from rembed_keras import training
+from rembed_keras.adaptation import methods
+include "{PROBES}"
+training.finetune.methods = [@methods.Lora()]
+"""
+    )
+    config.ledger_of(config.load(str(tmp_path / "recipe.gin")))
+    binding = "training.finetune.methods=[@methods.Lora(), @methods.Adapters()]"
+    with pytest.raises(UserError, match=r"^training.probe measures the task 'topics', .*Adapters: what that adds"):
+        config.ledger_of(config.load(str(tmp_path / "recipe.gin"), [binding]))
+
+
 def test_a_start_that_is_handed_in_has_to_be_scored():
     recipe, scratch = "recipes/finetune/glue/rte.gin", "FINETUNE_STARTS=('scratch',)"
     config.ledger_of(config.load(recipe))
