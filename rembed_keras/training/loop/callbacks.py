@@ -139,10 +139,11 @@ class Recorder(keras.callbacks.Callback):
 
     Where the loss is scaled, for float16, a row has the scale, and no norm of a gradient that overflowed by it.
     Where steps may be skipped a row counts those of the run. Pre-training leaves a skipped step's losses out of its
-    means; what is non-finite all the same, as fine-tuning's loss of an interval with a skipped step, is null.
+    means; what is non-finite all the same, as fine-tuning's loss of an interval with a skipped step, is null. A step
+    that halves a scale is skipped too, and not counted.
 
     Raises:
-        DivergedError: when the loss is not finite though no step was skipped, naming the step.
+        DivergedError: when the loss is not finite though no step can have been skipped, naming the step.
     """
 
     def __init__(
@@ -184,15 +185,15 @@ class Recorder(keras.callbacks.Callback):
             **self.measures.of_speed(self.clock.tokens_per_second(), self.clock.tokens_per_step),
             "peak_memory_bytes": devices.peak_memory(),
         }
-        if optimizer.skip_nonfinite:
-            skipped, self._skipped = self._skipped, int(_number(optimizer.skipped_steps))
-            row["skipped_steps"] = self._skipped
-            if self._skipped > skipped:
-                given = [key for key in (*means, "grad_norm") if row.get(key) is not None]
-                row |= {key: None for key in given if not math.isfinite(row[key])}
         if optimizer.loss_scale is not None:
             row["loss_scale"] = _number(optimizer.loss_scale)
             row["grad_norm"] = row["grad_norm"] if math.isfinite(row["grad_norm"]) else None
+        if optimizer.skip_nonfinite:
+            skipped, self._skipped = self._skipped, int(_number(optimizer.skipped_steps))
+            row["skipped_steps"] = self._skipped
+            if self._skipped > skipped or optimizer.loss_scale is not None:  # which is halved before a step counts
+                given = [key for key in (*means, "grad_norm") if row.get(key) is not None]
+                row |= {key: None for key in given if not math.isfinite(row[key])}
         if row["loss"] is not None and not math.isfinite(row["loss"]):
             raise DivergedError(f"the loss of {self.run} is {row['loss']} at step {step}: lower the learning rate")
         self.workdir.metrics.append(row)

@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 from functools import partial
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training import AdamW
+from rembed_keras.training.loop.callbacks import Measures, Recorder, StepClock
+from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import SCALE, TrainingOptimizer, wrapped
 from tests.modeling.test_micro_batches import make_batch, repeated
 from tests.training.pretraining import files_of, learn, make_encoder
@@ -85,6 +88,24 @@ def test_an_overflow_costs_a_step_and_half_the_scale_and_divergence_is_what_is_l
     ]
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
     assert again.get_config() == optimizer.get_config() and again.initial_scale == 4.0
+
+
+@pytest.mark.parametrize(("scale", "left", "counted"), [(4.0, 2.0, 0), (1.0, 1.0, 1)])
+def test_a_step_that_the_scale_skips_ends_no_training_that_may_skip_steps(scale, left, counted, tmp_path):
+    optimizer = TrainingOptimizer(keras.optimizers.SGD(0.1), skip_nonfinite=1, initial_scale=scale)
+    variables = [keras.Variable(np.ones(3, "float32"), name="kernel")]
+    optimizer.apply([keras.ops.convert_to_tensor(np.full(3, np.nan, "float32"))], variables)
+    model = SimpleNamespace(optimizer=optimizer, stop_training=False, reset_metrics=list, jax_state_sync=list)
+    model.get_metrics_result = lambda: {"loss": np.nan}  # as Keras's mean over the batches of an interval has it
+    clock = StepClock(0, 1, 8.0)
+    with contextlib.closing(Workdir(tmp_path, sinks=())) as workdir:
+        recorder = Recorder(clock, workdir, Measures(4), "finetune/topics", 1, lambda row: None)
+        recorder.set_model(model)
+        recorder.on_train_begin()
+        clock.on_train_batch_end(0)
+        recorder.on_train_batch_end(0)
+    (row,) = log(tmp_path)
+    assert [row[key] for key in ("loss", "grad_norm", "skipped_steps", "loss_scale")] == [None, None, counted, left]
 
 
 def test_the_norm_and_the_step_are_those_without_a_scale():
