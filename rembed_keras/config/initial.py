@@ -17,6 +17,7 @@ INITIAL = "training.InitialWeights"
 NAMES = ("initial", "pretrained")  # of the parameter of a stage
 PRETRAIN = "rembed_keras.training.pretrain"
 FINETUNE = "rembed_keras.training.finetune"
+EVALUATE = "rembed_keras.training.evaluate"
 PROBE = "rembed_keras.training.probe"
 # stages that give an encoder the weights which pre-training left
 STARTED = [f"rembed_keras.training.{name}" for name in ("finetune", "retrieve", "trace_retrieval", "probe", "mine")]
@@ -111,11 +112,13 @@ def check_own_weights(recipe: Recipe, listed: Sequence[Reference]) -> None:
         if finetuned is not None:
             _check_task(recipe, stage, "measures", finetuned, before)
             _check_folds(recipe, stage, "measures", finetuned, before)
+            _check_chosen(recipe, stage, "measures", finetuned, before)
         if given is None:
             continue
         if given.get("task") is not None:
             _check_task(recipe, stage, "starts from", given["task"], before)
             _check_folds(recipe, stage, "starts from", given["task"], before)
+            _check_chosen(recipe, stage, "starts from", given["task"], before)
             continue
         pretrain = next((each for each in reversed(before) if each.target == PRETRAIN), None)
         if pretrain is not None:
@@ -216,6 +219,27 @@ def _check_folds(recipe, stage, does, task, before):
                 f"{stage.selector} {does} the task {task!r}, which is fine-tuned with {each.selector}: what that adds "
                 "cannot be folded into an encoder's own weights"
             )
+
+
+def _check_chosen(recipe, stage, does, task, before):
+    """Checks that one of several learning rates of a task is chosen before its model is asked for."""
+    of_task = [(each.target, recipe.arguments(each)) for each in before if name_of_task(recipe, each) == task]
+    asked = [(target, given) for target, given in of_task if _are_pretrained(given)]
+    listed = [given.get("learning_rates") for target, given in asked if target == FINETUNE]
+    listed = [each for each in listed if isinstance(each, list | tuple)]
+    rates = {f"{rate:g}" for each in listed for rate in each if isinstance(rate, int | float)}
+    is_chosen = any(target == EVALUATE for target, _ in asked) or not all(is_ours(each.target) for each in before)
+    if len(rates) > 1 and not is_chosen:
+        several = ", ".join(sorted(rates, key=float))
+        raise UserError(
+            f"{stage.selector} {does} the task {task!r}, which is fine-tuned at the learning rates {several}, and no "
+            "stage before it chooses one: list training.evaluate of that task first"
+        )
+
+
+def _are_pretrained(given):
+    starts = given.get("starts", ("pretrained",))
+    return isinstance(starts, list | tuple) and "pretrained" in starts
 
 
 def _check_best(recipe, stage, given, pretrain):

@@ -88,6 +88,18 @@ def test_a_task_of_the_run_has_to_be_fine_tuned_before():
         config.ledger_of(config.load(STILTS, ["FINETUNE_METHODS=[@methods.Lora(), @methods.Adapters()]"]))
 
 
+def test_a_learning_rate_of_a_task_has_to_be_chosen_before_its_model_is_started_from():
+    stages = "@topics/training.finetune, @after/training.finetune, @after/training.evaluate"
+    bindings = [f"training.run.stages=[{stages}]", "training.run.tasks=()"]
+    config.ledger_of(config.load(STILTS, bindings))
+    rates = "FINETUNE_LEARNING_RATES=(1e-4, 3e-4)"
+    config.ledger_of(config.load(STILTS, [rates]))
+    with pytest.raises(
+        UserError, match=r"^training.finetune starts from the task 'topics', .* rates 0.0001, 0.0003, and no"
+    ):
+        config.ledger_of(config.load(STILTS, [*bindings, rates]))
+
+
 @pytest.mark.parametrize(
     "binding", ["training.probe.finetuned='topic'", "training.run.stages=[@training.prepare, @training.probe]"]
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import (
+    EVALUATE,
     FINETUNE,
     PRETRAIN,
     check_own_weights,
@@ -23,7 +24,6 @@ from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.sizes import check_sequence_length
 
 PREPARE = "rembed_keras.training.prepare"
-EVALUATE = "rembed_keras.training.evaluate"
 SUBMIT = "rembed_keras.training.submit"
 BOTH = ("pretrained", "scratch")  # starts, unless a recipe says otherwise
 OF_MODELS = ("starts", "learning_rates", "seeds")  # which models of a task a stage trains
