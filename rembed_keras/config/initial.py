@@ -111,14 +111,11 @@ def check_own_weights(recipe: Recipe, listed: Sequence[Reference]) -> None:
         finetuned = recipe.arguments(stage).get("finetuned") if stage.target == PROBE else None
         if finetuned is not None:
             _check_task(recipe, stage, "measures", finetuned, before)
-            _check_folds(recipe, stage, "measures", finetuned, before)
-            _check_chosen(recipe, stage, "measures", finetuned, before)
         if given is None:
             continue
         if given.get("task") is not None:
             _check_task(recipe, stage, "starts from", given["task"], before)
-            _check_folds(recipe, stage, "starts from", given["task"], before)
-            _check_chosen(recipe, stage, "starts from", given["task"], before)
+            _check_changes(recipe, stage, given, before)
             continue
         pretrain = next((each for each in reversed(before) if each.target == PRETRAIN), None)
         if pretrain is not None:
@@ -202,10 +199,11 @@ def _own_weights(recipe, stage):
 
 def _check_task(recipe, stage, does, task, before):
     names = [name_of_task(recipe, each) for each in before if each.target == FINETUNE]
-    if task in names or None in names or not all(is_ours(each.target) for each in before):
-        return
-    message = f"{stage.selector} {does} the task {task!r} of its run, which no stage before it fine-tunes"
-    raise UserError(f"{message}{did_you_mean(task, filter(None, names))}")
+    if task not in names and None not in names and all(is_ours(each.target) for each in before):
+        message = f"{stage.selector} {does} the task {task!r} of its run, which no stage before it fine-tunes"
+        raise UserError(f"{message}{did_you_mean(task, filter(None, names))}")
+    _check_folds(recipe, stage, does, task, before)
+    _check_chosen(recipe, stage, does, task, before)
 
 
 def _check_folds(recipe, stage, does, task, before):
@@ -242,6 +240,22 @@ def _are_pretrained(given):
     return isinstance(starts, list | tuple) and "pretrained" in starts
 
 
+def _check_changes(recipe, stage, given, before):
+    """Checks that the encoder of a task's models can be changed as a stage says that starts from them."""
+    of_task = (each for each in before if each.target == FINETUNE and name_of_task(recipe, each) == given["task"])
+    tuned = next(of_task, None)
+    if tuned is None or not _is_changed(given) or not _takes_weights(stage, recipe.arguments(stage)):
+        return
+    encoder = recipe.arguments(tuned).get("encoder")
+    try:
+        theirs = sizes_of(recipe, within(tuned, encoder)) if encoder else initial_arguments(recipe, tuned, True)
+    except (UserError, KeyError, TypeError, ValueError):
+        return  # no encoder can be made of these, which is said of that stage
+    if theirs is not None:
+        with _said_of(recipe, stage, stage):
+            _initial(given).changes.arguments(theirs)
+
+
 def _check_best(recipe, stage, given, pretrain):
     if given.get("checkpoint") == "best" and recipe.arguments(pretrain).get("keep_best") is None:
         raise UserError(
@@ -254,17 +268,13 @@ def _check_structure(recipe, stage, given, pretrain):
     """Checks that the encoder of a stage can have the weights of the one that is pre-trained, after their changes."""
     arguments, there = recipe.arguments(stage), recipe.arguments(pretrain)
     trained, model, encoder = there.get("encoder"), there.get("model"), arguments.get("encoder")
-    starts = arguments.get("starts", [arguments.get("start", "pretrained")])
-    if stage.target not in STARTED or not isinstance(starts, list | tuple) or "pretrained" not in starts:
-        return
-    if not all(isinstance(each, Reference) for each in (trained, model)):
+    if not _takes_weights(stage, arguments) or not all(isinstance(each, Reference) for each in (trained, model)):
         return
     trained, model = within(pretrain, trained), within(pretrain, model)
     own = within(stage, encoder) if isinstance(encoder, Reference) else None  # by default that which is trained
-    is_changed = given.get("num_layers") is not None or given.get("scalar_mix")
     is_cut = recipe.arguments(model).get("kept_layers") is not None
     is_another = own is not None and (is_cut or recipe.arguments(trained) != recipe.arguments(own))
-    if not (is_changed or is_another):
+    if not (_is_changed(given) or is_another):
         return  # as it is in most recipes, which are read without a framework
     import_framework()
     from rembed_keras.training.initial.weights import InitialWeights, check_same
@@ -278,3 +288,13 @@ def _check_structure(recipe, stage, given, pretrain):
         changed = InitialWeights(**given).changes.arguments(theirs)
         if ours is not None:
             check_same(changed, ours, f"what {pretrain.selector} keeps")
+
+
+def _takes_weights(stage, arguments):
+    """Whether a stage of some arguments gives its encoder the weights that it starts from."""
+    starts = arguments.get("starts", [arguments.get("start", "pretrained")])
+    return stage.target in STARTED and isinstance(starts, list | tuple) and "pretrained" in starts
+
+
+def _is_changed(given):
+    return given.get("num_layers") is not None or given.get("scalar_mix")

@@ -88,6 +88,13 @@ def test_a_task_of_the_run_has_to_be_fine_tuned_before():
         config.ledger_of(config.load(STILTS, ["FINETUNE_METHODS=[@methods.Lora(), @methods.Adapters()]"]))
 
 
+def test_changes_that_the_encoder_of_a_task_cannot_have_are_missed_before_it_is_fine_tuned():
+    small = "PRETRAINED=rembed_small"  # of 6 layers
+    config.ledger_of(config.load(STILTS, [small, "training.InitialWeights.num_layers=2"]))
+    with pytest.raises(UserError, match=r"^training.finetune: .*this encoder has 6"):
+        config.ledger_of(config.load(STILTS, [small, "training.InitialWeights.num_layers=99"]))
+
+
 def test_a_learning_rate_of_a_task_has_to_be_chosen_before_its_model_is_started_from():
     stages = "@topics/training.finetune, @after/training.finetune, @after/training.evaluate"
     bindings = [f"training.run.stages=[{stages}]", "training.run.tasks=()"]
