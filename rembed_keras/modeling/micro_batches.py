@@ -106,7 +106,7 @@ def row_weights(padding_mask, sample_weight):
     weights = ops.cast(ops.any(ops.cast(padding_mask, "bool"), axis=1), "float32")
     if sample_weight is None:
         return weights
-    return weights * ops.cast(of_rows(sample_weight), "float32")
+    return weights * of_rows(ops.cast(sample_weight, "float32"))
 
 
 def filled(x, y, sample_weight, parts: int):
