@@ -5,6 +5,7 @@ examples. Stages replace their own rows and leave the others.
 """
 
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -40,6 +41,15 @@ class Score:
     seed: int | None
     n: int
     system: str
+
+
+def finite(value: float) -> float | None:
+    """A measured value; None for one that is not finite, which counts as failed.
+
+    >>> finite(0.5), finite(float("nan"))
+    (0.5, None)
+    """
+    return value if math.isfinite(value) else None
 
 
 def read_scores(path: Path) -> list[Score]:

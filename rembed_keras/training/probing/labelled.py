@@ -1,7 +1,6 @@
 """Linear probes of every layer on a task: on means of a text's tokens, or on the first pieces of words with tags."""
 
 import itertools
-import math
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from rembed_keras.analysis.layers import fit_probe, linear_cka, mean_of_tokens, 
 from rembed_keras.tasks.kinds.classification import Classification
 from rembed_keras.tasks.kinds.encoding import Encoded
 from rembed_keras.tasks.kinds.tagging import Tagging
-from rembed_keras.tasks.scores import Score
+from rembed_keras.tasks.scores import Score, finite
 from rembed_keras.training.probing.features import measure_layers
 
 BALANCED = "balanced_accuracy"  # name of a metric
@@ -59,7 +58,7 @@ class LabelledProbing:
         (cosines,) = self._measured(encoder, self._train, token_cosines)
         return scores, {
             "token_cosine": [float(np.mean(each)) for each in cosines],  # of [CLS] and [SEP] at least
-            "cka_with_next": [value if math.isfinite(value) else None for value in similar],
+            "cka_with_next": [finite(value) for value in similar],
             "inverse_strength": [fitted.inverse_strength for fitted in probes],
         }
 
@@ -90,7 +89,7 @@ class LabelledProbing:
         name, examples = f"probe/{self.task.name}/layer{layer}", self.task.scored[language]
         values = self.task.score(examples, answers, language)
         return [
-            Score(name, language, metric, value, seed, self.task.count(examples, metric), system)
+            Score(name, language, metric, finite(value), seed, self.task.count(examples, metric), system)
             for metric, value in values.items()
         ]
 

@@ -1,6 +1,7 @@
 """What is shown of layers: rows of `scores.json`, `layers.json`, tables and the run's figure."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -74,7 +75,7 @@ class Probed(NamedTuple):
         return {
             system: {
                 group: [
-                    float(np.mean([values[system, task, each] for each in members]))
+                    float(np.mean([_number(values[system, task, each]) for each in members]))
                     for task in tasks
                     if (system, task, members[0]) in values
                 ]
@@ -147,6 +148,11 @@ def _table(title, values, num_layers):
         cells = [" / ".join(_cell(row, layer) for row in rows.values()) for rows in values.values()]
         shown.add_row(str(layer), *cells)
     return shown
+
+
+def _number(value):
+    """NaN for what failed, so that no mean is of the languages that are left."""
+    return math.nan if value is None else value
 
 
 def _cell(values, layer):

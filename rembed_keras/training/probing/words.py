@@ -1,6 +1,5 @@
 """Word similarity of the input table's vectors and of contextual ones at every layer."""
 
-import math
 from functools import cached_property
 
 import keras
@@ -9,6 +8,7 @@ import numpy as np
 from rembed_keras.analysis.layers import context_counts, ppmi, similarity_correlation, states_of
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.errors import UserError
+from rembed_keras.tasks.scores import finite
 from rembed_keras.training.probing.features import measure_layers
 
 WORDS, ROWS, FEWEST = 200, 256, 4  # words, rows of text for contextual vectors, occurrences of a word there
@@ -67,5 +67,5 @@ class WordProbing:
         ids = keras.ops.convert_to_tensor(np.array([self.words], np.int32))
         table = keras.ops.convert_to_numpy(encoder.token_embedding(ids))[0]
         found = [similarity_correlation(self.reference, each - each.mean(axis=0)) for each in (table, *layers)]
-        shown = [value if math.isfinite(value) else None for value in found]
+        shown = [finite(value) for value in found]
         return {"table": shown[0], "layers": shown[1:]}
