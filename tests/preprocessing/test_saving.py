@@ -4,6 +4,7 @@ import copy
 import gc
 import weakref
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -84,6 +85,19 @@ def test_an_encoder_without_a_table_of_positions_reads_any_length(tokenizer, lin
     masked = MaskedLM(rotary, 8, preprocessor=MaskedLMPreprocessor(tokenizer))
     assert masked.preprocessor.sequence_length == 16  # as nobody said another
     assert len(masked.fill_mask(f"{lines[0]} {lines[1]} [MASK]", top=2)) == 2
+
+
+def test_an_encoder_that_gave_vectors_is_saved_as_one_that_gave_none(tokenizer, lines, tmp_path):
+    encoder, groups = make_encoder(), []
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    for path in (tmp_path / "before.weights.h5", tmp_path / "after.weights.h5"):
+        encoder.save_weights(path)
+        with h5py.File(path) as file:
+            groups.append([])
+            file.visit(groups[-1].append)
+        encoder.encode(lines[:2])
+    assert groups[0] == groups[1]
+    encoder.load_weights(tmp_path / "before.weights.h5")
 
 
 @pytest.mark.usefixtures("without_old_garbage")

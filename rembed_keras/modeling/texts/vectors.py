@@ -25,7 +25,7 @@ MANY = 4  # batches from which on progress is shown
 class ReadsTexts(HoldsPreprocessor):
     """A model that gives vectors of texts; it has an encoder, or is one."""
 
-    _readers: dict | None = None  # of an encoder, so that a second call compiles nothing
+    readers: "_Readers | None" = None  # of an encoder
 
     def encode(
         self,
@@ -108,6 +108,13 @@ class _Reader(Retraced, keras.Model):
     """A model of an encoder's layers."""
 
 
+class _Readers:
+    """Those of an encoder, so that a second call compiles nothing; gone when it is, and no part of it that is saved."""
+
+    def __init__(self):
+        self.models: dict[Any, keras.Model] = {}
+
+
 def _reader(encoder, pooling, layer):
     """A model of an encoder's layers that gives the pooled states of one of them."""
     if pooling not in _POOLED:
@@ -115,8 +122,9 @@ def _reader(encoder, pooling, layer):
     count = encoder.num_layers
     if layer is not None and layer not in range(-count - 1, count + 1):
         raise UserError(f"layer is {shortened(layer)}; this encoder has layers 0 to {count}")
-    readers: dict[Any, keras.Model] = encoder._readers or {}
-    object.__setattr__(encoder, "_readers", readers)  # which are gone when it is, and no parts that Keras tracks
+    if encoder.readers is None:
+        encoder.readers = _Readers()
+    readers = encoder.readers.models
     if (pooling, layer) not in readers:
         outputs = encoder.output
         states = outputs["sequence_output"] if layer is None else outputs["hidden_states"][layer]

@@ -1,4 +1,4 @@
-"""Scores of probes that are no numbers: of one's own metrics, in a language where they cannot be measured."""
+"""Probes by a metric of one's own, in a language where it cannot be measured."""
 
 import json
 
