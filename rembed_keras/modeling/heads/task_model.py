@@ -48,6 +48,8 @@ class TaskModel(EncoderTask):
         hidden = Dropout(dropout, name="dropout")(hidden)
         super().__init__(encoder, encoder.input, self.arrange(head(hidden), encoder.input), name)
         self.head = head
+        # in logs it takes the place of Keras's, which comes before it, counts rows whatever their predictions weigh, and
+        # takes a replica's share of the loss for a mean over the rows that it holds
         self.loss_mean = keras.metrics.Mean(name="loss")
         self.methods: list = []  # of fine-tuning, that `adapt` applied
         self.added: frozenset[int] = frozenset()  # ids of the layers that they added
@@ -164,11 +166,6 @@ class TaskModel(EncoderTask):
         loss = loss + self.terms_loss(x, y, y_pred, sample_weight) if training and self.terms else loss
         self.loss_mean.update_state(loss * num_replicas(), sum_over_replicas(weight) / num_replicas())
         return loss
-
-    def get_metrics_result(self):
-        # Keras's mean over batches counts rows, whatever their predictions weigh, and takes a replica's share of the
-        # loss for a mean over the rows that it holds
-        return super().get_metrics_result() | {"loss": self.loss_mean.result()}
 
     def symmetric_divergence(self, outputs, others):
         """How far two outputs of the same rows are apart: the mean of both Kullback-Leibler divergences, in nats.
