@@ -248,4 +248,5 @@ def test_late_masking_reads_as_much_of_short_texts_as_of_whole_rows(longest, tok
     model.compile("sgd", **QUICK)
     x, y, weights = model.preprocessor(TEXTS)
     whole = model.evaluate(x, y, sample_weight=weights, verbose=0)
+    assert {type(log) for log in whole} == {float}
     np.testing.assert_allclose(model.evaluate(TEXTS, verbose=0), whole, rtol=1e-5)

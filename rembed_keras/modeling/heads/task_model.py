@@ -48,8 +48,8 @@ class TaskModel(EncoderTask):
         hidden = Dropout(dropout, name="dropout")(hidden)
         super().__init__(encoder, encoder.input, self.arrange(head(hidden), encoder.input), name)
         self.head = head
-        # in logs it takes the place of Keras's, which comes before it, counts rows whatever their predictions weigh, and
-        # takes a replica's share of the loss for a mean over the rows that it holds
+        # in logs it takes the place of Keras's, which comes before it, counts rows whatever their predictions weigh,
+        # and takes a replica's share of the loss for a mean over the rows that it holds
         self.loss_mean = keras.metrics.Mean(name="loss")
         self.methods: list = []  # of fine-tuning, that `adapt` applied
         self.added: frozenset[int] = frozenset()  # ids of the layers that they added

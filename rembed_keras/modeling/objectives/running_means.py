@@ -53,19 +53,25 @@ class ListsLogsOnce:
     ):
         """The model's; a list has each log once."""
         given = (x, y, batch_size, verbose, sample_weight)
-        logs = super().evaluate(*given, return_dict=True, **options)  # type: ignore[misc] # the model's
+        logs = _numbers(super().evaluate(*given, return_dict=True, **options))  # type: ignore[misc] # the model's
         return logs if return_dict else _listed(self, logs)
 
     def train_on_batch(self, x=None, y=None, sample_weight=None, class_weight=None, return_dict=False):
         """The model's; a list has each log once."""
         given = (x, y, sample_weight, class_weight)
-        logs = super().train_on_batch(*given, return_dict=True)  # type: ignore[misc] # the model's
+        logs = _numbers(super().train_on_batch(*given, return_dict=True))  # type: ignore[misc] # the model's
         return logs if return_dict else _listed(self, logs)
 
     def test_on_batch(self, x=None, y=None, sample_weight=None, return_dict=False):
         """The model's; a list has each log once."""
         logs = super().test_on_batch(x, y, sample_weight, return_dict=True)  # type: ignore[misc] # the model's
+        logs = _numbers(logs)
         return logs if return_dict else _listed(self, logs)
+
+
+def _numbers(logs):
+    """Logs as Keras gives its own; with Keras 3.10 those that take the place of others are tensors."""
+    return {name: float(log) if ops.is_tensor(log) and ops.ndim(log) == 0 else log for name, log in logs.items()}
 
 
 def _listed(model, logs):
