@@ -9,13 +9,13 @@ from rembed_keras.config.initial import (
     EVALUATE,
     FINETUNE,
     PRETRAIN,
-    check_own_weights,
     initial_arguments,
     name_of_task,
     source_of,
     starts_from_run,
 )
 from rembed_keras.config.making import identity, made, sizes_of, within
+from rembed_keras.config.misfits.own_weights import check_own_weights
 from rembed_keras.config.recipes.recipe import Recipe, check_stage
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.data.pipeline.schedules import by_step, check_schedules, check_shares
