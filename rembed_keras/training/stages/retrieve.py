@@ -65,10 +65,7 @@ def retrieve(
     for text in texts:
         scores: list[Score] = []
         for system, model in sentences.items():
-            with np.errstate(invalid="ignore"):  # which is refused below
-                found = precisions(model, text, initial.tokenizer, sequence_length)
-            if not np.isfinite([*found.values()]).all():
-                raise UserError(f"the {system} encoder's outputs for {text.name} are not finite: take it in float32")
+            found = _precisions(model, text, initial.tokenizer, sequence_length, f"the {system} encoder")
             for language in text.languages:
                 scores += _both_directions(text, language, found[language], seed, system)
         for language in text.languages:
@@ -100,8 +97,8 @@ def trace_retrieval(
         seed: of the weights before pre-training, as in `pretrain`.
 
     Raises:
-        UserError: for an encoder with fewer positions than are read, a text without translations, or two texts of one
-            name.
+        UserError: for an encoder with fewer positions than are read or whose outputs are not finite, a text without
+            translations, or two texts of one name.
     """
     check_translations(texts)
     if workdir.is_rehearsal:
@@ -125,7 +122,7 @@ def trace_retrieval(
         step = found.step if found else 0
         tokens = round(float(np.interp(step, [row["step"] for row in rows], [row["tokens"] for row in rows])))
         for text, names in read.items():
-            found_at = precisions(sentences, text, corpus.tokenizer, sequence_length)
+            found_at = _precisions(sentences, text, corpus.tokenizer, sequence_length, f"the encoder of step {step}")
             mean = float(np.mean([found_at[name] for name in names]))
             points.append({"text": text.name, "step": step, "tokens": tokens, "P@1": mean})
             curves[text.name].append((tokens / 1e6, 100 * mean))
@@ -137,6 +134,14 @@ def trace_retrieval(
         y="bitext retrieval, precision@1 in % (languages read)",
     )
     print(f"retrieval against tokens: {workdir.path / 'retrieval.png'}", flush=True)
+
+
+def _precisions(model, text, tokenizer, sequence_length, encoder):
+    with np.errstate(invalid="ignore"):  # which is refused below
+        found = precisions(model, text, tokenizer, sequence_length)
+    if not np.isfinite([*found.values()]).all():
+        raise UserError(f"{encoder}'s outputs for {text.name} are not finite: take it in float32")
+    return found
 
 
 def _both_directions(text, language, found, seed, system):

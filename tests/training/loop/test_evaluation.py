@@ -5,11 +5,13 @@ import json
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 
 from rembed_keras import config
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection, Sum
+from rembed_keras.tasks.retrieval import parallel_text
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText
 from rembed_keras.training import trace_retrieval
 from rembed_keras.training.distributed.strategies import place
@@ -199,7 +201,7 @@ def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
     assert found == pytest.approx({step: traced[step] for step in (0, 3)})
 
 
-def test_a_trace_of_retrieval_knows_phases_and_other_starts(held_out_corpus, tmp_path, capsys):
+def test_a_trace_of_retrieval_knows_phases_and_other_starts(held_out_corpus, tmp_path, capsys, monkeypatch):
     """After 5 steps of 20 tokens come 6 of 150, in the languages that were read, from other weights than new ones."""
     texts = []
     for name, languages in (("known", ("de", "en", "xx")), ("unknown", ("en", "xx"))):
@@ -214,6 +216,11 @@ def test_a_trace_of_retrieval_knows_phases_and_other_starts(held_out_corpus, tmp
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
     (folder / "initial_weights.json").write_text("{}")
     with contextlib.closing(Workdir(folder)) as workdir:
+        with monkeypatch.context() as half_precision:
+            half_precision.setattr(parallel_text, "predict", lambda *_: np.array([[1.0, 0.0], [0.0, np.nan]] * 3))
+            with pytest.raises(UserError, match="the encoder of step 10's outputs for known are not finite"):
+                trace_retrieval(workdir, make_encoder, texts, 16)
+        assert not (folder / "retrieval.json").exists()
         trace_retrieval(workdir, make_encoder, texts, 16)
     points = json.loads((folder / "retrieval.json").read_text())
     assert [(each["text"], each["step"], each["tokens"]) for each in points] == [
