@@ -103,7 +103,7 @@ def stages_named(recipe: Recipe, names: str) -> list[int]:
     known = list(dict.fromkeys(each[-1] for each in listed))
     strange = next((name for name in asked if not any(name in each for each in listed)), None)
     if strange is not None or not asked:
-        raise UserError(f"the recipe has no stage {strange!r}: its stages are {', '.join(known)}")
+        raise UserError(f"the recipe has no stage {(strange or names)!r}: its stages are {', '.join(known)}")
     return [number for number, each in enumerate(listed) if not set(asked).isdisjoint(each)]
 
 

@@ -132,6 +132,7 @@ MISTAKES = {
         ["run", "recipe.gin", "--until", "finetune"],
         "the recipe has no stage 'finetune': its stages are prepare, pretrain",
     ),
+    "stages without names": (["run", "recipe.gin", "--stages", ","], "the recipe has no stage ',': its stages are"),
     "a knob without a value": (["run", "recipe.gin", "WORKDIR="], "WORKDIR has no value on the command line"),
     "a run nowhere": (["run", "recipe.gin", "training.run.workdir="], "training.run.workdir is empty: name a folder"),
     "a run at home": (["run", "recipe.gin", "WORKDIR=~/run"], "~/run begins with ~, which no shell has replaced"),
