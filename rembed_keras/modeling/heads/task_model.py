@@ -157,14 +157,14 @@ class TaskModel(EncoderTask):
         """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""
         if self.loss is not None:
             loss = super().compute_loss(x, y, y_pred, sample_weight, training)
-            weight = ops.cast(ops.shape(y_pred)[0], "float32")  # as in Keras
+            weight = ops.cast(ops.shape(y_pred)[0], "float32")  # of a replica, as in Keras
         else:
             losses = self.losses_of(counted(y, sample_weight), y_pred)
             weights = ops.ones_like(losses) if sample_weight is None else of_each(sample_weight, losses)
             loss = weighted_mean(losses, weights) + layers_loss(self) / num_replicas()
-            weight = ops.sum(weights)
+            weight = sum_over_replicas(ops.sum(weights)) / num_replicas()
         loss = loss + self.terms_loss(x, y, y_pred, sample_weight) if training and self.terms else loss
-        self.loss_mean.update_state(loss * num_replicas(), sum_over_replicas(weight) / num_replicas())
+        self.loss_mean.update_state(loss * num_replicas(), weight)
         return loss
 
     def symmetric_divergence(self, outputs, others):
