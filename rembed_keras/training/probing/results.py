@@ -1,7 +1,6 @@
 """What is shown of layers: rows of `scores.json`, `layers.json`, tables and the run's figure."""
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -63,7 +62,9 @@ class Probed(NamedTuple):
         return panels
 
     def means(self, metric: str) -> dict[str, dict[str, list[float]]]:
-        """By system and group of languages, the mean score at each layer that the system has, by a metric."""
+        """By system and group of languages, the mean score at each layer that the system has, by a metric; NaN if it
+        failed in one language.
+        """
         languages = dict.fromkeys(score.language for score in self.scores)
         targets = [language for language in languages if language != self.source]
         others = f"mean of {len(targets)} others" if self.source in languages else f"mean of {len(targets)} languages"
@@ -75,7 +76,7 @@ class Probed(NamedTuple):
         return {
             system: {
                 group: [
-                    float(np.mean([_number(values[system, task, each]) for each in members]))
+                    float(np.mean(np.array([values[system, task, each] for each in members], float)))
                     for task in tasks
                     if (system, task, members[0]) in values
                 ]
@@ -148,11 +149,6 @@ def _table(title, values, num_layers):
         cells = [" / ".join(_cell(row, layer) for row in rows.values()) for rows in values.values()]
         shown.add_row(str(layer), *cells)
     return shown
-
-
-def _number(value):
-    """NaN for what failed, so that no mean is of the languages that are left."""
-    return math.nan if value is None else value
 
 
 def _cell(values, layer):
