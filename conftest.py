@@ -8,9 +8,11 @@ docstrings are tests too.
 import functools
 import gc
 import importlib.util
+import inspect
 import os
 import sys
 import types
+import typing
 from importlib import metadata
 
 from rembed_keras.config import backend
@@ -59,9 +61,10 @@ def make_graphs_quickly() -> None:
     """Leaves out of TensorFlow's work what few steps do not repay, a third of the time of a test that trains.
 
     That is Grappler, as most of XLA's optimization above; the Python stack of each operation, which a graph copies
-    several times, and which is deep under pytest; the names of all dtypes that each operation might have had; and that
-    all kernels are thrown away whenever a seed is set.
+    several times, and which is deep under pytest; what would shorten it in errors; the names of all dtypes that each
+    operation might have had; and that all kernels are thrown away whenever a seed is set.
     """
+    import tensorflow as tf
     from tensorflow.python.eager import context
     from tensorflow.python.framework import op_def_library, ops
 
@@ -72,6 +75,7 @@ def make_graphs_quickly() -> None:
             check(dtype, attr_def, param_name)
 
     use_grappler(False)
+    tf.debugging.disable_traceback_filtering()
     ops._create_c_op = functools.partial(ops._create_c_op, extract_traceback=False)
     op_def_library._SatisfiesTypeConstraint = check_quickly
     context.pywrap_tfe.TFE_ContextClearCaches = lambda handle: None
@@ -88,18 +92,44 @@ def make_models_quickly() -> None:
     """Leaves out what Keras and keras-hub do again for each model, without a use for tests.
 
     keras-hub takes the bases of its class away, for models that are not made of symbolic layers, and Keras sets them
-    again: Python looks at all subclasses each time, which are hundreds. And for each object that Keras saves or loads
-    it makes a layer, to see which attributes all layers have: it looks in its cache by another name than it writes.
+    again: Python looks at all subclasses each time, which are hundreds. For each object that Keras saves or loads it
+    makes a layer, to see which attributes all layers have: it looks in its cache by another name than it writes. And
+    each number or name that a layer keeps, 80 of them, might be a variable or a layer or a list, which Keras looks at.
     """
+    from keras import Layer
     from keras.src.models import model
     from keras.src.models.functional import Functional
     from keras.src.saving import saving_lib
     from keras_hub.src.utils.pipeline_model import PipelineModel
 
+    plain, keep = {bool, int, float, str, type(None)}, Layer.__setattr__
+
+    def keep_quickly(layer, name, value):
+        own = vars(layer)
+        is_plain = type(value) in plain and type(own.get(name)) in plain and "_tracker" in own
+        (object.__setattr__ if is_plain else keep)(layer, name, value)
+
     inject = model.inject_functional_model_class
     saving_lib.get_attr_skipset = functools.cache(saving_lib.get_attr_skipset)
     model.inject_functional_model_class = lambda cls: cls if Functional in cls.__mro__ else inject(cls)
+    Layer.__setattr__ = keep_quickly
     PipelineModel.__init__ = lambda self, *args, **named: super(PipelineModel, self).__init__(*args, **named)
+
+
+def look_quickly() -> None:
+    """Keeps what Python finds out about classes and functions, which Keras and TensorFlow ask of each layer and value.
+
+    That is what a protocol asks for, whenever something might be of it, and the arguments with which a layer is made.
+    """
+    from keras.src.ops import operation
+
+    def of_functions(ask):
+        kept = functools.cache(ask)  # not of methods: it would keep their layers
+        return lambda asked: (kept if isinstance(asked, types.FunctionType) else ask)(asked)
+
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
+    quick = {"signature": of_functions(inspect.signature), "getfullargspec": of_functions(inspect.getfullargspec)}
+    operation.inspect = types.SimpleNamespace(**vars(inspect) | quick)
 
 
 def shuffle_quickly() -> None:
@@ -116,6 +146,7 @@ def work_quickly() -> None:
         make_graphs_quickly()
     else:
         lower_quickly()
+    look_quickly()
     make_models_quickly()
     shuffle_quickly()
 

@@ -158,7 +158,7 @@ def write_file(path: str, text: str) -> None:
     Raises:
         UserError: if it cannot be written.
     """
-    from rembed_keras.training.loop.workdir import write_atomically
+    from rembed_keras.data.writing import write_atomically
 
     try:
         write_atomically(Path(path), text)

@@ -199,7 +199,7 @@ class _Driver:
         from rembed_keras.analysis.studies.record import make_record, to_text
         from rembed_keras.analysis.studies.results.page import page
         from rembed_keras.analysis.studies.results.report import markdown
-        from rembed_keras.training.loop.workdir import write_atomically
+        from rembed_keras.data.writing import write_atomically
 
         self.record = make_record(self.plan, self.seconds, self.failures)
         write_atomically(self.plan.results / "study.json", to_text(self.record))

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.data import sample
+from rembed_keras.data.writing import write_atomically
 from tests.interruptions.forks import SEED, finish, start, survive
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ JOBS = ("training", "corpus", *FORMATS)
 def train(folder: Path):
     """Training whose step is one line of NumPy, with the reads and writes of real training."""
     from rembed_keras.training.loop import checkpoints
-    from rembed_keras.training.loop.workdir import Workdir, write_atomically
+    from rembed_keras.training.loop.workdir import Workdir
 
     workdir = Workdir(folder)
     found = checkpoints.latest(workdir.checkpoints)
@@ -82,8 +83,7 @@ def make_jobs(folder: Path) -> dict:
     for language, count in (("de", 150), ("ja", 80)):
         lines = list(filter(None, read_lines(Path(sample.text_folder()) / f"{language}.txt.gz")))[:count]
         (text / f"{language}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    source = filter(None, read_lines(text / "de.txt"))
-    lines = [*source, *filter(None, read_lines(text / "ja.txt"))]
+    lines = [line for language in ("de", "ja") for line in filter(None, read_lines(text / f"{language}.txt"))]
     code, output = run_in_fork(lambda: train_tokenizer(lines, tokenizer, VOCABULARY), folder)
     assert code == 0, output
     keras.utils.set_random_seed(0)

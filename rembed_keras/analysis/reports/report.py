@@ -25,6 +25,7 @@ from rembed_keras.analysis.reports.score_plots import draw_scores
 from rembed_keras.analysis.reports.score_tables import differences_table, runs_table, scores_table
 from rembed_keras.analysis.reports.suites import suite_notes
 from rembed_keras.analysis.reports.tables import Table, csv_text, in_markdown
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 
 WIDTH = 120  # columns where there is no terminal
@@ -92,7 +93,7 @@ class Report:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in texts.items():
-                (folder / name).write_text(text + "\n", encoding="utf-8")
+                write_atomically(folder / name, text + "\n")
             if not self.differences:  # those of an earlier report would stand beside scores that they are not of
                 (folder / "differences.csv").unlink(missing_ok=True)
             draw_scores(folder / "report.png", self.scores, self.differences)

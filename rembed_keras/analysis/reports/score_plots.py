@@ -1,11 +1,13 @@
 """Figures of runs: curves; scores with their spread over seeds, and differences with their confidence intervals."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rembed_keras.analysis.reports.comparison import NOT_SIGNIFICANT, NOT_TESTED, DifferenceRow, ScoreRow, apart
 from rembed_keras.analysis.reports.results import BASELINES
+from rembed_keras.data.writing import write_atomically
 
 # the first eight for the colour-blind; the others so that no two of many arms look alike
 COLOURS = (
@@ -48,9 +50,9 @@ def save_figure(figure: Any, path: Path) -> None:
 
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    writing = path.with_name(f".{path.stem}.writing.png")
-    figure.savefig(writing, dpi=150)
-    writing.replace(path)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=150)
+    write_atomically(path, drawn.getvalue())
 
 
 def draw_scores(path: Path, scores: Sequence[ScoreRow], differences: Sequence[DifferenceRow]) -> None:

@@ -32,6 +32,7 @@ from rembed_keras.data.prepare import survey
 from rembed_keras.data.prepare.cleaning import DUPLICATE, KEPT, NEAR_DUPLICATE, Cleaning
 from rembed_keras.data.prepare.jobs import Job, Workers
 from rembed_keras.data.prepare.sources import Part
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 
 COMPARED = 2**21  # keys in a group: 34 MB with their places
@@ -182,7 +183,7 @@ def _do(job: tuple[int, list], function: Callable, folder: str) -> None:
         found: dict[str, Any] = {"result": function(*arguments)}
     except UserError as error:
         found = {"mistake": str(error)}
-    survey.write_atomically(Path(folder) / f"{number}.json", json.dumps(found).encode())
+    write_atomically(Path(folder) / f"{number}.json", json.dumps(found))
 
 
 def _result(path):

@@ -24,6 +24,7 @@ from rembed_keras.data.prepare.sources import Source
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 
 FORMAT = 2
@@ -105,7 +106,7 @@ def _locked(place: Path, plan: dict) -> Iterator[None]:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             for folder in ("notes", "corpus"):
                 shutil.rmtree(place / folder, ignore_errors=True)
-            survey.write_atomically(path, text.encode())
+            write_atomically(path, text)
         for folder in ("notes", "corpus"):
             (place / folder).mkdir(exist_ok=True)
         try:

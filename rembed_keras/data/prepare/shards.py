@@ -18,9 +18,10 @@ import numpy as np
 
 from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.sources import Part
-from rembed_keras.data.prepare.survey import kept, num_shards, write_atomically
+from rembed_keras.data.prepare.survey import kept, num_shards
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.writing import write_atomically
 
 BLOCK = 4096  # tokens a record
 CHUNK = 2000  # paragraphs that are tokenized together
@@ -117,7 +118,7 @@ def write_shard(
     packed = io.BytesIO()
     np.savez_compressed(packed, *(counts[language] for language in languages))
     write_atomically(notes / f"{name}{NOTE}.npz", packed.getvalue())
-    write_atomically(notes / f"{name}{NOTE}.json", json.dumps(languages).encode())
+    write_atomically(notes / f"{name}{NOTE}.json", json.dumps(languages))
     return languages
 
 

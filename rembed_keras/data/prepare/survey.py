@@ -30,6 +30,7 @@ from rembed_keras.data.prepare.cleaning import (
     fingerprint,
 )
 from rembed_keras.data.prepare.sources import Part
+from rembed_keras.data.writing import write_atomically
 
 CHUNK = 2000  # paragraphs per write
 COMPARED = 2**23  # paragraphs compared in one pass: about 400 MB
@@ -64,7 +65,7 @@ def survey(part: Part, folder: Path, cleaning: Cleaning, shard_bytes: int) -> No
             if cleaning.filters:
                 _notes(chunk, lengths, languages, cleaning, dtype).tofile(file)
     found = {name: {"paragraphs": paragraphs[name], "bytes": sizes[name]} for name in languages}
-    write_atomically(totals, json.dumps({"shards": last // shard_bytes + 1, "languages": found}).encode())
+    write_atomically(totals, json.dumps({"shards": last // shard_bytes + 1, "languages": found}))
 
 
 def _note_type(cleaning):
@@ -222,10 +223,3 @@ def every_nth(
             taken[language].append(paragraph)
         numbers[language] += 1
     return taken
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a small file, which is there whole or not at all."""
-    writing = path.with_name(f"{path.name}.writing")
-    writing.write_bytes(data)
-    writing.replace(path)

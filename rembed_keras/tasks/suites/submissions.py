@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.tasks.kinds.examples import Labelled
 from rembed_keras.tasks.suites import glue, superglue
@@ -195,5 +196,5 @@ def _check(examples, answers, labels):
 def _write(folder, name, lines):
     path = Path(folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    write_atomically(path, "".join(f"{line}\n" for line in lines))
     return path

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Tagged
 from rembed_keras.tasks.retrieval.bitext import Bitext
@@ -182,5 +183,5 @@ def _lines(items):
 
 def _write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", newline="\n")
+    write_atomically(path, text)
     return path

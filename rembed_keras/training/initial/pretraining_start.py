@@ -11,13 +11,14 @@ from pathlib import Path
 import keras
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.weights import InitialWeights, initial_weights
 from rembed_keras.training.loop import checkpoints, restoring, starting
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 
 NOTHING = "training.pretrain has no encoder, and no initial weights to take one from: bind encoder, or set INITIAL"
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rembed_keras.data.corpus import ELSEWHERE, Corpus
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.checkpoints import Checkpoint
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 
 READ = "read"  # in the state of a checkpoint
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import DivergedError, UserError
 from rembed_keras.modeling.saving.configuration import check_names, made
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import StepClock, settle
-from rembed_keras.training.loop.workdir import write_atomically
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 
 

@@ -10,8 +10,9 @@ import shutil
 from pathlib import Path
 
 from rembed_keras.analysis.pages.records import lines_of
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.sinks.sink import IDENTITY
 
 WHERE = {"WORKDIR", "STRATEGY", "training.run.workdir", "training.run.sinks", "training.pretrain.profile_steps"} | {

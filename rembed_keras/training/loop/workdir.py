@@ -14,31 +14,13 @@ from pathlib import Path
 from typing import IO
 
 from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.training.sinks.sink import Sink, Watch, Watched
 from rembed_keras.training.sinks.tensorboard import TensorBoard
 
 # numbers of a row that the clock and the machine decide, and that differ when a run is repeated
 MEASURED = ("tokens_per_second", "seconds_per_step", "training_flops_per_second", "mfu", "peak_memory_bytes")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file so that it is there whole or as it was before.
-
-    Args:
-        path: the file.
-        text: its new content, written as UTF-8.
-    """
-    writing = path.with_name(f".{path.name}.writing")
-    try:
-        with open(writing, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(writing, path)
-    except OSError:
-        writing.unlink(missing_ok=True)
-        raise
 
 
 class Workdir:

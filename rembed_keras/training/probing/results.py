@@ -12,8 +12,9 @@ from rich.text import Text
 
 from rembed_keras.analysis.layers import Panel
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.probing.systems import SYSTEMS
 
 

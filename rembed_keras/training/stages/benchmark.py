@@ -18,10 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, UserError
 from rembed_keras.training.distributed import devices
 from rembed_keras.training.distributed.processes import together
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearsed
 from rembed_keras.training.stages.run import in_passing
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, UserError, check_counts, check_lists
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import Encoded, are_finite, predict
@@ -24,7 +25,7 @@ from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed, refuse_others, stopped_at
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 
 BATCH_SIZE = 64
 

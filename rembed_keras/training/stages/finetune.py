@@ -17,6 +17,7 @@ from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.sizes import Dtype
@@ -33,7 +34,7 @@ from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.progress import Trainings, forecast
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
 from rembed_keras.training.rehearsal import check_finetuning, rehearsed

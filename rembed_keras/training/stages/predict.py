@@ -10,6 +10,7 @@ import numpy as np
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.modeling.blocks.positions import longest_row
@@ -211,12 +212,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     """
     if path.exists():
         raise UserError(f"{path} already exists: remove it or choose another file")
-    writing = path.with_name(f".{path.name}.writing")
     try:
-        with open(writing, "w", encoding="utf-8") as file:
-            file.writelines(lines)
-        writing.replace(path)
+        write_atomically(path, "".join(lines))
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        writing.unlink(missing_ok=True)

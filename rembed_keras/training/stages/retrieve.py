@@ -8,6 +8,7 @@ import numpy as np
 
 from rembed_keras.analysis.reports.score_plots import draw_curves
 from rembed_keras.data.corpus import corpus_of_run
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, Seed, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.baselines import tfidf_similarity
@@ -23,7 +24,7 @@ from rembed_keras.training.initial.encoder_start import EncoderStart, check_leng
 from rembed_keras.training.initial.places import RECORD
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearsed
 from rembed_keras.training.stages.evaluate import publish
 

@@ -19,6 +19,7 @@ from rembed_keras.analysis.cost.ledger import Ledger
 from rembed_keras.analysis.environment import environment
 from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Rate, UserError
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import read_scores
@@ -26,7 +27,7 @@ from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, join
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.same_recipe import STAGES, forget_another_recipe, refuse_another_recipe, refuse_smoke
-from rembed_keras.training.loop.workdir import Workdir, write_atomically
+from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearse
 from rembed_keras.training.sinks.sink import Sink
 from rembed_keras.training.stages.evaluate import check_choice

@@ -6,7 +6,7 @@ import pytest
 from rembed_keras.analysis import environment
 from rembed_keras.errors import UserError
 from rembed_keras.training.distributed.processes import Processes, together
-from rembed_keras.training.loop.workdir import MetricsLog, Workdir, write_atomically
+from rembed_keras.training.loop.workdir import MetricsLog, Workdir
 from rembed_keras.training.sinks.sink import Sink
 from rembed_keras.training.stages.run import RunRecord, in_passing, run
 
@@ -55,19 +55,6 @@ def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
         Workdir(tmp_path / "run")
     held.close()
     Workdir(tmp_path / "run").close()
-
-
-def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path / "x.json"
-    write_atomically(path, "before")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, "after")
-    assert path.read_text() == "before"
 
 
 RECORD = RunRecord("STEPS = 3  # batches\nWORKDIR = 'a'\n", lambda: "operative", None)
