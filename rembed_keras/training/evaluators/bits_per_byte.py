@@ -34,7 +34,7 @@ class BitsPerByte:
         rows: about how many rows in all are evaluated; see `Mixture.held_out_rows`. Each is read some 25 times.
 
     Raises:
-        UserError: for no rows.
+        UserError: for no rows; and when it evaluates, for held-out text of which the vocabulary has nothing.
 
     Source: Kauf and Ivanova 2023, "A better way to do masked language model scoring".
 
@@ -52,7 +52,7 @@ class BitsPerByte:
         """Bits per byte, of all languages together and of each.
 
         Raises:
-            UserError: for an objective that predicts no masked tokens.
+            UserError: for an objective that predicts no masked tokens, or text of which every token is [UNK].
         """
         counted = data.once(self, lambda: count_rows(data.batches, self.rows))
         logs = data.metrics(model, counted.batch)
@@ -100,6 +100,8 @@ def count_rows(mixture, rows: int) -> Counted:
         counted.tokens[language] = len(labels)
         counted.bytes[language] = int(tokenizer.num_bytes[labels].sum())
         counted.unigram_bits[language] = float(-BITS * np.log(counts[labels] / counts.sum()).sum())
+    if not counted.tokens:
+        raise UserError("BitsPerByte has no token to predict: the vocabulary knows none of the held-out text")
     return counted
 
 

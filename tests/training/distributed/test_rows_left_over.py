@@ -78,3 +78,18 @@ def test_two_replicas_take_the_steps_of_one_device(make, rows, monkeypatch):
         np.testing.assert_allclose(logs[name], whole[name], rtol=1e-4, err_msg=name)
     for ours, theirs in zip(weights, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=5e-5)
+
+
+def test_a_loss_that_a_user_compiles_is_the_mean_over_the_rows_of_all_replicas():
+    found = {}
+    for strategy in ("mirrored", "one_device"):
+        with place(strategy, batch_size=8).scope():
+            model = classifier()
+            for number, weight in enumerate(model.weights):
+                weight.assign(np.random.default_rng(number).normal(0, 0.3, weight.shape))
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(loss=loss, jit_compile=False)
+            x, y, _ = data_of(model, 9)  # of the last batch one replica has none
+            found[strategy] = model.evaluate(x, y, 8, 0, return_dict=True)["loss"]
+    expected = loss(y, keras.ops.convert_to_numpy(model(x)))  # of the last, on one device
+    np.testing.assert_allclose([*found.values()], [float(expected)] * 2, rtol=1e-5)

@@ -114,3 +114,11 @@ def test_an_objective_of_several_has_those_of_its_masked_tokens_and_one_without_
     assert {f"bits_per_byte/{name}" for name in LANGUAGES} < found.keys()
     with pytest.raises(UserError, match="the loss of masked tokens by language"):
         BitsPerByte(rows=2).evaluate(compiled(make_gdes), data)
+
+
+def test_text_that_the_vocabulary_has_nothing_of_is_refused(mixture, data, monkeypatch):
+    languages, tokens = mixture.held_out_rows(6)
+    unknown = np.where(mixture.corpus.tokenizer.is_special[tokens], tokens, mixture.corpus.tokenizer.unk_id)
+    monkeypatch.setattr(mixture, "held_out_rows", lambda rows: (languages, unknown))
+    with pytest.raises(UserError, match="knows none of the held-out text"):
+        BitsPerByte(rows=6).evaluate(None, data)
