@@ -102,7 +102,7 @@ def test_a_loss_of_another_kind_is_named_and_not_drawn(record, tmp_path, monkeyp
     from matplotlib.figure import Figure
 
     seen = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: (seen.append(figure.axes[0]), path.touch()))
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: seen.append(figure.axes[0]))
     points = {"wide": [[1, 3.0], [2, 2.0]], "one": [[1, 27.0], [2, 18.0]]}
     curves = [{"arm": arm, "seed": 0, "points": each} for arm, each in points.items()]
     draw_study(tmp_path / "study.png", record | {"curves": curves[:1]})
@@ -117,11 +117,10 @@ def test_a_long_title_stays_inside_the_figure(record, tmp_path, monkeypatch):
 
     inside = []
 
-    def measure(figure, path, dpi):
+    def measure(figure, file, **_):
         figure.draw_without_rendering()
         (title,) = figure.axes[1].findobj(lambda each: isinstance(each, Text) and each.get_text().startswith("saved"))
         inside.append(title.get_window_extent().x1 <= figure.bbox.x1)
-        path.touch()
 
     monkeypatch.setattr(Figure, "savefig", measure)
     record["hypotheses"][0]["name"] = "saved parameters in depth beat the coupled model at equal FLOPs: probe in others"
