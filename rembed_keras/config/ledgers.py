@@ -144,8 +144,7 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, begin, slots, terms):
     read = (data.get("batch_size"), data.get("sequence_length"), data.get("mask_rate", 0.15))
     batch, length, rate = (up_to(value, steps) if isinstance(steps, int) else value for value in read)
     highest = max(rate.values()) if isinstance(rate, dict) else rate
-    others = [value for value in config.values() if callable(getattr(value, "read", None))]
-    entries, teachers = _entries_of(model.target), teachers_of(terms, others)
+    entries, teachers = _entries_of(model.target), teachers_of(recipe, stage)
 
     def at(length, rate):
         return ledger(config, length, rate, entries, slots, terms, teachers)

@@ -4,7 +4,7 @@ A teacher may come from a run that is still to be made, so a recipe can be read 
 runs then.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +101,13 @@ def check_teachers(recipe: Recipe, stages: Iterable[Reference]) -> None:
                 raise UserError(f"the teacher {place} of {stage.selector} is not a folder of a model: train it first")
 
 
-def teachers_of(terms: Sequence[Any], others: Sequence[Any] = ()) -> list[Config]:
-    """Arguments of the encoders of terms' and other teachers that are there, as they are kept.
+def teachers_of(recipe: Recipe, stage: Reference) -> list[Config]:
+    """Arguments of the encoders of a stage's teachers that are there, as they are kept.
 
     Raises:
         UserError: for a folder that is no model.
     """
-    folders = [place for place in _places([*_of_terms(terms), *others]) if place.is_dir()]
+    folders = [place for place in _places(teachers_asked(recipe, stage)) if place.is_dir()]
     if not folders:
         return []
     import_framework()

@@ -45,6 +45,25 @@ def test_what_devices_hold_of_a_teacher_is_said_beside_their_table(pretrained, c
     assert "without what teaches" not in command("inspect", RECIPE, "--devices", "2", cwd=tmp_path)[1]
 
 
+def test_a_teacher_of_an_objective_in_a_sum_is_counted(pretrained, tmp_path):
+    recipe = tmp_path / "recipe.gin"
+    recipe.write_text(f'''
+from __gin__ import dynamic_registration
+from rembed_keras import adaptation
+from rembed_keras import modeling
+from rembed_keras import training
+from rembed_keras.modeling import objectives
+from rembed_keras.adaptation import teachers
+include "{RECIPE}"
+training.pretrain.model = @objectives.Sum
+training.pretrain.terms = ()
+objectives.Sum.objectives = [@modeling.MaskedLM, @adaptation.Distillation]
+adaptation.Distillation.teacher = @teachers.Teacher()
+''')
+    alone = config.ledger_of(config.load(RECIPE, [f"TEACHER={pretrained}"])).teacher
+    assert config.ledger_of(config.load(str(recipe), [f"TEACHER={pretrained}"])).teacher == alone
+
+
 def _encoder_recipe(sizes):
     """The recipe, of a student of the teacher's sizes."""
     names = ("num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")
