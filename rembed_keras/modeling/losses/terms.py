@@ -53,7 +53,7 @@ class HasTerms:
                 raise UserError(f"{term!r} is no loss term; in a recipe it ends in (), as @terms.RDrop()")
         names = [term.name for term in terms]
         for name in names:
-            if not isinstance(name, str) or names.count(name) > 1 or name in TAKEN:
+            if not isinstance(name, str) or names.count(name) > 1 or name in self.names_of_logs:
                 raise UserError(
                     f"a loss term is called {shortened(name)}: give each a name of its own, not one of logs"
                 )
@@ -72,6 +72,14 @@ class HasTerms:
         if self.terms:
             model.compiles_gradients = False  # a term may ask other replicas, which XLA cannot
             model.reading.note.want()
+
+    @property
+    def names_of_logs(self) -> set[str]:
+        """Names of logs besides those of terms."""
+        model: Any = self
+        former = {id(metric) for metric in (*getattr(self, "term_means", []), *getattr(self, "term_weights", []))}
+        others = [metric for metric in model.metrics if id(metric) not in former]
+        return {*TAKEN, *(each.name for metric in others for each in getattr(metric, "metrics", [metric]))}
 
     def get_compile_config(self) -> dict:
         """Keras's, and the names of the terms."""

@@ -11,6 +11,7 @@ from keras import ops
 
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, shortened
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.losses.terms import TAKEN
 from rembed_keras.modeling.losses.weights import weight_at
 from rembed_keras.modeling.objectives.masked_tokens import with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
@@ -91,6 +92,11 @@ class Sum(PretrainingModel):
     def metrics(self):
         """Keras leaves those of models in a model aside."""
         return [*super().metrics, *(metric for each in self.objectives for metric in each.metrics)]
+
+    @property
+    def names_of_logs(self) -> set[str]:
+        """Those of the objectives stand under their names."""
+        return {*TAKEN, *(f"{each.name}/{log}" for each in self.objectives for log in ("weight", *each.names_of_logs))}
 
     def trained(self, variables: list) -> list:
         """Those of `variables` that the loss of any objective can move."""

@@ -234,6 +234,16 @@ def test_what_is_no_term_is_refused(terms, reason):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize(("make", "name"), [(detection, "detection_loss"), (both, "other/weight")])
+def test_names_that_an_objectives_own_logs_have_are_refused(make, name):
+    model = make(make_encoder(num_layers=1))
+    with pytest.raises(UserError, match=f"a loss term is called '?{name}"):
+        model.use_terms([Confidence(name=name)])
+    for _ in range(2):  # its own mean is of before
+        model.use_terms([Confidence(weight={0: 1.0, 2: 3.0}, name="loss_of_detection")])
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("weight", [-1, "much", {}, {5: 1.0}, {0: -1.0}, {"x": 1.0}, None, float("nan")])
 def test_what_is_no_weight_is_refused(weight):
     with pytest.raises(UserError, match="the weight of confidence"):
