@@ -5,7 +5,6 @@ checkpoint it continues from, so the file of a killed and resumed run equals tha
 show, such as TensorBoard, is drawn from it.
 """
 
-import contextlib
 import fcntl
 import json
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.json_files import check_rows, read_whole_lines
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.training.sinks.sink import Sink, Watch, Watched
@@ -131,14 +131,13 @@ class MetricsLog:
         self.path, self.is_written = path, is_written
 
     def rows(self, run: str | None = None) -> list[dict]:
-        """Rows that were written whole, of one run of a stage or of all; see `append`."""
-        if not self.path.exists():
-            return []
-        rows = []
-        for line in self.path.read_text(encoding="utf-8").splitlines(keepends=True):
-            with contextlib.suppress(ValueError):  # a line cut short by a kill
-                if line.endswith("\n"):
-                    rows.append(json.loads(line))
+        """Rows that were written whole, of one run of a stage or of all; see `append`.
+
+        Raises:
+            UserError: for a damaged log, which would be written anew without the rows that cannot be read.
+        """
+        rows = read_whole_lines(self.path)
+        check_rows(rows, {"run": str, "step": int}, self.path)
         return rows if run is None else [row for row in rows if row["run"] == run]
 
     def rewind(self, run: str, step: int) -> list[dict]:

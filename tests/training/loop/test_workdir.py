@@ -28,6 +28,16 @@ def test_a_log_is_rewound_to_a_step_of_one_run(tmp_path):
     assert log.path.read_text().endswith("}\n")
 
 
+@pytest.mark.parametrize("damaged", [b'{"stage": "pre', b"\xff", b'{"step": 2}', b"[]"])
+def test_a_damaged_log_is_named_and_stays_as_it_is(damaged, tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    first, last = (json.dumps(row("pretrain", step)).encode() + b"\n" for step in (1, 3))
+    log.path.write_bytes(first + damaged + b"\n" + last)
+    with pytest.raises(UserError, match=r"metrics\.jsonl (is|has)"):
+        log.rewind("pretrain", 2)
+    assert log.path.read_bytes() == first + damaged + b"\n" + last
+
+
 def test_numbers_come_back_to_the_bit(tmp_path):
     log = MetricsLog(tmp_path / "metrics.jsonl")
     value = 0.1 + 0.2
