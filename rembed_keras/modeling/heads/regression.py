@@ -19,7 +19,8 @@ class Regressor(TaskModel):
         dropout: rate before the head, while training.
         name: the model's name.
 
-    Inputs as the encoder's. Trained on numbers [B], or [B, 1], with mean squared error.
+    Inputs as the encoder's. Trained on numbers [B], or [B, 1], with mean squared error. Losses and metrics given to
+    `compile` see columns, [B, 1].
     """
 
     preprocessor_cls = Preprocessing(PLAIN_TEXT)
@@ -41,6 +42,9 @@ class Regressor(TaskModel):
 
     def arrange(self, scores, inputs):
         return scores[:, 0]  # [B, 1] -> [B]
+
+    def compared(self, values):
+        return values[:, None] if len(values.shape) == 1 else values  # along the last axis Keras takes means
 
     def losses_of(self, y, y_pred):
         shape = tuple(y.shape)

@@ -130,7 +130,7 @@ class TaskModel(EncoderTask):
             y: labels; nothing is made for those that are no array, as where a data set brings them.
         """
         if self.makes_variables_in_steps and hasattr(y, "shape"):
-            compat.build_metrics(self, y, self.output)
+            compat.build_metrics(self, self.compared(y), self.compared(self.output))
 
     def pool(self, output, inputs):
         """What the head reads, of the encoder's output that is named by `reads`; all of it unless a subclass pools."""
@@ -139,6 +139,14 @@ class TaskModel(EncoderTask):
     def arrange(self, scores, inputs):
         """The head's scores in the shape that the task wants; as they come unless a subclass says otherwise."""
         return scores
+
+    def compared(self, values):
+        """Labels or outputs as losses and metrics of Keras's compare them; a subclass may have them otherwise."""
+        return values
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Keras's, of what is `compared`."""
+        return super().compute_metrics(x, self.compared(y), self.compared(y_pred), sample_weight)
 
     def losses_of(self, y, y_pred):
         """The loss of every single prediction; cross-entropy of logits unless a subclass says otherwise."""
@@ -156,7 +164,7 @@ class TaskModel(EncoderTask):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""
         if self.loss is not None:
-            loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+            loss = super().compute_loss(x, self.compared(y), self.compared(y_pred), sample_weight, training)
             weight = ops.cast(ops.shape(y_pred)[0], "float32")  # of a replica, as in Keras
         else:
             losses = self.losses_of(counted(y, sample_weight), y_pred)
