@@ -134,7 +134,7 @@ class MetricsLog:
         """Rows that were written whole, of one run of a stage or of all; see `append`.
 
         Raises:
-            UserError: for a damaged log, which would be written anew without the rows that cannot be read.
+            UserError: for a damaged log, since to write it again would lose the rows that cannot be read.
         """
         rows = read_whole_lines(self.path)
         check_rows(rows, {"run": str, "step": int}, self.path)
