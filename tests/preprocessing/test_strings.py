@@ -135,6 +135,10 @@ def test_a_data_set_without_batches_is_refused(loop, classifier):
     batches = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices((TEXTS, [0, 1])).skip(2).batch(2)
     with pytest.raises(UserError, match="the data set has no batches"):
         getattr(classifier, loop)(batches, verbose=0)
+    given = TEXTS if loop != "evaluate" else classifier.preprocessor(TEXTS)
+    single = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices((given, [0, 1]))
+    with pytest.raises(UserError, match=r"end it with \.batch"):
+        getattr(classifier, loop)(single, verbose=0)
 
 
 @pytest.mark.parametrize("of", ["tensorflow", pytest.param("grain", id="batches_of_grain")])

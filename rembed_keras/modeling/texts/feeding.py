@@ -25,9 +25,9 @@ from rembed_keras.modeling.texts.shared_rows import check_shared, on_shared_rows
 from rembed_keras.modeling.texts.strings import (
     NO_TOKENIZER,
     are_texts,
+    check_batches,
     is_dataset,
     is_in_memory,
-    refuse_empty,
     without_texts,
 )
 
@@ -185,7 +185,7 @@ class TakesTexts(HoldsPreprocessor):
             sample_weight: as in Keras.
             options: Keras's other ones.
         """
-        refuse_empty(x)
+        check_batches(x)
         if validation_split and is_dataset(x):
             raise UserError("validation_split cuts what is in memory: give another data set as validation_data")
         self._settle()
@@ -204,7 +204,7 @@ class TakesTexts(HoldsPreprocessor):
 
     def evaluate(self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **options):
         """Keras's, of texts too; see `fit`."""
-        refuse_empty(x)
+        check_batches(x)
         self._settle()
         own = {"verbose": verbose, **options}
         if options.get("_use_cached_eval_dataset", False):
@@ -218,7 +218,7 @@ class TakesTexts(HoldsPreprocessor):
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Keras's, of texts too; see `fit`."""
-        refuse_empty(x)
+        check_batches(x)
         own = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
         with weights_kept(self):
             if self.preprocessor is not None and is_dataset(x):
@@ -235,6 +235,7 @@ class TakesTexts(HoldsPreprocessor):
     def _validation(self, validation_data, batch_size):
         """What to validate on, preprocessed: keras-hub 0.21 would leave that to an `evaluate` of its own."""
         if is_dataset(validation_data) and self.preprocessor is not None:
+            check_batches(validation_data)
             return validation_data.map(self._mapped)
         if are_texts(validation_data):
             validation_data = (validation_data,)

@@ -99,11 +99,26 @@ def is_dataset(x: object) -> bool:
     return hasattr(x, "element_spec") or (type(x).__module__.split(".")[0] == "grain" and hasattr(x, "map"))
 
 
-def refuse_empty(x: Any) -> None:
-    """Raises a UserError for a data set of tf.data that knows that it has no batches; whatever else it is, none."""
+def check_batches(x: Any) -> None:
+    """Raises a UserError for a data set of tf.data that has no batches, or gives one text or row at a time.
+
+    Whatever else it is, nothing is checked.
+    """
     cardinality = getattr(x, "cardinality", None)
     if callable(cardinality) and int(cardinality()) == 0:
         raise UserError("the data set has no batches")
+    given = getattr(x, "element_spec", None)
+    given = given[0] if isinstance(given, tuple) and given else given
+    if _is_single(given):
+        raise UserError("the data set gives one text at a time and no batches of them: end it with .batch(32)")
+
+
+def _is_single(given):
+    """Whether what a data set gives is one text, or a row of token ids."""
+    is_tokenized = isinstance(given, Mapping) and "token_ids" in given
+    axes, parts = (1, [given["token_ids"]]) if is_tokenized else (0, keras.tree.flatten(given))
+    ranks = [getattr(getattr(part, "shape", None), "rank", None) for part in parts if is_tokenized or are_texts(part)]
+    return axes in ranks
 
 
 def without_texts(x: Any) -> Any:
