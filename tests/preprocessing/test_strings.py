@@ -135,10 +135,17 @@ def test_a_data_set_without_batches_is_refused(loop, classifier):
     batches = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices((TEXTS, [0, 1])).skip(2).batch(2)
     with pytest.raises(UserError, match="the data set has no batches"):
         getattr(classifier, loop)(batches, verbose=0)
-    given = TEXTS if loop != "evaluate" else classifier.preprocessor(TEXTS)
-    single = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices((given, [0, 1]))
-    with pytest.raises(UserError, match=r"end it with \.batch"):
-        getattr(classifier, loop)(single, verbose=0)
+
+
+@pytest.mark.parametrize("is_tokenized", [False, True])
+def test_a_data_set_that_gives_one_text_at_a_time_is_predicted_for_and_not_learnt_from(is_tokenized, classifier):
+    data = pytest.importorskip("tensorflow").data.Dataset
+    single = data.from_tensor_slices((classifier.preprocessor(TEXTS) if is_tokenized else TEXTS, [0, 1]))
+    for learn in (classifier.fit, classifier.evaluate, lambda x, **_: classifier.fit(TEXTS, [0, 1], validation_data=x)):
+        with pytest.raises(UserError, match=r"end it with \.batch"):
+            learn(single, verbose=0)
+    found = classifier.predict(data.from_tensor_slices(TEXTS), verbose=0)
+    np.testing.assert_allclose(found, classifier.predict(TEXTS, verbose=0), atol=1e-5)
 
 
 @pytest.mark.parametrize("of", ["tensorflow", pytest.param("grain", id="batches_of_grain")])

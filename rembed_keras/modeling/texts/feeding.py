@@ -28,6 +28,7 @@ from rembed_keras.modeling.texts.strings import (
     check_batches,
     is_dataset,
     is_in_memory,
+    refuse_empty,
     without_texts,
 )
 
@@ -218,7 +219,7 @@ class TakesTexts(HoldsPreprocessor):
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Keras's, of texts too; see `fit`."""
-        check_batches(x)
+        refuse_empty(x)
         own = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
         with weights_kept(self):
             if self.preprocessor is not None and is_dataset(x):

@@ -99,17 +99,18 @@ def is_dataset(x: object) -> bool:
     return hasattr(x, "element_spec") or (type(x).__module__.split(".")[0] == "grain" and hasattr(x, "map"))
 
 
-def check_batches(x: Any) -> None:
-    """Raises a UserError for a data set of tf.data that has no batches, or gives one text or row at a time.
-
-    Whatever else it is, nothing is checked.
-    """
+def refuse_empty(x: Any) -> None:
+    """Raises a UserError for a data set of tf.data that knows that it has no batches; whatever else it is, none."""
     cardinality = getattr(x, "cardinality", None)
     if callable(cardinality) and int(cardinality()) == 0:
         raise UserError("the data set has no batches")
+
+
+def check_batches(x: Any) -> None:
+    """Raises a UserError for a data set of tf.data that is empty, or gives one text with its label at a time."""
+    refuse_empty(x)
     given = getattr(x, "element_spec", None)
-    given = given[0] if isinstance(given, tuple) and given else given
-    if _is_single(given):
+    if isinstance(given, tuple) and len(given) > 1 and _is_single(given[0]):
         raise UserError("the data set gives one text at a time and no batches of them: end it with .batch(32)")
 
 
