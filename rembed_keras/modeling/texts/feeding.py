@@ -19,7 +19,7 @@ import keras_hub
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_labels, with_labels_checked
 from rembed_keras.modeling.saving.failing import weights_kept
-from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, checks_batch, is_tokenized, narrowed
+from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, checks_batch, narrowed
 from rembed_keras.modeling.texts.lengths import token_axes, without_padding
 from rembed_keras.modeling.texts.shared_rows import check_shared, on_shared_rows
 from rembed_keras.modeling.texts.strings import (
@@ -28,6 +28,7 @@ from rembed_keras.modeling.texts.strings import (
     check_batches,
     is_dataset,
     is_in_memory,
+    is_tokenized,
     refuse_empty,
     without_texts,
 )

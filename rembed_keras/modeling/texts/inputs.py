@@ -54,11 +54,6 @@ def narrowed(labels: Any) -> Any:
     return labels.astype(np.int32) if is_wide and keras.config.backend() == "jax" else labels
 
 
-def is_tokenized(x: object) -> bool:
-    """Whether it is an encoder's inputs, and no texts."""
-    return isinstance(x, Mapping) and "token_ids" in x
-
-
 def checks_arrays(loop: Callable) -> Callable:
     """One of Keras's loops over data, which first looks at the ids in NumPy arrays: the loop's program is compiled.
 

@@ -88,6 +88,11 @@ def are_texts(part: Any) -> bool:
     )
 
 
+def is_tokenized(x: object) -> bool:
+    """Whether it is an encoder's inputs, and no texts."""
+    return isinstance(x, Mapping) and "token_ids" in x
+
+
 def is_in_memory(x: Any) -> bool:
     """Whether it is a text or a collection of texts, or a dict or a table, and no generator."""
     has_values = hasattr(x, "tolist") or is_column(x)
@@ -116,10 +121,13 @@ def check_batches(x: Any) -> None:
 
 def _is_single(given):
     """Whether what a data set gives is one text, or a row of token ids."""
-    is_tokenized = isinstance(given, Mapping) and "token_ids" in given
-    axes, parts = (1, [given["token_ids"]]) if is_tokenized else (0, keras.tree.flatten(given))
-    ranks = [getattr(getattr(part, "shape", None), "rank", None) for part in parts if is_tokenized or are_texts(part)]
-    return axes in ranks
+    if is_tokenized(given):
+        return _rank(given["token_ids"]) == 1
+    return any(_rank(part) == 0 for part in keras.tree.flatten(given) if are_texts(part))
+
+
+def _rank(part):
+    return getattr(getattr(part, "shape", None), "rank", None)
 
 
 def without_texts(x: Any) -> Any:
