@@ -1,7 +1,6 @@
 """Commands about finished runs: their predictions and their scores."""
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -42,7 +41,8 @@ def predict(
     if out is None:
         sys.stdout.writelines(lines)
         return
-    training.write_lines(Path(out), lines)
+    check_file(out, is_new=True)  # another command may have made it meanwhile
+    write_file(out, "".join(lines))
     click.echo(f"{out}: predictions for {file}")
 
 

@@ -17,7 +17,6 @@ from .stages.evaluate import tabulate as tabulate
 from .stages.finetune import finetune as finetune
 from .stages.predict import Answerer as Answerer
 from .stages.predict import lines_of as lines_of
-from .stages.predict import write_lines as write_lines
 from .stages.prepare import prepare as prepare
 from .stages.pretrain import pretrain as pretrain
 from .stages.probe import probe as probe

@@ -10,7 +10,6 @@ import numpy as np
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
-from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.modeling.blocks.positions import longest_row
@@ -202,17 +201,3 @@ def _task_folder(run, task):
     if task is not None and task not in folders:
         raise UserError(f"{run} has not been fine-tuned for {task}{did_you_mean(task, folders)}")
     return folders[task] if task is not None else next(iter(folders.values()))
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Writes lines to a file that is there whole or not at all.
-
-    Raises:
-        UserError: if it exists or cannot be written.
-    """
-    if path.exists():
-        raise UserError(f"{path} already exists: remove it or choose another file")
-    try:
-        write_atomically(path, "".join(lines))
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from None
