@@ -42,6 +42,8 @@ class UserError(ValueError):
     rembed_keras.errors.UserError: corpus/xx.txt is empty: remove it or add text
     """
 
+    ag_pass_through = True  # for TensorFlow's AutoGraph, which would raise an error of its own around it
+
     def __init__(self, message: str = ""):
         found = IN_A_LAYER.match(message)
         super().__init__(found[1] if found else message)
