@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 from rembed_keras.analysis.pages.records import lines_of
+from rembed_keras.data.json_files import understood
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import Workdir
@@ -76,7 +77,8 @@ def _difference(folder, config, but):
     path = folder / "config.gin"
     if not path.exists():
         return None
-    texts = path.read_text(encoding="utf-8"), config
+    with understood(path, "a recipe"):
+        texts = path.read_text(encoding="utf-8"), config
     there, here = map(bindings_in, texts)
     for key in sorted((there.keys() | here.keys()) - but):
         if there.get(key) != here.get(key):

@@ -18,7 +18,7 @@ from rich.console import Console
 from rembed_keras.analysis.cost.ledger import Ledger
 from rembed_keras.analysis.environment import environment
 from rembed_keras.analysis.reports.terminal import Whole
-from rembed_keras.data.json_files import read_json
+from rembed_keras.data.json_files import read_json, understood
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Rate, UserError
 from rembed_keras.tasks.kinds.task import Task
@@ -180,7 +180,9 @@ class _Course:
 
     def _said(self):
         said = read_json(self.path) if self.path.exists() else {}
-        return {*said.get("begun", ())}, {*said.get("done", ())}
+        with understood(self.path, "how far a run has come"):
+            begun, done = ({int(number) for number in said.get(key, ())} for key in ("begun", "done"))
+        return begun, done
 
     def _say(self, begun, done):
         write_atomically(self.path, json.dumps({"begun": sorted(begun), "done": sorted(done)}))

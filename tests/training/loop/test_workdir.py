@@ -8,7 +8,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.distributed.processes import Processes, together
 from rembed_keras.training.loop.workdir import MetricsLog, Workdir
 from rembed_keras.training.sinks.sink import Sink
-from rembed_keras.training.stages.run import RunRecord, in_passing, run
+from rembed_keras.training.stages.run import RunRecord, in_passing, pretraining, run
 
 
 def row(run, step, **values):
@@ -105,6 +105,20 @@ def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
     watched += "training.pretrain.profile_steps = 3\ntraining.prepare.processes = 2\n"
     run([], folder, RunRecord(f"STEPS = 3  # other words\nWORKDIR = 'b'\n{watched}", str, None))
     assert (tmp_path / "run/finished.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("config.gin", b"\xff"), ("stages.json", b'{"begun": 3}'), ("stages.json", b'{"done": [null]}')],
+)
+def test_a_record_that_is_damaged_is_named_before_a_stage_begins(name, content, tmp_path):
+    begun: list[int] = []
+    stages = [pretraining(lambda workdir, number=number: begun.append(number)) for number in range(2)]
+    (tmp_path / "checkpoints/step-00000001").mkdir(parents=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name} is not .*: it is damaged, or of another version"):
+        run(stages, str(tmp_path), RunRecord("", str))
+    assert not begun
 
 
 def test_a_mistake_may_be_mended_before_anything_is_learnt(tmp_path):
