@@ -1,12 +1,15 @@
 """JSON files, trusted or not: what cannot be read is reported in one line that names the file."""
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rembed_keras.errors import UserError
+
+SEAL = "record_sha256"  # of an object, the checksum of all else in it
 
 
 def parse_json(text: str, place: object) -> Any:
@@ -111,3 +114,22 @@ def read_json(path: Path, kind: type = dict) -> Any:
     if not isinstance(value, kind):
         raise UserError(f"{path} is not a JSON {'object' if kind is dict else 'array'}")
     return value
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with a checksum of what it says, however its text is laid out.
+
+    >>> is_as_sealed(sealed({"step": 3})), is_as_sealed(sealed({"step": 3}) | {"step": 4})
+    (True, False)
+    """
+    said = {key: value for key, value in record.items() if key != SEAL}
+    return said | {SEAL: hashlib.sha256(json.dumps(said).encode()).hexdigest()}
+
+
+def is_as_sealed(record: Mapping[str, Any]) -> bool:
+    """Whether an object says what it said when it was sealed; one that never was, as of earlier versions, is believed.
+
+    >>> is_as_sealed({"step": 3})
+    True
+    """
+    return SEAL not in record or record[SEAL] == sealed(record)[SEAL]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rembed_keras.data.json_files import SEAL
 from tests.bad_input.attempts import attempt, attempts
 from tests.bad_input.conftest import files_of
 from tests.bad_input.mutations import mutated, mutated_json
@@ -43,7 +44,8 @@ def spoilt(data, files, names):
     name = data.draw(st.sampled_from([name for name in sorted(files) if name.endswith(names)]))
     content = files[name]
     if name.endswith(".json"):
-        return files | {name: data.draw(mutated_json(json.loads(content)))}
+        unsealed = {key: value for key, value in json.loads(content).items() if key != SEAL}  # faults are to be met
+        return files | {name: data.draw(mutated_json(unsealed))}
     return files | {name: data.draw(mutated(content))}
 
 

@@ -2,9 +2,9 @@
 
 One folder a step, `step-00001000/`, with the encoder, the head and the optimizer in files of their own, so that the
 head is dropped by not being loaded. `state.json` holds what is neither (the step, the model's configuration, the
-generators of random numbers, running means) and a checksum of every file beside it. A folder is written under a
-temporary name, flushed to disk and renamed: it is there whole or not at all, and one that was damaged later is named
-and passed over. Arrays are safetensors: no code runs on loading.
+generators of random numbers, running means) and checksums of itself and of every file beside it. A folder is written
+under a temporary name, flushed to disk and renamed: it is there whole or not at all, and one that was damaged later is
+named and passed over. Arrays are safetensors: no code runs on loading.
 """
 
 import json
@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from rembed_keras.data.json_files import parse_json, read_json
+from rembed_keras.data.json_files import is_as_sealed, parse_json, read_json, sealed
 from rembed_keras.data.text import sha256
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.interop.tensors import Stored, Tensors
@@ -163,7 +163,7 @@ def _write(folder, step, parts, state):
     for part, arrays in parts.items():
         save_file(arrays, folder / f"{part}.safetensors")
         checksums[f"{part}.safetensors"] = sha256(folder / f"{part}.safetensors")
-    record = {"step": step, "state": state, "sha256": checksums}
+    record = sealed({"step": step, "state": state, "sha256": checksums})
     (folder / "state.json").write_text(json.dumps(record, indent=1))
     for file in (*folder.iterdir(), folder):
         _flush(file)
@@ -207,9 +207,9 @@ def whole_in(path: Path, warn=print) -> Checkpoint | None:
         record = parse_json((path / "state.json").read_text(encoding="utf-8"), path)
         digests = {path / Path(name).name: digest for name, digest in record["sha256"].items()}
         damaged = [file.name for file, digest in digests.items() if sha256(file) != digest]
-        if not (isinstance(record["step"], int) and isinstance(record["state"], dict)):
+        if not (isinstance(record["step"], int) and isinstance(record["state"], dict) and is_as_sealed(record)):
             damaged = ["state.json"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         damaged = ["state.json"]
     if damaged:
         warn(f"checkpoint {path} is passed over: {damaged[0]} is damaged or missing")

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 
 import keras
@@ -47,7 +48,10 @@ def test_a_count_that_would_leave_no_checkpoint_removes_none(tmp_path, policy):
     assert steps(tmp_path) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("harm", ["flip a bit", "cut short", "lose a file", "lose the state", "garble the state"])
+HARMS = ["flip a bit", "cut short", "lose a file", "lose the state", "garble the state", "change a digit of the state"]
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm):
     save(tmp_path, 1)
     newest = save(tmp_path, 2)
@@ -62,6 +66,8 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, harm):
         weights.unlink()
     elif harm == "lose the state":
         state.unlink()
+    elif harm == "change a digit of the state":  # another seed, or another mean
+        state.write_text(re.sub(r"\b2\n *\]", "3]", state.read_text()))
     else:
         state.write_text("{")
     said = []
