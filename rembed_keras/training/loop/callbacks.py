@@ -136,6 +136,7 @@ class Recorder(keras.callbacks.Callback):
         run: the run's name in the log; its first word is the stage.
         every: steps between rows.
         progress: called with each row.
+        look: ends a training that diverged; where a callback of the user's stops it nobody has looked yet.
 
     Where the loss is scaled, for float16, a row has the scale, and no norm of a gradient that overflowed by it.
     Where steps may be skipped a row counts those of the run. Pre-training leaves a skipped step's losses out of its
@@ -154,10 +155,11 @@ class Recorder(keras.callbacks.Callback):
         run: str,
         every: int,
         progress: Callable[[dict], None],
+        look: Callable[[], None],
     ):
         super().__init__()
         self.clock, self.workdir, self.measures = clock, workdir, measures
-        self.run, self.every, self.progress = run, every, progress
+        self.run, self.every, self.progress, self.look = run, every, progress, look
         self._skipped = 0
 
     def on_train_begin(self, logs=None):
@@ -168,6 +170,7 @@ class Recorder(keras.callbacks.Callback):
         if not (self.clock.is_due(self.every) or self.model.stop_training):
             return
         settle(self.model)
+        self.look()
         optimizer = self.model.optimizer
         means = {key: float(value) for key, value in self.model.get_metrics_result().items()}
         self.model.reset_metrics()

@@ -138,7 +138,9 @@ def train(
         return bool(asked)
 
     guard = DivergenceGuard(clock, run, log_every, keep)
-    recorder = Recorder(clock, workdir, measures, run, log_every, progress.show if shows else lambda row: None)
+    recorder = Recorder(
+        clock, workdir, measures, run, log_every, progress.show if shows else lambda row: None, guard.look
+    )
     with stopping_between_steps(lambda: clock.step > first_step) as signals:
         checkpointer = Checkpointer(clock, checkpoint_every, save, resume, must_stop, evaluation.is_best)
         try:

@@ -152,6 +152,20 @@ def test_a_step_that_diverges_is_kept_and_can_be_taken_again(corpus, tmp_path):
         replay(kept)
 
 
+class Ender(keras.callbacks.Callback):
+    """Ends training after the third step."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch == 2
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_nothing_is_logged_of_a_step_that_diverged_where_a_callback_ends_training(corpus, tmp_path):
+    with pytest.raises(DivergedError, match=r"the gradient of pretrain is not finite at step 2: .*; its batch is"):
+        run(tmp_path, corpus, bad=(2,), log_every=10, callbacks=[Ender])
+    assert log(tmp_path) == []
+
+
 def taught(encoder):
     fragile(encoder)
     return Distillation(encoder, Teacher(make_encoder()))

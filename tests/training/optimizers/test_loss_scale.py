@@ -99,7 +99,7 @@ def test_a_step_that_the_scale_skips_ends_no_training_that_may_skip_steps(scale,
     model.get_metrics_result = lambda: {"loss": np.nan}  # as Keras's mean over the batches of an interval has it
     clock = StepClock(0, 1, 8.0)
     with contextlib.closing(Workdir(tmp_path, sinks=())) as workdir:
-        recorder = Recorder(clock, workdir, Measures(4), "finetune/topics", 1, lambda row: None)
+        recorder = Recorder(clock, workdir, Measures(4), "finetune/topics", 1, lambda row: None, list)
         recorder.set_model(model)
         recorder.on_train_begin()
         clock.on_train_batch_end(0)
