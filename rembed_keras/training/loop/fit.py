@@ -151,7 +151,7 @@ def train(
                     shuffle=False,
                     verbose=0,
                     callbacks=[
-                        *(clock, guard, *own.callbacks, recorder),
+                        *(clock, guard, *own.together(placement.processes), recorder),
                         *profilers(clock, profile_steps if workdir.is_chief else 0, workdir.tensorboard / "profile"),
                         *evaluation.callbacks(clock, workdir, placement.processes, guard.look, shows),
                         *(checkpointer, *shows),

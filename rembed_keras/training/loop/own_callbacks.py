@@ -2,7 +2,8 @@
 
 Between two steps callbacks run in this order: the step clock, the look for divergence, the user's as they are listed,
 the log, the checkpoint, the progress line. So a user's callback knows that the step was taken, what it sets is in the
-row and the checkpoint of that step, and where it sets `model.stop_training` that row and checkpoint are the last.
+row and the checkpoint of that step, and where it sets `model.stop_training` that row and checkpoint are the last. Of
+several processes each has its own callbacks, and where one of them ends the training it ends in all, at the same step.
 
 A callback that should survive a kill has two methods: `get_state()`, which gives what JSON can say, is asked before the
 first step and at every checkpoint; `set_state(state)` is handed the newest before the first step of a training that
@@ -16,6 +17,7 @@ import keras
 import numpy as np
 
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.training.distributed.processes import Processes
 
 BETWEEN_EPOCHS = (
     keras.callbacks.EarlyStopping,
@@ -36,6 +38,14 @@ class OwnCallbacks:
 
     def __init__(self, makers: Sequence[Callable] = ()):
         self.callbacks = [_made(maker) for maker in makers]
+
+    def together(self, processes: Processes) -> list[keras.callbacks.Callback]:
+        """They, and what has all processes end a training that they end in one.
+
+        Args:
+            processes: who trains together.
+        """
+        return [*self.callbacks, _Agreement(processes)] if self.callbacks else []
 
     def state(self) -> list[dict]:
         """What a checkpoint keeps of them: the class of each, and the state of those that have one.
@@ -68,6 +78,17 @@ class OwnCallbacks:
         for callback, each in zip(self.callbacks, saved, strict=True):
             if hasattr(callback, "set_state"):
                 callback.set_state(each["state"])
+
+
+class _Agreement(keras.callbacks.Callback):
+    """Ends a training in all processes after the step at which it was ended in one, as by the clock of a machine."""
+
+    def __init__(self, processes):
+        super().__init__()
+        self.processes = processes
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = any(self.processes.exchange(bool(self.model.stop_training)))
 
 
 def _made(maker):

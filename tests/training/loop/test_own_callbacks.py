@@ -1,5 +1,8 @@
 """The user's callbacks: their place among ours, and their state after a kill."""
 
+import itertools
+import sys
+from dataclasses import replace
 from functools import partial
 
 import keras
@@ -9,6 +12,9 @@ import pytest
 from rembed_keras import config
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
+from rembed_keras.training import pretrain
+from rembed_keras.training.distributed.processes import Processes
+from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
 from tests.training.pretraining import learn, rows
 
@@ -99,6 +105,20 @@ def test_where_a_callback_ended_training_another_to_more_steps_goes_on(tmp_path,
         run(tmp_path / "run", corpus, Ender, steps=steps)
         assert [row["step"] for row in rows(tmp_path / "run")] == [4, *ends]
     assert "pretrain: done," in capsys.readouterr().out.splitlines()[-2]
+
+
+def test_where_a_callback_of_another_process_ends_training_it_ends_here_too(tmp_path, corpus, monkeypatch):
+    """The first of two, whose second one says the same, but that its callback ends training at the third step."""
+    said, asked = {}, itertools.count(1)
+
+    def get(key):
+        own = said[f"{key.rpartition('/')[0]}/0"]
+        return "true" if own == "false" and next(asked) == 6 else own  # of each of two once a step
+
+    placement = replace(place("one_device", 4, jit_compile=False), processes=Processes(0, 2, said.__setitem__, get))
+    monkeypatch.setattr(sys.modules[pretrain.__module__], "place", lambda *_: placement)
+    assert run(tmp_path / "run", corpus, Counter)["has_ended"]
+    assert [row["step"] for row in rows(tmp_path / "run")] == [3]
 
 
 class Witness(keras.callbacks.Callback):
