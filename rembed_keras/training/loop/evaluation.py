@@ -69,15 +69,23 @@ class Evaluation:
         self._rows: list[dict] = []
 
     def begin(self, workdir: Workdir, first_step: int) -> None:
-        """Rewinds the log to a step, and finds the best of the rows so far whose checkpoints are there.
+        """Rewinds the log to a step, and finds the best of the rows so far whose checkpoints are there and whole.
 
         That of a training before this one may be gone, which kept none for its best.
         """
-        self.best, self._rows = None, workdir.metrics.rewind(RUN, first_step)
+        self._rows = workdir.metrics.rewind(RUN, first_step)
         kept = checkpoints.by_step(workdir.checkpoints)
+        while (damaged := self._damaged_best(kept)) is not None:
+            del kept[damaged]
+
+    def _damaged_best(self, kept):
+        """Takes the best of the rows whose checkpoints are kept; its step if its checkpoint was damaged since."""
+        self.best = None
         for row in self._rows:
             if row["step"] in kept:
                 self.compare(row)
+        is_whole = self.best_step is None or checkpoints.whole_in(kept[self.best_step]) is not None
+        return None if is_whole else self.best_step
 
     def callbacks(
         self,

@@ -188,6 +188,17 @@ def test_the_best_checkpoint_stays(held_out_corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("without_graphs")
+def test_a_best_checkpoint_that_is_damaged_is_the_best_no_more(held_out_corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Prescribed, "values", dict(enumerate((9.0, 1.0, 5.0, 3.0))))
+    usual = {"eval_every": 1, "evaluators": [Prescribed()], "keep_best": "value"}
+    learn(tmp_path, held_out_corpus, steps=2, **usual)
+    (tmp_path / "checkpoints/step-00000001/head.safetensors").write_bytes(b"")
+    learn(tmp_path, held_out_corpus, steps=3, **usual)
+    assert "step-00000001 is passed over: head.safetensors is damaged" in capsys.readouterr().out
+    assert checkpoints.best(tmp_path / "checkpoints").step == 3
+
+
+@pytest.mark.usefixtures("without_graphs")
 def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
