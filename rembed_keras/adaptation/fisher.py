@@ -5,6 +5,7 @@ gradient: examples go through the model one at a time, by one program.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import keras
@@ -83,7 +84,7 @@ def _squares_on_jax(loss, model, variables):
         with keras.StatelessScope(state_mapping=pairs):
             return loss(*example)
 
-    @jax.jit
+    @partial(jax.jit, out_shardings=[_whole(variable.value.sharding) for variable in variables])
     def squares(values, rest, *example):
         return [_square(gradient) for gradient in jax.grad(of_values)(values, rest, *example)]
 
@@ -91,3 +92,10 @@ def _squares_on_jax(loss, model, variables):
         return squares([each.value for each in variables], [each.value for each in others], *example)
 
     return of_example
+
+
+def _whole(sharding):
+    """A sharding of JAX, or the one that has the whole array on each of its devices, where any process can read it."""
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    return sharding if sharding.is_fully_replicated else NamedSharding(sharding.mesh, PartitionSpec())

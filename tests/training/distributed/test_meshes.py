@@ -6,19 +6,21 @@ import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
 
+from rembed_keras.adaptation import fisher
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.analysis.cost.shards import held_by_each
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling import Classifier, Encoder, MaskedLM
 from rembed_keras.training.distributed import meshes
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.muon import Muon
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
-from tests.modeling.test_encoder import make_encoder
+from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 from tests.modeling.test_micro_batches import make_batch
 
 pytestmark = pytest.mark.skipif(keras.config.backend() != "jax", reason="meshes are JAX's")
@@ -76,6 +78,18 @@ def test_what_is_spread_is_saved_and_loaded_whole(strategy):
         assert (checkpoints.read(variable) == arrays[variable.path] + 1).all()
         assert parts(variable) == before[variable.path]
     assert all(before[variable.path] == 2 for variable in spread.weights if variable.path.endswith(TABLES))
+
+
+def test_fisher_information_of_what_is_spread_is_read_whole(monkeypatch):
+    """As it must be where the devices are those of several processes."""
+    placement, read = place("fully_sharded", batch_size=4), []
+    with placement.scope():
+        model = Classifier(make_encoder(), 2)
+    spread = [variable for variable in model.trainable_variables if parts(variable) == 2]
+    assert spread
+    monkeypatch.setattr(fisher.ops, "convert_to_numpy", lambda square: read.append(square) or np.zeros(square.shape))
+    fisher.diagonal_fisher(model, [(make_inputs([[FIRST]], 12), np.array([1]))], spread[:2])
+    assert len(read) == 2 and all(square.is_fully_replicated for square in read)
 
 
 def test_eight_devices_hold_what_the_ledger_counts():
