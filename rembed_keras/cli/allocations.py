@@ -63,7 +63,9 @@ class Span(click.ParamType):
 @click.command()
 @click.option("--kept", type=Amount(), required=True, help="Maximum parameters of the encoder, for example 278M.")
 @click.option("--vocabulary", type=Amount(), help="Vocabulary size, V; needed without --from.")
-@click.option("--from", "source", metavar="SOURCE", help="Propose what to make of this trained encoder instead.")
+@click.option(
+    "--from", "source", type=FILLED, metavar="SOURCE", help="Propose what to make of this trained encoder instead."
+)
 @click.option("--total", type=Amount(), help="Maximum parameters in pre-training; 1.73 times --kept by default.")
 @click.option(
     "--e-in", type=FILLED, metavar="WIDTHS", help="Input embedding widths to choose from, for example 128,256."
@@ -75,7 +77,7 @@ class Span(click.ParamType):
     "--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True, help="Block."
 )
 @click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
-@click.option("--out", metavar="FILE", help="Write the best one as a gin recipe.")
+@click.option("--out", type=FILLED, metavar="FILE", help="Write the best one as a gin recipe.")
 @OWN_CLASSES
 def solve(
     kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_length, block, show, out, allow_import

@@ -8,31 +8,33 @@ import time
 
 import click
 
-from rembed_keras.cli.options import ALLOW_IMPORT, KNOBS, RECIPE, WHOLE, is_given
+from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, KNOBS, RECIPE, WHOLE, is_given
 from rembed_keras.errors import UserError
 
 
 @click.command()
 @click.argument("source")
 @click.argument("out_dir")
-@click.option("--languages", metavar="LIST", help="Read these languages of a folder alone, such as en,de.")
+@click.option("--languages", type=FILLED, metavar="LIST", help="Read these languages of a folder alone, such as en,de.")
 @click.option(
     "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Number of pieces of the tokenizer to train."
 )
 @click.option(
     "--tokenizer",
+    type=FILLED,
     metavar="FILE",
     help="A SentencePiece model, tokenizer.json or vocab.txt to use instead of training one.",
 )
 @click.option("--byte-fallback", is_flag=True, help="Encode rare characters as bytes instead of [UNK].")
 @click.option(
     "--normalization",
+    type=FILLED,
     default="nmt_nfkc",
     show_default=True,
     metavar="RULE",
     help="SentencePiece normalization rule of the tokenizer to train; identity: none.",
 )
-@click.option("--unicode-form", metavar="NFC|NFKC", help="Normalize text to this Unicode form first.")
+@click.option("--unicode-form", type=FILLED, metavar="NFC|NFKC", help="Normalize text to this Unicode form first.")
 @click.option("--deduplicate", is_flag=True, help="Drop paragraphs that repeat an earlier one of their language.")
 @click.option(
     "--near-duplicates", type=float, metavar="0..1", help="Drop paragraphs of at least this Jaccard similarity."

@@ -28,7 +28,14 @@ READ_BY = {"share": "slerp", "density": "ties", "base": "ties", "development": "
     metavar="TEXT_DIR",
     help="With greedy: <language>.txt parallel by line; the score is the mean precision@1 of bitext retrieval.",
 )
-@click.option("--pivot", default="en", show_default=True, help="With greedy: the language that others are paired with.")
+@click.option(
+    "--pivot",
+    type=FILLED,
+    default="en",
+    show_default=True,
+    metavar="TEXT",
+    help="With greedy: the language that others are paired with.",
+)
 @OWN_CLASSES
 def merge(
     sources: tuple[str, ...],

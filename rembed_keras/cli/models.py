@@ -23,17 +23,15 @@ from rembed_keras.modeling.sizes import KEEP, Keep
 @click.argument("target")
 @click.option("--from", "source_kind", required=True, type=SOURCE_FORMATS, help="Format of SOURCE.")
 @click.option("--to", "target_kind", required=True, type=TARGET_FORMATS, help="Format of TARGET, a new folder.")
-@click.option(
-    "--tokenizer", type=FILLED, metavar="MODEL", help="A SentencePiece model to store with it; the source's by default."
-)
-@click.option("--task", metavar="NAME", help="With --from run: the model that was fine-tuned for a task.")
+@click.option("--tokenizer", type=FILLED, metavar="MODEL", help="Tokenizer to store with it; the source's by default.")
+@click.option("--task", type=FILLED, metavar="NAME", help="With --from run: the model that was fine-tuned for a task.")
 @click.option(
     "--family",
     type=FILLED,
     metavar="NAME",
     help="With --to huggingface: roberta, distilbert ...; one that fits by default.",
 )
-@click.option("--push", "name", metavar="OWNER/NAME", help="Upload TARGET to this repository of a hub.")
+@click.option("--push", "name", type=FILLED, metavar="OWNER/NAME", help="Upload TARGET to this repository of a hub.")
 @click.option("--dry-run", is_flag=True, help="With --push: list what would be uploaded, and upload nothing.")
 @OWN_CLASSES
 def convert(source, target, source_kind, target_kind, tokenizer, task, family, name, dry_run, allow_import) -> None:
@@ -111,7 +109,9 @@ def _push(target, kind, name, is_dry):
 @click.command()
 @click.argument("run")
 @click.argument("target")
-@click.option("--licence", metavar="FILE", help="Of the text; it goes along, and the card says its first paragraph.")
+@click.option(
+    "--licence", type=FILLED, metavar="FILE", help="Of the text; it goes along, and the card says its first paragraph."
+)
 @OWN_CLASSES
 def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ...]) -> None:
     """Pack the encoder of a finished run as a preset to pass on.
@@ -155,7 +155,12 @@ def _text_of(path):
 @click.argument("source")
 @click.argument("target")
 @click.option(
-    "--text", "text_dir", required=True, metavar="TEXT_DIR", help="Text to keep the pieces of, as `prepare` reads it."
+    "--text",
+    "text_dir",
+    required=True,
+    type=FILLED,
+    metavar="TEXT_DIR",
+    help="Text to keep the pieces of, as `prepare` reads it.",
 )
 @click.option(
     "--languages",
@@ -194,7 +199,9 @@ def trim(
 @click.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--pieces", required=True, metavar="FILE", help="Pieces to add, one per line, UTF-8, U+2581 for a space.")
+@click.option(
+    "--pieces", required=True, type=FILLED, metavar="FILE", help="Pieces to add, one a line, UTF-8, U+2581 for a space."
+)
 @OWN_CLASSES
 def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...]) -> None:
     """Add pieces to the vocabulary of a preset.

@@ -18,6 +18,21 @@ IMPORT = re.compile(r"^(?:from (\S+) )?import (\S+)", re.MULTILINE)  # in a reci
 KNOBS = click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...", shell_complete=completion.knobs)
 
 
+class Filled(click.ParamType):
+    """A text that is not empty: an empty one would read as an option that was not given."""
+
+    name = "text"
+
+    def convert(self, value, param, ctx):
+        """The text."""
+        if not value.strip():
+            self.fail("it is empty: name something, or leave the option out", param, ctx)
+        return value
+
+
+FILLED = Filled()
+
+
 def _found(context, parameter, packages):
     """The packages, which can be imported from now on: installed ones, and those in the working directory."""
     here = str(Path.cwd())
@@ -32,7 +47,7 @@ def _found(context, parameter, packages):
 
 def _packages(about):
     about += ", from the working directory too; may be repeated."
-    return click.option("--allow-import", multiple=True, metavar="PACKAGE", callback=_found, help=about)
+    return click.option("--allow-import", multiple=True, type=FILLED, metavar="PACKAGE", callback=_found, help=about)
 
 
 ALLOW_IMPORT = _packages("Another package that the recipe may import")
@@ -92,21 +107,6 @@ class Positive(click.ParamType):
 
 WHOLE = Positive("n", int, 2**31, "positive whole number")
 POSITIVE = Positive("number", float, math.inf, "positive number")
-
-
-class Filled(click.ParamType):
-    """A text that is not empty: an empty one would read as an option that was not given."""
-
-    name = "text"
-
-    def convert(self, value, param, ctx):
-        """The text."""
-        if not value.strip():
-            self.fail("it is empty: name something, or leave the option out", param, ctx)
-        return value
-
-
-FILLED = Filled()
 
 
 def is_given(name: str) -> bool:

@@ -129,7 +129,7 @@ def _show(loaded, ledger, held, devices):
 @RECIPE
 @KNOBS
 @click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps to time.")
-@click.option("--out", metavar="FILE", help="Also write the results as JSON.")
+@click.option("--out", type=FILLED, metavar="FILE", help="Also write the results as JSON.")
 @ALLOW_IMPORT
 def benchmark(recipe, bindings, steps, out, allow_import) -> None:
     """Time a RECIPE's pre-training steps on this machine."""
@@ -147,7 +147,13 @@ def benchmark(recipe, bindings, steps, out, allow_import) -> None:
 @click.command("compile")
 @RECIPE
 @KNOBS
-@click.option("--topology", required=True, metavar="CHIP:SIDES", help="TPU chips to compile for, for example v5e:4x4.")
+@click.option(
+    "--topology",
+    required=True,
+    type=FILLED,
+    metavar="CHIP:SIDES",
+    help="TPU chips to compile for, for example v5e:4x4.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @ALLOW_IMPORT
 def compile_step(recipe, bindings, topology, as_json, allow_import) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import completion
-from rembed_keras.cli.options import ALLOW_IMPORT, WHOLE
+from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, WHOLE
 from rembed_keras.errors import UserError
 
 DRAWN = ("arms", "measures", "hypotheses", "verdicts", "scores", "curves", "layers")  # of a record, by figures
@@ -23,7 +23,13 @@ DRAWN = ("arms", "measures", "hypotheses", "verdicts", "scores", "curves", "laye
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
 @click.option("--jobs", type=WHOLE, default=1, show_default=True, help="How many runs at once, or queued.")
 @click.option("--cluster", type=click.Choice(["slurm", "local"]), help="Submit runs as jobs of a cluster, by submitit.")
-@click.option("--cluster-option", multiple=True, metavar="KEY=VALUE", help="Of its jobs: slurm_partition=gpu.")
+@click.option(
+    "--cluster-option",
+    multiple=True,
+    type=FILLED,
+    metavar="KEY=VALUE",
+    help="Of its jobs: slurm_partition=gpu.",
+)
 @click.option("--list", "as_list", is_flag=True, help="Print one command a run, for a scheduler, and run nothing.")
 @click.option("--verify", is_flag=True, help="STUDY is a study.json: derive its verdicts again from its scores.")
 @ALLOW_IMPORT

@@ -1,8 +1,9 @@
 """Options that are empty, or that a command would not read: one line and exit code 2, and nothing is written."""
 
+import click
 import pytest
 
-from rembed_keras.cli import options
+from rembed_keras.cli import options, rembed
 from tests.cli.test_cli import PRETRAIN
 
 TOKENIZED = ["prepare", "text", "out", "--tokenizer", "prepared/tokenizer.model"]
@@ -27,6 +28,10 @@ MISTAKES = {
         ["merge", "text", "text", "out", "--how", "ties", "--base", ""],
         "Invalid value for '--base': it is empty",
     ),
+    "answers nowhere": (["predict", "text", "x.tsv", "--out", ""], "Invalid value for '--out': it is empty"),
+    "a column without a name": (["predict", "text", "x.tsv", "--text", ""], "Invalid value for '--text': it is empty"),
+    "text to trim to": (["trim", "text", "out", "--text", ""], "Invalid value for '--text': it is empty"),
+    "a run to compare with": (["report", "text", "--against", ""], "Invalid value for '--against': it is empty"),
     "unequal to nothing": (["report", "text", "--unequal"], "--unequal compares runs: name some with --against"),
     "a size of a tokenizer": (
         [*TOKENIZED, "--vocabulary-size", "900"],
@@ -69,6 +74,16 @@ def test_they_cost_one_line(what, project, command):
     (line,) = err.splitlines()
     assert (code, out) == (2, "") and line.startswith("rembed: ") and message in line
     assert sorted(path.name for path in project.iterdir()) == ["prepared", "recipe.gin", "text"]
+
+
+def test_no_option_of_any_command_may_be_empty():
+    texts = [
+        (name, each.opts[0])
+        for name, command in rembed.commands.items()
+        for each in command.params
+        if isinstance(each, click.Option) and each.type is click.STRING
+    ]
+    assert texts == [("prepare", "--beam")], "give others type=FILLED"  # Beam may have none
 
 
 def test_too_few_steps_to_time_are_refused_before_text_is_prepared(project, command):
