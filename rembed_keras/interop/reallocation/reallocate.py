@@ -131,7 +131,7 @@ def _there(source, plan):
 def _trimmed(model, tokenizer, text, folder):
     folder.mkdir()
     file = folder / tokenizer.file_name
-    pieces = changeable(model, tokenizer, tokenizer.path.name)
+    pieces = changeable(model, tokenizer, "the model")
     smaller, done = trimmed(model, tokenizer, pieces, text, file)
     return smaller, open_tokenizer(file), [f"kept {done.pieces[1]:,} of {done.pieces[0]:,} pieces"]
 
