@@ -183,10 +183,11 @@ def budget(recipe: Recipe):
     """What a recipe's pre-training will read, a `training.Budget`; prepares the text if that was not done.
 
     Raises:
-        UserError: if the recipe pre-trains nothing, and as `training.budget` does.
+        UserError: if the recipe pre-trains nothing, for a WORKDIR that no run takes, and as `training.budget` does.
     """
     stage = pretraining_of(recipe)
     ledger_of(recipe)
+    _check_folders(recipe)
     own = {name: repr(stage.get(name)) for name in ("steps", "corpus")}
     own |= {"workdir": repr(recipe.arguments(RUN).get("workdir")), "prepare": repr(_preparing(recipe))}
     own["mixture"] = repr(within(pretraining(recipe), stage["mixture"]))

@@ -69,6 +69,25 @@ def test_the_command_prepares_text_and_builds_no_model(text_dir, tmp_path, monke
     assert capsys.readouterr().err == "rembed: command line: STEPS is 0; it must be a positive whole number\n"
 
 
+@pytest.mark.parametrize(
+    ("knob", "message"),
+    [
+        ("training.run.workdir=''", "training.run.workdir is empty: name a folder"),
+        ("WORKDIR=~/run", "WORKDIR ~/run begins with ~, which no shell has replaced"),
+        ("WORKDIR=text", "WORKDIR text is the folder of the text: choose another"),
+        ("WORKDIR=text/run", "WORKDIR text/run is in the folder of the text, text: choose one elsewhere"),
+    ],
+)
+def test_a_folder_that_no_run_takes_is_refused(knob, message, text_dir, tmp_path, command):
+    (tmp_path / "recipe.gin").write_text(RECIPE)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/en.txt").symlink_to(text_dir / "en.txt")
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = command("budget", "recipe.gin", "TEXT_DIR=text", knob, cwd=tmp_path)
+    assert (code, out) == (2, "") and err.startswith(f"rembed: {message}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 SCOPED = """
 from rembed_keras import data
 from rembed_keras import modeling
