@@ -188,7 +188,11 @@ def written_whole(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _held(writing, target):
-    """A new folder that is locked, and removed in the end unless it was renamed; one that a kill left is emptied."""
+    """A new folder that is locked, and removed in the end unless it was renamed; one that a kill left is emptied.
+
+    So are the folders above it that were not there, where nothing else came into them.
+    """
+    above = [folder for folder in writing.parents if not folder.exists()]  # the nearest first
     writing.mkdir(parents=True, exist_ok=True)
     lock = os.open(writing, os.O_RDONLY)
     try:
@@ -204,6 +208,9 @@ def _held(writing, target):
             yield
         finally:
             shutil.rmtree(writing, ignore_errors=True)
+            with contextlib.suppress(OSError):  # one that is not empty
+                for folder in above:
+                    folder.rmdir()
     finally:
         os.close(lock)
 

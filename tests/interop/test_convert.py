@@ -106,9 +106,9 @@ def test_adapters_and_quantized_layers_are_refused(tmp_path):
     insert_adapters(adapted, adapted.parts.blocks, 2)
     quantized.quantize("int8")
     with pytest.raises(UserError, match="has adapters, which other forms have no place for"):
-        write(MaskedLM(adapted, 6), str(tmp_path / "out"), "huggingface", None)
+        write(MaskedLM(adapted, 6), str(tmp_path / "new/out"), "huggingface", None)
     with pytest.raises(UserError, match="is quantized, which other forms have no place for"):
-        write(quantized, str(tmp_path / "out"), "huggingface", None)
+        write(quantized, str(tmp_path / "new/out"), "huggingface", None)
     assert not list(tmp_path.iterdir())
 
 
