@@ -19,7 +19,7 @@ from rembed_keras.analysis.studies.definition import Direction, Hypothesis, Meas
 from rembed_keras.analysis.studies.kept import definition_of, rows_of_gone_runs
 from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
-from rembed_keras.analysis.studies.verdicts import Verdict, derive, is_same
+from rembed_keras.analysis.studies.verdicts import Verdict, derive, differing
 from rembed_keras.data.json_files import check_rows, read_json
 from rembed_keras.errors import UserError, shortened
 
@@ -183,9 +183,13 @@ def disagreements(path: Path) -> list[str]:
     found = _twice(record, path.name)
     for each in derived:
         there = stored.pop(each.hypothesis, None)
-        if there is None or not is_same(each, there):
-            stated = "absent" if there is None else _said(there)
-            found.append(f"{each.hypothesis}: {stated} in {path.name}, {_said(each)} from its scores")
+        if there is None:
+            found.append(f"{each.hypothesis}: absent in {path.name}, {_said(each)} from its scores")
+        elif fields := differing(each, there):
+            stated, ours = _said(there), _said(each)
+            if stated == ours:  # it is another number, or the last digits, in which they differ
+                stated, ours = (_shown(verdict, fields) for verdict in (there, each))
+            found.append(f"{each.hypothesis}: {stated} in {path.name}, {ours} from its scores")
     return [*found, *(f"{name}: {path.name} has a verdict on it, and no hypothesis" for name in stored)]
 
 
@@ -213,6 +217,10 @@ def _said(verdict):
         return verdict.verdict
     p = "none" if verdict.p is None else f"{verdict.p:.4g}"
     return f"{verdict.verdict} (difference {verdict.difference:.6g}, p {p}, adjusted {verdict.adjusted_p:.4g})"
+
+
+def _shown(verdict, fields):
+    return " and ".join(f"{name} is {getattr(verdict, name)!r}" for name in fields)
 
 
 def _measured(plan: Plan, run: PlannedRun) -> list[dict]:

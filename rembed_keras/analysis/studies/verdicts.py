@@ -108,19 +108,22 @@ def by_language(hypothesis: Hypothesis, scores: Iterable[Mapping], alpha: float 
     return {language: paired_t(gaps[:, index], 1 - alpha) for index, language in enumerate(languages) if len(gaps)}
 
 
-def is_same(one: Verdict, other: Verdict) -> bool:
-    """Whether two verdicts agree, numbers up to rounding.
+def differing(one: Verdict, other: Verdict) -> list[str]:
+    """The fields in which two verdicts differ, numbers beyond rounding.
 
     Args:
         one: a verdict.
         other: another, or one that does not say which languages are left out, as those of earlier versions.
     """
     note = other.note if other.note == _without_languages(one.note) else one.note
-    pairs = zip(asdict(replace(one, note=note)).values(), asdict(other).values(), strict=True)
-    return all(
-        math.isclose(a, b, rel_tol=SAME, abs_tol=ROUNDING) if isinstance(a, float) and isinstance(b, float) else a == b
-        for a, b in pairs
-    )
+    theirs = asdict(other)
+    return [name for name, value in asdict(replace(one, note=note)).items() if not _agree(value, theirs[name])]
+
+
+def _agree(one, other):
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=SAME, abs_tol=ROUNDING)
+    return one == other
 
 
 def lacking(hypothesis: Hypothesis, scores: Iterable[Mapping]) -> dict[tuple[str, int], list[str]]:

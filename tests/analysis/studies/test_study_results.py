@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rembed_keras.analysis.studies.record import read_record
+from rembed_keras.analysis.studies.definition import Hypothesis
+from rembed_keras.analysis.studies.record import disagreements, read_record
+from rembed_keras.analysis.studies.verdicts import derive
 from tests.analysis.studies.two_arms import STUDY, record, started
 
 H = {"name": "h", "arm": "a", "against": "b", "measure": "m", "expected": "higher", "smallest_effect": 1}
@@ -214,6 +216,18 @@ def test_verify_refuses_a_level_that_no_test_has(study, command, tmp_path):
         Path("study/study.json").write_text(json.dumps(record() | {"alpha": alpha}))
         code, _, said = command("study", "--verify", "study/study.json", cwd=tmp_path)
         assert code == 2 and said == f"rembed: study/study.json is malformed: its alpha is {alpha}\n"
+
+
+def test_verify_names_the_value_that_differs_where_verdicts_read_alike(tmp_path):
+    about = {"measure": "m", "task": "", "language": "", "n": 1}
+    scores = [about | {"arm": arm, "seed": i, "value": 3.0 * (arm == "a") + i * i} for arm in "ab" for i in range(3)]
+    scores[0]["value"] += 1
+    verdict = derive([Hypothesis(**H)], scores)[0].to_json()
+    stored = verdict | {"power": 0.25, "note": "another"}
+    record = MALFORMED | {"hypotheses": [H], "scores": scores, "verdicts": [stored]}
+    (tmp_path / "study.json").write_text(json.dumps(record))
+    there, here = (f"power is {each['power']!r} and note is {each['note']!r}" for each in (stored, verdict))
+    assert disagreements(tmp_path / "study.json") == [f"h: {there} in study.json, {here} from its scores"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from rembed_keras.analysis.studies.definition import Hypothesis
-from rembed_keras.analysis.studies.verdicts import by_language, derive, differences, is_same, lacking
+from rembed_keras.analysis.studies.verdicts import by_language, derive, differences, differing, lacking
 
 HIGHER = Hypothesis("h", "new", "old", "accuracy", "higher", 0.02)
 
@@ -122,9 +122,10 @@ def test_languages_that_a_run_lacks_are_left_out_and_named():
         (small, small.note.partition(";")[0]),
         (none, "no seed has a score of both arms"),
     ):
-        assert is_same(found, found) and is_same(found, replace(found, note=before)), "of an earlier version"
-        assert not is_same(found, replace(found, note="another"))
-    assert not is_same(replace(verdict, note=""), verdict)
+        assert not differing(found, found)
+        assert not differing(found, replace(found, note=before)), "of an earlier version"
+        assert differing(found, replace(found, note="another")) == ["note"]
+    assert differing(replace(verdict, note=""), verdict) == ["note"]
 
 
 def test_one_seed_says_nothing():
@@ -154,7 +155,7 @@ def test_by_language_has_an_interval_each():
 
 def test_verdicts_agree_up_to_rounding_alone():
     (verdict,) = derive([HIGHER], simulated(0.05))
-    assert is_same(verdict, replace(verdict, p=verdict.p * (1 + 1e-9)))
-    assert not is_same(verdict, replace(verdict, p=verdict.p * 1.01))
-    assert not is_same(verdict, replace(verdict, verdict="contradicted"))
-    assert not is_same(verdict, replace(verdict, low=None))
+    assert not differing(verdict, replace(verdict, p=verdict.p * (1 + 1e-9)))
+    assert differing(verdict, replace(verdict, p=verdict.p * 1.01)) == ["p"]
+    assert differing(verdict, replace(verdict, verdict="contradicted")) == ["verdict"]
+    assert differing(verdict, replace(verdict, low=None)) == ["low"]
