@@ -142,6 +142,22 @@ def check_file(path: str | None, is_new: bool = False) -> None:
         raise UserError(f"{path} cannot be written: {file.parent} is read-only")
 
 
+def check_folder(option: str, path: str) -> None:
+    """Checks that a folder can be written or made, before the work that it is for is done.
+
+    Args:
+        option: that names it.
+        path: the folder.
+
+    Raises:
+        UserError: for what is there and no folder, and for a name that begins with ~, as of `--out=~/tables`.
+    """
+    if path.startswith("~"):  # of which a folder would be made
+        raise UserError(f"{option} {path} begins with ~, which no shell has replaced: write the folder in full")
+    if Path(path).exists() and not Path(path).is_dir():
+        raise UserError(f"{path} cannot be written: it is no folder")
+
+
 def write_beside(target: str, texts: Mapping[str, str]) -> None:
     """Writes files into the folder of a model that is there, by their names."""
     for name, text in texts.items():

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from rembed_keras.cli.options import FILLED, OWN_CLASSES, check_file, import_own_classes, write_file
+from rembed_keras.cli.options import FILLED, OWN_CLASSES, check_file, check_folder, import_own_classes, write_file
 from rembed_keras.errors import UserError
 
 
@@ -71,6 +71,8 @@ def report(
         return
     if unequal and not against:
         raise UserError("--unequal compares runs: name some with --against")
+    if out:
+        check_folder("--out", out)
     from rembed_keras.analysis.reports import report as reports
 
     made = reports.report(runs, against, unequal, languages)

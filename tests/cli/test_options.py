@@ -24,6 +24,14 @@ MISTAKES = {
         "Invalid value for '--tokenizer': it is empty",
     ),
     "a report nowhere": (["report", "text", "--out", ""], "Invalid value for '--out': it is empty"),
+    "a report at home": (
+        ["report", "text", "--out=~/tables"],
+        "--out ~/tables begins with ~, which no shell has replaced: write the folder in full",
+    ),
+    "a report into a file": (
+        ["report", "text", "--out", "recipe.gin"],
+        "recipe.gin cannot be written: it is no folder",
+    ),
     "a base without a name": (
         ["merge", "text", "text", "out", "--how", "ties", "--base", ""],
         "Invalid value for '--base': it is empty",
