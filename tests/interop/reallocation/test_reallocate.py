@@ -170,7 +170,7 @@ def test_a_preset_with_its_preprocessor_is_reallocated(by_text, pretrained, corp
 
 def test_a_vocabulary_that_a_model_fixes_is_said_of_the_model(corpus, text_dir, tmp_path):
     model = random_model({"vocabulary_size": 900, "input_embedding_dim": 16, "input_cutoffs": (300, 600)})
-    with pytest.raises(UserError, match="^the model has adaptive tables"):
+    with pytest.raises(UserError, match=r"^the model has adaptive tables"):
         reallocate(model, str(tmp_path / "out"), Plan(vocabulary=str(text_dir)), corpus.tokenizer.path)
     assert not list(tmp_path.iterdir())
 
