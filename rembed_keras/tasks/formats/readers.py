@@ -73,7 +73,8 @@ class _Columns:
 
     def _number(self, value, place):
         try:
-            number = math.nan if isinstance(value, bool) else float(value)
+            is_none = isinstance(value, bool) or "_" in str(value)  # Python reads 1_5 as 15
+            number = math.nan if is_none else float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):

@@ -75,7 +75,7 @@ def test_ids_that_come_twice_are_refused(write):
     assert [example.id for example in read_table(table)] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("value", ["x", "nan", "inf", "1,5"])
+@pytest.mark.parametrize("value", ["x", "nan", "inf", "1,5", "1_000"])
 def test_labels_that_are_not_numbers_are_named(value, write):
     with pytest.raises(UserError, match=rf"t\.tsv, line 2: label is '{value}', not a number"):
         read_table(write("t.tsv", f"text\tlabel\na\t{value}\n"), numeric=True)
