@@ -168,6 +168,21 @@ def test_labels_that_are_left_out_are_a_sentence(make, loop):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("loop", ["fit", "evaluate", "predict", "train_on_batch", "predict_on_batch"])
+def test_tensors_of_ids_and_labels_are_looked_at_as_arrays_are(loop):
+    model = Classifier(make_encoder(num_layers=1), 3)
+    model.compile("sgd")
+    tensor = keras.ops.convert_to_tensor
+    x = {key: tensor(column) for key, column in INPUTS.items()}
+    right, wrong = ([] if "predict" in loop else [tensor(np.array(y, "int32"))] for y in ([1, 2], [1, 3]))
+    with pytest.raises(UserError, match="has no row in the token table: vocabulary_size is 50"):
+        getattr(model, loop)(x | {"token_ids": x["token_ids"] + 40}, *right)
+    if wrong:
+        with pytest.raises(UserError, match="no label 3: num_classes is 3"):
+            getattr(model, loop)(x, *wrong)
+
+
+@pytest.mark.any_backend
 def test_labels_that_count_nothing_may_be_anything():
     model = Tagger(make_encoder(), 2)
     tags, weights = np.full((2, 8), -100), np.zeros((2, 8), "float32")

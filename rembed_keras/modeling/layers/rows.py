@@ -18,6 +18,20 @@ BEYOND = {
 }  # what ids are beyond
 
 
+def known_values(values: object) -> np.ndarray | None:
+    """An array of numbers in memory: an array, a tensor, a list or a column; None for what is none, or of a graph.
+
+    >>> known_values([[1, 2]]).tolist(), known_values(iter([1])), known_values([[1], [2, 3]])
+    ([[1, 2]], None, None)
+    """
+    if not isinstance(values, list) and not hasattr(values, "to_numpy") and not hasattr(values, "shape"):
+        return None
+    try:
+        return np.asarray(values)
+    except (TypeError, NotImplementedError, ValueError, RuntimeError):  # JAX's of what other processes hold
+        return None
+
+
 def check_rows(ids, rows: int, message: str, in_graphs: bool = False):
     """Refuses ids that a table has no row for.
 
@@ -59,7 +73,7 @@ def check_labels(labels: object, count: int, name: str, weights: object = None) 
     """Refuses labels in memory that no output stands for: JAX has a loss of 0 for them, and learns nothing of them.
 
     Args:
-        labels: an array, a list or a column of whole numbers; whatever else it is, nothing is checked.
+        labels: an array, a tensor, a list or a column of whole numbers; whatever else it is, nothing is checked.
         count: how many there are, from 0.
         name: what says so.
         weights: of the labels or of rows of them; those of weight 0 may be anything.
@@ -122,23 +136,13 @@ def check_finite(labels: object, weights: object = None) -> None:
 
 def _weighed(labels, weights):
     """An array of the labels whose weight is not 0; empty where they are not numbers in memory."""
-    values, counted = (_in_memory(each) for each in (labels, weights))
+    values, counted = (known_values(each) for each in (labels, weights))
     if values is None or values.dtype.kind not in "iuf":
         return np.zeros(0)
     if counted is not None and counted.shape[:1] == values.shape[:1] and counted.ndim <= values.ndim:
         shape = (*counted.shape, *(1 for _ in values.shape[counted.ndim :]))
         values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]
     return values
-
-
-def _in_memory(values):
-    """An array of what is in this machine's memory; None for a tensor, or what is no regular array."""
-    if not isinstance(values, np.ndarray | list) and not hasattr(values, "to_numpy"):
-        return None
-    try:
-        return np.asarray(values)
-    except ValueError:
-        return None
 
 
 def _is_traced(values):

@@ -9,7 +9,7 @@ import numpy as np
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.positions import longest_row
-from rembed_keras.modeling.layers.rows import BEYOND, check_rows
+from rembed_keras.modeling.layers.rows import BEYOND, check_rows, known_values
 from rembed_keras.modeling.texts.shared_rows import check_batch
 from rembed_keras.modeling.texts.strings import are_texts
 
@@ -19,7 +19,7 @@ def check_inputs(arguments: Mapping, x: object) -> None:
 
     Args:
         arguments: the encoder's.
-        x: a dict of NumPy arrays [N, S]; whatever else it is, nothing is checked.
+        x: a dict of arrays or tensors [N, S]; whatever else it is, nothing is checked.
 
     Raises:
         UserError: for a token or segment id, or a document, that is beyond its table.
@@ -32,10 +32,10 @@ def check_inputs(arguments: Mapping, x: object) -> None:
         return
     checked = (("token_ids", "token", "vocabulary_size"), ("segment_ids", "segment", "num_segments"))
     for key, table, size in checked:
-        if isinstance(x.get(key), np.ndarray) and arguments.get(size):
-            check_rows(x[key], arguments[size], BEYOND[table])
-    mask, said = x.get("padding_mask"), arguments.get("max_sequence_length")
-    if not isinstance(mask, np.ndarray) or mask.ndim != 2 or not said or mask.shape[1] <= said:
+        if arguments.get(size) and (ids := known_values(x.get(key))) is not None:
+            check_rows(ids, arguments[size], BEYOND[table])
+    mask, said = known_values(x.get("padding_mask")), arguments.get("max_sequence_length")
+    if mask is None or mask.ndim != 2 or not said or mask.shape[1] <= said:
         return
     longest = longest_row(arguments)
     if mask.shape[1] > longest:
@@ -55,7 +55,7 @@ def narrowed(labels: Any) -> Any:
 
 
 def checks_arrays(loop: Callable) -> Callable:
-    """One of Keras's loops over data, which first looks at the ids in NumPy arrays: the loop's program is compiled.
+    """One of Keras's loops over data, which first looks at the ids in memory: the loop's program is compiled.
 
     Args:
         loop: a method of a model that has an `encoder` or is one, `predict` for example, that takes `x` first.
