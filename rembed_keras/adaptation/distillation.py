@@ -116,7 +116,7 @@ class Distillation(PretrainingModel):
         if head is not None:
             outputs["logits"] = head(made["sequence_output"], inputs["mask_positions"])
         super().__init__(encoder, inputs, outputs, arguments, name, micro_batches)
-        self.maps, self.teacher = maps, teacher
+        self.maps, self.width, self.teacher = maps, width, teacher
         self.head: Any = head
         self.reads_masked = reads_masked
         related = _layers_of_heads(encoder.parts.blocks[-1].attention, encoder) if relations else []
@@ -144,14 +144,11 @@ class Distillation(PretrainingModel):
 
     def check_teachers(self) -> None:
         teacher = self._asked
-        theirs, width = teacher.encoder.arguments, self._arguments["teacher_dim"]
+        theirs = teacher.encoder.arguments
         teacher.check_apart(self.encoder, self.name)
-        width = self.encoder.arguments["hidden_dim"] if width is None else width
-        if self.maps and theirs["hidden_dim"] != width:
-            raise UserError(
-                f"the teacher of {self.name} is of width {theirs['hidden_dim']} and the maps lead to {width}: set "
-                "teacher_dim"
-            )
+        if self.maps and theirs["hidden_dim"] != self.width:
+            widths = f"width {theirs['hidden_dim']} and the maps lead to {self.width}"
+            raise UserError(f"the teacher of {self.name} is of {widths}: set teacher_dim")
         if "relations" in self.part_means:
             self._relations.check(self)
         if self.head is None:
@@ -177,6 +174,10 @@ class Distillation(PretrainingModel):
     def metrics(self):
         """Without an accuracy: there is nothing to hit."""
         return [metric for metric in super().metrics if metric is not self.accuracy]
+
+    def known_labels(self, x):
+        rows = (each.arguments["vocabulary_size"] for each in (self.encoder, *(own.encoder for own in self.teachers)))
+        return min(rows), "vocabulary_size"  # both read them
 
     def shares_of(self, x, y, sample_weight) -> dict:
         own = super().shares_of(x, y, sample_weight)

@@ -91,6 +91,23 @@ class Teacher:
                 "copy.deepcopy(encoder), before Teacher(encoder) freezes it"
             )
 
+    def check_inputs(self, x: object) -> None:
+        """Refuses arrays of its student's inputs that the teacher has no rows for.
+
+        Args:
+            x: a dict of arrays or tensors [N, S]; whatever else it is, nothing is checked.
+
+        Raises:
+            UserError: for a token or segment id, or a document, that is beyond the teacher's table.
+        """
+        from rembed_keras.modeling.texts.inputs import check_inputs
+
+        config = self.encoder.arguments
+        try:
+            check_inputs(config | ({"num_segments": 0} if config["num_segments"] == 1 else {}), x)  # see `read`
+        except UserError as error:
+            raise UserError(f"the teacher: {error}") from None
+
     @property
     def weights(self) -> list:
         """Its weights, once it is open."""

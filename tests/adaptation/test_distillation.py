@@ -249,3 +249,16 @@ def test_what_cannot_be_compared_is_refused(what):
     if what == "no such state":
         with pytest.raises(UserError, match="is the student itself"):
             Distillation(student, Teacher(student))
+
+
+@pytest.mark.any_backend
+def test_tokens_that_its_teacher_has_no_rows_for_are_a_sentence():
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "input_embedding_dim": 4}
+    model = Distillation(Encoder(50, **sizes), Teacher(Encoder(30, **sizes)), output_embedding_dim=None)
+    model.compile("sgd")
+    ids = np.full((2, 4), 9, "int32")
+    x = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1, "mask_positions": ids[:, :1] - 7}
+    with pytest.raises(UserError, match="no label 40: vocabulary_size is 30"):  # which both read in its place
+        model.train_on_batch(x, ids[:, :1] + 31)
+    with pytest.raises(UserError, match="the teacher: token id 40 has no row"):
+        model.test_on_batch(x | {"token_ids": ids + 31}, ids[:, :1])

@@ -105,9 +105,23 @@ class HasTerms:
     @property
     def teacher_variables(self) -> list:
         """The weights of all teachers, of terms and of the model's own."""
-        asking = (*self.terms, self)
-        teachers = (teacher for each in asking for teacher in getattr(each, "teachers", ()))
-        return [*{id(weight): weight for teacher in teachers for weight in teacher.weights}.values()]
+        weights = (weight for teacher in self._teachers_of((*self.terms, self)) for weight in teacher.weights)
+        return [*{id(weight): weight for weight in weights}.values()]
+
+    def check_taught(self, step: str, x: object) -> None:
+        """Raises a UserError for inputs in memory that a teacher has no rows for, if the step asks it.
+
+        Args:
+            step: "train" or "test", in which no term is computed.
+            x: the model's inputs.
+        """
+        for teacher in self._teachers_of((*self.terms, self) if step == "train" else (self,)):
+            if hasattr(teacher, "check_inputs"):  # which one of a user's own need not have
+                teacher.check_inputs(x)
+
+    @staticmethod
+    def _teachers_of(asking):
+        return [teacher for each in asking for teacher in getattr(each, "teachers", ())]
 
     @property
     def non_trainable_variables(self):

@@ -278,6 +278,7 @@ class TakesTexts(HoldsPreprocessor):
         self.check_given(x, y)
         model: Any = self
         for step in steps:
+            model.check_taught(step, x)
             model.note_labels(step, y, sample_weight)
         return x, y, sample_weight
 

@@ -88,6 +88,7 @@ def checks_batch(loop: Callable, step: str) -> Callable:
         model.check_given(x, y)
         check_batch(x)
         model.check_labels(x, y, sample_weight)
+        model.check_taught(step, x)
         model.note_labels(step, y, sample_weight)
         return loop(model, x, y, sample_weight, *arguments, **named)
 

@@ -186,6 +186,25 @@ def test_a_student_that_was_cut_from_its_teacher_is_refused_and_a_copy_learns():
     assert cut.token_embedding.embeddings in model.trainable_variables
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocabulary_size": 20}, "the teacher: token id .* vocabulary_size is 20"),
+        ({"max_sequence_length": 4}, "the teacher: a document is longer than max_sequence_length, 4"),
+    ],
+)
+def test_inputs_that_the_teacher_has_no_rows_for_are_a_sentence(changes, message):
+    model = Classifier(make_encoder(num_layers=1), 3)
+    model.use_terms([MiniLM(Teacher(make_encoder(num_layers=1, **changes)))])
+    model.compile("sgd")
+    x = {key: column for key, column in make_batch()[0].items() if key in ENCODER_INPUTS}
+    for loop in (model.fit, model.train_on_batch):
+        with pytest.raises(UserError, match=message):
+            loop(x, np.array([0, 1]))
+    model.check_taught("test", x)  # in which no term is computed
+
+
 def test_a_teacher_of_one_segment_reads_pairs_in_it():
     x, y, weights = make_batch()
     pairs = x | {"segment_ids": np.tile(np.arange(12, dtype="int32") > 3, (2, 1)).astype("int32")}
