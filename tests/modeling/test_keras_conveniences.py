@@ -183,6 +183,25 @@ def test_tensors_of_ids_and_labels_are_looked_at_as_arrays_are(loop):
 
 
 @pytest.mark.any_backend
+def test_lists_are_taken_as_arrays_and_a_missing_input_is_named():
+    model = Classifier(make_encoder(num_layers=1), 3)
+    model.compile("sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    lists = {key: column.tolist() for key, column in INPUTS.items()}
+    expected = model.test_on_batch(INPUTS, np.array([1, 2]), np.array([1.0, 0.5]))
+    evaluated = model.evaluate(lists, [1, 2], sample_weight=[1.0, 0.5], verbose=0)
+    np.testing.assert_allclose(model.test_on_batch(lists, [1, 2], [1.0, 0.5]), expected, rtol=1e-6)
+    np.testing.assert_allclose(evaluated, expected, rtol=1e-6)
+    np.testing.assert_allclose(model.predict(lists, verbose=0), model.predict_on_batch(INPUTS), rtol=1e-5)
+    with pytest.raises(UserError, match="rows of token_ids are of several lengths"):
+        model.predict(lists | {"token_ids": [[1], [2, 3]]})
+    with pytest.raises(UserError, match="a number for each text, as argmax of one-hot labels"):
+        model.fit(INPUTS, [[0, 1, 0], [1, 0, 0]])
+    for loop in (model.predict, model.predict_on_batch, model.encoder.predict):
+        with pytest.raises(UserError, match=r"^the inputs lack segment_ids and padding_mask: .* token_ids, segment"):
+            loop({"token_ids": INPUTS["token_ids"]})
+
+
+@pytest.mark.any_backend
 def test_labels_that_count_nothing_may_be_anything():
     model = Tagger(make_encoder(), 2)
     tags, weights = np.full((2, 8), -100), np.zeros((2, 8), "float32")

@@ -19,7 +19,7 @@ import keras_hub
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.rows import check_labels, with_labels_checked
 from rembed_keras.modeling.saving.failing import weights_kept
-from rembed_keras.modeling.texts.inputs import check_inputs, checks_arrays, checks_batch, narrowed
+from rembed_keras.modeling.texts.inputs import arrays_of, check_inputs, checks_arrays, checks_batch, narrowed
 from rembed_keras.modeling.texts.lengths import token_axes, without_padding
 from rembed_keras.modeling.texts.shared_rows import check_shared, on_shared_rows
 from rembed_keras.modeling.texts.strings import (
@@ -268,6 +268,7 @@ class TakesTexts(HoldsPreprocessor):
         model: Any = self
         if is_tokenized(x) and 0 in getattr(x["token_ids"], "shape", ()):
             raise UserError("there are no texts")
+        x, y, sample_weight = arrays_of(model, x, y, sample_weight)
         check_inputs(model.encoder.arguments, x)
         self.check_labels(x, y, sample_weight)
         return x, narrowed(y), sample_weight

@@ -11,7 +11,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows, known_values
 from rembed_keras.modeling.texts.shared_rows import check_batch
-from rembed_keras.modeling.texts.strings import are_texts
+from rembed_keras.modeling.texts.strings import are_texts, is_tokenized
 
 
 def check_inputs(arguments: Mapping, x: object) -> None:
@@ -44,6 +44,33 @@ def check_inputs(arguments: Mapping, x: object) -> None:
             check_rows(np.maximum(lengths - 1, 0), longest, BEYOND["position"])
 
 
+def arrays_of(model: Any, x: Any, *labels: Any) -> tuple:
+    """Inputs of a model, and labels and weights of them, of which lists are arrays.
+
+    Args:
+        model: an `Encoder`, or a model that has one.
+        x: a dict of arrays, tensors or lists [N, S]; where it is none, all is given back as it is.
+        labels: labels and weights.
+
+    Raises:
+        UserError: if an input is missing, or rows of a list are of several lengths.
+    """
+    if not is_tokenized(x):
+        return x, *labels
+    if missing := [key for key in model.input if key not in x]:
+        raise UserError(f"the inputs lack {' and '.join(missing)}: {model.name} reads {', '.join(model.input)}")
+    return {key: _array(each, key) for key, each in x.items()}, *(_array(each, "labels or weights") for each in labels)
+
+
+def _array(values, name):
+    if not isinstance(values, list):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise UserError(f"rows of {name} are of several lengths: pad them to one") from None
+
+
 def narrowed(labels: Any) -> Any:
     """Labels in an array of int64 as int32 on JAX, which has no int64 and warns of it since 0.11; all else as it is.
 
@@ -68,6 +95,7 @@ def checks_arrays(loop: Callable) -> Callable:
     def checked(model, x=None, *arguments, **named):
         if are_texts(x):
             raise UserError(f"{loop.__name__} takes inputs of numbers: give it what a preprocessor makes of the texts")
+        (x,) = arrays_of(model, x)
         check_inputs(getattr(model, "encoder", model).arguments, x)
         return loop(model, x, *arguments, **named)
 
@@ -85,6 +113,7 @@ def checks_batch(loop: Callable, step: str) -> Callable:
 
     @functools.wraps(loop)
     def checked(model, x=None, y=None, sample_weight=None, *arguments, **named):
+        x, y, sample_weight = arrays_of(model, x, y, sample_weight)
         model.check_given(x, y)
         check_batch(x)
         model.check_labels(x, y, sample_weight)
