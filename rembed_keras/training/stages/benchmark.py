@@ -48,7 +48,7 @@ def benchmark(
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
 
     Raises:
-        UserError: for fewer than 2 steps.
+        UserError: for fewer than 2 steps, or none that comes after one of the same size.
     """
     if steps < 2:
         raise UserError(f"--steps is {steps}; at least 2 are needed")
@@ -70,6 +70,8 @@ def benchmark(
     if not workdir.is_chief:
         return
     rows = [row for row in workdir.metrics.rows("pretrain") if row["tokens_per_second"] is not None]
+    if not rows:
+        raise UserError("batches change size at each of these steps, so none has a pace: time more with --steps")
     rates = [row["tokens_per_second"] for row in rows]  # a phase has none at its first step
     training = statistics.median(rates)
     report = {

@@ -11,6 +11,7 @@ import pytest
 from rembed_keras import cli, config
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.data.pipeline.phases import Phase
+from rembed_keras.errors import UserError
 from rembed_keras.training import Budget, benchmark
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -174,3 +175,17 @@ def test_the_time_until_the_first_step_is_without_those_of_a_later_phase(tmp_pat
     with closing(Workdir(tmp_path)) as workdir:
         benchmark(workdir, pretrain, lambda corpus: None, steps=8)
     assert 0 < json.loads((tmp_path / "benchmark.json").read_text())["seconds_until_first_step"] < 60
+
+
+def test_steps_of_which_each_begins_a_phase_have_no_pace(tmp_path, monkeypatch):
+    own = "rembed_keras.training.stages.benchmark"
+    for name, fake in (("_reading_rate", lambda batches: 1.0), ("Corpus", str)):
+        monkeypatch.setattr(f"{own}.{name}", fake)
+    row = {"stage": "pretrain", "run": "pretrain", "tokens_per_second": None, "seconds_per_step": None}
+
+    def pretrain(workdir, **arguments):
+        for step in range(1, 4):
+            workdir.metrics.append(row | {"step": step})
+
+    with closing(Workdir(tmp_path)) as workdir, pytest.raises(UserError, match="time more with --steps"):
+        benchmark(workdir, pretrain, lambda corpus: None, steps=2)
