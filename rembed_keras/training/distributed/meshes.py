@@ -204,7 +204,8 @@ def feed(processes: Processes, batches, shapes=()):
 def whole(value) -> np.ndarray:
     """The value of an array that may be spread over devices of several processes, which must all ask for it."""
     if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
-        return keras.ops.convert_to_numpy(value)
+        # TensorFlow has no array of a tensor that is one number of bfloat16, but the number
+        return np.asarray(value.numpy()) if hasattr(value, "numpy") else keras.ops.convert_to_numpy(value)
     from jax.experimental import multihost_utils
 
     return multihost_utils.process_allgather(value, tiled=True)

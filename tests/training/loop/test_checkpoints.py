@@ -32,6 +32,15 @@ def test_what_was_saved_comes_back(tmp_path):
         assert array.dtype == ARRAYS[path].dtype and array.shape == ARRAYS[path].shape
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int32"])
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_what_a_variable_has_is_read_in_its_dtype(shape, dtype, tmp_path):
+    variable = keras.Variable(np.full(shape, 3), dtype=dtype, name="mix")  # of no axes, as a scalar mix's scale
+    folder = checkpoints.save(tmp_path, 1, {"encoder": checkpoints.read_arrays([variable])}, {})
+    (found,) = checkpoints.latest(folder.parent).arrays("encoder").values()
+    assert (found.dtype.name, found.shape) == (dtype, shape) and (np.float32(found) == 3).all()
+
+
 def test_the_newest_stay_and_those_of_certain_steps(tmp_path):
     for step in range(1, 11):
         save(tmp_path, step, keep=2, keep_every=4)
