@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer, word_begins
 
 MASKED, RANDOM = 0.8, 0.1  # shares of the selected tokens; the rest are unchanged
 
@@ -110,9 +110,9 @@ def _word_spans(tokens, tokenizer):
     """The positions of each word of a row [S]."""
     words: list[list[int]] = []
     is_inside = False
-    for place, token in enumerate(tokens.tolist()):
+    for place, (token, begins) in enumerate(zip(tokens.tolist(), word_begins(tokens, tokenizer), strict=True)):
         is_text = not tokenizer.is_special[token] and token != tokenizer.unk_id
-        if is_text and (tokenizer.starts_word[token] or not is_inside):
+        if is_text and (begins or not is_inside):
             words.append([])
         if is_text:
             words[-1].append(place)
@@ -137,7 +137,7 @@ def _words(tokens, is_text, num_predictions, rng, tokenizer):
     """Selects words in random order, of at most `num_predictions` tokens per row together, bool [B, S]."""
     size = tokens.shape[1]
     follows_special = np.pad(~is_text, ((0, 0), (1, 0)), constant_values=True)[:, :-1]
-    begins = ~is_text | tokenizer.starts_word[tokens] | follows_special
+    begins = ~is_text | word_begins(tokens, tokenizer) | follows_special
     word = np.cumsum(begins, axis=1) - 1  # [B, S], each token's word
     lengths = np.zeros(tokens.shape, np.int64)  # [B, words]
     rows = np.arange(len(tokens))

@@ -114,26 +114,52 @@ class FastTokenizer:
         return np.array([self._starts_word(piece) for piece in self._pieces])
 
     def _starts_word(self, piece):
-        if self._within:
-            return not piece.startswith(self._within) or begins_word(piece.removeprefix(self._within))
+        if self._within or self._are_words:
+            return self._is_bound(piece) or begins_word(self._unmarked(piece))
         if self._is_byte(piece):
             return False
+        text = self._unmarked(piece)
         if self._has_bytes and piece not in self._added:
-            piece = tokenizers.decoders.ByteLevel().decode([piece])
-            if piece.startswith(BROKEN):
+            text = tokenizers.decoders.ByteLevel().decode([text])
+            if text.startswith(BROKEN):
                 return False
-        return begins_word(piece.replace(" ", SPACE))
+        return begins_word(text.replace(" ", SPACE))
+
+    @cached_property
+    def ends_word(self) -> np.ndarray:
+        """Whether a piece ends a word by its mark, so that the next begins one, bool [V]: in models that mark ends."""
+        return np.array([self._ending is not None and self._is_bound(piece) for piece in self._pieces])
 
     @cached_property
     def _within(self):
-        """What pieces within words begin with; None if the model is no WordPiece."""
-        model = self.parts["model"]
-        return model["continuing_subword_prefix"] if model["type"] == "WordPiece" else None
+        """What pieces within words begin with, as of WordPiece; None if the model marks none."""
+        return self.parts["model"].get("continuing_subword_prefix") or None
+
+    @cached_property
+    def _ending(self):
+        """What pieces at the ends of words end with, as of some BPE models; None if the model marks none."""
+        return self.parts["model"].get("end_of_word_suffix") or None
+
+    @cached_property
+    def _are_words(self):
+        """Whether each piece is a whole word."""
+        return self.parts["model"]["type"] == "WordLevel"
+
+    def _is_bound(self, piece):
+        """Whether a piece stands at the beginning, or the end, of a word in a model that says so without spaces."""
+        if self._within:
+            return not piece.startswith(self._within)
+        if self._ending:
+            return piece.endswith(self._ending) or piece in self._added
+        return self._are_words
+
+    def _unmarked(self, piece):
+        return piece.removeprefix(self._within or "").removesuffix(self._ending or "")
 
     @cached_property
     def _has_bytes(self):
         """Whether pieces are bytes, in other characters."""
-        return "ByteLevel" in json.dumps(self.parts["pre_tokenizer"])
+        return "ByteLevel" in json.dumps([self.parts["pre_tokenizer"], self.parts["normalizer"]])
 
     @cached_property
     def _added(self):
@@ -148,8 +174,8 @@ class FastTokenizer:
     def num_bytes(self) -> np.ndarray:
         """UTF-8 bytes of normalized text that a piece stands for, a space before a word among them, int64 [V].
 
-        0 for special pieces and for [UNK]. A WordPiece vocabulary says nothing of spaces: there is taken to be one
-        before each word, and none before punctuation.
+        0 for special pieces and for [UNK]. A vocabulary that marks words without spaces, as of WordPiece, says nothing
+        of these: there is taken to be one at each word, and none at punctuation.
         """
         sizes = np.array([self._num_bytes(piece) for piece in self._pieces], np.int64)
         return np.where(self.is_special | (np.arange(len(sizes)) == self.unk_id), 0, sizes)
@@ -157,18 +183,17 @@ class FastTokenizer:
     def _num_bytes(self, piece):
         if self._is_byte(piece):
             return 1
+        text, has_marks = self._unmarked(piece), bool(self._within or self._ending or self._are_words)
+        has_space = self._is_bound(piece) and text[:1].isalnum()
         if self._has_bytes and piece not in self._added:
-            return len(piece)
-        if self._within:
-            begins = not piece.startswith(self._within) and piece[:1].isalnum()
-            return begins + len(piece.removeprefix(self._within).encode())
-        return len(piece.replace(SPACE, " ").encode())
+            return has_space + len(text)
+        return has_space + len((text if has_marks else text.replace(SPACE, " ")).encode())
 
     def is_word(self, token_id: int) -> bool:
         """Whether a piece can be a word by itself: it begins one, and has three letters or more."""
         piece = self._pieces[token_id]
         letters = self._model.decode([token_id]).strip()
-        begins = not piece.startswith(self._within) if self._within else self.starts_word[token_id]
+        begins = self._is_bound(piece) if self._within or self._ending else self.starts_word[token_id]
         return bool(begins) and not self.is_special[token_id] and len(letters) >= 3 and letters.isalpha()
 
     def encode(self, text: str) -> list[int]:

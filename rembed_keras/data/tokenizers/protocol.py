@@ -49,6 +49,11 @@ class AnyTokenizer(Protocol):
         ...
 
     @property
+    def ends_word(self) -> np.ndarray:
+        """Whether a piece ends a word by its mark, so that the next begins one, bool [V]."""
+        ...
+
+    @property
     def num_bytes(self) -> np.ndarray:
         """UTF-8 bytes of normalized text that a piece stands for, int64 [V]."""
         ...
@@ -88,3 +93,15 @@ class AnyTokenizer(Protocol):
     def copy_to(self, folder: Path) -> Path:
         """Writes its file into a folder, by `file_name`, and returns the path."""
         ...
+
+
+def word_begins(tokens: np.ndarray, tokenizer: AnyTokenizer) -> np.ndarray:
+    """Where words begin in rows of tokens, by their marks, bool [..., S].
+
+    Args:
+        tokens: int [..., S].
+        tokenizer: whose pieces they are.
+    """
+    begins = tokenizer.starts_word[tokens]
+    begins[..., 1:] |= tokenizer.ends_word[tokens[..., :-1]]
+    return begins

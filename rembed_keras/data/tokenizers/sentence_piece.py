@@ -102,12 +102,14 @@ class Tokenizer:
 
         Words begin after spaces and at punctuation; in scripts without spaces every piece counts as a word.
         """
-        return np.array([self._starts_word(i) for i in range(self.vocabulary_size)])
+        pieces = range(self.vocabulary_size)
+        return np.array([not self._model.is_byte(i) and begins_word(self.piece(i)) for i in pieces])
 
-    def _starts_word(self, token_id):
-        if self._model.is_byte(token_id):
-            return False
-        return begins_word(self._model.id_to_piece(token_id))
+    @cached_property
+    def ends_word(self) -> np.ndarray:
+        """Whether a piece ends a word, so that the next begins one, bool [V]: in models that put spaces there."""
+        has_spaces_last = self._model.normalize("a").endswith(SPACE)
+        return np.array([has_spaces_last and self.piece(i).endswith(SPACE) for i in range(self.vocabulary_size)])
 
     @cached_property
     def num_bytes(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rembed_keras.data.tokenizers.protocol import word_begins
 from rembed_keras.errors import Count, UserError, check_counts
 
 if TYPE_CHECKING:  # a recipe is checked without a framework
@@ -104,7 +105,7 @@ class Chosen(NamedTuple):
 def _place(row, tokenizer, generator) -> int:
     """The position of a token to mask: by preference one that is a word by itself, with text on both sides."""
     is_text = ~tokenizer.is_special[row] & (row != tokenizer.unk_id)
-    begins = tokenizer.starts_word[row] | ~is_text
+    begins = word_begins(row, tokenizer) | ~is_text
     is_word = is_text & begins & np.append(begins[1:], True)
     is_inner = np.zeros_like(is_text)
     is_inner[1:-1] = is_text[:-2] & is_text[2:]

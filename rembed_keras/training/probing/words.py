@@ -7,6 +7,7 @@ import numpy as np
 
 from rembed_keras.analysis.layers import context_counts, ppmi, similarity_correlation, states_of
 from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.tokenizers.protocol import word_begins
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.scores import finite
 from rembed_keras.training.probing.features import measure_layers
@@ -36,11 +37,13 @@ class WordProbing:
         self._batch_size = batch_size
         tokenizer, size = corpus.tokenizer, min(corpus.num_tokens[language], COUNTED) // sequence_length
         self._rows = rows = corpus.tokens(language, 0, size * sequence_length).reshape(-1, sequence_length)
+        begins = word_begins(rows, tokenizer) | tokenizer.is_special[rows]
+        begins[:, 1:] |= tokenizer.is_special[rows[:, :-1]]
         ends = np.ones(rows.shape, bool)
-        ends[:, :-1] = tokenizer.starts_word[rows[:, 1:]] | tokenizer.is_special[rows[:, 1:]]
+        ends[:, :-1] = begins[:, 1:]
         is_word = np.array([tokenizer.is_word(i) for i in range(tokenizer.vocabulary_size)])
         read = rows[:ROWS]
-        self._is_whole = ends[:ROWS] & is_word[read]
+        self._is_whole = (begins & ends)[:ROWS] & is_word[read]
         often = np.bincount(read[self._is_whole], minlength=tokenizer.vocabulary_size)
         common = np.argsort(-corpus.unigram_counts(language), kind="stable")
         self.words = [int(i) for i in common if often[i] >= FEWEST][:WORDS]

@@ -9,6 +9,7 @@ from tokenizers import models, processors
 
 from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.opening import open_tokenizer
+from rembed_keras.data.tokenizers.protocol import word_begins
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from tests.data.tokenizers.trained import KINDS, SPECIAL, TEXT, UDHR, write_vocabulary
@@ -171,6 +172,54 @@ def test_a_byte_is_a_byte_and_begins_no_word_by_itself(make, begins, tmp_path):
         ids = ours.encode(text)
         assert ours.starts_word[ids].tolist() == expected
         assert ours.num_bytes[ids].sum() == len(text.encode())
+
+
+def marked_bpe(**marks):
+    """BPE over words that spaces separate, with a mark within or at the end of each, as HerBERT's."""
+    made = tokenizers.Tokenizer(models.BPE(unk_token="[UNK]", **marks))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.decoder = tokenizers.decoders.BPEDecoder()
+    train = tokenizers.trainers.BpeTrainer(vocab_size=99, special_tokens=SPECIAL, show_progress=False, **marks)
+    made.train_from_iterator(["kept heads, kept"] * 9 + ["adhesive"], train)
+    return made
+
+
+def whole_words():
+    vocabulary = {piece: i for i, piece in enumerate([*SPECIAL, "kept", "heads", ",", "adhesive"])}
+    made = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.add_special_tokens(SPECIAL)
+    return made
+
+
+def bytes_before_words():
+    """Pieces of bytes, that a normalizer makes instead of what cuts text into words."""
+    made = byte_level()
+    made.pre_tokenizer, made.normalizer = None, tokenizers.normalizers.ByteLevel()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: marked_bpe(continuing_subword_prefix="##"), "kept, headsept heads"),
+        (lambda: marked_bpe(end_of_word_suffix="</w>"), "kept, headsept heads"),
+        (whole_words, "kept, adhesive heads"),
+        (bytes_before_words, " é, é"),
+    ],
+)
+def test_words_begin_where_a_model_says_so_by_marks_or_by_spaces(make, text, tmp_path):
+    made = make()
+    made.add_tokens(["ab"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    ours = open_tokenizer(tmp_path)
+    ids, starts, _ = ours.encode_with_offsets(text)
+    after = [start != starts[i - 1] and not text[:start][-1:].isalnum() for i, start in enumerate(starts)]
+    begins = [bool(each) or not text[start].isalnum() for each, start in zip(after, starts, strict=True)]
+    assert 0 < sum(begins) < len(begins) or make is whole_words
+    found = word_begins(np.array([[ours.encode(",")[0], *ids]]), ours)[0, 1:]
+    assert found.tolist() == begins
+    assert ours.num_bytes[ids].sum() == len(text.encode()) + (text[0] != " ")  # and a space at the first word
 
 
 FAULTS = {
