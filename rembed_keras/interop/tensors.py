@@ -27,12 +27,18 @@ class Stored:
 
     Attributes:
         shape: its shape.
+
+    Raises:
+        UserError: for numbers of a type that NumPy lacks, such as those of 8 bits.
     """
 
     def __init__(self, path: Path, name: str):
         self.path, self.name = path, name
         with _opened(path) as file:
-            self.shape = tuple(file.get_slice(name).get_shape())
+            part = file.get_slice(name)
+            self.shape, kind = tuple(part.get_shape()), part.get_dtype()
+        if kind.startswith("F") and kind not in NAMES.values():
+            raise UserError(f"{path}: {name} has numbers of type {kind}, which NumPy lacks: save it in 16 or 32 bits")
 
     def __getitem__(self, rows) -> np.ndarray:
         """A part of it, by a slice or a slice for each of its axes."""
