@@ -85,6 +85,15 @@ def test_what_a_configuration_leaves_out_is_as_transformers_has_it(name, key, ar
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("gelu_python", "gelu"), ("gelu_python_tanh", "gelu_tanh"), ("gelu_accurate", "gelu_tanh")]
+)
+def test_other_names_of_an_activation_are_read(theirs, ours, tmp_path):
+    changed("bert", tmp_path / "in", {"hidden_act": theirs})
+    assert huggingface_arguments(tmp_path / "in")["activation"] == ours
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["roberta", "xlm_roberta_xl"])
 def test_robertas_head_has_gelu_whatever_its_blocks_have(name, tmp_path):
     model, notes = read_huggingface(changed(name, tmp_path / "in", {"hidden_act": "relu"}))

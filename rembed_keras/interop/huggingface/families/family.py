@@ -21,13 +21,8 @@ from rembed_keras.modeling.blocks.stack import (
     input_embedding_of,
 )
 
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
+TANH = ("gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate")  # all one approximation
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_python": "gelu", **dict.fromkeys(TANH, "gelu_tanh")}
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 OUTPUT = "head/output_embedding"
 OUTPUT_TABLE = f"{OUTPUT}/decoupled/table"
