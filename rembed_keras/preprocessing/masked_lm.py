@@ -7,6 +7,7 @@ import keras_hub
 import numpy as np
 
 from rembed_keras.data.pipeline.masking import mask_rows
+from rembed_keras.data.tokenizers.protocol import check_words
 from rembed_keras.errors import Count, Seed, Share, UserError, check_counts
 from rembed_keras.preprocessing.texts import INPUTS, TextPreprocessor, read_in_graph, weights_of_rows
 from rembed_keras.preprocessing.tokenizer import Tokenizer
@@ -36,7 +37,8 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
     float32 [B, P], 0 for empty slots and 1, or the text's `sample_weight`, for others.
 
     Raises:
-        UserError: for a rate out of range, or labels, which it makes itself.
+        UserError: for a rate out of range, labels, which it makes itself, or whole words of a tokenizer that does not
+            tell them apart.
 
     >>> tokenizer = Tokenizer.train(["the encoder is kept and the head is dropped"] * 20, vocabulary_size=20)
     >>> x, y, sample_weight = MaskedLMPreprocessor(tokenizer, sequence_length=20, mask_rate=0.1)(["the head is kept"])
@@ -73,6 +75,8 @@ class MaskedLMPreprocessor(TextPreprocessor, keras_hub.models.MaskedLMPreprocess
         return super().call(x, y, sample_weight)
 
     def arrays(self, x, y, sample_weight):
+        if self.whole_word:
+            check_words(self.tokenizer.model)
         rows = self.tokenized(x)
         inputs = self.padded(rows, self.sequence_length)
         slots = (len(rows), self.num_predictions)

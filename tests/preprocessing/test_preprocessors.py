@@ -170,3 +170,10 @@ def test_a_row_has_room_for_a_piece(kind, shortest, tokenizer):
     assert kind(tokenizer, shortest).sequence_length == shortest
     with pytest.raises(UserError, match=f"sequence_length is {shortest - 1}; it must be {shortest} or more"):
         kind(tokenizer, shortest - 1)
+
+
+def test_words_that_no_piece_begins_are_not_masked_whole(tokenizer, monkeypatch):
+    monkeypatch.setitem(vars(tokenizer.model), "starts_word", np.zeros(tokenizer.vocabulary_size(), bool))
+    with pytest.raises(UserError, match="do not say where words begin"):
+        MaskedLMPreprocessor(tokenizer, sequence_length=16, whole_word=True)(["the encoder"])
+    MaskedLMPreprocessor(tokenizer, sequence_length=16)(["the encoder"])

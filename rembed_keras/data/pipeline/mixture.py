@@ -20,6 +20,7 @@ from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.data.pipeline.order import key, shuffled
 from rembed_keras.data.pipeline.phases import Phase, courses, until
 from rembed_keras.data.pipeline.schedules import by_step, check_schedules, shapes, up_to
+from rembed_keras.data.tokenizers.protocol import check_words
 from rembed_keras.errors import Count, CountOrZero, Seed, Share, UserError, check_counts
 
 
@@ -48,7 +49,8 @@ class Mixture:
         num_predictions: P, predicted positions of the longest row.
 
     Raises:
-        UserError: for a size, rate or exponent out of range, or a language shorter than a row.
+        UserError: for a size, rate or exponent out of range, a language shorter than a row, or whole words of a
+            tokenizer that does not tell them apart.
 
     Source: Conneau & Lample 2019, section 3.1, for alpha.
     """
@@ -65,6 +67,8 @@ class Mixture:
     ):
         check_counts({"SEED": seed}, "Seed")
         _check(corpus, batch_size, sequence_length, alpha, mask_rate)
+        if whole_word:
+            check_words(corpus.tokenizer)
         self.corpus, self.seed, self.whole_word = corpus, seed, whole_word
         self.languages = corpus.languages
         self.follow(batch_size, sequence_length, alpha, mask_rate)

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from rembed_keras.errors import UserError
+
 BROKEN = "\ufffd"  # how bytes are decoded that are no character by themselves
 
 
@@ -105,3 +107,17 @@ def word_begins(tokens: np.ndarray, tokenizer: AnyTokenizer) -> np.ndarray:
     begins = tokenizer.starts_word[tokens]
     begins[..., 1:] |= tokenizer.ends_word[tokens[..., :-1]]
     return begins
+
+
+def check_words(tokenizer: AnyTokenizer) -> None:
+    """Checks that a tokenizer's pieces say where words begin, as they must where words are masked whole.
+
+    Raises:
+        UserError: if a text of two words is pieces of which none does.
+    """
+    ids = tokenizer.encode("a a")
+    if ids and not word_begins(np.array(ids), tokenizer).any():
+        raise UserError(
+            f"the pieces of tokenizer {tokenizer.path} do not say where words begin, so whole words cannot be masked: "
+            "leave out whole_word, or take a tokenizer that marks them"
+        )

@@ -196,6 +196,13 @@ def test_settings_out_of_range_are_named(corpus, message):
         Mixture(corpus, **({"batch_size": 8, "sequence_length": 32} | MISTAKES[message]))
 
 
+def test_words_that_no_piece_begins_are_not_masked_whole(corpus, monkeypatch):
+    monkeypatch.setitem(vars(corpus.tokenizer), "starts_word", np.zeros(corpus.tokenizer.vocabulary_size, bool))
+    with pytest.raises(UserError, match="do not say where words begin"):
+        Mixture(corpus, batch_size=8, sequence_length=32, whole_word=True)
+    Mixture(corpus, batch_size=8, sequence_length=32)
+
+
 def test_a_blank_batch_is_shaped_like_a_real_one(corpus):
     for rate in (0.15, {0: 0.1, 3: 0.3}):
         (x, *others), (blank_x, *blanks) = Mixture(corpus, 4, 16, mask_rate=rate)[0], Mixture.blank(4, 16, rate)

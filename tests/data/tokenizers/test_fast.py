@@ -9,7 +9,7 @@ from tokenizers import models, processors
 
 from rembed_keras.data.tokenizers.fast import FastTokenizer
 from rembed_keras.data.tokenizers.opening import open_tokenizer
-from rembed_keras.data.tokenizers.protocol import word_begins
+from rembed_keras.data.tokenizers.protocol import check_words, word_begins
 from rembed_keras.data.tokenizers.sentence_piece import Tokenizer
 from rembed_keras.errors import UserError
 from tests.data.tokenizers.trained import KINDS, SPECIAL, TEXT, UDHR, write_vocabulary
@@ -220,6 +220,19 @@ def test_words_begin_where_a_model_says_so_by_marks_or_by_spaces(make, text, tmp
     found = word_begins(np.array([[ours.encode(",")[0], *ids]]), ours)[0, 1:]
     assert found.tolist() == begins
     assert ours.num_bytes[ids].sum() == len(text.encode()) + (text[0] != " ")  # and a space at the first word
+    check_words(ours)
+
+
+def test_words_that_nothing_marks_are_not_masked_whole(tmp_path):
+    """As of a model that is trained by the library's first example: nothing would be masked."""
+    marked_bpe().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match="do not say where words begin"):
+        check_words(open_tokenizer(tmp_path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_that_spaces_or_marks_begin_may_be_masked_whole(kind, folder):
+    check_words(open_tokenizer(folder / kind))
 
 
 FAULTS = {
