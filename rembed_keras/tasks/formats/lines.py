@@ -13,7 +13,7 @@ from typing import Any
 from rembed_keras.data.json_files import parse_json
 from rembed_keras.data.parquet import is_parquet, read_parquet
 from rembed_keras.data.text import read_exact_lines
-from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.errors import UserError, did_you_mean, shortened
 
 DELIMITERS = {".tsv": "\t", ".csv": ","}
 csv.field_size_limit(2**31 - 1)  # Python's own limit of 131,072 characters is less than a long document
@@ -201,5 +201,5 @@ def field(row: Any, key: str, kind: type, place: object) -> Any:
         raise UserError(f"{place} has no {key}{did_you_mean(key, row)}")
     value = row[key]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-        raise UserError(f"{place}: {key} is {str(value)[:40]}, not {KINDS[kind]}")
+        raise UserError(f"{place}: {key} is {shortened(value)}, not {KINDS[kind]}")
     return value

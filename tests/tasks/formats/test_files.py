@@ -212,7 +212,7 @@ def test_sentences_in_rows(tmp_path):
         '{"tokens": ["a"], "tags": []}': "has 1 tokens and 0 tags",
         '{"tokens": ["a"], "tags": [null]}': "tags has None, not a text",
         '{"tokens": ["a", ""], "tags": ["X", "X"]}': "tokens has '', not a text",
-        '{"tokens": "a b", "tags": ["X", "X"]}': "tokens is a b, not an array",
+        '{"tokens": "a b", "tags": ["X", "X"]}': "tokens is 'a b', not an array",
         '{"token": ["a"], "tags": ["X"]}': "has no tokens; did you mean token",
     }.items(),
 )

@@ -215,7 +215,7 @@ def test_squad_counts_code_points(write):
     [
         ({"answer_start": 7}, "answer 'Mond' is not at character 7 of its context"),
         ({"answer_start": -4}, "answer .Mond. is not at character -4"),
-        ({"answer_start": "6"}, "answer_start is 6, not a whole number"),
+        ({"answer_start": "6"}, "answer_start is '6', not a whole number"),
         ({"text": ""}, "answer '' is not at character 6"),
     ],
 )
