@@ -115,9 +115,15 @@ def groups(languages: Iterable[str], each: bool) -> dict[str, list[str]]:
     {'mean': ['de', 'fr'], 'de': ['de'], 'fr': ['fr']}
     >>> groups(["de"], each=True)
     {'de': ['de']}
+
+    A language whose code is the name of the mean has a row of its own:
+
+    >>> groups(["mean", "de"], each=True)
+    {'mean': ['de', 'mean'], 'de': ['de'], 'language mean': ['mean']}
     """
     names = sorted(languages)
-    single = {name: [name] for name in names if each or len(names) == 1}
+    rows = {name: f"language {name}" if name == MEAN else name for name in names}
+    single = {rows[name]: [name] for name in names if each or len(names) == 1}
     return {MEAN: names, **single} if len(names) > 1 else single
 
 

@@ -264,10 +264,10 @@ def _scored(task, examples, answers, language, which):
 def _record(asked, system, seed, language, examples, answers):
     """Scores of one system in one language, after its answers are written down; None are those of a failed one."""
     task = asked.task
-    values = dict.fromkeys(task.metric_names)
+    values, path = dict.fromkeys(task.metric_names), predictions_of(asked.workdir, task.name, system, seed, language)
+    path.unlink(missing_ok=True)  # perhaps of a model before this one
     if answers is not None:
         rows = task.predictions(examples, answers, language)
-        path = predictions_of(asked.workdir, task.name, system, seed, language)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         values = _scored(task, examples, answers, language, f"{system}, seed {seed}, in {language}")

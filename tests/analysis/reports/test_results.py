@@ -3,6 +3,8 @@ import math
 
 import pytest
 
+from rembed_keras.analysis.pages.intervals import intervals
+from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.results import Measure, read_run
 from rembed_keras.errors import UserError
 
@@ -47,6 +49,15 @@ def test_a_seed_that_was_not_scored_in_all_languages_is_named(tmp_path):
     (tmp_path / "scores.json").write_text(json.dumps(rows))
     with pytest.raises(UserError, match=r"scores.json has no score in topics of pretrained, seed 1, in de"):
         read_run(tmp_path).by_seed(Measure("topics", "accuracy"), "pretrained", ["de", "en"])
+
+
+def test_a_language_called_mean_has_a_row_beside_the_mean(tmp_path):
+    rows = [row("topics", "mean", 0.25, 0), row("topics", "de", 0.75, 0)]
+    (tmp_path / "scores.json").write_text(json.dumps(rows))
+    shown = {each.language: (each.mean, each.languages) for each in report([tmp_path], languages=True).scores}
+    assert shown == {"mean": (0.5, 2), "de": (0.75, 1), "language mean": (0.25, 1)}
+    found = intervals(read_run(tmp_path), Measure("topics", "accuracy"), "pretrained")
+    assert [each.language for each in found] == [*shown]
 
 
 BAD_SCORES = {
