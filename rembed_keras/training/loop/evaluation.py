@@ -176,10 +176,14 @@ def needs_held_out(evaluator: object) -> bool:
 def _brought(evaluator, values):
     """The scalars and tables of an evaluator as JSON says them, by their names."""
     try:
-        return {name: asdict(value) if isinstance(value, Table) else float(value) for name, value in values.items()}
+        found = {name: asdict(value) if isinstance(value, Table) else float(value) for name, value in values.items()}
+        is_named = all(isinstance(name, str) for name in found)
     except (TypeError, ValueError, AttributeError):
+        is_named = False
+    if not is_named:
         kind = type(evaluator).__name__
-        raise UserError(f"{kind}.evaluate gives {shortened(values)}; it must be numbers and tables by name") from None
+        raise UserError(f"{kind}.evaluate gives {shortened(values)}; it must be numbers and tables by name")
+    return found
 
 
 def _said(value):

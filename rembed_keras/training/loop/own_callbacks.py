@@ -110,9 +110,19 @@ def _state_of(callback, allow_nan=False):
     """The state of a callback as JSON says it."""
     state = callback.get_state() if hasattr(callback, "get_state") else None
     try:
-        return json.loads(json.dumps(state, allow_nan=allow_nan, default=_plain))
+        said = json.dumps(state, allow_nan=allow_nan, default=_plain)
+        if _has_other_keys(state):
+            raise TypeError("a key of a dictionary is no text, and would be one when it is read")
+        return json.loads(said)
     except (TypeError, ValueError) as error:
         raise UserError(f"the state of {type(callback).__name__} is nothing that JSON can say: {error}") from None
+
+
+def _has_other_keys(value):
+    """Whether a dictionary in a state has keys that JSON makes text of."""
+    if isinstance(value, dict):
+        return any(not isinstance(key, str) or _has_other_keys(each) for key, each in value.items())
+    return isinstance(value, list | tuple) and any(map(_has_other_keys, value))
 
 
 def _plain(value):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -254,6 +255,7 @@ MISTAKES = {
     "no steps": ({"eval_every": 0}, "EVAL_EVERY is 0; it must be a positive whole number"),
     "another scalar": ({"keep_best": "los"}, "keep_best is 'los', which no evaluator brings; did you mean loss"),
     "nothing yet": ({"evaluators": [Unfinished()]}, r"Unfinished.evaluate gives \{'value': None\}; it must be numbers"),
+    "no name": ({"evaluators": [SimpleNamespace(evaluate=lambda *_: {7: 1.0})]}, r"evaluate gives \{7: 1.0\}; it must"),
     "twice": ({"evaluators": [HeldOutLoss(), HeldOutLoss()]}, "evaluators bring 'accuracy' more than once"),
 }
 

@@ -140,6 +140,11 @@ class Unsayable(keras.callbacks.Callback):
         return {"of": object()}
 
 
+class Numbered(keras.callbacks.Callback):
+    def get_state(self):
+        return {"seen": [{3: "a third"}]}
+
+
 class Patient(keras.callbacks.EarlyStopping):
     """Keras's, which would look at the loss once, at the end."""
 
@@ -159,6 +164,7 @@ MISTAKES = {
     "an object": (Counter(), "bind its class without ()"),
     "no callback": (dict, "makes no keras.callbacks.Callback"),
     "a state": (Unsayable, "the state of Unsayable is nothing that JSON can say"),
+    "keys": (Numbered, "the state of Numbered is nothing that JSON can say: a key of a dictionary is no text"),
 }
 
 
