@@ -119,11 +119,11 @@ class Study:
     known_results: Sequence[str] = ()
 
     def check(self) -> None:
-        """Checks that names are there and unique.
+        """Checks that names are there and unique, and that measures are some.
 
         Raises:
-            UserError: for a name that is used twice, cannot name a folder or is not there, for equal seeds, for a
-                level that no test can have, and for a folder without a name or that begins with ~.
+            UserError: for what is no measure, for a name that is used twice, cannot name a folder or is not there, for
+                equal seeds, for a level that no test can have, and for a folder without a name or that begins with ~.
         """
         if not self.arms or not self.seeds:
             raise UserError(f"a study needs {'seeds' if self.arms else 'arms'}: bind studies.Study.arms and .seeds")
@@ -133,6 +133,7 @@ class Study:
             raise UserError(f"studies.Study.alpha is {self.alpha}; it must be at least {LEAST_ALPHA} and below 1")
         others = [("known_results", folder) for folder in self.known_results]
         _check_folders([("workdir", self.workdir), ("results", self.results), *others])
+        _check_measures(self.measures)
         arms, measures = ([each.name for each in found] for found in (self.arms, self.measures))
         for kind, names in (("arm", arms), ("measure", measures), ("hypothesis", [h.name for h in self.hypotheses])):
             _check_names(kind, names)
@@ -163,6 +164,15 @@ def _check_folders(folders: Iterable[tuple[str, str | None]]) -> None:
             raise UserError(
                 f"studies.Study.{name} {folder} begins with ~, which no shell has replaced: write the folder in full"
             )
+
+
+def _check_measures(measures: Iterable[object]) -> None:
+    for measure in measures:
+        has = {"name": isinstance(getattr(measure, "name", None), str)}
+        has |= {method: callable(getattr(measure, method, None)) for method in ("is_made_by", "values")}
+        lacks = ", ".join(part for part, is_there in has.items() if not is_there)
+        if lacks:
+            raise UserError(f"{type(measure).__name__} lacks {lacks}: a measure has a name, is_made_by and values")
 
 
 def _check_names(kind: str, names: Sequence[str]) -> None:

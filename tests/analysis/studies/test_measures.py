@@ -3,12 +3,13 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rembed_keras.analysis.studies import record
-from rembed_keras.analysis.studies.definition import Value
+from rembed_keras.analysis.studies.definition import Arm, Study, Value
 from rembed_keras.analysis.studies.kept import definition_of
 from rembed_keras.analysis.studies.measures import LayerScore, Logged, Score
 from rembed_keras.errors import UserError
@@ -171,3 +172,17 @@ def test_values_of_ones_own_that_are_none_are_refused_in_one_line(tmp_path, give
         record._values(own, tmp_path)
     own.values = lambda run: {"": (np.float32(0.5), np.int64(3)), "de": Value(1, 2, 1)}
     assert record._values(own, tmp_path) == {"": Value(0.5, 3), "de": Value(1.0, 2, 1)}
+
+
+@pytest.mark.parametrize(
+    ("parts", "lacks"),
+    [
+        ({"is_made_by": len, "values": len}, "name"),
+        ({"name": 5, "is_made_by": len, "values": len}, "name"),
+        ({"name": "mine"}, "is_made_by, values"),
+    ],
+)
+def test_what_is_no_measure_is_refused_before_the_first_run(parts, lacks):
+    study = Study("runs", [Arm("wide", "a.gin")], (0,), [SimpleNamespace(**parts)])
+    with pytest.raises(UserError, match=f"SimpleNamespace lacks {lacks}: a measure has a name"):
+        study.check()
