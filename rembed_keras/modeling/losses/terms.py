@@ -196,8 +196,8 @@ class HasTerms:
             state.assign(value + ops.cast(OFFSET, value.dtype))
         for term, mean in zip(self.terms, self.term_means, strict=True):
             note.value = seen  # whatever another term had the model compute
-            losses = ops.cast(term.loss(model, (x, y, sample_weight), y_pred), "float32")
-            weights, parts = _counts(losses, x, sample_weight)
+            losses = _losses(term, term.loss(model, (x, y, sample_weight), y_pred))
+            weights, parts = _counts(term, losses, x, sample_weight)
             mean.update_state(losses, weights)
             weight = changing.get(term.name, self._schedules[term.name][0][1])
             total = total + weight * ops.sum(losses * parts)
@@ -264,11 +264,24 @@ def _is_zero(count):
         return False
 
 
-def _counts(losses, x, sample_weight):
+def _losses(term, given):
+    """What a term gives, float32."""
+    try:
+        return ops.cast(given, "float32")
+    except (TypeError, ValueError):
+        said = f"loss term {term.name} gives {shortened(given)}"
+        raise UserError(f"{said}; it must be a loss for each row or prediction") from None
+
+
+def _counts(term, losses, x, sample_weight):
     """What each loss of a term counts in its mean, and its share in the mean of the whole batch."""
     if isinstance(x, Mapping) and "row_shares" in x:  # of an objective
         kind = "target" if len(losses.shape) > 1 else "row"
-        return x[f"{kind}_weights"], x[f"{kind}_shares"]
+        parts, given = x[f"{kind}_shares"], len(losses.shape)
+        if given and (given != len(parts.shape) or not fits(parts, losses)):  # a number alone is the mean itself
+            said = f"loss term {term.name} gives losses of shape {tuple(losses.shape)}"
+            raise UserError(f"{said}; they must be one a row or one a prediction, here {tuple(parts.shape)}")
+        return x[f"{kind}_weights"], parts
     if sample_weight is None:
         weights = ops.ones_like(losses)
     else:  # of which a tagger has one a token, and a term perhaps one a row

@@ -289,3 +289,11 @@ def test_weights_of_rows_weigh_a_terms_losses_of_predictions():
         model = shake(Tagger(make_encoder(num_layers=1), 3, dropout=0.0))
         seen.append(steps_of(model, [Confidence()], (x, tags, weights))[0])
     assert seen[0] == pytest.approx(seen[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("given", [None, {}, np.ones((2, 1)), np.ones((2, 50))])
+def test_what_are_no_losses_of_rows_or_predictions_is_refused(given):
+    model, term = masked(make_encoder(num_layers=1)), Confidence()
+    term.loss = lambda *_: given
+    with pytest.raises(UserError, match=r"^loss term confidence gives"):
+        steps_of(model, [term], make_batch())
