@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import keras
+
 from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import Count, Share, UserError
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.saving.configuration import check_names
 from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import is_together
@@ -100,5 +103,6 @@ def _check_model(task, encoder, methods, terms, dropout):
             each.check_model(model)
         tune(model, [each for each in methods if each not in of_data])
         model.use_terms(terms)
+        check_names(keras.saving.serialize_keras_object(model))
     del model
     gc.collect()  # models refer to themselves, and the first stage may need all memory that there is

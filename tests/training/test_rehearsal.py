@@ -7,6 +7,7 @@ from inspect import signature
 import pytest
 
 from rembed_keras.adaptation import Biases, FisherChosen, Lora, RoAd
+from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
@@ -27,7 +28,25 @@ FITTING = {
     "methods": {"methods": [Lora(2), Biases(), FisherChosen(count=3)], "terms": [RDrop()]},
     "an encoder to come": {"encoder": None, "pretrained": InitialWeights(task="first"), "methods": [Lora(layers=[7])]},
 }
+
+
+class Own(Method):
+    """A stranger's, which is not registered, with what it says is trained."""
+
+    def __init__(self, gives):
+        self.apply = gives
+
+    def get_config(self):
+        return {}
+
+
 MISTAKES = {
+    "a method that gives nothing": ({"methods": [Own(lambda model: None)]}, "Own.apply gives None; it must be a list"),
+    "one that gives layers": ({"methods": [Own(lambda model: [model.encoder])]}, "it must be a list of variables"),
+    "one that no file can name": (
+        {"methods": [Own(lambda model: model.encoder.weights[:1])]},
+        "'Own' of 'tests.training.test_rehearsal', which no model of ours is made of; if it is your own, decorate it",
+    ),
     "biases of blocks that have none": (
         {"encoder": partial(make_encoder, block=PreNorm), "methods": [Biases()]},
         "Biases trains biases, and this encoder's blocks have none",

@@ -5,13 +5,14 @@ Heads are swapped, the encoder is kept.
 
 import inspect
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import keras
 from keras import ops
 
 from rembed_keras import compat
-from rembed_keras.errors import UserError, check_counts
+from rembed_keras.errors import UserError, check_counts, shortened
 from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
 from rembed_keras.modeling.layers.draws import Dropout
@@ -195,7 +196,8 @@ class TaskModel(EncoderTask):
             is_read: whether the model is read from a file: its weights follow.
 
         Raises:
-            UserError: for what is no method, one that does not suit the encoder, or a model that has methods.
+            UserError: for what is no method, one that does not suit the encoder or names what is no variable of the
+                model, or a model that has methods.
         """
         for method in methods:
             if isinstance(method, type) or not hasattr(method, "apply"):
@@ -204,8 +206,7 @@ class TaskModel(EncoderTask):
             raise UserError("this model has fine-tuning methods: give all methods at once")
         self.methods = [*methods]
         others = {id(layer) for layer in hosted_by(self.encoder)}  # of another task that has the same encoder
-        changes = [getattr(method, "restore", method.apply) if is_read else method.apply for method in methods]
-        trained = {id(variable) for change in changes for variable in change(self)}
+        trained = {id(variable) for method in methods for variable in self._trained_by(method, is_read)}
         self.added = frozenset(id(layer) for layer in hosted_by(self.encoder)) - others
         frozen = {id(weight) for weight in quantized_weights(self.encoder)}
         if self.encoder.arguments["freeze_input_embedding"]:
@@ -214,6 +215,18 @@ class TaskModel(EncoderTask):
         for weight in self.encoder.weights:
             if chooses or id(weight) in trained:
                 weight.trainable = id(weight) in trained - frozen
+
+    def _trained_by(self, method, is_read):
+        """The variables that a method, which is applied, says are trained."""
+        change = getattr(method, "restore", method.apply) if is_read else method.apply
+        given = change(self)
+        variables = [*given] if isinstance(given, Iterable) else [given]
+        known = {id(variable) for variable in self.variables}
+        if not all(id(each) in known for each in variables):
+            raise UserError(
+                f"{type(method).__name__}.apply gives {shortened(given)}; it must be a list of variables of the model"
+            )
+        return variables
 
     def get_config(self):
         methods = [keras.saving.serialize_keras_object(method) for method in self.methods]

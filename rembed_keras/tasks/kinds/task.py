@@ -6,6 +6,7 @@ A task brings its examples, its model, the encoding of examples as arrays, the d
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -255,6 +256,43 @@ class Task:
     def baselines(self) -> dict[str, Callable[[Sequence[Any]], list]]:
         """Encoder-free baselines by name: functions from examples to predictions."""
         raise NotImplementedError
+
+    def one_each(self, examples: Sequence[Any], answers: Any, system: str = "the model") -> Any:
+        """The predictions for examples, if they are as many, as those of a task or a baseline of one's own may not be.
+
+        Args:
+            examples: the examples.
+            answers: what should be a prediction for each.
+            system: what gave them, for the message.
+
+        Raises:
+            UserError: if there are more or fewer, or none.
+        """
+        if not hasattr(answers, "__len__") or len(answers) != len(examples):
+            many = f"{len(examples)} examples"
+            raise UserError(f"task {self.name}: {system} answers {many} by {shortened(answers)}; it must be one each")
+        return answers
+
+    def baselines_beside(self, systems: Collection[str]) -> dict[str, Callable[[Sequence[Any]], Any]]:
+        """The baselines, which are scored beside other systems, by name.
+
+        Args:
+            systems: names of those.
+
+        Raises:
+            UserError: for what is no dictionary of functions, a baseline of the name of another system, and, once
+                asked, as `one_each`.
+        """
+        baselines = self.baselines()
+        if not isinstance(baselines, Mapping) or not all(map(callable, baselines.values())):
+            raise UserError(f"task {self.name}: baselines gives {shortened(baselines)}; it must be functions by name")
+        if taken := sorted(baselines.keys() & {*systems}):
+            raise UserError(f"task {self.name}: a baseline is called {taken[0]!r}, as an encoder is: rename it")
+        return {name: partial(self._asked, name, answer) for name, answer in baselines.items()}
+
+    def _asked(self, name, answer, examples):
+        """What a baseline says to examples."""
+        return self.one_each(examples, answer(examples), f"the baseline {name!r}")
 
     def description(self) -> dict:
         """What prediction on new examples needs besides the model, as JSON values."""

@@ -10,6 +10,7 @@ from rembed_keras.tasks.kinds.encoding import Encoded
 from rembed_keras.tasks.kinds.tagging import Tagging
 from rembed_keras.tasks.scores import Score, finite
 from rembed_keras.training.probing.features import measure_layers
+from rembed_keras.training.probing.systems import SYSTEMS
 
 BALANCED = "balanced_accuracy"  # name of a metric
 
@@ -66,7 +67,7 @@ class LabelledProbing:
         """Rows of the encoder-free baselines, which stand beside every layer."""
         answered = [
             (system, language, answer(examples))
-            for system, answer in self.task.baselines().items()
+            for system, answer in self.task.baselines_beside(SYSTEMS).items()
             for language, examples in self.task.scored.items()
         ]
         return [

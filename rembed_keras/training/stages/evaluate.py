@@ -65,6 +65,7 @@ def evaluate(
     check_models(task, starts, learning_rates, seeds)
     initial = EncoderStart(workdir.path, encoder, pretrained)
     initial.check_length(sequence_length)
+    baselines = task.baselines_beside(STARTS)
     asked = Asked(workdir, task, initial, sequence_length, jit_compile)
     scores, chosen = [], {}
     for start in starts:
@@ -76,7 +77,6 @@ def evaluate(
                 scores += _record(asked, start, seed, language, examples, answers)
     path = workdir.finetuned / task.name / "chosen.json"  # with what stages chose that score other starts
     write_atomically(path, json.dumps((read_json(path) if path.exists() else {}) | chosen))
-    baselines = task.baselines()
     for system, answer in baselines.items():
         for language, examples in task.scored.items():
             scores += _record(asked, system, None, language, examples, answer(examples))
@@ -147,7 +147,7 @@ class Asked:
         outputs = predict(model, encoded.inputs, BATCH_SIZE)
         if not are_finite(outputs):
             raise DivergedError(f"task {self.task.name}: the model's outputs are not finite")
-        return self.task.answers(examples, encoded, outputs)
+        return self.task.one_each(examples, self.task.answers(examples, encoded, outputs))
 
     def shortfalls(self):
         """Which of the examples that are scored are not, or not as they are: a line for each matter."""

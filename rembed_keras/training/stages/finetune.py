@@ -20,6 +20,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.saving.configuration import check_names
 from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.tasks.kinds.batches import batches, cut_batches
 from rembed_keras.tasks.kinds.task import Task
@@ -227,6 +228,7 @@ class _Learners:
         methods = self._settled(fresh, data)
         with self.placement.scope():  # a method may add layers
             tune(fresh, methods)
+            check_names(keras.saving.serialize_keras_object(fresh))  # or no stage could read what is trained
             fresh.start = started if starting.is_partial(fresh, task_variables(fresh)) else None
             if fresh.start is not None and self.placement.processes.is_chief:
                 self.initial.hold()

@@ -31,6 +31,30 @@ def test_baselines_of_texts_that_are_empty(texts, expected):
     assert task.baselines()["tfidf"](rows[:2]) == expected
 
 
+class Own(Classification):
+    """A stranger's, with baselines of its own."""
+
+    def baselines(self):
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "baselines gives None; it must be functions by name"),
+        ({"mine": 3}, "baselines gives {'mine': 3}; it must be functions by name"),
+        ({"pretrained": len}, "a baseline is called 'pretrained', as an encoder is: rename it"),
+        ({"mine": lambda examples: ["a"]}, r"the baseline 'mine' answers 2 examples by \['a'\]; it must be one each"),
+        ({"mine": lambda examples: None}, "the baseline 'mine' answers 2 examples by None; it must be one each"),
+    ],
+)
+def test_baselines_of_ones_own_are_refused_by_name(given, message):
+    task = Own("t", splits(text(0, "b"), text(1, "a")))
+    task.given = given
+    with pytest.raises(UserError, match=f"task t: {message}"):
+        task.baselines_beside(("pretrained", "scratch"))["mine"](task.scored["en"])
+
+
 def test_labels_are_those_of_training_in_order_and_the_largest_logit_is_predicted():
     task = Classification("t", splits(text(0, "b"), text(1, "a"), text(2, "b")))
     assert task.labels == ["a", "b"]
