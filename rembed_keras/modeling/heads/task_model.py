@@ -107,6 +107,7 @@ class TaskModel(EncoderTask):
             )
         if metrics is None and weighted_metrics is None:
             weighted_metrics = [*self.own_metrics]
+        self.unweighted_metrics = len(keras.tree.flatten(metrics or []))
         super().compile(
             optimizer=optimizer,
             loss=loss,
@@ -146,8 +147,20 @@ class TaskModel(EncoderTask):
         return values
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Keras's, of what is `compared`."""
-        return super().compute_metrics(x, self.compared(y), self.compared(y_pred), sample_weight)
+        """Keras's, of what is `compared`; in weighted metrics labels that weigh nothing may be none, as NaN or -100.
+
+        `unweighted_metrics` says how many of the compiled metrics, the first ones, are without weights.
+        """
+        y, y_pred = self.compared(y), self.compared(y_pred)
+        if sample_weight is None:
+            return super().compute_metrics(x, y, y_pred)
+        compat.build_metrics(self, y, y_pred)
+        metrics = [metric for each in self.metrics for metric in getattr(each, "metrics", [])]
+        for metric in metrics[: self.unweighted_metrics]:
+            metric.update_state(y, y_pred)
+        for metric in metrics[self.unweighted_metrics :]:
+            metric.update_state(counted(y, sample_weight), y_pred, sample_weight=sample_weight)
+        return self.get_metrics_result()
 
     def losses_of(self, y, y_pred):
         """The loss of every single prediction; cross-entropy of logits unless a subclass says otherwise."""
@@ -165,7 +178,8 @@ class TaskModel(EncoderTask):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""
         if self.loss is not None:
-            loss = super().compute_loss(x, self.compared(y), self.compared(y_pred), sample_weight, training)
+            labels = self.compared(counted(y, sample_weight))
+            loss = super().compute_loss(x, labels, self.compared(y_pred), sample_weight, training)
             weight = ops.cast(ops.shape(y_pred)[0], "float32")  # of a replica, as in Keras
         else:
             losses = self.losses_of(counted(y, sample_weight), y_pred)
