@@ -42,6 +42,7 @@ class Classifier(TaskModel):
     preprocessor_cls = Preprocessing(PLAIN_TEXT)
     takes_class_weight = True
     number_of_outputs = "num_classes"
+    labels_are = "a number for each text, as argmax of one-hot labels"
 
     def __init__(
         self,
@@ -64,15 +65,6 @@ class Classifier(TaskModel):
 
     def known_labels(self, x):
         return self.num_classes, "num_classes"
-
-    def check_labels(self, x, y, sample_weight):
-        """See `TakesTexts`; one-hot labels are refused too."""
-        super().check_labels(x, y, sample_weight)
-        shape = tuple(getattr(y, "shape", ()))
-        if self.learns_classes and len(shape) > 1 and shape[1:] != (1,):
-            raise UserError(
-                f"labels are of shape {shape}; they are a number for each text, as argmax of one-hot labels"
-            )
 
     def pool(self, output, inputs):
         return POOLED[self.pooling](output, inputs["padding_mask"])

@@ -28,6 +28,7 @@ class Tagger(TaskModel):
     preprocessor_cls = Preprocessing("TaggerPreprocessor")
     reads = "sequence_output"
     number_of_outputs = "num_tags"
+    labels_are = "a number for each token, padding too, as argmax of one-hot labels"
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ Heads are swapped, the encoder is kept.
 
 import inspect
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -41,6 +41,7 @@ class TaskModel(EncoderTask):
     needs_labels = True
     reads = "pooled_output"
     own_metrics: tuple[str, ...] = ("accuracy",)  # that `compile` adds where a user names none
+    labels_are = "a number for each prediction"
 
     def __init__(self, encoder, units, dropout, name):
         check_counts({f"{name}: the number of outputs": units})
@@ -172,8 +173,17 @@ class TaskModel(EncoderTask):
         return type(self).losses_of is TaskModel.losses_of and getattr(self, "loss", None) is None
 
     def check_labels(self, x, y, sample_weight):
-        if self.learns_classes:
-            super().check_labels(x, y, sample_weight)
+        """See `TakesTexts`; labels of another shape than predictions have, as one-hot labels, are refused too."""
+        if not self.learns_classes:
+            return
+        super().check_labels(x, y, sample_weight)
+        length = x["token_ids"].shape[1] if has_rows(x) else None
+        wanted = [length if size is None else size for size in self.output.shape[1:-1]]  # [B, ..., classes] -> [...]
+        shape = tuple(getattr(y, "shape", ()))
+        given = shape[1:-1] if shape[-1:] == (1,) and len(shape) == len(wanted) + 2 else shape[1:]
+        pairs = zip(given, wanted, strict=False)
+        if shape and (len(given) != len(wanted) or any(None not in pair and pair[0] != pair[1] for pair in pairs)):
+            raise UserError(f"labels are of shape {shape}; they are {self.labels_are}")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""
@@ -256,6 +266,11 @@ class TaskModel(EncoderTask):
             _move_again(model.encoder, config["encoder"]["config"].get("hosted", []))
         change_layers_again(model, config)
         return model
+
+
+def has_rows(x) -> bool:
+    """Whether these are inputs whose rows are of a known length."""
+    return isinstance(x, Mapping) and len(getattr(x.get("token_ids"), "shape", ())) > 1
 
 
 def _takes_probabilities(loss):

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
+from rembed_keras.modeling.losses.row_weights import fits
 
 BEYOND = {
     "token": "token id {worst} has no row in the token table: vocabulary_size is {rows}",
@@ -79,17 +80,42 @@ def check_labels(labels: object, count: int, name: str, weights: object = None) 
         weights: of the labels or of rows of them; those of weight 0 may be anything.
 
     Raises:
-        UserError: for a label that is not there.
+        UserError: for a label that is not there, or names.
 
     >>> check_labels([0, 3], 3, "num_classes")
     Traceback (most recent call last):
     rembed_keras.errors.UserError: there is no label 3: num_classes is 3, and labels are numbers from 0 to 2
     """
+    told = f"{name} is {count}, and labels are numbers from 0 to {count - 1}"
+    given = known_values(labels)
+    first = None if given is None else next(iter(given.ravel()[:1].tolist()), None)
+    if isinstance(first, str | bytes):
+        raise UserError(f"there is no label {shortened(first)}: {told}")
     values = _weighed(labels, weights)
     outside = values[(values < 0) | (values >= count) | (values % 1 != 0)]
     if outside.size:
-        told = f"{name} is {count}, and labels are numbers from 0 to {count - 1}"
         raise UserError(f"there is no label {outside.flat[0]}: {told}")
+
+
+def check_positions(positions: object, padding_mask: object, weights: object = None) -> None:
+    """Refuses positions in memory where rows have padding, which no output of a span can choose.
+
+    Args:
+        positions: [B, N], of tokens of each row; whatever else it is, nothing is checked.
+        padding_mask: [B, S].
+        weights: as of `check_labels`.
+
+    Raises:
+        UserError: for a position of padding.
+
+    >>> check_positions([[0, 1]], [[1, 0]], [0.0])
+    """
+    places, mask = (known_values(each) for each in (positions, padding_mask))
+    if places is None or mask is None or places.ndim != 2 or len(places) != len(mask):
+        return
+    is_token = np.take_along_axis(mask != 0, places.astype("int64") % mask.shape[1], axis=1)
+    if not _weighed(is_token.astype("int8"), weights).all():
+        raise UserError("an answer is where its row has padding: give it the position 0, or the sample_weight 0")
 
 
 def with_labels_checked(check: Callable, x: Any, y: Any, sample_weight: Any) -> tuple:
@@ -139,8 +165,8 @@ def _weighed(labels, weights):
     values, counted = (known_values(each) for each in (labels, weights))
     if values is None or values.dtype.kind not in "iuf":
         return np.zeros(0)
-    if counted is not None and counted.shape[:1] == values.shape[:1] and counted.ndim <= values.ndim:
-        shape = (*counted.shape, *(1 for _ in values.shape[counted.ndim :]))
+    if counted is not None and fits(counted, values):
+        shape = (*counted.shape[: values.ndim], *(1 for _ in values.shape[counted.ndim :]))
         values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]
     return values
 
