@@ -24,12 +24,12 @@ from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.layers.adapters import PROJECTIONS
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
+pytestmark = pytest.mark.filterwarnings("ignore:LayerwiseDecay.* gives layers:UserWarning")  # rates are no matter here
 INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
 LABELS = np.array([0, 2, 0, 1])
 PRE_NORM = {"block": PreNorm, "num_segments": 0}
 LOW = "embeddings|projection"
-BIAS = "(bias|beta)$"
-NORM = "(gamma|beta)$"
+BIAS, NORM = "(bias|beta)$", "(gamma|beta)$"
 QUERY_VALUE = "block_./attention/heads/(query|value)/lora/(left|right)$"
 ADAPTER = "block_./(attention|feed_forward)/adapter/(down|up)/(kernel|bias)$"
 

@@ -77,6 +77,7 @@ class LayerwiseDecay(Method):
 
     Block i of L learns at factor^(L - i), counted from 0, what is below the blocks at factor^(L + 1), the head and
     what else is above them at 1 times the learning rate. A sublayer that blocks share counts for the highest of them.
+    Outside of a run, a `TrainingOptimizer` has to be given these numbers, see `learning_rate_multipliers`.
 
     Args:
         factor: above 0, at most 1.

@@ -22,7 +22,8 @@ class SupervisedContrast(Term):
         name: what logs call it.
 
     Raises:
-        UserError: for a temperature of 0; or, when it is used, a model that is no classifier, or takes micro-batches.
+        UserError: for a temperature of 0; or, when it is used, a model that is no classifier, or takes micro-batches,
+            or labels that are no numbers of classes.
 
     Source: Gunel et al. 2021, equations 1 to 3 (arXiv:2011.01403).
     """
@@ -43,6 +44,11 @@ class SupervisedContrast(Term):
 
     def loss(self, model, batch: tuple, outputs: Any):
         inputs, labels, weights = batch
+        if any(size != 1 for size in labels.shape[1:]):
+            raise UserError(
+                f"{self.name} compares labels that are a number for each row, and these are of shape "
+                f"{tuple(labels.shape)}: give their argmax and a loss of such labels"
+            )
         features = model.pool(model.reading.note.value[model.reads], inputs)
         return contrast(features, labels, weights, self.temperature)
 

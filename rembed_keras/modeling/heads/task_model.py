@@ -16,6 +16,7 @@ from rembed_keras.errors import UserError, check_counts, shortened
 from rembed_keras.modeling.encoder_task import EncoderTask
 from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
 from rembed_keras.modeling.layers.draws import Dropout
+from rembed_keras.modeling.layers.rows import check_shape
 from rembed_keras.modeling.layers.sublayer import move_hosted
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.losses.row_weights import counted, of_each
@@ -126,6 +127,18 @@ class TaskModel(EncoderTask):
         super().note_labels(step, *labels)
         self.build_metrics(labels[0])
 
+    def make_train_function(self, force=False):
+        """Keras's; an optimizer that takes no learning rates by layer, which a method gives, is warned of."""
+        if self.train_function is None and not hasattr(self.optimizer, "multipliers"):
+            for method in self.methods:
+                if hasattr(method, "multipliers") and method.multipliers(self):
+                    warnings.warn(
+                        f"{method!r} gives layers learning rates of their own, which this optimizer does not take: "
+                        "compile a TrainingOptimizer, of multipliers=learning_rate_multipliers(model, model.methods)",
+                        stacklevel=2,
+                    )
+        return super().make_train_function(force)
+
     def build_metrics(self, y: Any) -> None:
         """Makes the variables of compiled metrics; TensorFlow would trace a step that makes them a second time.
 
@@ -179,11 +192,7 @@ class TaskModel(EncoderTask):
         super().check_labels(x, y, sample_weight)
         length = x["token_ids"].shape[1] if has_rows(x) else None
         wanted = [length if size is None else size for size in self.output.shape[1:-1]]  # [B, ..., classes] -> [...]
-        shape = tuple(getattr(y, "shape", ()))
-        given = shape[1:-1] if shape[-1:] == (1,) and len(shape) == len(wanted) + 2 else shape[1:]
-        pairs = zip(given, wanted, strict=False)
-        if shape and (len(given) != len(wanted) or any(None not in pair and pair[0] != pair[1] for pair in pairs)):
-            raise UserError(f"labels are of shape {shape}; they are {self.labels_are}")
+        check_shape(y, wanted, self.labels_are)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""

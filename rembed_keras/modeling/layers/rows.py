@@ -3,7 +3,7 @@
 JAX computes NaN for them and goes on, TensorFlow names an index or, in a program of XLA's, takes another row.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -95,6 +95,26 @@ def check_labels(labels: object, count: int, name: str, weights: object = None) 
     outside = values[(values < 0) | (values >= count) | (values % 1 != 0)]
     if outside.size:
         raise UserError(f"there is no label {outside.flat[0]}: {told}")
+
+
+def check_shape(labels: object, wanted: Sequence[int | None], described: str) -> None:
+    """Refuses labels in memory of another shape than predictions have.
+
+    Args:
+        labels: an array or a tensor [B, ...] or [B, ..., 1]; whatever else it is, nothing is checked.
+        wanted: the axes after the first; None for one of any size.
+        described: what labels are.
+
+    Raises:
+        UserError: for another shape.
+
+    >>> check_shape(np.zeros((4, 2, 1)), [None], "a number for each token")
+    """
+    shape = tuple(getattr(labels, "shape", ()))
+    given = shape[1:-1] if shape[-1:] == (1,) and len(shape) == len(wanted) + 2 else shape[1:]
+    pairs = [pair for pair in zip(given, wanted, strict=False) if None not in pair]
+    if shape and (len(given) != len(wanted) or any(has != needs for has, needs in pairs)):
+        raise UserError(f"labels are of shape {shape}; they are {described}")
 
 
 def check_positions(positions: object, padding_mask: object, weights: object = None) -> None:

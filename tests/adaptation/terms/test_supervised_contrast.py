@@ -52,6 +52,16 @@ def test_a_classifier_contrasts_what_its_head_reads():
     assert np.isclose(logs["loss"], own + 2 * np.mean(expected), rtol=1e-4)
 
 
+@pytest.mark.any_backend
+def test_one_hot_labels_of_a_loss_that_a_user_compiles_are_refused():
+    x, y = make_inputs([[FIRST], [SECOND]], 8), np.eye(3)[[0, 2]]
+    model = Classifier(make_encoder(), 3)
+    model.use_terms([SupervisedContrast()])
+    model.compile("sgd", loss=keras.losses.CategoricalCrossentropy(from_logits=True), run_eagerly=True)
+    with pytest.raises(UserError, match=r"^supervised_contrast compares labels that are a number .* \(2, 3\): give"):
+        model.train_on_batch(x, y)
+
+
 @pytest.mark.parametrize("make", [Regressor, lambda e: Tagger(e, 3), lambda e: MaskedLM(e, 20)])
 def test_models_without_labels_of_rows_are_refused(make):
     with pytest.raises(UserError, match="different labels"):

@@ -53,5 +53,7 @@ def test_answers_in_padding_are_refused():
     model = SpanExtractor(make_encoder(num_layers=1))
     answers, weights = np.array([[1, 2], [1, 5], [6, 6], [0, 0]]), np.array([1.0, 0.0, 1.0, 1.0])
     model.check_labels(INPUTS, answers, weights)  # of rows of 7, 4, 7 and 4 tokens
-    with pytest.raises(UserError, match="^an answer is where its row has padding: give it the position 0, or the"):
+    with pytest.raises(
+        UserError, match=r"^an answer is where its row has padding: give it the position 0, or the sample"
+    ):
         model.fit(INPUTS, answers)

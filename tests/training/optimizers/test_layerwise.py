@@ -10,6 +10,7 @@ from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.schedules import WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
+from tests.modeling.forward import EAGER
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 NAMES = ("kernel", "bias", "gamma", "table")
@@ -137,3 +138,17 @@ def test_multipliers_of_what_is_not_trained_are_a_mistake():
     tune(model, [Lora(2)])
     with pytest.raises(UserError, match=r"there is a multiplier of block_0/attention/heads/.*, which is not trained"):
         TrainingOptimizer(AdamW(), multipliers=shares).build(model.trainable_variables)
+
+
+@pytest.mark.any_backend
+def test_an_optimizer_that_takes_no_rates_by_layer_is_warned_of():
+    model = Classifier(make_encoder(num_layers=1), 3)
+    tune(model, [LayerwiseDecay(0.5)])
+    model.compile("adam", **EAGER)
+    with pytest.warns(
+        UserWarning, match=r"^LayerwiseDecay\(factor=0.5\) gives layers learning rates of their own, which"
+    ):
+        model.train_on_batch(INPUTS, LABELS)
+    rates = learning_rate_multipliers(model, model.methods)
+    model.compile(TrainingOptimizer(keras.optimizers.Adam(), multipliers=rates), **EAGER)
+    model.train_on_batch(INPUTS, LABELS)
