@@ -185,7 +185,10 @@ def _weighed(labels, weights):
     values, counted = (known_values(each) for each in (labels, weights))
     if values is None or values.dtype.kind not in "iuf":
         return np.zeros(0)
-    if counted is not None and fits(counted, values):
+    if counted is not None:
+        if not fits(counted, values):
+            shapes = f"weights of shape {counted.shape} are none of labels of shape {values.shape}"
+            raise UserError(f"{shapes}: give one a row, or one each")
         shape = (*counted.shape[: values.ndim], *(1 for _ in values.shape[counted.ndim :]))
         values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]
     return values

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, SpanExtractor, Tagger
+from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
 from tests.modeling.heads.test_task_model import INPUTS
 from tests.modeling.test_encoder import make_encoder
 
@@ -41,11 +41,13 @@ def test_weights_in_a_column_are_those_of_rows():
 
 
 @pytest.mark.any_backend
-def test_weights_that_fit_no_labels_are_refused_in_a_sentence():
-    model = Tagger(make_encoder(num_layers=1), 3)
-    model.compile("sgd", run_eagerly=True)
-    with pytest.raises(UserError, match=r"^weights of shape \(4, 5\) are none of losses of shape \(4, 8\)"):
-        model.train_on_batch(INPUTS, TAGS, sample_weight=np.ones((4, 5)))
+@pytest.mark.parametrize("make", [lambda encoder: Tagger(encoder, 3), Regressor])
+def test_weights_that_fit_no_labels_are_refused_in_a_sentence(make):
+    model = make(make_encoder(num_layers=1))
+    labels, weights = TAGS if make is not Regressor else TAGS[:, 0], np.ones((4, 5))
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(UserError, match=r"^weights of shape \(4, 5\) are none of labels of shape \(4,"):
+            train(INPUTS, labels, sample_weight=weights)
 
 
 @pytest.mark.any_backend
