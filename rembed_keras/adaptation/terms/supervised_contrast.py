@@ -23,7 +23,7 @@ class SupervisedContrast(Term):
 
     Raises:
         UserError: for a temperature of 0; or, when it is used, a model that is no classifier, or takes micro-batches,
-            or labels that are no numbers of classes.
+            or one-hot labels.
 
     Source: Gunel et al. 2021, equations 1 to 3 (arXiv:2011.01403).
     """

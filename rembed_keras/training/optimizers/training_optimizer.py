@@ -257,7 +257,9 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
 
     def get_config(self):
         own = {name: getattr(self, name) for name in ("clip_norm", "skip_nonfinite")}
-        return super().get_config() | own | {"multipliers": dict(self.multipliers)}
+        config = super().get_config()  # in which Keras 3.10 has settings that its constructor does not take
+        kept = {key: config[key] for key in ("name", "inner_optimizer", "initial_scale", "dynamic_growth_steps")}
+        return kept | own | {"multipliers": dict(self.multipliers)}
 
 
 def wrapped(
