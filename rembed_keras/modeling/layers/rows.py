@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from rembed_keras.errors import UserError, shortened
-from rembed_keras.modeling.losses.row_weights import fits
+from rembed_keras.modeling.losses.row_weights import check_fit
 
 BEYOND = {
     "token": "token id {worst} has no row in the token table: vocabulary_size is {rows}",
@@ -186,9 +186,7 @@ def _weighed(labels, weights):
     if values is None or values.dtype.kind not in "iuf":
         return np.zeros(0)
     if counted is not None:
-        if not fits(counted, values):
-            shapes = f"weights of shape {counted.shape} are none of labels of shape {values.shape}"
-            raise UserError(f"{shapes}: give one a row, or one each")
+        check_fit(counted, values)
         shape = (*counted.shape[: values.ndim], *(1 for _ in values.shape[counted.ndim :]))
         values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]
     return values

@@ -26,9 +26,8 @@ def of_each(weights, losses):
     >>> ops.convert_to_numpy(of_each(ops.array([1.0, 0.5]), ops.zeros((2, 3)))).tolist()
     [[1.0, 1.0, 1.0], [0.5, 0.5, 0.5]]
     """
+    check_fit(weights, losses)
     given, wanted = tuple(weights.shape), tuple(losses.shape)
-    if not fits(weights, losses):
-        raise UserError(f"weights of shape {given} are none of losses of shape {wanted}: give one a row, or one each")
     shape = (*ops.shape(weights)[: len(wanted)], *(1 for _ in wanted[len(given) :]))
     return ops.broadcast_to(ops.reshape(ops.cast(weights, losses.dtype), shape), ops.shape(losses))
 
@@ -64,6 +63,13 @@ def fits(weights, losses) -> bool:
     pairs = [*zip(given, wanted, strict=False)]
     is_each = all(None in pair or pair[0] in ((pair[1], 1) if i else (pair[1],)) for i, pair in enumerate(pairs))
     return is_each and all(size == 1 for size in given[len(wanted) :])
+
+
+def check_fit(weights, losses) -> None:
+    """Raises a UserError for weights that cannot be in the shape of losses, see `of_each`."""
+    given, wanted = tuple(weights.shape), tuple(losses.shape)
+    if not fits(weights, losses):
+        raise UserError(f"weights of shape {given} are none of losses of shape {wanted}: give one a row, or one each")
 
 
 def checks_class_weight(loop: Callable) -> Callable:

@@ -46,7 +46,7 @@ def test_weights_that_fit_no_labels_are_refused_in_a_sentence(make):
     model = make(make_encoder(num_layers=1))
     labels, weights = TAGS if make is not Regressor else TAGS[:, 0], np.ones((4, 5))
     for train in (model.fit, model.train_on_batch):
-        with pytest.raises(UserError, match=r"^weights of shape \(4, 5\) are none of labels of shape \(4,"):
+        with pytest.raises(UserError, match=r"^weights of shape \(4, 5\) are none of losses of shape \(4,"):
             train(INPUTS, labels, sample_weight=weights)
 
 
