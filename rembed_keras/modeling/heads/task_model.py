@@ -19,6 +19,7 @@ from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.rows import check_shape
 from rembed_keras.modeling.layers.sublayer import move_hosted
 from rembed_keras.modeling.layers.tables import initializer
+from rembed_keras.modeling.losses.divergence import symmetric_divergence
 from rembed_keras.modeling.losses.row_weights import counted, of_each
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import OF_LAYERS, change_layers_again, config_with_encoder, parts_of
@@ -297,14 +298,3 @@ def _move_again(encoder, hosted):
         if isinstance(each.get("at"), int):
             sublayers = {sublayer.name: sublayer for sublayer in sublayers_of(encoder.parts.blocks[each["block"]])}
             move_hosted(sublayers[each["sublayer"]], each["place"], each["layer"]["config"]["name"], each["at"])
-
-
-def symmetric_divergence(logits, others):
-    """The mean of both Kullback-Leibler divergences of two softmaxes, in nats: logits [..., N] twice -> float32 [...].
-
-    >>> rows = np.array([[0.0, 0.0], [0.0, np.log(3)]], "float32")
-    >>> bool(np.allclose(symmetric_divergence(rows, rows[::-1].copy()), np.log(3) / 8))
-    True
-    """
-    logits, others = (ops.cast(each, "float32") for each in (logits, others))
-    return 0.5 * ops.sum((ops.softmax(logits) - ops.softmax(others)) * (logits - others), axis=-1)

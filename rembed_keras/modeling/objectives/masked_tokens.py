@@ -9,7 +9,7 @@ from keras import ops
 
 from rembed_keras.errors import check_counts
 from rembed_keras.modeling.heads.masked_lm_head import MaskedLMHead
-from rembed_keras.modeling.heads.task_model import symmetric_divergence
+from rembed_keras.modeling.losses.divergence import symmetric_divergence
 from rembed_keras.modeling.losses.row_weights import counted
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.texts.masks import FillsMasks
