@@ -78,3 +78,15 @@ def test_what_a_stage_needs_is_asked_for_before_there_is_a_folder(stage, lacks, 
     with pytest.raises(UserError, match=f"^training.{stage} has no '{lacks}': bind it in the recipe$"):
         config.run(config.load("recipe.gin"))
     assert not (tmp_path / "own").exists()
+
+
+def take_nothing():
+    """No stage: nothing could give it the run's folder."""
+
+
+def test_a_function_of_ones_own_that_takes_no_folder_is_no_stage(tmp_path):
+    own = BARE.replace("import training", "import training\nfrom tests.config import test_stages", 1)
+    (tmp_path / "recipe.gin").write_text(own.replace("@training.{}", "@test_stages.take_nothing"))
+    recipe = config.load(str(tmp_path / "recipe.gin"), allow_import=["tests"])
+    with pytest.raises(UserError, match=r"test_stages\.take_nothing is no stage: the first argument of one is"):
+        config.ledger_of(recipe)
