@@ -268,8 +268,8 @@ class TakesTexts(HoldsPreprocessor):
         model: Any = self
         if is_tokenized(x) and 0 in getattr(x["token_ids"], "shape", ()):
             raise UserError("there are no texts")
-        x, y, sample_weight = arrays_of(model, x, y, sample_weight)
         check_inputs(model.encoder.arguments, x)
+        x, y, sample_weight = arrays_of(model, x, y, sample_weight)
         self.check_labels(x, y, sample_weight)
         return x, narrowed(y), sample_weight
 

@@ -95,9 +95,8 @@ def checks_arrays(loop: Callable) -> Callable:
     def checked(model, x=None, *arguments, **named):
         if are_texts(x):
             raise UserError(f"{loop.__name__} takes inputs of numbers: give it what a preprocessor makes of the texts")
-        (x,) = arrays_of(model, x)
         check_inputs(getattr(model, "encoder", model).arguments, x)
-        return loop(model, x, *arguments, **named)
+        return loop(model, *arrays_of(model, x), *arguments, **named)
 
     return checked
 
