@@ -143,7 +143,7 @@ def merge(
         score: for "greedy", of an encoder on development data, the higher the better.
 
     Returns:
-        The encoder, and notes.
+        The encoder, with the preprocessor of the first, and notes.
 
     Raises:
         UserError: for an unknown way, fewer than two encoders or too many, encoders of different shapes or with
@@ -162,6 +162,7 @@ def merge(
     models = [_finite(each, f"model {i}", "leave this model out") for i, each in enumerate(encoders, start=1)]
     before = [] if base is None else _finite(base, "the base", "take another one")
     made = type(encoders[0]).from_config(encoders[0].get_config())
+    made.preprocessor = encoders[0].preprocessor  # which `score` may read texts by
     if how == "greedy" and score is not None:
 
         def score_of(tensors):

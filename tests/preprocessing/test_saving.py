@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, TextClassifierPreprocessor, Tokenizer
+from rembed_keras.interop import merge
 from rembed_keras.modeling import Sum
 from rembed_keras.modeling.blocks import PreNorm
 from tests.modeling.forward import forward
@@ -52,6 +53,15 @@ def test_an_encoder_comes_back_with_its_tokenizer(tokenizer, lines, tmp_path):
     model = come_back(Classifier(encoder, 2, preprocessor=None), tmp_path)
     assert model.preprocessor is None
     np.testing.assert_allclose(model.encoder.encode(lines[:3]), encoder.encode(lines[:3]), atol=1e-5)
+
+
+def test_a_merged_encoder_has_the_tokenizer_of_the_first(tokenizer, lines):
+    encoder, other = make_encoder(), make_encoder()
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    merged, _ = merge([encoder, other], "slerp", share=0.0)
+    np.testing.assert_allclose(merged.encode(lines[:3]), encoder.encode(lines[:3]), atol=1e-5)
+    merged, _ = merge([encoder, other], "greedy", score=lambda each: each.similarity(lines[0], lines[1]))
+    assert merged.preprocessor is encoder.preprocessor and other.preprocessor is None
 
 
 def test_a_sum_comes_back_with_its_tokenizer(tokenizer, lines, tmp_path):
