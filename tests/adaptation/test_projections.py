@@ -19,7 +19,8 @@ from rembed_keras.modeling.layers.adapters import (
     merge,
     plain_weights,
 )
-from tests.adaptation.test_tuning import PRE_NORM, learn, make_model, outputs, values
+from tests.adaptation.test_tuning import INPUTS, PRE_NORM, learn, make_model, outputs, values
+from tests.modeling.forward import forward
 
 FOLDED = {
     "lora": [Lora(2, alpha=5.0, targets=PROJECTIONS)],
@@ -73,6 +74,18 @@ def test_every_change_folds(name, changes):
         weight.assign(np.asarray(weights[weight.path]))
     np.testing.assert_allclose(outputs(again), learned, atol=1e-6)
     assert all(np.any(weight.numpy()) for weight in model.weights if weight.path.endswith(("left", "scale", "nel_a")))
+
+
+@pytest.mark.skipif(keras.config.backend() == "jax", reason="JAX computes in float32 unless its x64 mode is on")
+@pytest.mark.parametrize("name", ["lora", "road 2"])
+def test_a_change_folds_in_float64_without_rounding(name):
+    model = make_model(dtype="float64")
+    tune(model, FOLDED[name])
+    stir(model)
+    learned = forward(model.encoder, INPUTS)["sequence_output"]
+    merge(model.encoder)
+    np.testing.assert_allclose(forward(model.encoder, INPUTS)["sequence_output"], learned, atol=1e-12)
+    assert all(np.asarray(each).dtype == "float64" for each in plain_weights(model.encoder).values())
 
 
 @pytest.mark.parametrize("methods", [[Lora(2)], [RoAd()], [Lora(2, per_head=True)]], ids=["lora", "road", "per head"])

@@ -192,8 +192,9 @@ def merge(encoder) -> None:
 def _folded(layer, change):
     """A projection's matrix and bias with a change in them, in their own shapes."""
     own = own_kernel(layer)
-    matrix = ops.reshape(ops.cast(own, "float32"), (-1, _outputs(layer)))  # [..., ...] -> [I, O]
-    bias = None if layer.bias is None else ops.reshape(ops.cast(layer.bias, "float32"), (-1,))
+    dtype = keras.backend.result_type(own.dtype, "float32")
+    matrix = ops.reshape(ops.cast(own, dtype), (-1, _outputs(layer)))  # [..., ...] -> [I, O]
+    bias = None if layer.bias is None else ops.reshape(ops.cast(layer.bias, dtype), (-1,))
     kernel, folded = change.fold(matrix, bias)
     if (folded is None) != (bias is None):
         raise UserError(f"{layer.path}: {change.name} folds into a bias, which only a projection with one has")
@@ -266,7 +267,7 @@ def plain_weights(model) -> dict:
     lora = [weight for weight in model.weights if weight.name.startswith("lora_")]
     changes = [(layer, change) for _, layer in _projections(encoder.parts.blocks) for change in changes_on(layer)]
     if any(weight.name.endswith("_b") and bool(ops.any(weight != 0)) for weight in lora) or not all(
-        bool(ops.all(_folded(layer, change)[0] == ops.cast(own_kernel(layer), "float32"))) for layer, change in changes
+        bool(ops.all(ops.equal(_folded(layer, change)[0], own_kernel(layer)))) for layer, change in changes
     ):
         raise UserError("it has LoRA or the like: fold it in with `merge` of rembed_keras.modeling.layers.adapters")
     left_out = {id(weight) for weight in (*lora, *(weight for _, change in changes for weight in change.weights))}
