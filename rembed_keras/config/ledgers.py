@@ -11,7 +11,7 @@ from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.analysis.cost.phases import phase_costs
 from rembed_keras.analysis.cost.shards import Held, held_by_each
 from rembed_keras.config.backend import import_framework
-from rembed_keras.config.initial import check_initial, initial_arguments
+from rembed_keras.config.initial import check_initial, initial_arguments, said_of
 from rembed_keras.config.making import identity, imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
 from rembed_keras.config.misfits.own_stages import check_own_stages
@@ -55,6 +55,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
     ledgers = [_ledger_of(recipe, *each, prepares) for each in zip(pretrains, begins, strict=True)]
     for stage, own in zip(pretrains[1:], ledgers[1:], strict=True):
         _check_goes_on(recipe, (pretrains[0], stage), (ledgers[0], own))
+        _check_encoders(recipe, (pretrains[0], stage))
     if len(pretrains) == 1 or None in ledgers:
         return ledgers[0]
     longest = max(ledgers, key=lambda each: (each.sequence_length, each.training_flops["total"]))
@@ -80,6 +81,18 @@ def _check_goes_on(recipe, pair, ledgers):
                 "give both one encoder, model, optimizer and corpus, and the same terms, callbacks and INITIAL, "
                 "or it a recipe of its own whose INITIAL is this run"
             )
+
+
+def _check_encoders(recipe, pair):
+    """Checks that the weights of the encoder of one pre-training mean the same in that of another, which reads them."""
+    given = [recipe.arguments(each).get("encoder") for each in pair]
+    if not all(isinstance(each, Reference) for each in given):
+        return  # of initial weights, which both have in common
+    from rembed_keras.training.initial.weights import check_same
+
+    theirs, ours = (within(stage, encoder) for stage, encoder in zip(pair, given, strict=True))
+    with said_of(recipe, pair[1], ours):
+        check_same(sizes_of(recipe, theirs), sizes_of(recipe, ours), f"the checkpoints of {pair[0]!r}")
 
 
 def _names_of(recipe, value):

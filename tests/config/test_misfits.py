@@ -130,6 +130,24 @@ def test_each_of_several_pretrainings_is_held_against_the_ledger(binding):
         config.ledger_of(config.load(QUICKSTART, [*bindings, f"more/{binding}"]))
 
 
+OTHER_MEANING = {
+    "modeling.Encoder.activation='relu'": "activation is 'gelu' there and 'relu' in the recipe's encoder",
+    "modeling.Encoder.layer_norm_epsilon=1e-6": "layer_norm_epsilon is 1e-05 there and 1e-06 in the recipe's encoder",
+    "modeling.Encoder.attention=[@rembed_keras.modeling.attention.Local()]": "attention is 'Global' there and 'Local' in",
+}
+
+
+@pytest.mark.parametrize("binding", OTHER_MEANING)
+def test_a_second_pretraining_whose_encoder_would_take_the_weights_for_others(binding):
+    """All shapes are the same, so its checkpoint would be read without a word."""
+    stages = "training.run.stages=[@training.prepare, @training.pretrain, @more/training.pretrain]"
+    bindings = [stages, "STEPS=9", "more/training.pretrain.steps=10", "more/modeling.Encoder.dropout=0.5"]
+    config.ledger_of(config.load(QUICKSTART, bindings))
+    said = f"^training.pretrain: the checkpoints of @training.pretrain: {OTHER_MEANING[binding]}"
+    with pytest.raises(UserError, match=said):
+        config.ledger_of(config.load(QUICKSTART, [*bindings, f"more/{binding}"]))
+
+
 @pytest.mark.parametrize("knob", ["ALPHA", "BATCH_SIZE", "MASK_RATE", "SEQUENCE_LENGTH"])
 def test_batches_of_an_encoder_that_is_not_there_yet(knob):
     assert config.ledger_of(config.load(HEALING)) is None
