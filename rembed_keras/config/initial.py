@@ -29,10 +29,13 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
     is asked for when the stage begins.
 
     Raises:
-        UserError: naming what differs; or for a folder that holds no encoder.
+        UserError: naming what differs; or for a folder that holds no encoder, arguments that say nothing together, or
+            pre-training that would start from its own run.
     """
     encoder = recipe.arguments(stage).get("encoder")
     named = _named(recipe, stage)
+    if named is not None:
+        _check_said(recipe, stage, named)
     if not isinstance(encoder, Reference) or named is None or not _is_there(named):
         return
     encoder = within(stage, encoder)
@@ -42,6 +45,20 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
         from rembed_keras.training.initial.weights import check_same
 
         check_same(initial.changes.arguments(theirs), sizes, name)
+
+
+def _check_said(recipe, stage, named):
+    """Checks what a stage says of its initial weights, wherever they are."""
+    from rembed_keras.training.initial.weights import InitialWeights  # which needs no framework
+
+    if any(isinstance(value, Reference) for value in named.values()):
+        return
+    try:
+        initial = InitialWeights(**named)
+        if stage.target == PRETRAIN and recipe.arguments(stage).get("encoder") is not None:  # or see `check_start`
+            initial.check_elsewhere()
+    except UserError as error:
+        raise _misfit(recipe, stage, error) from None
 
 
 @contextlib.contextmanager

@@ -177,3 +177,20 @@ def test_a_folder_without_an_encoder_is_said_with_where_it_is_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(of_another))
     with pytest.raises(UserError, match=r"is a preset of 'keras_hub>BertBackbone', not of an Encoder"):
         config.ledger_of(config.load(QUICKSTART, [f"INITIAL={tmp_path}"]))
+
+
+SAID = {
+    "no place": ("pretrain", [], "has no place: pre-training cannot start from its own run"),
+    "layers without a number": ("finetune", ["keep='top'"], "all layers stay: name num_layers"),
+    "those of a run to come": ("pretrain", ["keep='top'", "place='nowhere'"], "all layers stay: name num_layers"),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_initial_weights_that_no_stage_could_be_given(case):
+    """They are made at the turn of their stage, after the text was prepared."""
+    stage, given, message = SAID[case]
+    bindings = OWN if stage == "finetune" else ["training.pretrain.initial=@training.InitialWeights()"]
+    bindings = [*bindings, *(f"training.InitialWeights.{each}" for each in given)]
+    with pytest.raises(UserError, match=rf"^training.{stage}: .*{message}.* \(training.{stage}.*: command line"):
+        config.ledger_of(config.load(QUICKSTART, bindings))

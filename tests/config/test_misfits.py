@@ -133,7 +133,7 @@ def test_each_of_several_pretrainings_is_held_against_the_ledger(binding):
 OTHER_MEANING = {
     "modeling.Encoder.activation='relu'": "activation is 'gelu' there and 'relu' in the recipe's encoder",
     "modeling.Encoder.layer_norm_epsilon=1e-6": "layer_norm_epsilon is 1e-05 there and 1e-06 in the recipe's encoder",
-    "modeling.Encoder.attention=[@rembed_keras.modeling.attention.Local()]": "attention is 'Global' there and 'Local' in",
+    "modeling.Encoder.attention=[@rembed_keras.modeling.attention.Local()]": "attention is 'Global' there and 'Local'",
 }
 
 

@@ -95,6 +95,5 @@ def place_of(initial: str | InitialWeights) -> places.Place:
         UserError: if there are none.
     """
     given = initial_weights(initial)
-    if given.place is None:
-        raise UserError("training.InitialWeights has no place: pre-training cannot start from its own run")
-    return places.find(Path(given.folder or given.place), given.checkpoint)
+    given.check_elsewhere()
+    return places.find(Path(str(given.folder)), given.checkpoint)

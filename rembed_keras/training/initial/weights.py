@@ -158,6 +158,15 @@ class InitialWeights:
         self.place, self.task, self.checkpoint, self.dtype = place, task, checkpoint, dtype
         self.changes = Changes(num_layers, keep, scalar_mix)
 
+    def check_elsewhere(self) -> None:
+        """Refuses weights of the run itself, from which pre-training cannot start.
+
+        Raises:
+            UserError: if there is no place.
+        """
+        if self.place is None:
+            raise UserError("training.InitialWeights has no place: pre-training cannot start from its own run")
+
     @property
     def folder(self) -> str | None:
         """The folder that is named; a relative one is the run's own if there is no place; None for the run itself."""
