@@ -166,12 +166,15 @@ def pretrain(
     if not workdir.is_chief:
         return
     workdir.watch.show_pieces(pieces_of(batches, ids, languages, vectors))
-    _say_loss(workdir, learner, batches)
+    _say_loss(workdir, learner, batches, steps)
 
 
-def _say_loss(workdir, learner, batches):
-    """Prints where the loss ended beside what it is without context; every row may have a step that was skipped."""
-    rows = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None]
+def _say_loss(workdir, learner, batches, steps):
+    """Prints where the loss ended beside what it is without context; every row may have a step that was skipped.
+
+    Rows of later steps are of a pre-training after this one.
+    """
+    rows = [row for row in workdir.metrics.rows("pretrain") if row["loss"] is not None and row["step"] <= steps]
     nats, entropy = learner.nats_of(rows[-1]) if rows else None, batches.unigram_entropy
     if nats is not None:
         print(

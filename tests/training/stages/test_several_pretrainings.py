@@ -20,11 +20,15 @@ def of(size):
 
 
 @pytest.mark.usefixtures("without_graphs")
-def test_a_pretraining_after_another_takes_its_own_learning_rate(corpus, tmp_path):
+def test_a_pretraining_after_another_takes_its_own_learning_rate_and_says_its_own_loss(corpus, tmp_path, capsys):
     fallen = keras.optimizers.schedules.PolynomialDecay(0.5, 10)
     for steps, rate in ((1, 0.5), (2, 0.25), (3, fallen), (4, 0.125)):
         learn(tmp_path, corpus, steps=steps, log_every=1, optimizer=functools.partial(keras.optimizers.SGD, rate))
     assert [row["learning_rate"] for row in rows(tmp_path)] == [0.5, 0.25, pytest.approx(fallen(3)), 0.125]
+    for step in (2, 4):  # of which nothing is left to do
+        capsys.readouterr()
+        learn(tmp_path, corpus, steps=step, optimizer=functools.partial(keras.optimizers.SGD, 0.125))
+        assert f"the loss ended at {rows(tmp_path)[step - 1]['loss']:.2f} nats" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("without_graphs")
