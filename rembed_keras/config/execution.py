@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers
 from rembed_keras.errors import UserError
+
+BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 
 def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = False) -> None:
@@ -71,12 +74,25 @@ def _check_folders(recipe):
 
 def _run(recipe, ledger, chosen=None, is_smoke=False):
     training = bound(recipe)
+    _check_functions(stages(recipe))
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(
         recipe.text(), gin.operative_config_str, ledger, tokens_by_task(recipe), is_smoke, choices(recipe)
     )
     with made_once(recipe):
         call(getattr(training, name), record=record, chosen=chosen)
+
+
+def _check_functions(listed):
+    """Checks that stages, which are imported, take the run's folder: one of a user's own may not."""
+    for stage in listed:
+        module, _, name = stage.target.rpartition(".")
+        function = getattr(sys.modules.get(module), name, None)
+        if stage.is_call or not inspect.isfunction(function):
+            continue
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+        if first is None or first.kind in BY_NAME:
+            raise UserError(f"{stage.selector} is no stage: the first argument of one is the run's workdir")
 
 
 def stages_until(recipe: Recipe, name: str) -> list[int]:

@@ -14,7 +14,6 @@ from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import check_initial, initial_arguments, said_of
 from rembed_keras.config.making import identity, imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
-from rembed_keras.config.misfits.own_stages import check_own_stages
 from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages
 from rembed_keras.config.misfits.words import check_words
 from rembed_keras.config.recipes.classes import static_method
@@ -41,7 +40,6 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         UserError: if a size of the model is not bound, or the recipe asks for what cannot be built.
     """
     listed = [*stages(recipe)]
-    check_own_stages(listed)
     check_stages(recipe, listed)
     check_words(recipe, listed)
     for each in listed:

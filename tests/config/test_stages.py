@@ -84,9 +84,11 @@ def take_nothing():
     """No stage: nothing could give it the run's folder."""
 
 
-def test_a_function_of_ones_own_that_takes_no_folder_is_no_stage(tmp_path):
+def test_a_function_of_ones_own_that_takes_no_folder_is_no_stage(tmp_path, monkeypatch):
     own = BARE.replace("import training", "import training\nfrom tests.config import test_stages", 1)
     (tmp_path / "recipe.gin").write_text(own.replace("@training.{}", "@test_stages.take_nothing"))
     recipe = config.load(str(tmp_path / "recipe.gin"), allow_import=["tests"])
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"test_stages\.take_nothing is no stage: the first argument of one is"):
-        config.ledger_of(recipe)
+        config.run(recipe)
+    assert not (tmp_path / "own").exists()
