@@ -125,7 +125,9 @@ def plot(rows: list[dict], whole: int, texts: list[str], path: Path) -> None:
 
     figure = plt.figure(figsize=(5 * len(texts), 4), layout="constrained")
     axes = figure.subplots(1, len(texts), sharey=True, squeeze=False)[0]
+    colors = plt.colormaps["tab20"].colors  # in pairs of a dark and a light one
     for axis, text in zip(axes, texts, strict=True):
+        axis.set_prop_cycle(color=[*colors[::2], *colors[1::2]])
         for key in dict.fromkeys(
             (row["start"], row["recipe"], row["steps"]) for row in rows if row["start"] != "source"
         ):
