@@ -118,6 +118,24 @@ def check_counts(counts: Mapping[str, object], kind: str = "Count") -> None:
             raise UserError(f"{name} is {shortened(count)}; it must be {RANGES[kind][0]}")
 
 
+def check_spelled_out(name: str, folder: str) -> None:
+    """Checks that a folder's name has no ~ for a home, of which a folder would be made, or nothing be known.
+
+    Args:
+        name: what says it, for the message.
+        folder: the folder.
+
+    Raises:
+        UserError: for one that begins with ~.
+
+    >>> check_spelled_out("WORKDIR", "~/run")
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: WORKDIR ~/run begins with ~, which no shell has replaced: write the folder in full
+    """
+    if folder.startswith("~"):
+        raise UserError(f"{name} {folder} begins with ~, which no shell has replaced: write the folder in full")
+
+
 def check_lists(lists: Mapping[str, Sequence[object]]) -> None:
     """Checks lists of what there is one model each of, such as seeds.
 

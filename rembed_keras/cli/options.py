@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import completion
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, check_spelled_out
 
 RECIPE = click.argument("recipe", shell_complete=completion.recipes)
 IMPORT = re.compile(r"^(?:from (\S+) )?import (\S+)", re.MULTILINE)  # in a recipe
@@ -152,8 +152,7 @@ def check_folder(option: str, path: str) -> None:
     Raises:
         UserError: for what is there and no folder, and for a name that begins with ~, as of `--out=~/tables`.
     """
-    if path.startswith("~"):  # of which a folder would be made
-        raise UserError(f"{option} {path} begins with ~, which no shell has replaced: write the folder in full")
+    check_spelled_out(option, path)
     if Path(path).exists() and not Path(path).is_dir():
         raise UserError(f"{path} cannot be written: it is no folder")
 

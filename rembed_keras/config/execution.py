@@ -22,7 +22,7 @@ from rembed_keras.config.recipes.recipe import ROOT, RUN, Recipe, check_stage, s
 from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, check_spelled_out
 
 BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
@@ -60,8 +60,8 @@ def _check_folders(recipe):
     workdir = recipe.arguments(RUN).get("workdir")
     if workdir == "":
         raise UserError("training.run.workdir is empty: name a folder")
-    if isinstance(workdir, str) and workdir.startswith("~"):  # a folder of that name is one typing slip from a home
-        raise UserError(f"WORKDIR {workdir} begins with ~, which no shell has replaced: write the folder in full")
+    if isinstance(workdir, str):
+        check_spelled_out("WORKDIR", workdir)
     for stage in stages(recipe):
         text = recipe.arguments(stage).get("text_dir")
         if isinstance(workdir, str) and isinstance(text, str):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from rembed_keras.errors import Rate, Seed, Share, UserError, did_you_mean
+from rembed_keras.errors import Rate, Seed, Share, UserError, check_spelled_out, did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of an arm, which folders are named by
 LEAST_ALPHA = 1e-5  # a level at which power can be computed, of a share of it too
@@ -160,10 +160,8 @@ def _check_folders(folders: Iterable[tuple[str, str | None]]) -> None:
     for name, folder in folders:
         if folder == "":
             raise UserError(f"studies.Study.{name} is empty: name a folder")
-        if folder is not None and folder.startswith("~"):  # of which a folder would be made, or nothing be known
-            raise UserError(
-                f"studies.Study.{name} {folder} begins with ~, which no shell has replaced: write the folder in full"
-            )
+        if folder is not None:
+            check_spelled_out(f"studies.Study.{name}", folder)
 
 
 def _check_measures(measures: Iterable[object]) -> None:
