@@ -167,10 +167,12 @@ class Recorder(keras.callbacks.Callback):
         self._skipped = rows[-1].get("skipped_steps", 0) if rows else 0
 
     def on_train_batch_end(self, batch, logs=None):
-        if not (self.clock.is_due(self.every) or self.model.stop_training):
+        is_due = self.clock.is_due(self.every)
+        if not (is_due or self.model.stop_training):
             return
         settle(self.model)
-        self.look()
+        if not is_due:  # or the look for divergence was before this row
+            self.look()
         optimizer = self.model.optimizer
         means = {key: float(value) for key, value in self.model.get_metrics_result().items()}
         self.model.reset_metrics()
