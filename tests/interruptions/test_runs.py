@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from rembed_keras.training.loop.workdir import MEASURED
-from tests.interruptions.forks import SEED, after, command, copy_as_killed, finish, import_once, start, stop
+from tests.interruptions.forks import SEED, after, command, copy_as_killed, finish, import_once, run_module, start, stop
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 STEPS = 24
 RECIPE = f"""\
 from __gin__ import dynamic_registration
@@ -206,9 +204,7 @@ def main(folder):
 def report(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     shutil.copytree(corpus.path, folder / "corpus")
-    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", __spec__.name, str(folder)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    done = run_module(__spec__.name, folder, KERAS_BACKEND="tensorflow")
     output = "\n".join(f"{path.name}:\n{path.read_text()[-2000:]}" for path in folder.glob("*.txt"))
     assert done.returncode == 0, f"KILL_SEED {SEED}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}\n{output}"
     return json.loads(done.stdout.splitlines()[-1])

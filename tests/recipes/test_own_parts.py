@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,10 +14,9 @@ import pytest
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
-from tests.interruptions.forks import command, finish, import_once, start, stop
+from tests.interruptions.forks import ROOT, command, finish, import_once, run_module, start, stop
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "examples" / "own_parts"
 RECIPE = "own_parts/recipe.gin"
 STEPS = 9
@@ -65,12 +63,8 @@ def runs(text_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("own_parts")
     shutil.copytree(text_dir, folder / "text")
     write_tiny_task(folder / "task")
-    environment = os.environ | {
-        "KERAS_BACKEND": "tensorflow",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(PACKAGE.parent)]),
-    }
-    words = [sys.executable, "-m", __spec__.name, str(folder)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    path = os.pathsep.join([str(ROOT), str(PACKAGE.parent)])
+    done = run_module(__spec__.name, folder, KERAS_BACKEND="tensorflow", PYTHONPATH=path)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return folder, json.loads(done.stdout.splitlines()[-1])
 

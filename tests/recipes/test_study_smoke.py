@@ -7,17 +7,15 @@ is stopped, is a new program, as all that a study runs is for its users.
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.interruptions.forks import command, finish, import_once, start, stop
+from tests.interruptions.forks import command, finish, import_once, run_module, start, stop
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 STUDY = [
     "recipes/studies/smoke.gin",
     "WORKDIR=smoke",
@@ -91,9 +89,7 @@ def main(folder):
 
 
 def test_the_smallest_study_is_killed_and_resumed_and_ends_in_a_page(tmp_path, command):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow"}
-    words = [sys.executable, "-m", __spec__.name, str(tmp_path)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    done = run_module(__spec__.name, tmp_path, KERAS_BACKEND="tensorflow")
     said = done.stdout + done.stderr + "\n".join(life.read_text() for life in sorted(tmp_path.glob("*.txt")))
     assert done.returncode == 0, said
     assert json.loads(done.stdout.splitlines()[-1]) == [75, -signal.SIGKILL, 0], said

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -20,6 +18,7 @@ from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.muon import Muon
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
+from tests.interruptions.forks import run_module
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 from tests.modeling.test_micro_batches import make_batch
 
@@ -93,8 +92,8 @@ def test_fisher_information_of_what_is_spread_is_read_whole(monkeypatch):
 
 
 def test_eight_devices_hold_what_the_ledger_counts():
-    environment = os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("count=2", "count=8")}
-    done = subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=True, stdout=subprocess.PIPE)
+    done = run_module(__spec__.name, XLA_FLAGS=os.environ["XLA_FLAGS"].replace("count=2", "count=8"))
+    assert done.returncode == 0, done.stderr
     held, trained = json.loads(done.stdout)
     for name, found, counted in held:
         assert found == counted, name

@@ -6,13 +6,9 @@ own. Rows of the log and checkpoints lie apart, so a run that moves takes runnin
 """
 
 import json
-import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -20,8 +16,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from rembed_keras import config
+from tests.interruptions.forks import run_module
 
-ROOT = Path(__file__).parents[3]
 # threads of Gloo write a line piece by piece, so that pieces of two lines mix, and line ends follow each other
 GLOO_SAYS = re.compile(
     r"(\[Gloo\] Rank |\d| is connected to | peer ranks\. Expected number of connected peer ranks is : )*"
@@ -109,11 +105,8 @@ class Runs:
 
 def live(runs, name, backend):
     """Runs the lives of a module beside this one, in forks of a process of its own; gives the last line it printed."""
-    words = [sys.executable, "-m", f"tests.training.distributed.{name}", str(runs.folder), str(runs.corpus)]
-    environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*words, str(runs.text_dir)], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    words = [f"tests.training.distributed.{name}", runs.folder, runs.corpus, runs.text_dir]
+    done = run_module(*words, KERAS_BACKEND=backend)
     said = {file.name: file.read_text(errors="replace")[-3000:] for file in runs.folder.glob("*.txt")}
     assert done.returncode == 0, f"{done.stderr[-2000:]}\n{said}"
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,9 +1,7 @@
 """A batch is one batch, whoever works on it: replicas and backends take the step that one device takes."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -26,6 +24,7 @@ from rembed_keras.training.loop.fit import check_folder
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
+from tests.interruptions.forks import run_module
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 from tests.training.pretraining import make_encoder as small_encoder
 from tests.training.pretraining import make_head, make_mixture, make_optimizer
@@ -140,8 +139,8 @@ def test_replicas_skip_a_step_together():
 def test_tensorflow_and_jax_take_the_same_step(one_device, tmp_path):
     """Words repeat in the batch, so this fails where gradients of a word are not merged before Adam sees them."""
     file = tmp_path / "jax.npz"
-    environment = os.environ | {"KERAS_BACKEND": "jax"}
-    subprocess.run([sys.executable, "-m", __spec__.name, str(file)], env=environment, check=True)
+    done = run_module(__spec__.name, file, KERAS_BACKEND="jax")
+    assert done.returncode == 0, done.stderr
     saved = dict(np.load(file))
     assert_same((saved.pop("losses"), saved, float(saved.pop("norm"))), one_device)
 

@@ -16,6 +16,8 @@ MODULES = {"TensorBoard": "tensorboard", "WeightsAndBiases": "wandb", "MLflow": 
 LIVES = """
 import os, signal, sys
 from pathlib import Path
+from rembed_keras.config.backend import import_framework
+import_framework()
 import keras
 from rembed_keras.data import Corpus
 from rembed_keras.tasks.scores import Score
