@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.compare import flops, run
 from benchmarks.shapes import SHAPES
+from rembed_keras.config.backend import import_framework
 
 PEERS = (
     ("rembed", "bfloat16"),
@@ -79,6 +80,7 @@ def side_by_side(cases: list[tuple[str, str, str, str]], steps: int) -> list[dic
 
 def trace(shape: str, folder: Path) -> dict:
     """Profiles three steps of this package after two, for TensorBoard or Perfetto."""
+    import_framework()
     import jax
 
     from benchmarks.peers import rembed
