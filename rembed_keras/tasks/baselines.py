@@ -42,8 +42,9 @@ def tfidf_classifier(texts: Sequence[str], labels: np.ndarray):
 
 def tfidf_similarity(queries: Sequence[str], candidates: Sequence[str]) -> np.ndarray:
     """Cosine similarity [N, M] of texts by TF-IDF of their character 2- to 4-grams within words."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-    features = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
-    features.fit([*queries, *candidates])
-    return (features.transform(queries) @ features.transform(candidates).T).toarray()
+    counts = CountVectorizer(analyzer="char_wb", ngram_range=(2, 4)).fit_transform([*queries, *candidates])
+    counts.sort_indices()  # sums over a text are in one order, whatever texts are beside it
+    vectors = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
+    return (vectors[: len(queries)] @ vectors[len(queries) :].T).toarray()
