@@ -19,7 +19,7 @@ from tests.interruptions.forks import ROOT, command, finish, import_once, run_mo
 pytestmark = pytest.mark.slow
 PACKAGE = ROOT / "examples" / "own_parts"
 RECIPE = "own_parts/recipe.gin"
-STEPS = 9
+STEPS = 7
 SIZES = ["VOCABULARY_SIZE=900", f"STEPS={STEPS}", "CHECKPOINT_EVERY=2", "LOG_EVERY=1", "BATCH_SIZE=8"]
 SIZES += [
     "EVAL_EVERY=3",
