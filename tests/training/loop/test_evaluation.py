@@ -20,7 +20,7 @@ from rembed_keras.training.evaluators import BitextRetrieval, HeldOutLoss
 from rembed_keras.training.evaluators.evaluator import EvaluationData
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
-from tests.training.pretraining import learn, make_head, make_mixture, rows
+from tests.training.pretraining import eagerly, learn, make_head, make_mixture, rows
 
 STEPS = 11
 FEW = {"steps": 3, "log_every": 2, "checkpoint_every": 2}
@@ -113,8 +113,9 @@ def test_training_is_as_if_nothing_were_evaluated(head, held_out_corpus, texts, 
 @pytest.mark.usefixtures("mirrored", "without_graphs")  # replicas evaluate in graphs in distributed/
 def test_two_replicas_train_as_if_nothing_were_evaluated_and_evaluate_as_one(held_out_corpus, texts, tmp_path):
     evaluators = [HeldOutLoss(rows=10), BitextRetrieval(texts, 16)]
-    run(tmp_path / "without", held_out_corpus, strategy="mirrored", **FEW)
-    run(tmp_path / "with", held_out_corpus, strategy="mirrored", eval_every=2, evaluators=evaluators, **FEW)
+    fewer = FEW | {"steps": 2, "strategy": "mirrored"}  # which take long; the second follows an evaluation
+    run(tmp_path / "without", held_out_corpus, **fewer)
+    run(tmp_path / "with", held_out_corpus, eval_every=1, evaluators=evaluators, **fewer)
     assert rows(tmp_path / "with", "pretrain") == rows(tmp_path / "without")
     assert files_of(tmp_path / "with/checkpoints") == files_of(tmp_path / "without/checkpoints")
     data = EvaluationData(make_mixture(held_out_corpus), place("one_device", 4))
@@ -214,7 +215,7 @@ def test_retrieval_is_that_of_the_checkpoint(held_out_corpus, texts, tmp_path):
 
 
 def test_a_trace_of_retrieval_knows_phases_and_other_starts(held_out_corpus, tmp_path, capsys, monkeypatch):
-    """After 5 steps of 20 tokens come 6 of 150, in the languages that were read, from other weights than new ones."""
+    """After a step of 20 tokens come 2 of 150, in the languages that were read, from other weights than new ones."""
     texts = []
     for name, languages in (("known", ("de", "en", "xx")), ("unknown", ("en", "xx"))):
         (tmp_path / name).mkdir()
@@ -222,22 +223,23 @@ def test_a_trace_of_retrieval_knows_phases_and_other_starts(held_out_corpus, tmp
             (tmp_path / f"{name}/{language}.txt").write_text("save\nopen\n")
         texts.append(ParallelText(tmp_path / name))
     folder = tmp_path / "run"
-    run(folder, held_out_corpus)
+    with eagerly():
+        run(folder, held_out_corpus, **FEW)
     (folder / "corpus").symlink_to(held_out_corpus.path)
-    log = [{"run": "pretrain", "step": step, "tokens": tokens} for step, tokens in ((5, 100), (11, 1000))]
+    log = [{"run": "pretrain", "step": step, "tokens": tokens} for step, tokens in ((1, 20), (3, 320))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
     (folder / "initial_weights.json").write_text("{}")
     with contextlib.closing(Workdir(folder)) as workdir:
         with monkeypatch.context() as half_precision:
             half_precision.setattr(parallel_text, "predict", lambda *_: np.array([[1.0, 0.0], [0.0, np.nan]] * 3))
-            with pytest.raises(UserError, match="the encoder of step 10's outputs for known are not finite"):
+            with pytest.raises(UserError, match="the encoder of step 2's outputs for known are not finite"):
                 trace_retrieval(workdir, make_encoder, texts, 16)
         assert not (folder / "retrieval.json").exists()
         trace_retrieval(workdir, make_encoder, texts, 16)
     points = json.loads((folder / "retrieval.json").read_text())
     assert [(each["text"], each["step"], each["tokens"]) for each in points] == [
-        ("known", 10, 850),
-        ("known", 11, 1000),
+        ("known", 2, 170),
+        ("known", 3, 320),
     ]
     assert "unknown has no language that was read, and is left out" in capsys.readouterr().out
 

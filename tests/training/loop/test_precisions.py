@@ -64,12 +64,18 @@ def value_of(variable):
     return keras.ops.convert_to_numpy(keras.ops.cast(variable, "float32"))
 
 
+@pytest.fixture(scope="module", params=DTYPES)
+def before(stopped, request):
+    """The checkpoint of a run that was stopped, and its model."""
+    found = checkpoints.latest(stopped / request.param / "checkpoints")
+    return found, loaded(found, request.param)
+
+
 @pytest.mark.any_backend
 @pytest.mark.parametrize("here", DTYPES)
-@pytest.mark.parametrize("there", DTYPES)
-def test_weights_and_slots_are_those_of_the_checkpoint(stopped, there, here):
-    found = checkpoints.latest(stopped / there / "checkpoints")
-    before, after = loaded(found, there), loaded(found, here)
+def test_weights_and_slots_are_those_of_the_checkpoint(before, here):
+    found, before = before
+    after = loaded(found, here)
     theirs = exact(before)
     for path, value in exact(after).items():
         np.testing.assert_array_equal(value, theirs[path], err_msg=path)
