@@ -37,6 +37,7 @@ def write_labelled(folder):
         (folder / f"{part}.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
 
 
+FISHER = "methods.FisherChosen"
 OWN = {
     "own_files": (
         [{"text": "open", "label": "a", "next": "the door"}, {"text": "close", "label": "b", "next": "it"}],
@@ -60,8 +61,9 @@ def write_own(folder, name):
 
 def write_sections(folder, recipe):
     write_labelled(folder / "sections")
-    alone = {name: [-1] for name in ("MIDDLE_LAYERS", "UPPER_LAYERS") if name in recipe.knobs()}  # there is one block
-    return {"TASK_DIR": folder / "sections"} | alone
+    small = {name: [-1] for name in ("MIDDLE_LAYERS", "UPPER_LAYERS") if name in recipe.knobs()}  # there is one block
+    small |= {f"{FISHER}.batches": 1} if f"{FISHER}.units" in recipe.configuration() else {}  # all are the same
+    return {"TASK_DIR": folder / "sections"} | small
 
 
 def write_bundled(folder, recipe):

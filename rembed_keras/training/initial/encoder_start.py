@@ -14,7 +14,7 @@ from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length
 from rembed_keras.training.initial import places
 from rembed_keras.training.initial.finetuned import INITIAL, PRETRAINING, STARTS, stopped_at
-from rembed_keras.training.initial.weights import InitialWeights, initial_weights
+from rembed_keras.training.initial.weights import DEFAULTS, InitialWeights, initial_weights
 from rembed_keras.training.loop import checkpoints, restoring, starting
 
 
@@ -91,12 +91,24 @@ class EncoderStart:
 
     @cached_property
     def _arguments(self):
-        return (self._held.encoder if self._make is None else self.blank()).get_config()
+        if self._make is not None:
+            return self.blank().get_config()
+        described, _ = places.arguments_at(self._place)  # of which nothing is built
+        return self._changes.arguments(described)
+
+    def check(self) -> None:
+        """Takes the encoder from its place, where that says what it is, before anything else is done.
+
+        Raises:
+            UserError: if it cannot be taken.
+        """
+        if self._make is None:
+            _ = self._held
 
     @property
     def num_segments(self) -> int:
         """How many segments the encoder distinguishes."""
-        return self._arguments["num_segments"]
+        return self._arguments.get("num_segments", DEFAULTS["num_segments"])
 
     def check_length(self, sequence_length: int) -> None:
         """As the function `check_length`, of the encoder that `fresh` makes."""
@@ -112,7 +124,9 @@ class EncoderStart:
         return type(encoder).from_config(encoder.get_config() | {"dtype": self._dtype})
 
     def blank(self) -> Encoder:
-        """An encoder as `fresh` makes it, to count it: its weights are zeros, for to draw them takes long."""
+        """An encoder as `fresh` makes it, to count it: with zeros or trained weights, for to draw others takes long."""
+        if self._make is None and not (self._dtype or self._own_dtype):
+            return self._held.encoder
         with blank():
             return self.fresh()
 

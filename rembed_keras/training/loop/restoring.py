@@ -193,8 +193,8 @@ def kept_encoder(found: checkpoints.Checkpoint):
     model = found.state.get("model")
     config = model.get("config") if isinstance(model, dict) else None
     config = config if isinstance(config, dict) else {}
-    whole = _made(found, config.get("encoder"), Encoder)
-    return whole.with_layers(config.get("kept_layers") or whole.num_layers, config.get("keep", "bottom"))
+    whole, kept = _made(found, config.get("encoder"), Encoder), config.get("kept_layers")
+    return whole.with_layers(kept, config.get("keep", "bottom")) if kept else whole
 
 
 def masked_lm_in(path: Path) -> MaskedLM | None:

@@ -113,7 +113,6 @@ def finetune(
         check_finetuning(task, encoder, methods, terms, dropout, callbacks, strategy, batch_size)
         return
     initial = EncoderStart(workdir.path, encoder, pretrained, dtype)
-    initial.check_length(sequence_length)
     encoded = _encoded(workdir, task, initial, sequence_length)
     if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
         write_atomically(workdir.path / "ledger.json", json.dumps(ledger(initial.blank()).to_json(), indent=1))
@@ -178,7 +177,9 @@ def finetune(
 
 
 def _encoded(workdir, task, initial, sequence_length):
-    """The training examples as arrays; how many of them are not read whole is printed."""
+    """The training examples as arrays, for an encoder that can read them; how many are not read whole is printed."""
+    initial.check()
+    initial.check_length(sequence_length)
     encoded = task.encode(task.splits.train, initial.tokenizer, sequence_length, initial.num_segments)
     for matter, count in encoded.shortfalls().items():
         if count and workdir.is_chief:

@@ -56,19 +56,21 @@ def retrieve(
     if workdir.is_rehearsal:
         return
     initial = EncoderStart(workdir.path, encoder, pretrained)
-    sentences = {}
-    for system, start in (("pretrained", "pretrained"), ("untrained", "scratch")):
-        keras.utils.set_random_seed(seed)
-        probed = initial.fresh()
-        check_length(probed, sequence_length)
-        initial.start(probed, start)
-        sentences[system] = sentence_encoder(probed)
+    keras.utils.set_random_seed(seed)
+    probed = initial.fresh()
+    check_length(probed, sequence_length)
+    sentences, untrained, found = sentence_encoder(probed), probed.get_weights(), {}
+    initial.start(probed, "pretrained")
+    for system in ("pretrained", "untrained"):
+        if system == "untrained":
+            probed.set_weights(untrained)
+        asked = initial.tokenizer, sequence_length, f"the {system} encoder"
+        found[system] = {text: _precisions(sentences, text, *asked) for text in texts}
     for text in texts:
         scores: list[Score] = []
-        for system, model in sentences.items():
-            found = _precisions(model, text, initial.tokenizer, sequence_length, f"the {system} encoder")
+        for system in found:
             for language in text.languages:
-                scores += _both_directions(text, language, found[language], seed, system)
+                scores += _both_directions(text, language, found[system][text][language], seed, system)
         for language in text.languages:
             rows = text.pairs(language)
             ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
