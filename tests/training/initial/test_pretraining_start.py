@@ -257,9 +257,9 @@ def test_two_replicas_of_each_backend_start_as_one_device_does(load, corpus, tmp
     source(tmp_path / "old", corpus)
     shutil.copytree(load().knobs()["TEXT_DIR"]["value"], "text")
     with eagerly():  # a few eager steps are quicker than a graph
-        config.run(load(TEXT_DIR="text", WORKDIR="one_device"))
-        config.run(load(TEXT_DIR="text", WORKDIR="mirrored", STRATEGY="mirrored"))
-    of_jax = ["cut.gin", "INITIAL=old", "TEXT_DIR=text", "STRATEGY=data_parallel", "WORKDIR=data_parallel"]
+        config.run(load(TEXT_DIR="text", STEPS=2, WORKDIR="one_device"))
+        config.run(load(TEXT_DIR="text", STEPS=2, WORKDIR="mirrored", STRATEGY="mirrored"))
+    of_jax = ["cut.gin", "INITIAL=old", "TEXT_DIR=text", "STEPS=2", "STRATEGY=data_parallel", "WORKDIR=data_parallel"]
     environment = {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     environment |= {"XLA_FLAGS": os.environ["XLA_FLAGS"]}
     command = [sys.executable, "-m", "tests.training.recipe_runs", json.dumps([of_jax])]
@@ -271,7 +271,7 @@ def test_two_replicas_of_each_backend_start_as_one_device_does(load, corpus, tmp
         for one, two in zip(log_of("one_device"), log_of(strategy), strict=True):
             assert one["loss"] == pytest.approx(two["loss"], rel=1e-5)
         one, two = (
-            load_file(Path(run, "checkpoints/step-00000004/encoder.safetensors")) for run in ("one_device", strategy)
+            load_file(Path(run, "checkpoints/step-00000002/encoder.safetensors")) for run in ("one_device", strategy)
         )
         for path, value in one.items():
             np.testing.assert_allclose(two[path], value, rtol=1e-3, atol=1e-5, err_msg=path)

@@ -16,7 +16,7 @@ from rembed_keras.training import pretrain
 from rembed_keras.training.distributed.processes import Processes
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
-from tests.training.pretraining import learn, rows
+from tests.training.pretraining import learn, make_frozen, rows
 
 pytestmark = pytest.mark.usefixtures("without_graphs")
 
@@ -64,7 +64,7 @@ class Killer(keras.callbacks.Callback):
 def run(folder, corpus, *callbacks, steps=8):
     """Pre-trains from the newest checkpoint in a folder, with callbacks; gives the states of the last checkpoint."""
     Counter.folder = folder
-    learn(folder, corpus, callbacks=callbacks, steps=steps, log_every=4, checkpoint_every=3)
+    learn(folder, corpus, make_frozen, callbacks=callbacks, steps=steps, log_every=4, checkpoint_every=3)
     return checkpoints.latest(folder / "checkpoints").state
 
 
@@ -200,7 +200,8 @@ def test_a_callback_between_epochs_that_is_called_in_steps_is_one(tmp_path, corp
 
 def test_a_callback_stays_the_same_where_batches_change_size(tmp_path, corpus):
     mixture = partial(Mixture, batch_size={0: 4, 3: 8}, sequence_length=16, seed=3)
-    learn(tmp_path / "run", corpus, mixture=mixture, callbacks=[Witness], steps=5, log_every=4, checkpoint_every=3)
+    settings = {"mixture": mixture, "callbacks": [Witness], "steps": 5, "log_every": 4, "checkpoint_every": 3}
+    learn(tmp_path / "run", corpus, make_frozen, **settings)
     assert Witness.counts == [1, 2, 3, 4, 5]
 
 

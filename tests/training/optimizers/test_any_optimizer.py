@@ -10,6 +10,7 @@ import pytest
 
 from rembed_keras.adaptation.projections import Rotations
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.layers.scalar_mix import ScalarMix
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.training import AdamW, GaLore, Muon, TrainingOptimizer
@@ -151,7 +152,7 @@ def test_decay_leaves_what_outputs_are_multiplied_by():
 
 
 def run(folder, corpus, name, steps):
-    encoder = partial(make_encoder, dropout=0.2)
+    encoder = partial(make_encoder, dropout=0.2, block=PreNorm)  # of few variables
     learn(folder, corpus, encoder, optimizer=OPTIMIZERS[name], steps=steps, log_every=2, checkpoint_every=1)
 
 

@@ -189,7 +189,7 @@ def test_replicas_change_copies_as_one(mirrored):
         with scope():
             model = make_model("bfloat16")
             # not Adam, which makes steps of one size of gradients that are nothing but rounding
-            model.compile(TrainingOptimizer(keras.optimizers.SGD(0.1)), jit_compile=False)
+            model.compile(TrainingOptimizer(keras.optimizers.SGD(0.1)), jit_compile=False, run_eagerly=True)
             model.optimizer.build(model.trainable_variables)
         rng = np.random.default_rng(3)
         for weight in model.weights:

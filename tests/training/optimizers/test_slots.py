@@ -24,7 +24,7 @@ MODELS = {
 EMBEDDINGS = {  # each with matrices beside its tables
     "projected": {"input_embedding": Projected},
     "trigrams": {"input_embedding": Trigrams},
-    "bands": {"input_cutoffs": [20]},
+    "bands": {"input_cutoffs": (20,)},
 }
 
 
@@ -34,7 +34,13 @@ def make_model(name, **embedding):
     return objective(encoder, **({"output_embedding_dim": 10} | arguments))
 
 
-shared_model = cache(make_model)  # of a name, which tests only read
+shared_model = cache(make_model)  # tests only read it
+
+
+@cache
+def with_distances(objective):
+    encoder = Encoder(60, 2, 2, 12, 16, 6, 16, attention=[attention.Global(), attention.Disentangled(4, 8)])
+    return objective(encoder, output_embedding_dim=10)
 
 
 def slots_of(make, variables):
@@ -78,7 +84,7 @@ def test_what_an_optimizer_says_of_itself_is_what_is_counted(optimizer, model):
 @pytest.mark.parametrize("embedding", EMBEDDINGS)
 @pytest.mark.parametrize("optimizer", [Muon, partial(GaLore, rank=3)])
 def test_matrices_beside_tables_are_matrices(optimizer, embedding):
-    made = make_model("post-norm", **EMBEDDINGS[embedding])
+    made = shared_model("post-norm", **EMBEDDINGS[embedding])
     counted = ledger(made, slots=lambda entries: slots_when_built(partial(optimizer, 1e-2), entries)).optimizer_bytes
     assert counted["total"] == 4 * slots_of(partial(optimizer, 1e-2), made.trainable_variables)
     kernels = [each for each in made.trainable_variables if "embeddings/" in each.path and each.name == "kernel"]
@@ -90,8 +96,7 @@ def test_matrices_beside_tables_are_matrices(optimizer, embedding):
 )
 @pytest.mark.parametrize("optimizer", [Muon, partial(GaLore, rank=3)])
 def test_a_table_of_distances_is_a_table(optimizer, objective):
-    encoder = Encoder(60, 2, 2, 12, 16, 6, 16, attention=[attention.Global(), attention.Disentangled(4, 8)])
-    made = objective(encoder, output_embedding_dim=10)
+    made = with_distances(objective)
     counted = ledger(made, slots=lambda entries: slots_when_built(partial(optimizer, 1e-2), entries)).optimizer_bytes
     assert counted["total"] == 4 * slots_of(partial(optimizer, 1e-2), made.trainable_variables)
 

@@ -205,6 +205,7 @@ def test_shuffled_tags_give_chance_and_tags_that_words_give_away_are_read(run):
             assert {row["value"] for row in rows if row["system"] != "majority"} == {1.0}
 
 
+@pytest.mark.usefixtures("without_figure")  # which recipes/options/probes.gin has drawn
 def test_retrieval_and_words_by_layer_of_equal_encoders_are_equal_and_found(run, tmp_path):
     (tmp_path / "lines").mkdir()
     for language in ("de", "en", "fr"):  # fr is the same as en, and de in another order
@@ -238,8 +239,10 @@ def test_sentences_are_read_by_an_encoder_without_segments(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("layers", [LAYERS, 1])
-def test_an_encoder_after_fine_tuning_is_measured_beside(layers, run, tmp_path, capsys):
+def test_an_encoder_after_fine_tuning_is_measured_beside(layers, run, tmp_path, capsys, request):
     """It has no more layers than were fine-tuned."""
+    if layers == LAYERS:
+        request.getfixturevalue("without_figure")
     folder = tmp_path / "run"
     folder.mkdir()
     for name in ("corpus", "checkpoints"):

@@ -12,7 +12,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.evaluators import HeldOutLoss
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.stages.run import RunRecord, pretraining, run
-from tests.training.pretraining import learn, rows
+from tests.training.pretraining import learn, make_frozen, rows
 
 
 def of(size):
@@ -23,11 +23,12 @@ def of(size):
 def test_a_pretraining_after_another_takes_its_own_learning_rate_and_says_its_own_loss(corpus, tmp_path, capsys):
     fallen = keras.optimizers.schedules.PolynomialDecay(0.5, 10)
     for steps, rate in ((1, 0.5), (2, 0.25), (3, fallen), (4, 0.125)):
-        learn(tmp_path, corpus, steps=steps, log_every=1, optimizer=functools.partial(keras.optimizers.SGD, rate))
+        optimizer = functools.partial(keras.optimizers.SGD, rate)
+        learn(tmp_path, corpus, make_frozen, optimizer=optimizer, steps=steps, log_every=1)
     assert [row["learning_rate"] for row in rows(tmp_path)] == [0.5, 0.25, pytest.approx(fallen(3)), 0.125]
     for step in (2, 4):  # of which nothing is left to do
         capsys.readouterr()
-        learn(tmp_path, corpus, steps=step, optimizer=functools.partial(keras.optimizers.SGD, 0.125))
+        learn(tmp_path, corpus, make_frozen, steps=step, optimizer=functools.partial(keras.optimizers.SGD, 0.125))
         assert f"the loss ended at {rows(tmp_path)[step - 1]['loss']:.2f} nats" in capsys.readouterr().out
 
 
@@ -35,7 +36,7 @@ def test_a_pretraining_after_another_takes_its_own_learning_rate_and_says_its_ow
 def test_a_pretraining_after_one_that_a_callback_ended_counts_what_that_one_read(corpus, tmp_path):
     end = {"on_train_batch_end": lambda step, logs: setattr(stopper.model, "stop_training", True)}
     stopper = keras.callbacks.LambdaCallback(**end)
-    settings = {"log_every": 1, "checkpoint_every": 1, "keep_checkpoints": 9}
+    settings = {"encoder": make_frozen, "log_every": 1, "checkpoint_every": 1, "keep_checkpoints": 9}
     learn(tmp_path, corpus, steps=5, mixture=of(4), callbacks=[lambda: stopper], **settings)  # at its first step
     stopper.on_train_batch_end = lambda step, logs: None
     growing = functools.partial(Mixture, batch_size={0: 3, 3: 2}, sequence_length=16, seed=3)
