@@ -9,10 +9,12 @@ import functools
 import gc
 import importlib.util
 import inspect
+import math
 import os
 import sys
 import types
 import typing
+import weakref
 from importlib import metadata
 
 from rembed_keras.config import backend
@@ -93,43 +95,97 @@ def make_models_quickly() -> None:
 
     keras-hub takes the bases of its class away, for models that are not made of symbolic layers, and Keras sets them
     again: Python looks at all subclasses each time, which are hundreds. For each object that Keras saves or loads it
-    makes a layer, to see which attributes all layers have: it looks in its cache by another name than it writes. And
-    each number or name that a layer keeps, 80 of them, might be a variable or a layer or a list, which Keras looks at.
+    makes a layer, to see which attributes all layers have: it looks in its cache by another name than it writes.
     """
-    from keras import Layer
     from keras.src.models import model
     from keras.src.models.functional import Functional
     from keras.src.saving import saving_lib
     from keras_hub.src.utils.pipeline_model import PipelineModel
 
-    plain, keep = {bool, int, float, str, type(None)}, Layer.__setattr__
-
-    def keep_quickly(layer, name, value):
-        own = vars(layer)
-        is_plain = type(value) in plain and type(own.get(name)) in plain and "_tracker" in own
-        (object.__setattr__ if is_plain else keep)(layer, name, value)
-
     inject = model.inject_functional_model_class
     saving_lib.get_attr_skipset = functools.cache(saving_lib.get_attr_skipset)
     model.inject_functional_model_class = lambda cls: cls if Functional in cls.__mro__ else inject(cls)
-    Layer.__setattr__ = keep_quickly
     PipelineModel.__init__ = lambda self, *args, **named: super(PipelineModel, self).__init__(*args, **named)
+
+
+def keep_quickly() -> None:
+    """Keeps what a layer is given without a look at it where Keras and TensorFlow would find nothing to track.
+
+    Each attribute, hundreds in an encoder, might be a variable or a layer, or a list of some: they look at every
+    number, name and function, and at the lists in which a layer is about to keep track of all.
+    """
+    from keras import Layer, Metric, Variable, random
+    from keras.src.utils import tracking
+
+    tracked = (Layer, Metric, Variable, random.SeedGenerator, list, dict, set, tuple)
+    if ON_TENSORFLOW:
+        from tensorflow.python.trackable import base, data_structures
+
+        tracked += (base.Trackable, data_structures.NoDependency)
+    is_tracked, keep = functools.cache(lambda kind: issubclass(kind, tracked)), Layer.__setattr__
+
+    def keep_quickly(layer, name, value):
+        own = vars(layer)
+        is_plain = "_tracker" in own and (
+            not is_tracked(type(value))
+            or (not own.get("_self_setattr_tracking", ON_TENSORFLOW) and not tracking.is_tracking_enabled())
+        )
+        (object.__setattr__ if is_plain else keep)(layer, name, value)
+
+    Layer.__setattr__ = keep_quickly
+
+
+def begin_quickly() -> None:
+    """Keeps what weights of models begin with: TensorFlow draws them by many small steps, and tests repeat their seeds.
+
+    A variable has a copy of its own as soon as it changes. JAX is quicker, and gives away what variables hold.
+    """
+    import tensorflow as tf
+    from keras.src.initializers import constant_initializers, random_initializers
+
+    def kept(make):
+        quick = functools.lru_cache(2000)(make)
+
+        def ask(shape, **how):
+            is_same = tf.executing_eagerly() and isinstance(how.get("seed", 0), int) and math.prod(shape) < 10_000
+            return (quick if is_same else make)(tuple(shape), **how)
+
+        return ask
+
+    for module, name, makes in (
+        (random_initializers, "random", ["truncated_normal"]),
+        (constant_initializers, "ops", ["zeros", "ones"]),
+    ):
+        own = vars(getattr(module, name))
+        setattr(module, name, types.SimpleNamespace(**own | {make: kept(own[make]) for make in makes}))
 
 
 def look_quickly() -> None:
     """Keeps what Python finds out about classes and functions, which Keras and TensorFlow ask of each layer and value.
 
-    That is what a protocol asks for, whenever something might be of it, and the arguments with which a layer is made.
+    That is what a protocol asks for, whenever something might be of it, and the arguments with which a layer is made,
+    built and called.
     """
+    from keras.src.layers import layer
     from keras.src.ops import operation
 
     def of_functions(ask):
-        kept = functools.cache(ask)  # not of methods: it would keep their layers
-        return lambda asked: (kept if isinstance(asked, types.FunctionType) else ask)(asked)
+        kept = weakref.WeakKeyDictionary()  # by the function of a method: a method would keep its layer
+
+        def asked_once(asked):
+            function = getattr(asked, "__func__", asked)
+            if not isinstance(function, types.FunctionType):
+                return ask(asked)
+            answers = kept.setdefault(function, {})
+            if (is_method := function is not asked) not in answers:
+                answers[is_method] = ask(asked)
+            return answers[is_method]
+
+        return asked_once
 
     typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
     quick = {"signature": of_functions(inspect.signature), "getfullargspec": of_functions(inspect.getfullargspec)}
-    operation.inspect = types.SimpleNamespace(**vars(inspect) | quick)
+    operation.inspect = layer.inspect = types.SimpleNamespace(**vars(inspect) | quick)
 
 
 def shuffle_quickly() -> None:
@@ -144,10 +200,12 @@ def work_quickly() -> None:
     """Leaves out of the backend's and Keras's work what tests do not repay; commands as users start them do it."""
     if ON_TENSORFLOW:
         make_graphs_quickly()
+        begin_quickly()
     else:
         lower_quickly()
     look_quickly()
     make_models_quickly()
+    keep_quickly()
     shuffle_quickly()
 
 
