@@ -5,6 +5,7 @@ have more of one thing without less of another. They are ranked by what the pape
 to width, up to the proportions of RemBERT; and let the table be narrow. Source: Chung et al. 2021, tables 3, 4 and 6.
 """
 
+import functools
 import itertools
 import math
 import time
@@ -93,7 +94,7 @@ def solve(
     flops = max_latency * 1e-3 * flops_per_second if max_latency is not None and flops_per_second else math.inf
     found = []
     for width, hidden in shapes:
-        costs = _Costs(vocabulary_size, width, hidden, sequence_length, block)
+        costs = _costs(vocabulary_size, width, hidden, sequence_length, block)
         room = min(kept, total - _least_output(vocabulary_size, hidden))
         layers = min(costs.layers_of(room), costs.layers_in(flops), math.floor(hidden / aspect[0]), MOST_LAYERS)
         if layers < max(1, math.ceil(hidden / aspect[1])):
@@ -103,7 +104,7 @@ def solve(
         model = {"encoder": encoder, "output_embedding_dim": output_width}
         found.append(_rated(model, kept, sequence_length, flops_per_second))
     if not found:
-        least = [_Costs(vocabulary_size, *shape, sequence_length, block).least(aspect) for shape in shapes]
+        least = [_costs(vocabulary_size, *shape, sequence_length, block).least(aspect) for shape in shapes]
         raise UserError(_explain([one for one in least if one], kept, total, flops, vocabulary_size, aspect))
     front = [one for one in found if not any(_dominates(other, one) for other in found)]
     return sorted(front, key=lambda allocation: allocation.penalty)
@@ -156,6 +157,9 @@ class _Costs:
         if layers > min(self.hidden / aspect[0], MOST_LAYERS):
             return None
         return self.kept(layers), self.flops(layers), layers, self.hidden, self.width
+
+
+_costs = functools.cache(_Costs)  # what does not fit is looked at twice, and budgets are tried one after another
 
 
 def _output_width(budget, vocabulary, hidden):

@@ -261,16 +261,16 @@ def train_tokenizer(
 def _samples(lines):
     """Yields samples within SentencePiece's limits; it silently drops longer ones, and those with its sign."""
     for line in lines:
-        rest = line.replace(RESERVED, " ").encode("utf-8")
-        while len(rest) > SAMPLE:
-            end = start = rest.rfind(b" ", 1, SAMPLE + 1)
+        text, start = line.replace(RESERVED, " ").encode("utf-8"), 0
+        while len(text) - start > SAMPLE:
+            end = after = text.rfind(b" ", start + 1, start + SAMPLE + 1)
             if end < 0:
-                end = start = len(rest[:SAMPLE].decode("utf-8", "ignore").encode("utf-8"))
+                end = after = start + len(text[start : start + SAMPLE].decode("utf-8", "ignore").encode("utf-8"))
             else:
-                start += 1  # a sample begins as a word does, by itself
-            yield rest[:end].decode("utf-8")
-            rest = rest[start:]
-        yield rest.decode("utf-8")
+                after += 1  # a sample begins as a word does, by itself
+            yield text[start:end].decode("utf-8")
+            start = after
+        yield text[start:].decode("utf-8")
 
 
 def _shown(piece):

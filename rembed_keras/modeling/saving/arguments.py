@@ -1,5 +1,6 @@
 """What a part of an encoder was made with, as its configuration says it; needs no framework."""
 
+import functools
 import inspect
 from typing import Any
 
@@ -17,7 +18,12 @@ def arguments_of(part: Any) -> dict:
     {'pairs': 2}
     """
     kind = type(part)
-    names = [*inspect.signature(kind).parameters]
+    names = _names_of(kind)
     if lost := [name for name in names if not hasattr(part, name)]:
         raise UserError(f"{kind.__name__} takes {lost[0]} and has no get_config: give it one, or keep self.{lost[0]}")
     return {name: value for name, value in vars(part).items() if name in names}
+
+
+@functools.cache
+def _names_of(kind: type) -> list[str]:
+    return [*inspect.signature(kind).parameters]
