@@ -1,5 +1,6 @@
 """What a run is made on: versions, the machine, the backend, and the commit of this package."""
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -50,7 +51,11 @@ def commit() -> str | None:
 
     An installed package has none, although its environment may stand in a repository, which is then of something else.
     """
-    here = Path(__file__)
+    return _commit_of(Path(__file__))
+
+
+@functools.cache  # what a process computes with stays as it was when it began; a study asks at each of its runs
+def _commit_of(here: Path) -> str | None:
     git = ["git", "-C", str(here.parent)]
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
