@@ -148,13 +148,13 @@ def tuned_and_quantized(*methods):
 
 
 QUANTIZED = {
-    "an encoder in bands": lambda: quantized(make_encoder(input_cutoffs=(20,))),
+    "an encoder in bands": lambda: quantized(make_encoder(num_layers=1, input_cutoffs=(20,))),
     "a cut encoder": lambda: quantized(make_encoder(num_layers=3)).with_layers(2, "symmetric"),
     "an encoder with adapters": lambda: quantized(with_adapters(**SHARED)),
     "a task of two dtypes": lambda: quantized(Classifier(make_encoder(**MAPPED), 3)),
     "a decoupled masked LM": lambda: quantized(MaskedLM(make_encoder(**MODERN), 16, output_cutoffs=(20,))),
-    "a coupled masked LM": lambda: quantized(MaskedLM(make_encoder(), 6, coupling="coupled")),
-    "a gdes masked LM": lambda: quantized(MaskedLM(make_encoder(), 6, coupling="gdes")),
+    "a coupled masked LM": lambda: quantized(MaskedLM(make_encoder(num_layers=1), 6, coupling="coupled")),
+    "a gdes masked LM": lambda: quantized(MaskedLM(make_encoder(num_layers=1), 6, coupling="gdes")),
     "a task with adapters": lambda: tuned_and_quantized(Adapters(3)),
 }
 ON_JAX = ("a task of two dtypes", "a decoupled masked LM")  # matrices, tables and bands: what JAX reads of int8
@@ -217,7 +217,7 @@ def test_dtypes_by_layer_are_saved(is_cut, tmp_path):
 
 @pytest.mark.any_backend
 def test_what_is_not_quantized_keeps_its_dtype(tmp_path):
-    again = through_keras(quantized(make_encoder(dtype="mixed_bfloat16")), tmp_path)
+    again = through_keras(quantized(make_encoder(num_layers=1, dtype="mixed_bfloat16")), tmp_path)
     assert again.parts.blocks[0].attention.norm.compute_dtype == again.parts.blocks[0].compute_dtype == "bfloat16"
 
 
@@ -225,7 +225,7 @@ def test_what_is_not_quantized_keeps_its_dtype(tmp_path):
     "changes", [{}, pytest.param({"input_cutoffs": (20,)}, marks=pytest.mark.any_backend)], ids=["plain", "banded"]
 )
 def test_quantized_tables_compute_in_the_dtype_of_their_layer(changes):
-    encoder, wide = (make_encoder(dtype=dtype, **changes) for dtype in ("mixed_bfloat16", "float32"))
+    encoder, wide = (make_encoder(num_layers=1, dtype=dtype, **changes) for dtype in ("mixed_bfloat16", "float32"))
     wide.set_weights(encoder.get_weights())
     expected = outputs(quantized(wide))
     table = quantized(encoder).parts.embeddings.token
@@ -234,7 +234,7 @@ def test_quantized_tables_compute_in_the_dtype_of_their_layer(changes):
 
 
 def test_an_encoders_tables_are_quantized():
-    encoder = quantized(make_encoder())
+    encoder = quantized(make_encoder(num_layers=1))
     parts = encoder.parts.embeddings
     assert [table.embeddings.dtype for table in (parts.token, parts.position, parts.segment)] == ["int8"] * 3
 
@@ -292,5 +292,6 @@ def test_an_encoder_is_not_filled_from_one_with_adapters(tmp_path):
     ],
 )
 def test_changes_of_another_encoder_are_refused(changes, message):
+    config = make_encoder().get_config()
     with pytest.raises(UserError, match=message):
-        Encoder.from_config(make_encoder().get_config() | changes)
+        Encoder.from_config(config | changes)
