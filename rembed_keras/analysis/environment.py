@@ -5,7 +5,6 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,6 @@ def environment() -> dict[str, Any]:
     }
 
 
-@cache  # of the code that this process has imported, whatever becomes of the files
 def commit() -> str | None:
     """The commit of this package's working tree, "-dirty" after it if files were changed; None without git.
 

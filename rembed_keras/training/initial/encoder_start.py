@@ -97,10 +97,10 @@ class EncoderStart:
         return self._changes.arguments(described)
 
     def check(self) -> None:
-        """Takes the encoder from its place, where that says what it is, before anything else is done.
+        """Reads the encoder at its place, if no recipe makes it, so that nothing is done before it is known to be good.
 
         Raises:
-            UserError: if it cannot be taken.
+            UserError: if it cannot be read.
         """
         if self._make is None:
             _ = self._held
