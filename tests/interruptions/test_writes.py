@@ -121,12 +121,9 @@ def kill(name, job, folder):
             else:  # whole or absent
                 assert not target.exists() or digests(target) == whole
 
+        said = folder / "output.txt"
         kills += survive(
-            lambda target=target: None if _is_made(name, target) else job(target),
-            folder / "output.txt",
-            draw,
-            longest,
-            check,
+            lambda target=target: None if _is_made(name, target) else job(target), said, draw, longest, check
         )
         differing = digests(target).items() ^ whole.items()
         assert not differing, f"{name}, round {rounds}, KILL_SEED {SEED}: {differing}"
@@ -254,18 +251,14 @@ class SmallFiles:
     close = free
 
 
-UNUSED = ("tensorflow", "sklearn", "matplotlib")  # which Keras and keras-hub import where they are installed
-
-
 def main(folder: Path):
-    sys.modules |= dict.fromkeys(UNUSED)  # a fork of less is quicker
+    sys.modules |= dict.fromkeys(("tensorflow", "sklearn", "matplotlib"))  # Keras would have what is there in each fork
     try:
         disk = Tmpfs(folder / "disk")
     except (OSError, subprocess.CalledProcessError):
         shutil.rmtree(folder / "disk", ignore_errors=True)
         disk = SmallFiles(folder / "disk")
-    report = {}
-    jobs = make_jobs(folder)
+    report, jobs = {}, make_jobs(folder)
     gc.freeze()
     try:
         for name, job in jobs.items():
