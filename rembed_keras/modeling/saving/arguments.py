@@ -17,7 +17,7 @@ def arguments_of(part: Any) -> dict:
     >>> arguments_of(Bottleneck(pairs=2))
     {'pairs': 2}
     """
-    kind = type(part)
+    kind: Any = type(part)
     names = _names_of(kind)
     if lost := [name for name in names if not hasattr(part, name)]:
         raise UserError(f"{kind.__name__} takes {lost[0]} and has no get_config: give it one, or keep self.{lost[0]}")
