@@ -19,7 +19,6 @@ from pathlib import Path
 
 from benchmarks.compare import flops, run
 from benchmarks.shapes import SHAPES
-from rembed_keras.config.backend import import_framework
 
 PEERS = (
     ("rembed", "bfloat16"),
@@ -80,7 +79,6 @@ def side_by_side(cases: list[tuple[str, str, str, str]], steps: int) -> list[dic
 
 def trace(shape: str, folder: Path) -> dict:
     """Profiles three steps of this package after two, for TensorBoard or Perfetto."""
-    import_framework()
     import jax
 
     from benchmarks.peers import rembed

@@ -16,9 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.shapes import batches, named
-from rembed_keras.config.backend import import_framework
 
-ON_KERAS = ("rembed", "keras_hub")  # which is imported as commands import it
 WARM_UP = 1  # steps after the first that are not counted
 
 
@@ -37,8 +35,6 @@ def measure(peer: str, variant: str, work: str, shape_name: str, steps: int) -> 
     """Seconds and bytes of some steps of a peer."""
     shape = named(shape_name)
     start = time.perf_counter()
-    if peer in ON_KERAS:
-        import_framework()
     module = importlib.import_module(f"benchmarks.peers.{peer}")
     learner = getattr(module, work)(shape, variant)
     seconds, losses = [time.perf_counter() - start], []
