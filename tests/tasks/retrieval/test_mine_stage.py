@@ -1,7 +1,9 @@
-"""Bitext mining: what is scored, and that development data is called so."""
+"""Bitext mining: what is scored, and that development data is called so; and retrieval, by which encoders."""
 
+import contextlib
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.tasks.retrieval import parallel_text
 from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
 from rembed_keras.training import mine, retrieve
+from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.stages import submit as submission
 
@@ -48,3 +51,22 @@ def test_vectors_that_are_not_finite_find_no_translations_and_are_refused(corpus
         retrieve(workdir, [parallel_text.ParallelText(tmp_path)], pretrained=str(pretrained), sequence_length=16)
     workdir.close()
     assert not workdir.scores.exists()
+
+
+def test_the_pretrained_encoder_is_asked_and_then_what_it_was_before_pre_training(pretrained, tmp_path, monkeypatch):
+    for language in ("en", "de"):
+        (tmp_path / f"{language}.txt").write_text("\n".join(SENTENCES))
+    seen, predict = [], parallel_text.predict
+    monkeypatch.setattr(parallel_text, "predict", lambda *asked: seen.append(predict(*asked)) or seen[-1])
+    text = parallel_text.ParallelText(tmp_path)
+    with contextlib.closing(Workdir(tmp_path / "run")) as workdir:
+        retrieve(workdir, [text], pretrained=str(pretrained), sequence_length=16, seed=3)
+    start = EncoderStart(tmp_path, None, str(pretrained))
+    keras.utils.set_random_seed(3)
+    encoder = start.fresh()
+    for is_pretrained in (False, True):
+        if is_pretrained:
+            start.start(encoder, "pretrained")
+        parallel_text.embed(parallel_text.sentence_encoder(encoder), text, start.tokenizer, 16)
+    np.testing.assert_allclose(seen[:2], [seen[3], seen[2]], atol=1e-6)
+    assert np.abs(seen[0] - seen[1]).max() > 0.01
