@@ -23,9 +23,9 @@ PYTEST ?=
 # what the Model Garden declares it needs, it does not need for its pre-trainer, and would not install beside the rest
 MODEL_GARDEN := tf-models-official==2.20.0 tf-keras==2.21.0
 
-# for two cores: one more than these, for some tests wait for the processes that they start. Tests of one file share what
-# is expensive to make, and stay together; conftest.py spreads the files with slow ones
-WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# for two cores. Tests of one file share what is expensive to make, and stay together; conftest.py spreads the files with
+# slow ones
+WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 # some containers forbid compiled modules to be kept, and each of hundreds of processes compiles this package again
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,13 +49,20 @@ quickstart: $(VENV)/.installed
 	  '  rembed convert runs/quickstart mine --from run --to preset   # for Python' \
 	  '  rembed run recipes/overnight.gin --smoke TEXT_DIR=my/text   # with your text'
 
+# what JAX computes of the model and its ledger
+ON_JAX := tests/modeling tests/preprocessing tests/analysis/cost/test_ledger.py tests/interop/huggingface/test_folders.py \
+  tests/interop/test_golden.py tests/training/distributed/test_meshes.py tests/training/compiling \
+  tests/training/optimizers/test_masters.py tests/training/loop/test_resuming.py rembed_keras/modeling
+
+# JAX has what time TensorFlow leaves, where tests wait for processes that they start, and says afterwards what it found
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory beam || echo "Apache Beam cannot be installed here: its test will be skipped" >&2
-	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) -m 'not any_backend' $(PYTEST) tests/modeling tests/preprocessing tests/analysis/cost/test_ledger.py \
-	  tests/interop/huggingface/test_folders.py tests/interop/test_golden.py tests/training/distributed/test_meshes.py \
-	  tests/training/compiling tests/training/optimizers/test_masters.py \
-	  tests/training/loop/test_resuming.py rembed_keras/modeling
+	@said=$$(mktemp); failed=0; \
+	KERAS_BACKEND=jax nice -n 19 $(BIN)/python -m pytest $(WORKERS) -m 'not any_backend' $(PYTEST) $(ON_JAX) &>$$said & jax=$$!; \
+	trap 'kill $$jax 2>/dev/null || true; rm $$said' EXIT; \
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST) || failed=$$?; \
+	echo "The same on JAX, as far as it computes something of its own"; \
+	wait $$jax || failed=$$?; cat $$said; exit $$failed
 
 test-readme: $(VENV)/.installed-test
 	FIRST_STEPS=1 $(BIN)/python -m pytest $(PYTEST) tests/docs/test_first_steps.py

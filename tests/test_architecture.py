@@ -1,6 +1,7 @@
 """The rules of the repository layout, checked on the source: imports, lengths of modules, forbidden names."""
 
 import ast
+import functools
 import re
 import sys
 from importlib.metadata import packages_distributions
@@ -49,8 +50,9 @@ def part_of(module):
     return names[1] if len(names) > 1 else "__init__"
 
 
+@functools.cache  # most tests ask of all files
 def imports(path):
-    """Yields (module, inside_a_function) for every import in a file."""
+    """(module, inside_a_function) for every import in a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inner = {
         id(node)
@@ -58,15 +60,16 @@ def imports(path):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
     }
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, id(node) in inner
+            found += [(alias.name, id(node) in inner) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield (full if full in MODULES else node.module), id(node) in inner
+                found.append((full if full in MODULES else node.module, id(node) in inner))
+    return found
 
 
 def own_imports(path):
