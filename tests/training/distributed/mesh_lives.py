@@ -29,7 +29,22 @@ def processes(runs):
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
         "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
     }
-    return [command("run", *arguments, **together, KERAS_DISTRIBUTION_PROCESS_ID=str(index)) for index in range(2)]
+    each = [command("run", *arguments, **together, KERAS_DISTRIBUTION_PROCESS_ID=str(index)) for index in range(2)]
+    return [ending_together(job) for job in each]
+
+
+def ending_together(job):
+    """A job that leaves the other process as JAX does when Python ends, which a fork does not: or it is killed."""
+
+    def run():
+        import jax
+
+        try:
+            job()
+        finally:
+            jax.distributed.shutdown()
+
+    return run
 
 
 def on_eight(runs):
