@@ -218,7 +218,7 @@ def pass_over(folder, blocks):
 def test_a_corpus_is_read_within_a_tenth_of_its_size(corpus, tmp_path):
     """A whole pass, by a process with limited memory."""
     (tmp_path / "tokenizer.model").write_bytes(corpus.tokenizer.path.read_bytes())
-    blocks = int(os.environ.get("MEMORY_BLOCKS", "20000"))
+    blocks = int(os.environ.get("MEMORY_BLOCKS", "10000"))
     ((highest, size, steps),) = run(None, tmp_path, ["pass_over", blocks])
     assert steps == blocks // 16 - 1
     assert highest < 0.1 * size, f"{highest / 1e6:.0f} MB more for a corpus of {size / 1e6:.0f} MB"
@@ -240,7 +240,7 @@ def prepare_text(folder, tokenizer):
 def test_text_is_prepared_within_a_tenth_of_its_size(corpus, text_dir, tmp_path):
     """With at least the memory that threads reserve; `MEMORY_TEXT=1000` prepares a gigabyte instead of megabytes."""
     whole = {path.name: path.read_bytes() for path in text_dir.iterdir()}
-    times = 1 + int(os.environ.get("MEMORY_TEXT", "60")) * 10**6 // sum(map(len, whole.values()))
+    times = 1 + int(os.environ.get("MEMORY_TEXT", "30")) * 10**6 // sum(map(len, whole.values()))
     for name, count in (("little", 2), ("much", times)):
         (tmp_path / name).mkdir()
         for file, content in whole.items():

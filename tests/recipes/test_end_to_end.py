@@ -14,6 +14,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
 from tests.interruptions.forks import copy_as_killed
+from tests.test_without_tensorflow import COMMAND, without_tensorflow
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guides/runs.md"
@@ -59,13 +60,6 @@ def rembed(*arguments, cwd, **environment):
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def finish(*arguments, cwd, code=0, **environment):
-    process = rembed(*arguments, cwd=cwd, **environment)
-    out, err = process.communicate()
-    assert process.returncode == code, out + err
-    return out, err
 
 
 @pytest.fixture(scope="module")
@@ -201,9 +195,12 @@ def test_the_operative_configuration_repeats_the_run(finished, project, command)
     assert log(project / "runs/again") == log(whole)
 
 
-def test_jax_runs_the_same_recipe(project):
+def test_jax_runs_the_same_recipe_where_there_is_no_tensorflow_and_an_encoder_beside_it(project):
     compiled = [f"training.{stage}.jit_compile=True" for stage in ("finetune", "evaluate")]  # eager otherwise
-    finish("run", "tiny.gin", "WORKDIR=runs/jax", *compiled, cwd=project, KERAS_BACKEND="jax")
+    done = without_tensorflow(COMMAND, "run", "tiny.gin", "WORKDIR=runs/jax", *compiled, cwd=project)
+    assert done.returncode == 0, done.stderr
+    assert "retrieval/udhr: P@1" in done.stdout
+    assert done.stdout.splitlines()[-1] == "jax (1, 4)"
     rows = log(project / "runs/jax")
     assert rows[7]["step"] == 24 and rows[7]["loss"] < rows[0]["loss"]
     assert json.loads((project / "runs/jax/environment.json").read_text())["backend"] == "jax"
