@@ -1,6 +1,6 @@
 # Each target does its own set-up: a bare machine with Python 3.11 or later and this folder are enough.
 #   make quickstart   the first run: pre-train, drop the head, fine-tune, score other languages
-#   make test         all tests, slow ones too, on TensorFlow, then what JAX computes of the model and its ledger
+#   make test         all tests, slow ones too, on TensorFlow, and what JAX computes of the model and its ledger
 #   make test-oldest  a quick part of the tests with the oldest releases that setup.py allows
 #   make test-newest  the same with the newest releases there are, on Python 3.13 where it is
 #   make test-peers   the tests against PyTorch and Hugging Face's transformers, on its versions 4 and 5, and PEFT
@@ -54,13 +54,15 @@ ON_JAX := tests/modeling tests/preprocessing tests/analysis/cost/test_ledger.py 
   tests/interop/test_golden.py tests/training/distributed/test_meshes.py tests/training/compiling \
   tests/training/optimizers/test_masters.py tests/training/loop/test_resuming.py rembed_keras/modeling
 
-# JAX has what time TensorFlow leaves, where tests wait for processes that they start, and says afterwards what it found
+# JAX has what time TensorFlow leaves, where tests wait for processes that they start, and says afterwards what it found,
+# unless those on TensorFlow were interrupted
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory beam || echo "Apache Beam cannot be installed here: its test will be skipped" >&2
 	@said=$$(mktemp); failed=0; \
 	KERAS_BACKEND=jax nice -n 19 $(BIN)/python -m pytest $(WORKERS) -m 'not any_backend' $(PYTEST) $(ON_JAX) &>$$said & jax=$$!; \
 	trap 'kill $$jax 2>/dev/null || true; rm $$said' EXIT; \
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(WORKERS) $(PYTEST) || failed=$$?; \
+	[ $$failed != 2 ] || exit 2; \
 	echo "The same on JAX, as far as it computes something of its own"; \
 	wait $$jax || failed=$$?; cat $$said; exit $$failed
 
