@@ -4,6 +4,7 @@ Costs are counted by the same code as `rembed inspect --json`. Scores are what h
 study what its `study.json` in docs/results says; nothing is taken from elsewhere, so most recipes are not scored.
 """
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rembed_keras import config
 from rembed_keras.analysis.cost.ledger import Ledger
@@ -44,13 +46,15 @@ def entry(recipe: Path) -> str:
     """What the page says of a recipe."""
     name = recipe.relative_to(ROOT).as_posix()
     described, score = header(recipe)
-    if config.is_study(name):
-        runs = config.plan_study(name, ["SEEDS=(0,)"]).runs  # one an arm
-        ledgers = [config.ledger_of(config.load(words[0], words[1:])) for _, *words in (run.command for run in runs)]
-        counted, score = f"{len(runs)} arms · {costs(ledgers)}", _found(recipe.stem)
-    else:
-        ledger = config.ledger_of(config.load(name))
-        counted = costs([ledger]) if ledger else _given(described)
+    with TemporaryDirectory() as empty, contextlib.chdir(empty):  # a run that is here is not what others have
+        if config.is_study(name):
+            runs = config.plan_study(name, ["SEEDS=(0,)"]).runs  # one an arm
+            commands = [words for _, *words in (run.command for run in runs)]
+            ledgers = [config.ledger_of(config.load(words[0], words[1:])) for words in commands]
+            counted, score = f"{len(runs)} arms · {costs(ledgers)}", _found(recipe.stem)
+        else:
+            ledger = config.ledger_of(config.load(name))
+            counted = costs([ledger]) if ledger else _given(described)
     return f"\n**[{recipe.stem}](../{name})** · {counted} · {score}\n\n{described}\n"
 
 

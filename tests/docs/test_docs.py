@@ -121,6 +121,13 @@ def test_the_catalogue_says_what_a_recipe_costs_and_scored(recipe, said, script)
     assert said in script("catalogue").entry(ROOT / f"recipes/{recipe}.gin")
 
 
+def test_the_catalogue_says_nothing_of_what_somebody_ran_here(pretrained, script, tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/quickstart").symlink_to(pretrained)
+    monkeypatch.chdir(tmp_path)
+    assert "of `runs/quickstart` 1,061,568 kept" in script("catalogue").entry(ROOT / "recipes/finetune/glue/rte.gin")
+
+
 def test_scores_in_headers_are_those_of_the_page_that_they_name(script):
     found = {path: script("catalogue").header(path)[1] for path in GIN if path.is_relative_to(ROOT / "recipes")}
     cited = {path: said for path, said in found.items() if "](" in said}
