@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import keras
 import numpy as np
@@ -59,11 +60,13 @@ def retrieve(
     keras.utils.set_random_seed(seed)
     probed = initial.fresh()
     check_length(probed, sequence_length)
-    sentences, untrained, found = sentence_encoder(probed), probed.get_weights(), {}
-    initial.start(probed, "pretrained")
-    for system in ("pretrained", "untrained"):
-        if system == "untrained":
-            probed.set_weights(untrained)
+    sentences, found = sentence_encoder(probed), {}
+    starts = {
+        "pretrained": partial(initial.start, probed, "pretrained"),
+        "untrained": partial(probed.set_weights, probed.get_weights()),
+    }
+    for system, start in starts.items():
+        start()
         asked = initial.tokenizer, sequence_length, f"the {system} encoder"
         found[system] = {text: _precisions(sentences, text, *asked) for text in texts}
     for text in texts:
