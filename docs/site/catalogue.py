@@ -48,10 +48,9 @@ def entry(recipe: Path) -> str:
     described, score = header(recipe)
     with TemporaryDirectory() as empty, contextlib.chdir(empty):  # a run that is here is not what others have
         if config.is_study(name):
-            runs = config.plan_study(name, ["SEEDS=(0,)"]).runs  # one an arm
-            commands = [words for _, *words in (run.command for run in runs)]
-            ledgers = [config.ledger_of(config.load(words[0], words[1:])) for words in commands]
-            counted, score = f"{len(runs)} arms · {costs(ledgers)}", _found(recipe.stem)
+            commands = [run.command for run in config.plan_study(name, ["SEEDS=(0,)"]).runs]  # one an arm
+            ledgers = [config.ledger_of(config.load(path, bindings)) for _, path, *bindings in commands]
+            counted, score = f"{len(ledgers)} arms · {costs(ledgers)}", _found(recipe.stem)
         else:
             ledger = config.ledger_of(config.load(name))
             counted = costs([ledger]) if ledger else _given(described)
