@@ -9,17 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 WITHOUT = "import sys; sys.modules['tensorflow'] = sys.modules['tensorflow_text'] = None;"
-COMMAND = f"""
-{WITHOUT}
-from rembed_keras.cli import main
-main()
-import keras
-import numpy as np
-from rembed_keras import Encoder
-encoder, ids = Encoder(9, 1, 1, 4, 4, 2), np.ones((1, 3), "int32")
-outputs = encoder({{"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids}})
-print(keras.config.backend(), outputs["pooled_output"].shape)
-"""
 
 
 def without_tensorflow(code, *arguments, **options):

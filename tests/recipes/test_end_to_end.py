@@ -14,7 +14,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.loop.workdir import MEASURED
 from tests.conftest import write_tiny_task
 from tests.interruptions.forks import copy_as_killed
-from tests.test_without_tensorflow import COMMAND, without_tensorflow
+from tests.test_without_tensorflow import WITHOUT, without_tensorflow
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guides/runs.md"
@@ -47,6 +47,18 @@ training.prepare.text_dir = "{folder}/text"
 tasks.labelled_folder.folder = "{folder}/task"
 help/tasks.ParallelText.folder = "{folder}/help"
 declarations/tasks.ParallelText.folder = "{folder}/udhr"
+"""
+
+COMMAND_AND_ENCODER = f"""
+{WITHOUT}
+from rembed_keras.cli import main
+main()
+import keras
+import numpy as np
+from rembed_keras import Encoder
+encoder, ids = Encoder(9, 1, 1, 4, 4, 2), np.ones((1, 3), "int32")
+outputs = encoder({{"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids}})
+print(keras.config.backend(), outputs["pooled_output"].shape)
 """
 
 
@@ -197,7 +209,7 @@ def test_the_operative_configuration_repeats_the_run(finished, project, command)
 
 def test_jax_runs_the_same_recipe_where_there_is_no_tensorflow_and_an_encoder_beside_it(project):
     compiled = [f"training.{stage}.jit_compile=True" for stage in ("finetune", "evaluate")]  # eager otherwise
-    done = without_tensorflow(COMMAND, "run", "tiny.gin", "WORKDIR=runs/jax", *compiled, cwd=project)
+    done = without_tensorflow(COMMAND_AND_ENCODER, "run", "tiny.gin", "WORKDIR=runs/jax", *compiled, cwd=project)
     assert done.returncode == 0, done.stderr
     assert "retrieval/udhr: P@1" in done.stdout
     assert done.stdout.splitlines()[-1] == "jax (1, 4)"
