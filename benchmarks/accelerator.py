@@ -4,8 +4,8 @@ This package and keras-hub's BERT on the JAX backend, Hugging Face's RemBERT wit
 its ModernBERT with its own attention, both as they are and compiled. Every measurement is a process of its own. FLOPs
 of a step are those of its products, by the ledger; their rate is held against that of bfloat16 products measured in
 the same run, and against the maker's number (MFU). Writes FOLDER/accelerator.json and accelerator.md, and with
---trace a profile of three steps of the first shape, FOLDER/trace. `--shapes tiny` runs on any machine, to see that it
-runs.
+--trace a profile of three more steps of this package at the first shape, FOLDER/trace, for TensorBoard or Perfetto.
+`--shapes tiny` runs on any machine, to see that it runs.
 """
 
 import argparse
@@ -30,6 +30,7 @@ PEERS = (
     ("huggingface", "bfloat16, modernbert"),
     ("huggingface", "bfloat16, modernbert, compiled"),
 )
+Case = tuple[str, str, str, str]  # peer, variant, work and shape
 STEPS = 20
 SIDES = (512, 4096, 8192)  # of the square matrices whose product is timed
 NOT_RATED: dict = {"device": "a device that is not known", "flops_per_second": None, "published_flops_per_second": None}
@@ -64,32 +65,17 @@ def product_rate() -> dict:
     }
 
 
-def side_by_side(cases: list[tuple[str, str, str, str]], steps: int) -> list[dict]:
+def side_by_side(cases: list[Case], steps: int, traced: dict[Case, dict[str, str]]) -> list[dict]:
     """What workers print that compile together and take their steps one after another."""
 
     def measure(case):
-        found = run(case, steps, TURNS=f"{folder}:{len(cases)}")
+        found = run(case, steps, TURNS=f"{folder}:{len(cases)}", **traced.get(case, {}))
         if "error" in found:  # which nobody should wait for
             (Path(folder) / f"{cases.index(case)}.there").touch()
         return found
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(cases)) as pool:
         return [*pool.map(measure, cases)]
-
-
-def trace(shape: str, folder: Path) -> dict:
-    """Profiles three steps of this package after two, for TensorBoard or Perfetto."""
-    import jax
-
-    from benchmarks.peers import rembed
-    from benchmarks.shapes import batches
-
-    fitting = rembed.training(SHAPES[shape], "bfloat16, one chunk")
-    given = iter(batches(SHAPES[shape], 5))
-    fitting.fit([next(given), next(given)], float)
-    with jax.profiler.trace(str(folder)):
-        fitting.fit([*given], float)
-    return {"trace": str(folder)}
 
 
 def summary(case: tuple[str, str, str], measured: list[dict], rate: float | None, published: float | None) -> dict:
@@ -146,14 +132,20 @@ def main() -> None:
     os.environ |= {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     peers = [peer for peer in PEERS if peer[0] in options.peers or ", ".join(peer) in options.peers]
     rounds: dict[tuple[str, str, str], list[dict]] = {(*peer, shape): [] for shape in options.shapes for peer in peers}
+    cases: list[Case] = [(peer, variant, "training", shape) for peer, variant, shape in rounds]
+    profiled = [case for case in cases if case[0] == "rembed"][: options.trace]
+    if options.trace and not profiled:
+        parser.error("--trace is of this package, which is not among --peers")
+    traced = {case: {"TRACE": str(options.out / "trace")} for case in profiled}
     products = []
     for _ in range(options.rounds):
         products.append(run(("bfloat16 products", "", "", ""), 0))
-        cases = [(peer, variant, "training", shape) for peer, variant, shape in rounds]
-        found = side_by_side(cases, options.steps) if options.together else (run(case, options.steps) for case in cases)
+        one_by_one = (run(case, options.steps, **traced.get(case, {})) for case in cases)
+        found = side_by_side(cases, options.steps, traced) if options.together else one_by_one
         for case, measured, each in zip(cases, rounds.values(), found, strict=True):
             measured.append(each)
-            print(*case, each.get("error") or statistics.median(each["steps_s"]), flush=True)
+            print(*case, each.get("error") or statistics.median(each["steps_s"]), each.get("trace", ""), flush=True)
+        traced.clear()
     rated = [each for each in products if "error" not in each]
     report = max(rated, key=lambda each: each["flops_per_second"], default=NOT_RATED)
     rates = report["flops_per_second"], report["published_flops_per_second"]
@@ -162,9 +154,6 @@ def main() -> None:
     (options.out / "accelerator.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     (options.out / "accelerator.md").write_text(table(report), encoding="utf-8")
     print(table(report))
-    if options.trace:
-        traced = run(("trace", str(options.out / "trace"), "training", options.shapes[0]), 0)
-        print(traced.get("error", "") or options.out / "trace")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Prints one line of JSON: seconds to make the model, of the first step, which compiles, and of each of the others, the
 highest memory of the process and of its accelerator, if there is one, in bytes, and the losses. TURNS=FOLDER:COUNT in
 the environment lets COUNT such processes compile side by side and take their other steps one process at a time, once
-all of them are there.
+all of them are there. TRACE=FOLDER profiles three more steps of a peer on JAX, after what is measured; the line says
+where that is, or why it failed.
 """
 
 import fcntl
@@ -15,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.shapes import batches, named
+from benchmarks.shapes import Shape, batches, named
 
 WARM_UP = 1  # steps after the first that are not counted
 
@@ -56,7 +57,7 @@ def measure(peer: str, variant: str, work: str, shape_name: str, steps: int) -> 
     else:
         for batch in given:
             note(learner(batch))
-    return {
+    found = {
         "make_s": seconds[0],
         "first_step_s": seconds[1],
         "steps_s": seconds[2 + WARM_UP :],
@@ -64,6 +65,19 @@ def measure(peer: str, variant: str, work: str, shape_name: str, steps: int) -> 
         "device_bytes": module.device_bytes() if hasattr(module, "device_bytes") else None,
         "losses": losses,
     }
+    return found | ({"trace": profile(learner, shape, os.environ["TRACE"])} if "TRACE" in os.environ else {})
+
+
+def profile(learner, shape: Shape, folder: str) -> str:
+    """The folder with the profile of three steps of a learner that fits, or why there is none."""
+    import jax
+
+    try:
+        with jax.profiler.trace(folder):
+            learner.fit(batches(shape, 3), float)
+    except (RuntimeError, OSError) as error:  # what was measured is not lost with it
+        return f"no profile: {error}"
+    return folder
 
 
 if __name__ == "__main__":
@@ -76,9 +90,5 @@ if __name__ == "__main__":
         from benchmarks.accelerator import product_rate
 
         print(json.dumps(product_rate()))
-    elif name == "trace":
-        from benchmarks.accelerator import trace
-
-        print(json.dumps(trace(shape_name, Path(variant))))
     else:
         print(json.dumps(measure(name, variant, work, shape_name, int(steps))))
