@@ -13,6 +13,7 @@ from keras import ops
 
 from rembed_keras import compat
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.losses.measured import added
 from rembed_keras.modeling.losses.row_weights import of_each, of_rows
 from rembed_keras.modeling.replicas import shares
 from rembed_keras.modeling.sizes import NARROW
@@ -185,7 +186,7 @@ def _tensorflow_step(model, count, parts):
 
     def add(index, sums):
         gradients = gradients_of(keras.tree.map_structure(lambda tensor: tensor[index], parts))
-        return index + 1, [total + tf.cast(part, total.dtype) for total, part in zip(sums, gradients, strict=True)]
+        return index + 1, [added(*each) for each in zip(sums, gradients, variables, strict=True)]
 
     def sums_of_all():
         if count == 1:
@@ -216,7 +217,7 @@ def _jax_step(model, count, parts, state):
             trainable, non_trainable, metrics, x, y, sample_weight, training=True, optimizer_variables=optimizer
         )
         logs, metrics = compat.update_metrics(model, metrics, loss, x, y, outputs, sample_weight)
-        sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)]
+        sums = [added(*each) for each in zip(sums, gradients, model.trainable_variables, strict=True)]
         return (sums, non_trainable, metrics), logs
 
     zeros = [ops.zeros_like(variable, dtype=_summed_in(variable)) for variable in trainable]

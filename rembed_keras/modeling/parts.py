@@ -35,7 +35,9 @@ class Parts:
     def embed(self, token_ids, segment_ids, padding_mask, training=None):
         """Embeddings at the width of the blocks, [B, S] -> [B, S, D]."""
         hidden = self.embeddings(token_ids, segment_ids, padding_mask, training=training)  # [B, S, E_in]
-        return hidden if self.projection is None else self.projection(hidden)  # [B, S, E_in] -> [B, S, D]
+        if self.projection is None:
+            return hidden
+        return self.projection(hidden, training=training)  # [B, S, E_in] -> [B, S, D]
 
     def transform(self, hidden, padding_mask, positions, at=None, is_whole=True, training=None):
         """What is read of the blocks, [B, S, D], and all L + 1 states; `positions` are of tokens in their documents.

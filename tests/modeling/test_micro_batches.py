@@ -6,6 +6,7 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
+from rembed_keras.training import TrainingOptimizer
 from tests.modeling.forward import EAGER
 
 
@@ -117,3 +118,19 @@ def test_fit_takes_parts_of_batches_of_any_size():
     x, y, _ = make_batch(13)
     losses = model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0).history["loss"]  # without weights
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.skipif(keras.config.backend() != "jax", reason="its steps are compiled sooner")
+def test_what_float8_measures_is_that_of_the_whole_batch():
+    model = MaskedLM(make_encoder(), 10, micro_batches=2)
+    layers = model.encoder.parts.projection, model.head.dense
+    for layer in layers:
+        layer.quantize("float8")
+    model.compile(TrainingOptimizer(keras.optimizers.SGD(0.0)))
+    model.train_on_batch(*make_batch(4))
+    for layer in layers:
+        scale, largest, kernel = (
+            keras.ops.convert_to_numpy(each) for each in (layer.inputs_scale, layer.kernel_amax_history, layer.kernel)
+        )
+        assert scale == 1.0  # nothing was measured before the first step
+        assert np.isclose(largest.max(), np.abs(kernel).max())

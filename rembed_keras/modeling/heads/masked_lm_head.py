@@ -74,15 +74,16 @@ class MaskedLMHead(keras.layers.Layer):
         self.norm.build(feature_shape)
         self.output_embedding.build(feature_shape)
 
-    def compute_output_spec(self, hidden, mask_positions):
+    def compute_output_spec(self, hidden, mask_positions, training=None):
         return keras.KerasTensor(
             (*mask_positions.shape, self.output_embedding.vocabulary_size),
             dtype="float32",
         )
 
-    def call(self, hidden, mask_positions):
-        return self.output_embedding(self.features(pick(hidden, mask_positions)))  # [B, P, E_out] -> [B, P, V]
+    def call(self, hidden, mask_positions, training=None):
+        features = self.features(pick(hidden, mask_positions), training)
+        return self.output_embedding(features)  # [B, P, E_out] -> [B, P, V]
 
-    def features(self, picked):
+    def features(self, picked, training=None):
         """What the output embedding scores: [B, P, D] of the predicted tokens -> [B, P, E_out]."""
-        return self.norm(self.activation(self.dense(picked)))
+        return self.norm(self.activation(self.dense(picked, training=training)))

@@ -54,7 +54,7 @@ class MaskedTokenPrediction(FillsMasks, PretrainingModel):
     def call(self, inputs, training=None, mask=None):
         if "targets" not in inputs:
             return super().call(inputs, training=training, mask=mask)
-        features = self.head.features(self.hidden_at_predictions(inputs, training))  # [B, P, E_out]
+        features = self.head.features(self.hidden_at_predictions(inputs, training), training)  # [B, P, E_out]
         labels, output = (inputs["targets"], inputs["target_shares"]), self.head.output_embedding
         scale = ops.max(inputs["loss_scales"])
         loss, losses, hits = output.losses(features, *labels, self.loss_chunk, training, scale)

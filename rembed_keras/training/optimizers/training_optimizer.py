@@ -24,6 +24,7 @@ from keras import ops
 
 from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
+from rembed_keras.modeling.losses.measured import without_measured
 from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
 from rembed_keras.training.optimizers.inner import check_inner, held_by, unnumbered
 from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
@@ -145,7 +146,10 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         """Updates the variables by gradients that are summed over replicas, then clipped by their global norm."""
         if not self.built:
             self.build(list(trainable_variables))
-        grads = whole(grads)
+        changed = self._masters.changed
+        if trainable_variables is not None:
+            changed = [changed[compat.variable_index(self, variable)] for variable in trainable_variables]
+        grads, changed, measured = without_measured(whole(grads), changed)
         if self.initial_scale is not None:
             before = ops.convert_to_tensor(self.dynamic_scale)
             grads = [None if grad is None else ops.cast(grad, "float32") / before for grad in grads]
@@ -157,11 +161,10 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
         scale = 1.0 / num_replicas()
         if self.clip_norm is not None:
             scale = scale * ops.minimum(1.0, self.clip_norm / (norm + 1e-6))
-        changed = self._masters.changed
-        if trainable_variables is not None:
-            changed = [changed[compat.variable_index(self, variable)] for variable in trainable_variables]
         with self._asked_once() if num_replicas() == 1 else nullcontext():  # each of several has a variable of its own
             self.inner_optimizer.apply(scaled(grads, scale), changed)
+            for variable, value in measured:
+                self._assign(keras.Variable.assign, variable, value)
 
     def _note(self, norm):
         """Keeps a step's norm, counts the step if it is not finite, and sets the scale of the next step's loss."""

@@ -118,3 +118,27 @@ def test_a_finite_step_is_taken_though_more_were_skipped_before_than_may_be_now(
         optimizer.apply([keras.ops.convert_to_tensor(gradient, "float32")], [variable])
         assert int(keras.ops.convert_to_numpy(optimizer.diverged_step)) == diverged
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), [0.0, 1.0])
+
+
+def scale_and_kernel():
+    """Variables as of a layer in float8: a scale, which takes its gradient as its value, and a kernel."""
+    scale = keras.Variable(np.ones((), "float32"), name="scale")
+    scale.overwrite_with_gradient = True
+    return scale, keras.Variable(np.zeros(1, "float32"), name="kernel")
+
+
+@pytest.mark.parametrize("loss_scale", [None, 4.0])
+def test_what_is_measured_is_neither_clipped_nor_a_part_of_the_norm(loss_scale):
+    scale, kernel = variables = scale_and_kernel()
+    optimizer = TrainingOptimizer(keras.optimizers.SGD(1.0), clip_norm=1.0, initial_scale=loss_scale)
+    optimizer.apply([keras.ops.convert_to_tensor(each) for each in (40.0, [2.0 * (loss_scale or 1.0)])], variables)
+    assert np.isclose(float(optimizer.gradient_norm.numpy()), 2.0)
+    assert np.isclose([scale.numpy().item(), kernel.numpy().item()], [40.0, -1.0]).all()
+
+
+@pytest.mark.parametrize(("measured", "gradient"), [(2.0, np.nan), (0.0, 0.0)])
+def test_a_step_that_is_skipped_or_does_not_reach_a_layer_leaves_its_scale(measured, gradient):
+    scale, kernel = variables = scale_and_kernel()
+    optimizer = TrainingOptimizer(keras.optimizers.SGD(1.0), skip_nonfinite=1)
+    optimizer.apply([keras.ops.convert_to_tensor(each) for each in (measured, [gradient])], variables)
+    assert [scale.numpy().item(), kernel.numpy().item()] == [1.0, 0.0]
