@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from rembed_keras.adaptation.methods import Adapters, Everything, FisherChosen, Lora, Reinitialize
+from rembed_keras.adaptation.methods import Adapters, Everything, FisherChosen, Lora, Reinitialize, RoAd
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier
@@ -66,3 +66,19 @@ def test_methods_leave_what_is_in_few_bits_in_adapters_of_another_task_too():
     tune(model, [chosen, Everything()])
     assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
     assert not [variable.path for variable in model.trainable_variables if re.search("_scale$", variable.path)]
+
+
+@pytest.mark.parametrize("sharing", ["none", "all"])
+def test_what_an_encoder_in_few_bits_cannot_have_is_refused_by_its_arguments(sharing):
+    encoder = {"num_layers": 2, "layer_sharing": sharing}
+    query, merge = "block_0/attention/heads/query", "block_0/attention/merge"
+    packed = encoder | {"quantized": {"int4": [query, merge, "pooler"]}}
+    for method, name in {Lora(): query, RoAd(targets=["output"]): merge}.items():
+        with pytest.raises(UserError, match=rf"^{name} is in int4: \w+ needs int8, or more bits"):
+            method.check(packed)
+    with pytest.raises(UserError, match=f"^Reinitialize needs an encoder that is not quantized, and {query} is"):
+        Reinitialize(2).check(packed)
+    others = [Lora(targets=["key", "up"]), Lora(per_head=True)] + [Lora(layers=[1])] * (sharing == "none")
+    for method in others:
+        method.check(packed)
+    Lora().check(encoder | {"quantized": {"int8": [query]}})

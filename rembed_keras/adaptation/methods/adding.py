@@ -6,7 +6,8 @@ import keras
 
 from rembed_keras.adaptation.methods.method import OfBlocks, blocks_of
 from rembed_keras.adaptation.projections import LowRank, Rotations, Variant
-from rembed_keras.errors import Count, Rate, check_counts
+from rembed_keras.errors import Count, Rate, UserError, check_counts
+from rembed_keras.modeling.blocks.stack import owners
 from rembed_keras.modeling.layers.adapters import (
     PROJECTIONS,
     Projection,
@@ -14,7 +15,10 @@ from rembed_keras.modeling.layers.adapters import (
     insert_changes,
     insert_keras_lora,
 )
-from rembed_keras.modeling.layers.sublayer import Place
+from rembed_keras.modeling.layers.sublayer import HOSTING, Place
+
+SUBLAYERS = {"up": "feed_forward", "down": "feed_forward"}  # of projections; those of all others are "attention"
+OUTPUTS = ("attention_output", "merge")  # what the layer of the projection "output" is called
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -75,6 +79,11 @@ class Lora(OfBlocks):
         self.layers = None if layers is None else [*layers]
         self.per_head = per_head
 
+    def check(self, encoder):
+        super().check(encoder)
+        if not self.per_head:
+            _check_bits(encoder, self.layers, self.targets, "lora")
+
     def apply(self, model):
         blocks = blocks_of(model.encoder, self.layers)
         if self.per_head:
@@ -111,6 +120,22 @@ class RoAd(OfBlocks):
         self.targets = [*targets]
         self.layers = None if layers is None else [*layers]
 
+    def check(self, encoder):
+        super().check(encoder)
+        _check_bits(encoder, self.layers, self.targets, "road")
+
     def apply(self, model):
         blocks = blocks_of(model.encoder, self.layers)
         return insert_changes(blocks, self.targets, lambda dtype: Rotations(self.variant, self.group_size, dtype=dtype))
+
+
+def _check_bits(encoder, layers, targets, change):
+    """Checks, of an encoder's arguments, that matrices in few bits can host a change; as `host_on` does of layers."""
+    chosen = range(encoder["num_layers"]) if layers is None else layers
+    blocks = {kind: {f"block_{owners(encoder, kind)[i]}" for i in chosen} for kind in ("attention", "feed_forward")}
+    for mode, names in (encoder.get("quantized") or {}).items():
+        for name in names if mode not in HOSTING else ():
+            block, last = name.partition("/")[0], name.rpartition("/")[2]
+            target = "output" if last in OUTPUTS else last
+            if target in targets and block in blocks[SUBLAYERS.get(target, "attention")]:
+                raise UserError(f"{name} is in {mode}: {change} needs int8, or more bits")

@@ -9,6 +9,8 @@ from rembed_keras.modeling.blocks.stack import owners
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.layers.tables import initializer
 
+QUANTIZED = "Reinitialize needs an encoder that is not quantized"
+
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Reinitialize(Method):
@@ -36,6 +38,8 @@ class Reinitialize(Method):
                 f"num_layers of Reinitialize is {self.num_layers}; this encoder has {encoder['num_layers']} layers"
             )
         self._check_sharing(encoder)
+        for names in (encoder.get("quantized") or {}).values():
+            raise UserError(f"{QUANTIZED}, and {names[0]} is")
 
     def _check_sharing(self, encoder):
         for sublayer in ("attention", "feed_forward"):
@@ -52,7 +56,7 @@ class Reinitialize(Method):
         layers = compat.layers_of(model.encoder)
         quantized = next((each for each in layers if each.quantization_mode is not None), None)
         if quantized is not None:
-            raise UserError(f"Reinitialize needs an encoder that is not quantized, and {quantized.path} is")
+            raise UserError(f"{QUANTIZED}, and {quantized.path} is")
         weights = self.restore(model)
         for weight in weights:
             first = {"kernel": initializer(), "embeddings": initializer(), "gamma": keras.initializers.Ones()}
