@@ -1,5 +1,6 @@
 """A small corpus of real text that the tests of data, tasks and training share."""
 
+import errno
 import gc
 import gzip
 import os
@@ -102,6 +103,16 @@ def without_graphs():
 def without_old_garbage():
     """For each layer that Keras quantizes it looks through all there is for garbage, which takes a second."""
     gc.freeze()
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A disk on which no room can be reserved."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
 
 
 @pytest.fixture

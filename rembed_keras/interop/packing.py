@@ -14,6 +14,7 @@ import numpy as np
 
 from rembed_keras.errors import UserError
 from rembed_keras.interop.convert import written_whole
+from rembed_keras.interop.presets import reserve
 from rembed_keras.modeling.objectives.pretraining import kept_encoder
 from rembed_keras.preprocessing import TextClassifierPreprocessor, Tokenizer
 
@@ -38,6 +39,7 @@ def pack(model: keras.Model, target: str | Path, tokenizer: Path, texts: Mapping
     """
     encoder = kept_encoder(model)
     with written_whole(Path(target)) as folder:
+        reserve(folder, encoder, widths=(4, 2))
         former, encoder.preprocessor = encoder.preprocessor, TextClassifierPreprocessor(Tokenizer(tokenizer))
         try:
             encoder.save_to_preset(str(folder), max_shard_size=math.inf)  # one file, which is rewritten

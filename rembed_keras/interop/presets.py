@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def write_preset(model: keras.Model, folder: Path, tokenizer: AnyTokenizer | Non
         tokenizer: the tokenizer, whose file is in the folder; None if there is none.
         former: the preprocessor whose settings the new one has; a new one's by default.
     """
-    _reserve(folder, sum(4 * math.prod(weight.shape) + 4096 for weight in model.weights))
+    reserve(folder, model)
     layer = Tokenizer(tokenizer.path) if tokenizer else None
     with compat.saved_in_pieces(pieces_of), _read_by(model, layer, former):
         model.save_to_preset(str(folder))
@@ -118,7 +118,17 @@ def _read_by(model, layer, former):
         encoder.preprocessor = own
 
 
-def _reserve(folder, size):
-    """Checks that `size` bytes can be written: HDF5 does not survive a full disk, and floods stderr."""
+def reserve(folder: Path, model: keras.Model, widths: Sequence[int] = (4,)) -> None:
+    """Checks that weights can be written: HDF5 does not survive a full disk, and floods stderr.
+
+    Args:
+        folder: where they are written.
+        model: whose weights.
+        widths: bytes of a number in each file that has all of them.
+
+    Raises:
+        OSError: if there is no room.
+    """
+    size = sum(width * math.prod(weight.shape) + 4096 for width in widths for weight in model.weights)
     with tempfile.TemporaryFile(dir=folder) as file:
         os.posix_fallocate(file.fileno(), 0, size)

@@ -103,6 +103,13 @@ def test_a_name_opens_with_its_tokenizer_whatever_opens_it(built_in, monkeypatch
     assert tokenizer.detokenize(tokenizer.tokenize("the file")) == "the file"
 
 
+def test_a_disk_without_room_is_reported_before_anything_is_written(finished, tmp_path, full_disk):
+    model, tokenizer = model_of_run(finished)
+    with pytest.raises(UserError, match="packed cannot be written: No space left on device"):
+        write_packed(model, tmp_path / "packed", tokenizer, {})
+    assert not [*tmp_path.iterdir()]
+
+
 def test_the_languages_of_pre_training_go_along(built_in, finished, corpus, command, tmp_path):
     done = command("convert", finished, tmp_path / "preset", "--from", "run", "--to", "preset", cwd=tmp_path)
     assert done[0] == 0, done[2]

@@ -12,6 +12,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import write_served_task, written_whole
+from rembed_keras.interop.presets import reserve
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.preprocessing import Tokenizer
 from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
@@ -134,13 +135,14 @@ class Answerer:
             Notes on it, a line each.
 
         Raises:
-            UserError: if it exists.
+            UserError: if it exists or cannot be written.
         """
         labels = self._labels
         settings = self.task.preprocessing(self.sequence_length)
         tokenizer = Tokenizer(self.tokenizer.path)
         preprocessor = self.model.preprocessor_cls(tokenizer, self.sequence_length, **settings)
         with written_whole(Path(target)) as folder:
+            reserve(folder, self.model)
             with self.model.preprocessed_by(preprocessor):
                 self.model.save_to_preset(str(folder))
             if labels is not None:

@@ -188,6 +188,12 @@ def test_a_preset_of_a_task_of_questions_reads_windows_as_the_task_did(learnt, t
         np.testing.assert_array_equal(found[name], array)
 
 
+def test_a_disk_without_room_for_a_preset_of_a_task_is_reported_before_it_is_written(learnt, tmp_path, full_disk):
+    with pytest.raises(UserError, match="made cannot be written: No space left on device"):
+        Answerer(learnt("questions")[1]).save_to_preset(tmp_path / "made")
+    assert not [*tmp_path.iterdir()]
+
+
 def folder_of_seeds(tmp_path, names, chosen):
     for name in names:
         (tmp_path / name).mkdir()
