@@ -10,7 +10,7 @@ import click
 
 from rembed_keras import __version__
 from rembed_keras.cli import allocations, comparing, completion, corpora, merging, models, results, runs, studies
-from rembed_keras.cli.exits import reported_in_one_line
+from rembed_keras.cli.exits import open_closed, reported_in_one_line
 from rembed_keras.config.backend import settle_environment
 
 
@@ -35,6 +35,7 @@ for command in (
 
 def main() -> None:
     """Runs the command line, and reports a user's mistake in one line with exit code 2."""
+    open_closed()
     settle_environment()
     with reported_in_one_line():
         rembed.main(prog_name="rembed", standalone_mode=False)

@@ -18,6 +18,13 @@ from rembed_keras.errors import UserError
 from rembed_keras.interruption import Interrupted, PeerLost, Stopped, stopping_at_once
 
 
+def open_closed() -> None:
+    """Opens what a shell closed, as `>&-` does: files would take its place, and what is printed would get into them."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+
+
 @contextlib.contextmanager
 def reported_in_one_line() -> Iterator[None]:
     """A block whose signals and users' mistakes become one line on stderr and an exit code.
@@ -29,6 +36,7 @@ def reported_in_one_line() -> Iterator[None]:
     try:
         with stopping_at_once() as signals:
             yield
+            _flush()
     except click.ClickException as error:
         _refuse(error)
     except (click.Abort, KeyboardInterrupt):
@@ -49,6 +57,17 @@ def reported_in_one_line() -> Iterator[None]:
                 f"output in {error.encoding} cannot have {error.object[error.start]!a}: set PYTHONIOENCODING=utf-8", 2
             )
         raise
+
+
+def _flush():
+    """Prints what waits to be, since a failure of that may be said by nobody once the command has ended."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _silence()
+        raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 def _refuse(error):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rembed_keras.cli import rembed
+from rembed_keras.cli import main, rembed
 from rembed_keras.cli.exits import reported_in_one_line
 
 
@@ -57,6 +57,27 @@ def test_output_that_does_not_fit_is_named(monkeypatch, capsys):
     sys.stdout.close()  # as Python's own end flushes what is left
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"rembed: standard output: {os.strerror(errno.ENOSPC)}\n"
+
+
+@pytest.mark.parametrize("size", [1, 1170])  # what is larger than the buffer of bytes is lost by the first attempt
+def test_output_that_does_not_fit_at_the_end_of_a_command_is_named(size, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", open("/dev/full", "w"))  # noqa: SIM115 - closed below
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        sys.stdout.writelines(["a line\n" * size])
+    sys.stdout.close()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"rembed: standard output: {os.strerror(errno.ENOSPC)}\n"
+
+
+def test_a_command_whose_output_is_closed_goes_on(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["rembed", "--version"])
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    main()
+    assert not sys.stdout.isatty() and not sys.stderr.isatty() and sys.stdin.read() == ""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
 
 
 def test_a_pipe_that_breaks_is_said_where_the_output_is_kept_in_memory(monkeypatch, capsys):
