@@ -21,11 +21,11 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.write import check_family, write_huggingface
-from rembed_keras.interop.in_graph import check_servable
+from rembed_keras.interop.in_graph import check_in_graph, check_servable
 from rembed_keras.interop.presets import other_class, read_preset, write_preset
 from rembed_keras.interop.saved_model import write_saved_model
 from rembed_keras.interop.tf_checkpoint import read_tf1
-from rembed_keras.interop.vocabularies.files import copy_tokenizer, place_tokenizer, tokenizer_of
+from rembed_keras.interop.vocabularies.files import copy_tokenizer, opened_tokenizer, place_tokenizer, tokenizer_of
 from rembed_keras.interruption import stop_if_asked
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import kept_arguments
@@ -131,6 +131,8 @@ def write(
             f"a {target_kind} is written of an Encoder or a model that pre-trains one, and not of {name}: "
             "give its encoder"
         )
+    if target_kind == "savedmodel" and tokenizer:
+        check_in_graph(opened_tokenizer(tokenizer))  # under its own name, before it is copied
     writer = WRITERS[target_kind]
     if family is not None:
         writer = partial(write_huggingface, family=family)

@@ -86,7 +86,7 @@ def test_a_served_task_has_a_name_for_each_class(make, labels, corpus, tmp_path)
 def test_others_are_refused_in_a_line(kind, tmp_path):
     KINDS[kind]().save(str(tmp_path / "tokenizer.json"))
     model = random_model({"vocabulary_size": 3000}).encoder
-    with pytest.raises(UserError, match=r"this is .*, without a twin there"):
+    with pytest.raises(UserError, match=rf"^{tmp_path}/tokenizer.json: .* this is .*, without a twin there"):
         write(model, str(tmp_path / "served"), "savedmodel", tmp_path / "tokenizer.json")
     assert not (tmp_path / "served").exists()
 
