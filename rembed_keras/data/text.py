@@ -71,8 +71,10 @@ def check_there(path: Path) -> None:
     """Checks that a file of text is one, and no link to what is gone.
 
     Raises:
-        UserError: if it is such a link.
+        UserError: if it is such a link, or a pipe, a socket or a device.
     """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no file: write its text into one")
     if not path.is_file():
         raise UserError(f"{path} is a link to what is gone: bring that back, or remove the link")
 

@@ -1,5 +1,6 @@
 """A folder of text: what is read of it, and what is refused instead of being left out."""
 
+import os
 from contextlib import nullcontext
 
 import pytest
@@ -30,6 +31,13 @@ def test_a_folder_without_text_names_what_is_not_read(tmp_path):
         find_source(tmp_path)
     (tmp_path / "de.txt.bz2").write_text("text\n")
     with pytest.raises(UserError, match=r"has de\.txt\.bz2, which is not read and would be left out"):
+        find_source(tmp_path)
+
+
+def test_a_pipe_is_refused_as_what_it_is(tmp_path):
+    (tmp_path / "en.txt").write_text("text\n")
+    os.mkfifo(tmp_path / "de.txt")
+    with pytest.raises(UserError, match=r"de\.txt is no file: write its text into one"):
         find_source(tmp_path)
 
 
