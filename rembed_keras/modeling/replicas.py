@@ -117,6 +117,26 @@ def sum_over_replicas(tensors):
     return tf.distribute.get_replica_context().all_reduce("sum", tensors)
 
 
+def largest_of_replicas(tensors: list) -> list:
+    """The largest of what each replica of the present step has at a place of a tensor.
+
+    Args:
+        tensors: of the same shapes on every replica.
+
+    Returns:
+        The same list; the argument itself where there is one replica.
+
+    >>> largest_of_replicas([3.0])
+    [3.0]
+    """
+    if num_replicas() == 1 or not tensors:
+        return tensors
+    import tensorflow as tf
+
+    everywhere = tf.distribute.get_replica_context().all_gather([tensor[None] for tensor in tensors], axis=0)
+    return [ops.max(each, axis=0) for each in everywhere]
+
+
 def weighted_mean(values, weights=None):
     """Mean over all values of all replicas, as a loss needs it.
 

@@ -56,6 +56,28 @@ def test_what_is_in_few_bits_is_not_trained(mode):
 
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
+@pytest.mark.filterwarnings("ignore:Invalid quantization mode:UserWarning")  # of tables, which have no float8
+@pytest.mark.usefixtures("without_old_garbage")
+def test_matrices_in_float8_are_trained_as_without_methods(monkeypatch):
+    model = quantized("float8")
+    before = {variable.path for variable in model.trainable_variables}
+    learned = []  # what is measured has no gradient to choose by
+
+    def fisher(model, batches, variables):
+        learned.extend(variables)
+        return [np.ones(each.shape) for each in variables]
+
+    monkeypatch.setattr("rembed_keras.adaptation.methods.choosing.diagonal_fisher", fisher)
+    FisherChosen("blocks").settle(model, [])
+    blocks = {variable.path for variable in make_model().weights if variable.path.startswith("block")}
+    assert {variable.path for variable in learned} == blocks
+    tune(model, [Everything()])
+    assert {variable.path for variable in model.trainable_variables} == before
+    assert any(path.endswith("kernel") for path in before) and any("amax_history" in path for path in before)
+
+
+@pytest.mark.any_backend
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")
 @pytest.mark.usefixtures("without_old_garbage")
 def test_methods_leave_what_is_in_few_bits_in_adapters_of_another_task_too():
     former = make_model()

@@ -13,6 +13,7 @@ from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.blocks.stack import block_of
 from rembed_keras.modeling.choices import is_ours
 from rembed_keras.modeling.layers.adapters import quantized_weights
+from rembed_keras.modeling.losses.measured import is_measured
 from rembed_keras.modeling.saving.naming import layers_by_name
 
 Units: TypeAlias = Literal["norms", "blocks"]
@@ -137,7 +138,7 @@ class FisherChosen(Method):
             return self
         still = {id(weight) for weight in quantized_weights(model.encoder)}  # which have no gradient
         units = {
-            name: [weight for weight in weights if id(weight) not in still]
+            name: [weight for weight in weights if id(weight) not in still and not is_measured(weight)]
             for name, weights in self._units(model.encoder).items()
         }
         variables = [*{id(each): each for weights in units.values() for each in weights}.values()]

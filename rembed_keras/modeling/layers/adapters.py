@@ -15,7 +15,7 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.layers.activation import activation_function
-from rembed_keras.modeling.layers.sublayer import PLACES, Place, changes_on, host_on, inner_axes, own_kernel
+from rembed_keras.modeling.layers.sublayer import LEARNING, PLACES, Place, changes_on, host_on, inner_axes, own_kernel
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.saving.filling import Values
 from rembed_keras.modeling.saving.naming import names_of_weights
@@ -237,12 +237,12 @@ def added_variables(encoder) -> list:
 
 
 def quantized_weights(encoder) -> list:
-    """Matrices and tables of an encoder in few bits, and their scales: no step can move them."""
+    """Matrices and tables of an encoder in few bits, and their scales: no step can move them; in float8 it can."""
     parts = [part for layer in hosted_by(encoder) for part in compat.layers_of(layer)]
-    of_parts = [weight for part in parts if part.quantization_mode is not None for weight in part.weights]
+    of_parts = [weight for part in parts if part.quantization_mode not in LEARNING for weight in part.weights]
     still = {id(weight) for weight in of_parts if not weight.name.startswith("lora_")}  # in adapters, as of a task
     added = {id(variable) for variable in added_variables(encoder)} - still
-    layers = [layer for layer in compat.layers_of(encoder) if layer.quantization_mode is not None]
+    layers = [layer for layer in compat.layers_of(encoder) if layer.quantization_mode not in LEARNING]
     own = [weight for layer in layers for weight in layer.weights if id(weight) not in added]
     return [weight for weight in own if weight.name != "bias"]
 

@@ -25,7 +25,7 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
 from rembed_keras.modeling.losses.measured import without_measured
-from rembed_keras.modeling.replicas import num_replicas, sum_over_replicas
+from rembed_keras.modeling.replicas import largest_of_replicas, num_replicas, sum_over_replicas
 from rembed_keras.training.optimizers.inner import check_inner, held_by, unnumbered
 from rembed_keras.training.optimizers.masters import MASTER, Master, Masters, following
 from rembed_keras.training.optimizers.norms import global_norm, scaled, whole
@@ -163,7 +163,8 @@ class TrainingOptimizer(keras.optimizers.LossScaleOptimizer):
             scale = scale * ops.minimum(1.0, self.clip_norm / (norm + 1e-6))
         with self._asked_once() if num_replicas() == 1 else nullcontext():  # each of several has a variable of its own
             self.inner_optimizer.apply(scaled(grads, scale), changed)
-            for variable, value in measured:
+            largest = largest_of_replicas([value for _, value in measured])
+            for (variable, _), value in zip(measured, largest, strict=True):
                 self._assign(keras.Variable.assign, variable, value)
 
     def _note(self, norm):

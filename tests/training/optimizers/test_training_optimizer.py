@@ -142,3 +142,19 @@ def test_a_step_that_is_skipped_or_does_not_reach_a_layer_leaves_its_scale(measu
     optimizer = TrainingOptimizer(keras.optimizers.SGD(1.0), skip_nonfinite=1)
     optimizer.apply([keras.ops.convert_to_tensor(each) for each in (measured, [gradient])], variables)
     assert [scale.numpy().item(), kernel.numpy().item()] == [1.0, 0.0]
+
+
+def test_replicas_take_the_largest_of_what_each_measured(mirrored):
+    import tensorflow as tf
+
+    with mirrored.scope():
+        scale, kernel = variables = scale_and_kernel()
+        optimizer = TrainingOptimizer(keras.optimizers.SGD(1.0))
+        optimizer.build([*variables])
+    each = mirrored.experimental_distribute_values_from_function(
+        lambda replica: tf.constant(2.0 + replica.replica_id_in_sync_group)
+    )
+    tf.function(lambda: mirrored.run(lambda value: optimizer.apply([value, tf.ones(1)], variables), args=(each,)))()
+    for weight, expected in ((scale, 3.0), (kernel, -1.0)):  # the kernel's gradient is clipped
+        copies = mirrored.experimental_local_results(weight.value)
+        assert [copy.numpy().item() for copy in copies] == pytest.approx([expected] * 2)
