@@ -12,10 +12,9 @@ from rembed_keras.interop.reallocation.heads import keep_head
 from rembed_keras.modeling import Encoder, MaskedLM, Sum
 from rembed_keras.modeling.blocks import Bottleneck, PreNorm, PreNormBert
 from tests.interop.models import random_model
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import QUICK, forward
 
 BERT = {"input_embedding_dim": 16, "always_project": False}
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 
 
 def make_batch():

@@ -3,7 +3,9 @@
 import keras
 import numpy as np
 
-EAGER = {"run_eagerly": True, "jit_compile": False}  # of `compile`, before a single step
+EAGER = {"run_eagerly": True, "jit_compile": False}  # of `compile`
+# before a single step: TensorFlow takes it as it is, and JAX would compile each of its operations by itself
+QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 
 
 def forward(model, inputs):

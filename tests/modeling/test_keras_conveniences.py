@@ -11,7 +11,7 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, LateMaskedLM, MaskedLM, Regressor, SpanExtractor, Tagger
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND]], 8)
@@ -154,7 +154,7 @@ def test_labels_without_an_output_are_a_sentence(make, x, y, message, loop):
 def test_labels_that_are_left_out_are_a_sentence(make, loop):
     model = make(make_encoder(num_layers=1))
     x, is_objective = MASKED, isinstance(model, MaskedLM)
-    model.compile("sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    model.compile("sgd", **QUICK)
     y = np.array([[1, 2], [3, 4]]) if is_objective else np.array([0, 1])
     said = "give the ids of the masked tokens as y" if is_objective else "give them as y"
     if loop == "generator" and not is_objective:
@@ -185,7 +185,7 @@ def test_tensors_of_ids_and_labels_are_looked_at_as_arrays_are(loop):
 @pytest.mark.any_backend
 def test_lists_are_taken_as_arrays_and_a_missing_input_is_named():
     model = Classifier(make_encoder(num_layers=1), 3)
-    model.compile("sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    model.compile("sgd", **QUICK)
     lists = {key: column.tolist() for key, column in INPUTS.items()}
     expected = model.test_on_batch(INPUTS, np.array([1, 2]), np.array([1.0, 0.5]))
     evaluated = model.evaluate(lists, [1, 2], sample_weight=[1.0, 0.5], verbose=0)

@@ -7,7 +7,7 @@ import pytest
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.training import TrainingOptimizer
-from tests.modeling.forward import EAGER
+from tests.modeling.forward import QUICK
 
 
 def make_encoder(dropout=0.0):
@@ -33,7 +33,6 @@ def repeated(batch, times):
     return keras.tree.map_structure(lambda array: np.concatenate([array] * times), batch)
 
 
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 JIT = {"jit_compile": keras.config.backend() == "jax"}  # where the other way is operation by operation
 
 

@@ -33,11 +33,10 @@ from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.input_embeddings.summed import table_arguments
 from rembed_keras.modeling.layers.embeddings import InputEmbedding
 from rembed_keras.modeling.layers.sublayer import Sublayer, project
-from tests.modeling.forward import forward
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.saving.test_changes import through_a_checkpoint
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
-from tests.modeling.test_micro_batches import QUICK
 
 registered = keras.saving.register_keras_serializable(package="tests_of_own_parts")
 

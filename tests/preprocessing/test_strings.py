@@ -10,9 +10,8 @@ from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, Te
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import LateMaskedLM
 from rembed_keras.modeling.texts.strings import are_texts, is_in_memory, is_table
-from tests.modeling.forward import EAGER
+from tests.modeling.forward import QUICK
 
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 TEXT = "the file is open"
 TEXTS = [TEXT, "a table"]
 

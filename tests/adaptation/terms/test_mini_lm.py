@@ -13,10 +13,9 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.modeling.attention import Local
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 ENCODER_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 PRE_NORM = {"block": PreNorm, "layer_norm_epsilon": 1e-5}
 

@@ -9,11 +9,9 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, Regressor, SpanExtractor, Sum, Tagger
 from rembed_keras.modeling.layers.draws import Dropout
-from tests.modeling.forward import EAGER
+from tests.modeling.forward import QUICK
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
-
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 
 
 def softmax(logits):

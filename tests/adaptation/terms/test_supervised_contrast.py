@@ -8,10 +8,8 @@ from rembed_keras.adaptation.terms import SupervisedContrast
 from rembed_keras.adaptation.terms.supervised_contrast import contrast
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, Regressor, Tagger
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
-
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 
 
 def reference(features, labels, counted, temperature):

@@ -6,7 +6,7 @@ import pytest
 from rembed_keras.adaptation import Adapters, Blocks, Lora, tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, Regressor, SpanExtractor, Tagger
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import EAGER, QUICK, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 INPUTS = make_inputs([[FIRST], [SECOND], [FIRST], [SECOND]], 8)
@@ -57,7 +57,7 @@ def test_spans_never_lie_in_padding():
 
 def test_padded_tags_count_nothing():
     model = Tagger(make_encoder(), 5)
-    model.compile("sgd", **EAGER)
+    model.compile("sgd", **QUICK)
     tags = np.ones((4, 8), int)
     weight = (INPUTS["padding_mask"] > 0).astype("float32")
     other = np.where(weight > 0, tags, 4)
@@ -194,7 +194,7 @@ def losses_by_weights(model, y, *given):
 def compiled(make):
     keras.utils.set_random_seed(2)
     model = make(make_encoder())
-    model.compile("sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    model.compile("sgd", **QUICK)
     return model
 
 

@@ -12,7 +12,7 @@ from rembed_keras.modeling import LateMaskedLM, MaskedLM
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.heads.vocabulary_loss import vocabulary_losses
 from rembed_keras.training.distributed import meshes
-from tests.modeling.forward import EAGER
+from tests.modeling.forward import QUICK
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder
 
@@ -22,9 +22,8 @@ def value_and_gradients(loss_of, arrays):
     if keras.config.backend() == "jax":
         import jax
 
-        (loss, others), gradients = jax.value_and_grad(loss_of, argnums=tuple(range(len(arrays))), has_aux=True)(
-            *arrays
-        )
+        gradients_of = jax.value_and_grad(loss_of, argnums=tuple(range(len(arrays))), has_aux=True)
+        (loss, others), gradients = jax.jit(gradients_of)(*arrays)
     else:
         import tensorflow as tf
 
@@ -117,10 +116,10 @@ def test_a_step_is_that_of_kerass_loss_over_whole_logits(make, width, options, b
         model.encoder.parts.pooler.trainable = False  # which no loss here reads
         learner = model if loss_chunk else keras.Model(model.input, model.output)
         if loss_chunk:
-            learner.compile(keras.optimizers.SGD(0.5), **EAGER)
+            learner.compile(keras.optimizers.SGD(0.5), **QUICK)
         else:
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-            learner.compile(keras.optimizers.SGD(0.5 / float(weights.sum())), loss=loss, **EAGER)
+            learner.compile(keras.optimizers.SGD(0.5 / float(weights.sum())), loss=loss, **QUICK)
             x = {key: value for key, value in x.items() if key != "language_ids"}
         before = [weight.numpy() for weight in model.weights]
         learner.train_on_batch(x, y, weights)

@@ -7,7 +7,7 @@ import pytest
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Tagger
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import EAGER, QUICK, forward
 from tests.modeling.losses.test_terms import JIT, both, masked
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder
@@ -91,6 +91,6 @@ def test_a_row_whose_tags_weigh_nothing_counts_in_no_term():
     weights[0, 1:3] = 1.0
     model = Tagger(make_encoder(num_layers=1), 3, dropout=0.0)
     model.use_terms([Second(1.0, "second")])
-    model.compile(keras.optimizers.SGD(0.0), **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    model.compile(keras.optimizers.SGD(0.0), **QUICK)
     logs = model.train_on_batch(x, np.zeros((2, 8), int), weights, return_dict=True)
     assert logs["second"] == x["token_ids"][0, 1] != x["token_ids"][1, 1]

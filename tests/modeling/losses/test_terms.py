@@ -12,12 +12,11 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, ReplacedTokenDetection, Sum, Tagger
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.losses.weights import by_step
-from tests.modeling.forward import EAGER
+from tests.modeling.forward import QUICK
 from tests.modeling.objectives.test_objectives import shake
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 JIT = {"jit_compile": keras.config.backend() == "jax"}
 
 

@@ -10,8 +10,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
 from rembed_keras.modeling.layers import draws
 from tests.modeling import reference
-from tests.modeling.forward import EAGER, forward
-from tests.modeling.objectives.test_objectives import QUICK, make_detection
+from tests.modeling.forward import EAGER, QUICK, forward
+from tests.modeling.objectives.test_objectives import make_detection
 from tests.modeling.objectives.test_pretraining import expected_losses, make_batch, make_model
 from tests.modeling.test_encoder import make_encoder
 

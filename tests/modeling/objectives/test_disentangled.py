@@ -16,8 +16,8 @@ from rembed_keras.modeling.input_embeddings import Projected, Summed
 from rembed_keras.modeling.layers import draws
 from rembed_keras.training.loop import checkpoints, restoring
 from tests.modeling import reference
-from tests.modeling.forward import forward
-from tests.modeling.objectives.test_objectives import QUICK, make_detection
+from tests.modeling.forward import QUICK, forward
+from tests.modeling.objectives.test_objectives import make_detection
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder
 

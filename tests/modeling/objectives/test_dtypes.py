@@ -8,11 +8,9 @@ from rembed_keras.adaptation.distillation import Distillation
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.modeling import Classifier, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
 from rembed_keras.modeling.attention import Disentangled, Local, Nystrom
-from tests.modeling.forward import EAGER
+from tests.modeling.forward import QUICK
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder
-
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 
 
 def late(encoder):

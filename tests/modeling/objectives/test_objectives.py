@@ -9,11 +9,9 @@ from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.objectives.replaced_tokens import Replace
 from tests.modeling import reference
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, SIZES, make_encoder, make_inputs
-
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}  # the quicker of the two
 
 
 def shake(model):

@@ -7,7 +7,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.layers import draws
 from tests.modeling import reference
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 
@@ -44,7 +44,7 @@ def test_logits_and_loss_equal_the_reference_in_float64(coupling):
     logits = forward(model, x)
     assert logits.shape == (2, 3, 50)
     np.testing.assert_allclose(logits[0], reference.score(model, states[-1], x["mask_positions"][0]), atol=5e-5)
-    model.compile(optimizer="sgd", **EAGER)
+    model.compile(optimizer="sgd", **QUICK)
     loss = model.test_on_batch(x, y, weights, return_dict=True)["loss"]
     assert np.isclose(loss, (expected_losses(model, x, y) * weights).sum() / 4, atol=1e-5)
 
@@ -62,7 +62,7 @@ def test_every_real_prediction_counts_the_same_across_batches():
 
 def test_without_weights_every_slot_counts_and_without_predictions_none():
     model = make_model()
-    model.compile(optimizer="sgd", **EAGER)
+    model.compile(optimizer="sgd", **QUICK)
     x, y, weights = make_batch()
     loss = model.test_on_batch(x, y, return_dict=True)["loss"]
     assert np.isclose(loss, expected_losses(model, x, y).mean(), atol=1e-5)
@@ -74,7 +74,7 @@ def test_a_row_whose_predictions_weigh_nothing_counts_in_no_part_of_a_loss():
     """So of a text of weight 0, whose predictions a preprocessor weighs."""
     keras.utils.set_random_seed(3)
     model = ReplacedTokenDetection(make_encoder(num_layers=1), 8, generator_layers=1)
-    model.compile(optimizer="sgd", **EAGER)
+    model.compile(optimizer="sgd", **QUICK)
     (seed,) = (variable for variable in model.variables if "seed" in variable.path)
     start, (x, y, weights) = keras.ops.convert_to_numpy(seed), make_batch()
 
@@ -93,7 +93,7 @@ def test_a_row_whose_predictions_weigh_nothing_counts_in_no_part_of_a_loss():
 def test_logs_the_loss_of_each_group():
     model = make_model()
     model.track_groups(["de", "en", "fr"])
-    model.compile(optimizer="sgd", **EAGER)
+    model.compile(optimizer="sgd", **QUICK)
     x, y, weights = make_batch()
     logs = model.test_on_batch(x, y, weights, return_dict=True)
     losses = expected_losses(model, x, y)
@@ -114,8 +114,7 @@ def test_training_learns_and_leaves_the_pooler_alone():
 
 def test_rematerialised_blocks_take_the_same_step():
     steps = []
-    quick = EAGER if keras.config.backend() == "tensorflow" else {}
-    for rematerialize, compiling in ((False, quick), (True, {})):
+    for rematerialize, compiling in ((False, QUICK), (True, {})):
         keras.utils.set_random_seed(4)
         model = make_model(num_layers=1, rematerialize=rematerialize)
         before = [weight.numpy() for weight in model.weights]
@@ -154,7 +153,7 @@ def test_coupled_is_one_table_and_decoupled_two():
     x, y, weights = make_batch()
     for model, moves in ((coupled, True), (decoupled, False)):
         before = encoder.token_embedding.embeddings.numpy()
-        model.compile(optimizer=keras.optimizers.SGD(0.1), **EAGER)
+        model.compile(optimizer=keras.optimizers.SGD(0.1), **QUICK)
         model.train_on_batch(x, y, weights)
         unseen = 45  # a word of no input: only an output side that shares the table can move it
         assert (not np.array_equal(before[unseen], encoder.token_embedding.embeddings.numpy()[unseen])) == moves
@@ -163,7 +162,7 @@ def test_coupled_is_one_table_and_decoupled_two():
 def test_dropping_the_head_keeps_outputs_to_the_bit():
     model = make_model()
     x, y, weights = make_batch()
-    model.compile(optimizer="sgd", **EAGER)
+    model.compile(optimizer="sgd", **QUICK)
     model.train_on_batch(x, y, weights)
     inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
     before = forward(model.encoder, inputs)
@@ -218,7 +217,7 @@ def test_weights_of_rows_are_those_of_all_their_predictions(make, monkeypatch):
     """Of as many rows as predictions a row, where a row's weight could be taken for a prediction's."""
     monkeypatch.setattr(draws, "uniform", lambda shape, **_: keras.ops.full(shape, 0.5))
     model = make(make_encoder(num_layers=1), 20)
-    model.compile(optimizer="sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    model.compile(optimizer="sgd", **QUICK)
     x, y, _ = make_batch()
     x, y = ({name: column[..., :2] if name == "mask_positions" else column for name, column in x.items()}, y[:, :2])
     first = {name: column[:1] for name, column in x.items()}
@@ -234,7 +233,7 @@ def test_weights_of_rows_are_those_of_all_their_predictions(make, monkeypatch):
 def test_rows_that_fill_a_batch_count_nothing_for_an_objective_of_rows():
     model = LanguageIdentification(make_encoder(num_layers=1), 3)
     model.track_groups(["de", "en"])
-    model.compile(optimizer="sgd", **(EAGER if keras.config.backend() == "tensorflow" else {}))
+    model.compile(optimizer="sgd", **QUICK)
     filled = keras.tree.map_structure(lambda part: np.concatenate([part, np.zeros_like(part)]), make_batch())
     own, found = (model.test_on_batch(*each, return_dict=True) for each in (make_batch(), filled))
     assert found == pytest.approx(own, rel=1e-5)

@@ -11,12 +11,11 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection, Sum
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.saving.configuration import class_named
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.objectives.test_objectives import shake
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import make_encoder
 
-QUICK = EAGER if keras.config.backend() == "tensorflow" else {}
 DETECTION = {"generator_layers": 1, "generator_scale": 0.5}
 
 
