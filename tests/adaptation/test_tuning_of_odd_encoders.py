@@ -10,6 +10,7 @@ from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier
 from rembed_keras.modeling.attention import Disentangled
+from rembed_keras.modeling.blocks.stack import kept_arguments
 from tests.adaptation.test_tuning import INPUTS, LABELS, learn, make_model, moved, values
 
 DISTANCES = "block_0/attention/heads/shared_0/embeddings"
@@ -104,3 +105,28 @@ def test_what_an_encoder_in_few_bits_cannot_have_is_refused_by_its_arguments(sha
     for method in others:
         method.check(packed)
     Lora().check(encoder | {"quantized": {"int8": [query]}})
+
+
+@pytest.mark.parametrize("sharing", ["none", "attention"])
+def test_a_method_that_an_encoder_has_already_is_refused_by_its_arguments(sharing):
+    model = make_model(num_layers=4, layer_sharing=sharing, layer_groups=2)
+    tune(model, [Adapters(2, layers=[3]), Lora(2, layers=[2]), RoAd(layers=[2], targets=["down"])])
+    arguments = model.encoder.get_config()
+    said = {Adapters(4): "attention has 'adapter'", Lora(layers=[-1, 2]): "attention/query has 'lora'"}
+    said[RoAd()] = "feed_forward/down has 'road'"
+    for method, has in said.items():
+        with pytest.raises(UserError, match=rf"^block_[23]/{has} already: a model takes a method once"):
+            method.check(arguments)
+    for method in (Adapters(place="beside"), Adapters(layers=[0, 1]), Lora(layers=[1]), Lora(targets=["key"])):
+        method.check(arguments)
+    of_same = Lora(layers=[3])  # shares the attention of block 2, or has its own
+    if sharing == "none":
+        of_same.check(arguments)
+    else:
+        with pytest.raises(UserError, match=r"^block_2/attention/query has 'lora' already"):
+            of_same.check(arguments)
+    Adapters().check(kept_arguments(arguments, {"kept_layers": 2}))
+    packed = {"num_layers": 4, "layer_sharing": "all", "layer_groups": 2}
+    packed |= {"quantized": {"int4": ["block_2/attention/heads/query"]}}
+    with pytest.raises(UserError, match=r"^block_2/attention/heads/query is in int4"):
+        Lora(layers=[3]).check(packed)

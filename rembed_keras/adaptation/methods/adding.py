@@ -1,6 +1,7 @@
 """Fine-tuning methods that add layers to an encoder and train these: adapters, LoRA and RoAd."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 import keras
 
@@ -9,6 +10,7 @@ from rembed_keras.adaptation.projections import LowRank, Rotations, Variant
 from rembed_keras.errors import Count, Rate, UserError, check_counts
 from rembed_keras.modeling.blocks.stack import owners
 from rembed_keras.modeling.layers.adapters import (
+    ADAPTERS,
     PROJECTIONS,
     Projection,
     insert_adapters,
@@ -42,6 +44,10 @@ class Adapters(OfBlocks):
         self.width = width
         self.layers = None if layers is None else [*layers]
         self.place = place
+
+    def check(self, encoder):
+        super().check(encoder)
+        _check_room(encoder, self.layers, (self.place,), ADAPTERS.get(self.place))
 
     def apply(self, model):
         return insert_adapters(model.encoder, blocks_of(model.encoder, self.layers), self.width, self.place)
@@ -83,6 +89,7 @@ class Lora(OfBlocks):
         super().check(encoder)
         if not self.per_head:
             _check_bits(encoder, self.layers, self.targets, "lora")
+            _check_room(encoder, self.layers, self.targets, "lora")
 
     def apply(self, model):
         blocks = blocks_of(model.encoder, self.layers)
@@ -123,6 +130,7 @@ class RoAd(OfBlocks):
     def check(self, encoder):
         super().check(encoder)
         _check_bits(encoder, self.layers, self.targets, "road")
+        _check_room(encoder, self.layers, self.targets, "road")
 
     def apply(self, model):
         blocks = blocks_of(model.encoder, self.layers)
@@ -131,11 +139,33 @@ class RoAd(OfBlocks):
 
 def _check_bits(encoder, layers, targets, change):
     """Checks, of an encoder's arguments, that matrices in few bits can host a change; as `host_on` does of layers."""
-    chosen = range(encoder["num_layers"]) if layers is None else layers
-    blocks = {kind: {f"block_{owners(encoder, kind)[i]}" for i in chosen} for kind in ("attention", "feed_forward")}
+    blocks = _standing(encoder, layers)
     for mode, names in (encoder.get("quantized") or {}).items():
         for name in names if mode not in HOSTING else ():
             block, last = name.partition("/")[0], name.rpartition("/")[2]
             target = "output" if last in OUTPUTS else last
             if target in targets and block in blocks[SUBLAYERS.get(target, "attention")]:
                 raise UserError(f"{name} is in {mode}: {change} needs int8, or more bits")
+
+
+def _check_room(encoder, layers, places, added):
+    """Checks, of an encoder's arguments, that nothing of the name of what is added is there; as hosts do of layers."""
+    blocks = _standing(encoder, layers)
+    there = encoder.get("hosted")
+    for hosted in there if isinstance(there, list) else ():
+        try:
+            sublayer, place, name = hosted["sublayer"], hosted["place"], hosted["layer"]["config"]["name"]
+            block = f"block_{hosted['block']}"
+            is_there = name == added and place.rpartition("/")[2] in places and block in blocks[sublayer]
+        except (TypeError, KeyError, AttributeError):
+            continue  # which is said where the encoder is read
+        if is_there:
+            at = f"{block}/{sublayer}" + ("" if place in get_args(Place) else f"/{place}")
+            raise UserError(f"{at} has {name!r} already: a model takes a method once, or under another name")
+
+
+def _standing(encoder, layers):
+    """The first blocks in which the sublayers of some blocks stand, which others may share, by kind of sublayer."""
+    chosen = range(encoder["num_layers"]) if layers is None else layers
+    own = {kind: owners(encoder, kind) for kind in ("attention", "feed_forward")}
+    return {kind: {f"block_{numbers.index(numbers[i])}" for i in chosen} for kind, numbers in own.items()}

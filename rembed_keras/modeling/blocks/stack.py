@@ -220,7 +220,8 @@ def cut_arguments(config: Config, layers: Sequence[int]) -> dict:
     if has_position_table({**config, **cut}) != has_positions:  # the layers that knew positions are gone
         kind = described(input_embedding_of(config))
         cut["input_embedding"] = kind | {"config": kind["config"] | {"positions": has_positions}}
-    return {**config, **cut}
+    left_out = {"hosted"} if len(layers) < len(own) else set()  # whose blocks have other numbers now
+    return {**{key: value for key, value in config.items() if key not in left_out}, **cut}
 
 
 def kept_arguments(config: Config, model: Config) -> dict:

@@ -22,6 +22,7 @@ from rembed_keras.modeling.saving.naming import names_of_weights
 
 Projection: TypeAlias = Literal["query", "key", "value", "output", "up", "down"]
 PROJECTIONS = get_args(Projection)
+ADAPTERS = {"after": "adapter", "beside": "parallel_adapter"}  # names by place
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -90,14 +91,13 @@ def insert_adapters(encoder, blocks, width: int, place: Place = "after") -> list
     """
     if place not in PLACES:
         raise UserError(f"an adapter's place is {place!r}; it can be one of {', '.join(PLACES)}")
-    is_after = place == "after"
     variables = []
     for sublayer in sublayers(blocks):
         adapter = BottleneckAdapter(
             width,
             encoder.arguments["activation"],
-            residual=is_after,
-            name="adapter" if is_after else "parallel_adapter",
+            residual=place == "after",
+            name=ADAPTERS[place],
             dtype=sublayer.dtype_policy,
         )
         sublayer.host(adapter, place, (None, None, encoder.arguments["hidden_dim"]))

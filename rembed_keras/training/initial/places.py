@@ -13,6 +13,8 @@ from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, did_you_mean, shortened
 from rembed_keras.interop import encoder_arguments, opened_tokenizer, tokenizer_of
 from rembed_keras.modeling.blocks.stack import check_encoder, kept_arguments
+from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras.modeling.saving.configuration import class_named
 from rembed_keras.modeling.saving.presets import folder_of
 from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, has_failed, stopped_at, trained_in
 from rembed_keras.training.initial.weights import WhichCheckpoint
@@ -187,8 +189,11 @@ def arguments_at(place: Place) -> tuple[dict, str]:
     """
     try:
         if (place.path / "state.json").exists():
-            model = checkpoints.opened(place.path).state["model"]["config"]
+            described = checkpoints.opened(place.path).state["model"]
+            model = described["config"]
             arguments = kept_arguments(model["encoder"]["config"], model)
+            if issubclass(class_named(described) or object, TaskModel):  # what was added is folded into its matrices
+                arguments.pop("hosted", None)
         else:
             arguments = encoder_arguments(place.path)
         check_encoder(arguments)

@@ -7,12 +7,14 @@ from functools import partial
 
 import pytest
 
+from rembed_keras.adaptation import Lora, RoAd, tune
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.json_files import SEAL
 from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.tasks import ParallelText
 from rembed_keras.training import trace_retrieval
 from rembed_keras.training.initial.encoder_start import EncoderStart
@@ -147,3 +149,18 @@ def test_what_a_run_holds_is_said_of_the_newest_checkpoint_that_can_be_read(pret
     (first / "state.json").write_text("{")
     with pytest.raises(UserError, match=r"step-00000002.state\.json is not JSON"):
         arguments_of(tmp_path / "run")
+
+
+@pytest.mark.any_backend
+def test_what_is_folded_when_a_fine_tuned_model_is_read_is_left_out_of_its_description(tmp_path):
+    first = Classifier(Encoder(50, 1, 1, 8, 8, 4, max_sequence_length=16), 2)
+    tune(first, [Lora(2)])
+    first.encoder.save_to_preset(str(tmp_path / "preset"))
+    second = Classifier(first.encoder, 2)
+    tune(second, [RoAd()])
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(second).items()}
+    path = checkpoints.save(tmp_path / "tuned", 1, parts, {"running": []} | restoring.state_of(second))
+    with pytest.raises(UserError, match=r"^block_0/attention/query has 'lora' already"):
+        Lora().check(arguments_of(tmp_path / "preset")[0])
+    assert "hosted" not in restoring.held_in(path).encoder.get_config()
+    Lora().check(arguments_of(path)[0])
