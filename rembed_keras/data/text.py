@@ -45,7 +45,7 @@ def text_files(folder: str | Path, languages: Sequence[str] | None = None) -> di
         if language in files:
             raise UserError(f"{path} and {files[language]} are both text of {language!r}: keep one")
         files[language] = path
-    refuse_left_out(folder, (path.name for path in paths if path.is_file()), files.values(), languages)
+    refuse_left_out(folder, (path.name for path in paths if not path.is_dir()), files.values(), languages)
     if not files:
         raise UserError(f"{folder} has no <language>.txt or <language>.txt.gz file")
     return dict(sorted(files.items()))

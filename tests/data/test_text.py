@@ -34,10 +34,12 @@ def test_a_folder_without_text_names_what_is_not_read(tmp_path):
         find_source(tmp_path)
 
 
-def test_a_pipe_is_refused_as_what_it_is(tmp_path):
-    (tmp_path / "en.txt").write_text("text\n")
-    os.mkfifo(tmp_path / "de.txt")
-    with pytest.raises(UserError, match=r"de\.txt is no file: write its text into one"):
+@pytest.mark.parametrize("name", ["de.txt", "de/2.jsonl", "de.jsonl"])
+def test_a_pipe_is_refused_as_what_it_is(name, tmp_path):
+    (tmp_path / "de").mkdir()
+    (tmp_path / f"en.{name.rpartition('.')[2]}").write_text('{"text": "a"}\n')
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name} is no file: write its text into one"):
         find_source(tmp_path)
 
 

@@ -203,7 +203,7 @@ def _shown(names):
 def _files(folder, above=()):
     """Yields the files below a folder, in folders that are links too, but neither hidden ones nor in hidden folders.
 
-    A link to what is gone counts as a file.
+    A link to what is gone counts as a file, and so do a pipe and a socket.
     """
     place = folder.resolve()
     if place in above:  # a link to a folder that it is in
@@ -213,7 +213,7 @@ def _files(folder, above=()):
             continue
         if path.is_dir():
             yield from _files(path, (*above, place))
-        elif path.is_file() or path.is_symlink():
+        else:
             yield path
 
 
