@@ -1,5 +1,6 @@
 """Arguments and options that commands share."""
 
+import errno
 import importlib.util
 import math
 import os
@@ -150,11 +151,18 @@ def check_folder(option: str, path: str) -> None:
         path: the folder.
 
     Raises:
-        UserError: for what is there and no folder, and for a name that begins with ~, as of `--out=~/tables`.
+        UserError: for what is there and no folder, or is in none or in one that is read-only, and for a name that
+            begins with ~, as of `--out=~/tables`.
     """
     check_spelled_out(option, path)
-    if Path(path).exists() and not Path(path).is_dir():
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
         raise UserError(f"{path} cannot be written: it is no folder")
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not there.is_dir():
+        raise UserError(f"{path} cannot be written: {os.strerror(errno.ENOTDIR)}")
+    if not os.access(there, os.W_OK):
+        raise UserError(f"{path} cannot be written: {there} is read-only")
 
 
 def write_beside(target: str, texts: Mapping[str, str]) -> None:

@@ -1,6 +1,9 @@
 """Files that are there whole, or as they were before."""
 
+import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -23,3 +26,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         os.replace(writing, path)
     finally:
         writing.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def written_together(folder: Path) -> Iterator[Path]:
+    """A folder whose files take their places in another once all are written; on failure that stays as it was.
+
+    Args:
+        folder: where they belong; it must be there.
+    """
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".writing", dir=folder) as writing:
+        yield Path(writing)
+        for path in sorted(Path(writing).iterdir()):
+            os.replace(path, folder / path.name)

@@ -106,3 +106,12 @@ def test_what_cannot_be_written_is_said_before_the_work(project, command, monkey
     for words in (["benchmark", "recipe.gin", "--out", file], ["report", "text", "--html", file]):
         code, out, err = command(*words, cwd=project)
         assert (code, out, err) == (2, "", f"rembed: {file} cannot be written: {why}\n")
+
+
+@pytest.mark.parametrize("there", ["", "there"])
+def test_a_report_that_cannot_be_written_is_refused_before_its_tables(there, project, command, monkeypatch):
+    monkeypatch.setattr(options.os, "access", lambda path, mode: False)
+    (project / there).mkdir(exist_ok=True)
+    place = there or "."
+    code, out, err = command("report", "text", "--out", f"{place}/tables/new", cwd=project)
+    assert (code, out, err) == (2, "", f"rembed: {place}/tables/new cannot be written: {place} is read-only\n")

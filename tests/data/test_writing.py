@@ -1,15 +1,22 @@
 """Files are written whole, or stay as they were."""
 
+import errno
+import itertools
 import math
+import os
 
 import pytest
+import tokenizers
 
 from rembed_keras.analysis.reports.comparison import ScoreRow
 from rembed_keras.analysis.reports.report import Report
+from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.writing import write_atomically
+from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Labelled
 from rembed_keras.tasks.suites.submissions import write_glue
 from rembed_keras.tasks.suites.xtreme_submissions import write_labels
+from tests.data.tokenizers.trained import SPECIAL
 
 ONE = [Labelled("0", "It is.", "It was.")]
 ROW = ScoreRow("xnli", "accuracy", "de", 1, 9, 9, "a", None, None, "pretrained", 0.5, math.nan, 1, 0)
@@ -43,3 +50,41 @@ def test_a_file_is_written_whole_or_stays_as_it_was(write, tmp_path, monkeypatch
     write(tmp_path, "new")
     assert contents(tmp_path) != before
     assert contents(tmp_path).keys() == before.keys()
+
+
+@pytest.mark.any_backend
+def test_files_of_a_report_are_of_one_report_wherever_the_disk_is_full(tmp_path, monkeypatch):
+    WRITERS["report"](tmp_path, "old")
+    before, written, sync = contents(tmp_path), itertools.count(1), os.fsync
+
+    def full(file):
+        if next(written) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="cannot be written: No space left"):
+        WRITERS["report"](tmp_path, "new")
+    assert contents(tmp_path) == before and {*map(os.path.basename, tmp_path.iterdir())} == before.keys()
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.json"])
+def test_a_copy_of_a_tokenizer_is_there_whole_or_as_it_was(name, corpus, tmp_path, monkeypatch):
+    path = corpus.path / name
+    if name == "tokenizer.json":
+        path = tmp_path / name
+        pieces = {piece: number for number, piece in enumerate(SPECIAL)}
+        tokenizers.Tokenizer(tokenizers.models.WordPiece(pieces, unk_token="[UNK]")).save(str(path))
+    (tmp_path / "copy").mkdir()
+    tokenizer = open_tokenizer(path)
+    tokenizer.copy_to(tmp_path / "copy")
+    before = contents(tmp_path / "copy")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        tokenizer.copy_to(tmp_path / "copy")
+    assert contents(tmp_path / "copy") == before and [*before] == [name]

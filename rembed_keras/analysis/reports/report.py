@@ -25,7 +25,7 @@ from rembed_keras.analysis.reports.score_plots import draw_scores
 from rembed_keras.analysis.reports.score_tables import differences_table, runs_table, scores_table
 from rembed_keras.analysis.reports.suites import suite_notes
 from rembed_keras.analysis.reports.tables import Table, csv_text, in_markdown
-from rembed_keras.data.writing import write_atomically
+from rembed_keras.data.writing import write_atomically, written_together
 from rembed_keras.errors import UserError
 
 WIDTH = 120  # columns where there is no terminal
@@ -92,11 +92,12 @@ class Report:
             texts["differences.csv"] = csv_text(self.differences, DifferenceRow).rstrip("\n")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for name, text in texts.items():
-                write_atomically(folder / name, text + "\n")
+            with written_together(folder) as writing:
+                for name, text in texts.items():
+                    write_atomically(writing / name, text + "\n")
+                draw_scores(writing / "report.png", self.scores, self.differences)
             if not self.differences:  # those of an earlier report would stand beside scores that they are not of
                 (folder / "differences.csv").unlink(missing_ok=True)
-            draw_scores(folder / "report.png", self.scores, self.differences)
         except OSError as error:
             raise UserError(f"--out {folder} cannot be written: {error.strerror}") from None
 

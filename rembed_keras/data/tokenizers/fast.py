@@ -22,6 +22,7 @@ from rembed_keras.data.tokenizers.beside import added_pieces, normalization, ove
 from rembed_keras.data.tokenizers.ends import ends, with_named_ends
 from rembed_keras.data.tokenizers.protocol import BROKEN
 from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES, begins_word
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError, shortened
 
 UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT keeps free
@@ -249,7 +250,7 @@ class FastTokenizer:
     def copy_to(self, folder: Path) -> Path:
         """Writes `tokenizer.json` into a folder, and returns its path."""
         path = folder / self.file_name
-        path.write_text(self._text, encoding="utf-8")
+        write_atomically(path, self._text)
         return path
 
 

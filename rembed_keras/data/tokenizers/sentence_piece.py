@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import sentencepiece
 
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 
 SPECIAL_PIECES = {
@@ -185,7 +186,7 @@ class Tokenizer:
     def copy_to(self, folder: Path) -> Path:
         """Writes the model file into a folder, as `tokenizer.model`, and returns its path."""
         path = folder / self.file_name
-        path.write_bytes(self.contents)
+        write_atomically(path, self.contents)
         return path
 
     def piece(self, token_id: int) -> str:
