@@ -52,9 +52,10 @@ def reported_in_one_line() -> Iterator[None]:
             _exit(f"{error.filename or _unnamed(error)}: {error.strerror or error}", 2)
         if isinstance(error, UserError):
             _exit(str(error), 2)
-        if isinstance(error, UnicodeEncodeError) and error.encoding == sys.stdout.encoding:
+        first = _first(error)
+        if isinstance(first, UnicodeEncodeError) and first.encoding == sys.stdout.encoding:
             _exit(
-                f"output in {error.encoding} cannot have {error.object[error.start]!a}: set PYTHONIOENCODING=utf-8", 2
+                f"output in {first.encoding} cannot have {first.object[first.start]!a}: set PYTHONIOENCODING=utf-8", 2
             )
         raise
 
@@ -96,6 +97,13 @@ def _is_unread():
     watched = select.poll()
     watched.register(output, 0)
     return any(event & select.POLLERR for _, event in watched.poll(0))
+
+
+def _first(error):
+    """What could not be encoded, where gin has raised another of its kind, that has its text alone."""
+    while isinstance(error, UnicodeEncodeError) and error.encoding is None:
+        error = error.__context__
+    return error
 
 
 def _unnamed(error):

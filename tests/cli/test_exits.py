@@ -6,6 +6,7 @@ import os
 import sys
 
 import pytest
+from gin.utils import augment_exception_message_and_reraise
 
 from rembed_keras.cli import main, rembed
 from rembed_keras.cli.exits import reported_in_one_line
@@ -17,6 +18,21 @@ def test_output_that_an_encoding_has_no_character_for_is_one_line(monkeypatch, c
         print("58.3 ±1.6")
     assert ended.value.code == 2
     assert capsys.readouterr().err == "rembed: output in ascii cannot have '\\xb1': set PYTHONIOENCODING=utf-8\n"
+
+
+def test_so_is_that_of_a_stage_of_a_run(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+
+    def called(function, *arguments):  # as gin calls what it configures
+        try:
+            function(*arguments)
+        except UnicodeEncodeError as error:
+            augment_exception_message_and_reraise(error, " in call")
+
+    with pytest.raises(SystemExit) as ended, reported_in_one_line():
+        called(called, print, "1/3 · loss")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "rembed: output in ascii cannot have '\\xb7': set PYTHONIOENCODING=utf-8\n"
 
 
 def test_what_is_encoded_elsewhere_is_a_bug_with_a_traceback():
