@@ -26,9 +26,9 @@ def use_grappler(is_used: bool) -> None:
 def make_graphs_quickly() -> None:
     """Leaves out of TensorFlow's work what few steps do not repay, a third of the time of a test that trains.
 
-    That is Grappler, as most of XLA's optimization in conftest.py; the Python stack of each operation, which a graph copies
-    several times, and which is deep under pytest; what would shorten it in errors; the names of all dtypes that each
-    operation might have had; and that all kernels are thrown away whenever a seed is set.
+    That is Grappler, as most of XLA's optimization in conftest.py; the Python stack of each operation, which a graph
+    copies several times, and which is deep under pytest; what would shorten it in errors; the names of all dtypes that
+    each operation might have had; and that all kernels are thrown away whenever a seed is set.
     """
     import tensorflow as tf
     from tensorflow.python.eager import context

@@ -101,7 +101,7 @@ def _is_unread():
 
 def _first(error):
     """What could not be encoded, where gin has raised another of its kind, that has its text alone."""
-    while isinstance(error, UnicodeEncodeError) and error.encoding is None:
+    while isinstance(error, UnicodeEncodeError) and not error.encoding:
         error = error.__context__
     return error
 
