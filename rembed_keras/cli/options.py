@@ -139,8 +139,7 @@ def check_file(path: str | None, is_new: bool = False) -> None:
         raise UserError(f"{path} cannot be written: it is {'a folder' if file.is_dir() else 'no file'}")
     if not file.parent.is_dir():
         raise UserError(f"{path} cannot be written: there is no folder {file.parent}")
-    if not os.access(file.parent, os.W_OK):
-        raise UserError(f"{path} cannot be written: {file.parent} is read-only")
+    _check_access(path, file.parent)
 
 
 def check_folder(option: str, path: str) -> None:
@@ -161,8 +160,12 @@ def check_folder(option: str, path: str) -> None:
     there = next(place for place in (folder, *folder.parents) if place.exists())
     if not there.is_dir():
         raise UserError(f"{path} cannot be written: {os.strerror(errno.ENOTDIR)}")
-    if not os.access(there, os.W_OK):
-        raise UserError(f"{path} cannot be written: {there} is read-only")
+    _check_access(path, there)
+
+
+def _check_access(path, folder):
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{path} cannot be written: {folder} is read-only")
 
 
 def write_beside(target: str, texts: Mapping[str, str]) -> None:

@@ -73,10 +73,11 @@ def check_there(path: Path) -> None:
     Raises:
         UserError: if it is such a link, or a pipe, a socket or a device.
     """
-    if path.exists() and not path.is_file():
+    if path.is_file():
+        return
+    if path.exists():
         raise UserError(f"{path} is no file: write its text into one")
-    if not path.is_file():
-        raise UserError(f"{path} is a link to what is gone: bring that back, or remove the link")
+    raise UserError(f"{path} is a link to what is gone: bring that back, or remove the link")
 
 
 def _language_of(name):

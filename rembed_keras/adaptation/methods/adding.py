@@ -1,13 +1,12 @@
 """Fine-tuning methods that add layers to an encoder and train these: adapters, LoRA and RoAd."""
 
 from collections.abc import Sequence
-from typing import get_args
 
 import keras
 
 from rembed_keras.adaptation.methods.method import OfBlocks, blocks_of
 from rembed_keras.adaptation.projections import LowRank, Rotations, Variant
-from rembed_keras.errors import Count, Rate, UserError, check_counts
+from rembed_keras.errors import Count, Rate, check_counts
 from rembed_keras.modeling.blocks.stack import owners
 from rembed_keras.modeling.layers.adapters import (
     ADAPTERS,
@@ -17,7 +16,7 @@ from rembed_keras.modeling.layers.adapters import (
     insert_changes,
     insert_keras_lora,
 )
-from rembed_keras.modeling.layers.sublayer import HOSTING, Place
+from rembed_keras.modeling.layers.sublayer import PLACES, Place, check_bits, taken
 
 SUBLAYERS = {"up": "feed_forward", "down": "feed_forward"}  # of projections; those of all others are "attention"
 OUTPUTS = ("attention_output", "merge")  # what the layer of the projection "output" is called
@@ -141,11 +140,11 @@ def _check_bits(encoder, layers, targets, change):
     """Checks, of an encoder's arguments, that matrices in few bits can host a change; as `host_on` does of layers."""
     blocks = _standing(encoder, layers)
     for mode, names in (encoder.get("quantized") or {}).items():
-        for name in names if mode not in HOSTING else ():
+        for name in names:
             block, last = name.partition("/")[0], name.rpartition("/")[2]
             target = "output" if last in OUTPUTS else last
             if target in targets and block in blocks[SUBLAYERS.get(target, "attention")]:
-                raise UserError(f"{name} is in {mode}: {change} needs int8, or more bits")
+                check_bits(name, mode, change)
 
 
 def _check_room(encoder, layers, places, added):
@@ -160,8 +159,7 @@ def _check_room(encoder, layers, places, added):
         except (TypeError, KeyError, AttributeError):
             continue  # which is said where the encoder is read
         if is_there:
-            at = f"{block}/{sublayer}" + ("" if place in get_args(Place) else f"/{place}")
-            raise UserError(f"{at} has {name!r} already: a model takes a method once, or under another name")
+            raise taken(f"{block}/{sublayer}" + ("" if place in PLACES else f"/{place}"), name)
 
 
 def _standing(encoder, layers):

@@ -9,8 +9,6 @@ from rembed_keras.modeling.blocks.stack import owners
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.layers.tables import initializer
 
-QUANTIZED = "Reinitialize needs an encoder that is not quantized"
-
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Reinitialize(Method):
@@ -38,8 +36,7 @@ class Reinitialize(Method):
                 f"num_layers of Reinitialize is {self.num_layers}; this encoder has {encoder['num_layers']} layers"
             )
         self._check_sharing(encoder)
-        for names in (encoder.get("quantized") or {}).values():
-            raise UserError(f"{QUANTIZED}, and {names[0]} is")
+        _check_whole(name for names in (encoder.get("quantized") or {}).values() for name in names)
 
     def _check_sharing(self, encoder):
         for sublayer in ("attention", "feed_forward"):
@@ -54,9 +51,7 @@ class Reinitialize(Method):
     def apply(self, model):
         self._check_sharing(model.encoder.arguments)
         layers = compat.layers_of(model.encoder)
-        quantized = next((each for each in layers if each.quantization_mode is not None), None)
-        if quantized is not None:
-            raise UserError(f"{QUANTIZED}, and {quantized.path} is")
+        _check_whole(each.path for each in layers if each.quantization_mode is not None)
         weights = self.restore(model)
         for weight in weights:
             first = {"kernel": initializer(), "embeddings": initializer(), "gamma": keras.initializers.Ones()}
@@ -112,3 +107,9 @@ class LayerwiseDecay(Method):
             if layer is not None
             for weight in layer.weights
         }
+
+
+def _check_whole(quantized):
+    """Checks that nothing is quantized, by the names of what is."""
+    for name in quantized:
+        raise UserError(f"Reinitialize needs an encoder that is not quantized, and {name} is")

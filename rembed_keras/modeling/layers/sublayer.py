@@ -101,11 +101,20 @@ class ProjectionChange(keras.layers.Layer):
 def _host(owner, place, layer, *shapes):
     there = [*getattr(owner, "after", ()), *getattr(owner, "beside", ()), *getattr(owner, "changes", ())]
     if layer.name in [each.name for each in there]:
-        raise UserError(f"{owner.path} has {layer.name!r} already: a model takes a method once, or under another name")
+        raise taken(owner.path, layer.name)
     with keras.name_scope(owner.name, caller=owner):
         layer.build(*shapes)
     with compat.unlocked(owner):
         setattr(owner, place, [*getattr(owner, place, ()), layer])
+
+
+def taken(owner: str, name: str) -> UserError:
+    """The error where a sublayer or a projection, by its name, has a layer of the name of what is added.
+
+    >>> print(taken("block_0/attention/query", "lora"))
+    block_0/attention/query has 'lora' already: a model takes a method once, or under another name
+    """
+    return UserError(f"{owner} has {name!r} already: a model takes a method once, or under another name")
 
 
 def move_hosted(sublayer, place: str, name: str, at: int) -> None:
@@ -132,12 +141,26 @@ def host_on(dense, change: ProjectionChange) -> None:
     Raises:
         UserError: if a change of that name is there, or the matrix is packed, several numbers to a byte.
     """
-    if dense.quantization_mode not in (None, *HOSTING):
-        raise UserError(f"{dense.path} is in {dense.quantization_mode}: {change.name} needs int8, or more bits")
+    check_bits(dense.path, dense.quantization_mode, change.name)
     kernel = own_kernel(dense)
     width = inner_axes(dense)
     shapes = [(None, None, math.prod(axes)) for axes in (kernel.shape[:width], kernel.shape[width:])]
     _host(dense, "changes", change, *shapes)
+
+
+def check_bits(matrix: str, mode: str | None, change: str) -> None:
+    """Checks that a matrix can host a change.
+
+    Args:
+        matrix: its name.
+        mode: in which it is quantized, or None.
+        change: its name.
+
+    Raises:
+        UserError: if the matrix is packed, several numbers to a byte.
+    """
+    if mode not in (None, *HOSTING):
+        raise UserError(f"{matrix} is in {mode}: {change} needs int8, or more bits")
 
 
 def changes_on(dense) -> list[ProjectionChange]:
