@@ -16,6 +16,11 @@ import numpy as np
 ON_TENSORFLOW = os.environ["KERAS_BACKEND"] == "tensorflow"
 
 
+def with_quick(module, quick: dict) -> types.SimpleNamespace:
+    """What stands for a module where it is used: its names, some of which are quicker functions."""
+    return types.SimpleNamespace(**vars(module) | quick)
+
+
 def use_grappler(is_used: bool) -> None:
     """Has TensorFlow optimize graphs before it first runs them, or not."""
     import tensorflow as tf
@@ -120,8 +125,8 @@ def begin_quickly() -> None:
         (random_initializers, "random", ["truncated_normal"]),
         (constant_initializers, "ops", ["zeros", "ones"]),
     ):
-        own = vars(getattr(module, name))
-        setattr(module, name, types.SimpleNamespace(**own | {make: kept(own[make]) for make in makes}))
+        own = getattr(module, name)
+        setattr(module, name, with_quick(own, {make: kept(getattr(own, make)) for make in makes}))
 
 
 def begin_in_one_program() -> None:
@@ -149,8 +154,8 @@ def begin_in_one_program() -> None:
 
     ops = constant_initializers.ops
     quick = {"zeros": constant(ops.zeros, np.zeros), "ones": constant(ops.ones, np.ones)}
-    constant_initializers.ops = types.SimpleNamespace(**vars(ops) | quick)
-    random_initializers.random = types.SimpleNamespace(**vars(own) | {"truncated_normal": truncated_normal})
+    constant_initializers.ops = with_quick(ops, quick)
+    random_initializers.random = with_quick(own, {"truncated_normal": truncated_normal})
 
 
 def look_quickly() -> None:
@@ -178,7 +183,7 @@ def look_quickly() -> None:
 
     typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
     quick = {"signature": of_functions(inspect.signature), "getfullargspec": of_functions(inspect.getfullargspec)}
-    operation.inspect = layer.inspect = types.SimpleNamespace(**vars(inspect) | quick)
+    operation.inspect = layer.inspect = with_quick(inspect, quick)
 
 
 def shuffle_quickly() -> None:
