@@ -64,14 +64,22 @@ def make_models_quickly() -> None:
 
     keras-hub takes the bases of its class away, for models that are not made of symbolic layers, and Keras sets them
     again: Python looks at all subclasses each time, which are hundreds. For each object that Keras saves or loads it
-    makes a layer, to see which attributes all layers have: it looks in its cache by another name than it writes.
+    makes a layer, to see which attributes all layers have: it looks in its cache by another name than it writes. And it
+    asks a file for each list of names in a layer, whether there are weights of it.
     """
     from keras.src.models import model
     from keras.src.models.functional import Functional
     from keras.src.saving import saving_lib
     from keras_hub.src.utils.pipeline_model import PipelineModel
 
+    def has_path(store, path):
+        if not hasattr(store, "paths"):
+            store.paths = set()
+            store.h5_file.visit(store.paths.add)
+        return path in store.paths
+
     inject = model.inject_functional_model_class
+    saving_lib.H5IOStore.has_path = has_path
     saving_lib.get_attr_skipset = functools.cache(saving_lib.get_attr_skipset)
     model.inject_functional_model_class = lambda cls: cls if Functional in cls.__mro__ else inject(cls)
     PipelineModel.__init__ = lambda self, *args, **named: super(PipelineModel, self).__init__(*args, **named)
@@ -102,6 +110,18 @@ def keep_quickly() -> None:
         (object.__setattr__ if is_plain else keep)(layer, name, value)
 
     Layer.__setattr__ = keep_quickly
+
+
+def make_variables_quickly() -> None:
+    """Has variables of one shape share a kernel of TensorFlow's: each has its own, for its name in errors."""
+    from tensorflow.python.ops import resource_variable_ops
+
+    own = resource_variable_ops.gen_resource_variable_ops
+
+    def var_handle_op(*given, debug_name, **named):
+        return own.var_handle_op(*given, debug_name="", **named)
+
+    resource_variable_ops.gen_resource_variable_ops = with_quick(own, {"var_handle_op": var_handle_op})
 
 
 def begin_quickly() -> None:
@@ -158,6 +178,33 @@ def begin_in_one_program() -> None:
     random_initializers.random = with_quick(own, {"truncated_normal": truncated_normal})
 
 
+def feed_quickly() -> None:
+    """Has arrays cut into batches by two steps of TensorFlow's, where Keras traces three functions for each call.
+
+    What is shuffled comes in another order than Keras gives it.
+    """
+    import tensorflow as tf
+    from keras.src import tree
+    from keras.src.trainers.data_adapters import array_data_adapter, array_slicing
+
+    adapter = array_data_adapter.ArrayDataAdapter
+    make, options = adapter.get_tf_dataset, tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+
+    def batches(arrays):
+        columns = array_slicing.convert_to_sliceable(arrays._inputs, target_backend="tensorflow")
+        is_dense = all(isinstance(column, np.ndarray | tf.Tensor) for column in tree.flatten(columns))
+        if arrays._shuffle == "batch" or not is_dense:
+            return make(arrays)
+        rows = tf.data.Dataset.from_tensor_slices(tree.lists_to_tuples(columns))
+        rows = rows.shuffle(arrays._num_samples) if arrays._shuffle else rows
+        return rows.batch(arrays._batch_size, drop_remainder=not arrays._partial_batch_size).with_options(options)
+
+    adapter.get_tf_dataset = batches
+
+
 def look_quickly() -> None:
     """Keeps what Python finds out about classes and functions, which Keras and TensorFlow ask of each layer and value.
 
@@ -198,7 +245,9 @@ def work_quickly() -> None:
     """Leaves out of the backend's and Keras's work what tests do not repay; commands as users start them do it."""
     if ON_TENSORFLOW:
         make_graphs_quickly()
+        make_variables_quickly()
         begin_quickly()
+        feed_quickly()
     else:
         lower_quickly()
         begin_in_one_program()

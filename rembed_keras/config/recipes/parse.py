@@ -8,6 +8,7 @@ Library code knows nothing of any of this.
 import contextlib
 import tokenize
 from collections.abc import Iterator, Sequence
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -102,7 +103,8 @@ def _read(path: Path, recipe: Recipe, admitted: Sequence[str], trail: tuple[Path
         raise UserError(f"{path} is not gin: it has a NUL byte")
     imports: dict[str, str] = {}
     comments = _comments(text)
-    for statement in _statements(text, path, _Delegate(imports)):
+    statements, complaint = _parsed(text, path)
+    for statement in statements:
         place = f"{path}:{statement.location.line_num}"
         if isinstance(statement, IncludeStatement):
             _read(_find(statement.filename, path), recipe, admitted, (*trail, path.resolve()))
@@ -110,6 +112,23 @@ def _read(path: Path, recipe: Recipe, admitted: Sequence[str], trail: tuple[Path
             _import(statement, place, imports, recipe, admitted)
         elif isinstance(statement, BindingStatement):
             recipe.add(_binding(statement, place, imports, comments.get(statement.location.line_num, "")))
+    if complaint:
+        raise UserError(complaint)
+
+
+@cache
+def _parsed(text: str, path: Path) -> tuple[list, str]:
+    """The statements of a gin file and what gin complains of after them; runs of a study have most files in common."""
+    imports: dict[str, str] = {}
+    statements: list = []
+    try:
+        for statement in _statements(text, path, _Delegate(imports)):
+            statements.append(statement)
+            if isinstance(statement, ImportStatement) and statement.module != FEATURE:
+                imports.update([_imported(statement)])
+    except UserError as error:
+        return statements, str(error)
+    return statements, ""
 
 
 def _statements(text, path, delegate) -> Iterator:
@@ -141,11 +160,16 @@ def _import(statement, place, imports, recipe, admitted):
     top = statement.module.split(".")[0]
     if top not in admitted:
         raise UserError(f"{place}: a recipe may not import {top}; if you trust it, add --allow-import {top}")
-    name = statement.bound_name()
-    module = statement.module if statement.is_from or statement.alias else top
+    name, module = _imported(statement)
     if recipe.imports.setdefault(name, module) != module:
         raise UserError(f"{place}: {name} is {recipe.imports[name]} in another file: import {module} under a name")
     imports[name] = module
+
+
+def _imported(statement):
+    """The name that an import gives to a module, and the module."""
+    is_whole = statement.is_from or statement.alias
+    return statement.bound_name(), statement.module if is_whole else statement.module.split(".")[0]
 
 
 def _binding(statement, place, imports, comment):

@@ -63,6 +63,7 @@ def signature(path: str) -> Signature | None:
     return _signature(module, node, skip=0) if isinstance(node, ast.FunctionDef) else _constructor(module, node)
 
 
+@cache
 def definition(path: str) -> tuple[str, ast.FunctionDef | ast.ClassDef] | None:
     """The module and the definition of a function or class that a dotted path leads to, through imports."""
     module, _, name = path.rpartition(".")
@@ -74,6 +75,7 @@ def definition(path: str) -> tuple[str, ast.FunctionDef | ast.ClassDef] | None:
     return definition(source) if source else None
 
 
+@cache
 def _imported_from(module: str, name: str) -> str | None:
     """Where a module of this package has a name from, if it imports it from this package."""
     tree = parse(module)
@@ -86,6 +88,7 @@ def _imported_from(module: str, name: str) -> str | None:
     return None
 
 
+@cache
 def expanded(annotation: ast.expr, module: str) -> ast.expr:
     """An annotation of a module whose names for types are replaced by what they stand for.
 
