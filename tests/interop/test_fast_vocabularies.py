@@ -214,6 +214,17 @@ def test_a_model_of_characters_alone_is_trimmed(tmp_path):
     assert kept[ours.encode("ab")].tolist() == whole.encode("ab") and ours.vocabulary_size == 8
 
 
+def test_a_piece_of_a_template_stays_though_no_text_has_it(tmp_path):
+    vocabulary = {piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "query", "[SEP]", "[MASK]", *"abc"])}
+    made = tokenizers.BertWordPieceTokenizer(vocab=vocabulary)
+    named = [(piece, vocabulary[piece]) for piece in ("[CLS]", "query", "[SEP]")]
+    made.post_processor = tokenizers.processors.TemplateProcessing("[CLS] query $A [SEP]", special_tokens=named)
+    made.save(str(tmp_path / "tokenizer.json"))
+    _, kept = trimmed_to("a b", open_tokenizer(tmp_path), tmp_path / "kept.json")
+    ours = tokenizers.Tokenizer.from_file(str(tmp_path / "kept.json")).encode("b a")
+    assert ours.tokens == ["[CLS]", "query", "b", "a", "[SEP]"] and kept[ours.ids].tolist() == made.encode("b a").ids
+
+
 def test_a_word_piece_vocabulary_has_no_space_before_a_word(tmp_path):
     KINDS["word_piece"]().save(str(tmp_path / "tokenizer.json"))
     whole = open_tokenizer(tmp_path)

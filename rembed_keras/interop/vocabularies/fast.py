@@ -42,9 +42,9 @@ class FastVocabulary:
         self.ids = {piece: i for pieces in (found, self.pieces) for i, piece in enumerate(pieces) if piece}
 
     def needed(self, used: np.ndarray) -> np.ndarray:
-        """Those, [UNK] and the special pieces; rows that have no piece go."""
+        """Those, [UNK], the special pieces and what else is put around a text; rows that have no piece go."""
         kept = (used | self.tokenizer.is_special) & np.array([bool(piece) for piece in self.pieces])
-        kept[self.tokenizer.unk_id] = True
+        kept[[self.tokenizer.unk_id, *(self.ids[piece] for piece in _framing(self.parts.get("post_processor")))]] = True
         return kept
 
     def write_kept(self, kept: np.ndarray, path: Path) -> None:
@@ -238,6 +238,15 @@ def _pairs(model):
 
 def _joined(model, pair):
     return pair[0] + pair[1].removeprefix(model.get("continuing_subword_prefix") or "")
+
+
+def _framing(processor):
+    """The pieces that a template puts around a text, which may be special or not."""
+    if processor is None:
+        return []
+    within = [piece for each in processor.get("processors", ()) for piece in _framing(each)]
+    entries = (processor.get("special_tokens") or {}).values()
+    return within + [piece for entry in entries for piece in entry["tokens"]]
 
 
 def _renumber_frame(processor, new):
