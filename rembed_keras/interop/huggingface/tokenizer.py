@@ -41,7 +41,7 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
     config = read_json(folder / "config.json")
     if isinstance(tokenizer, FastTokenizer):
         roles = {f"{role}_token": tokenizer.piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_PIECES}
-        _write_config(folder, config, roles, "PreTrainedTokenizerFast")
+        _write_config(folder, config, roles | _space_before(tokenizer), "PreTrainedTokenizerFast")
         return _put_frame(tokenizer, config)
     model = read_model(tokenizer.path)
     os.rename(tokenizer.path, folder / MODEL)
@@ -61,6 +61,12 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
         named = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3:,} others" if len(unlike) > 3 else "")
         notes.append(f"a text that has {named} has other ids to tokenizer.json than to the SentencePiece model")
     return notes
+
+
+def _space_before(tokenizer):
+    """Whether texts of bytes begin with a space, as a configuration says it, by which transformers 4 goes."""
+    before = tokenizer.parts["pre_tokenizer"] or {}
+    return {name: value for name, value in before.items() if name == "add_prefix_space"}
 
 
 def _put_frame(tokenizer, config):

@@ -147,6 +147,29 @@ def test_a_tokenizer_json_puts_the_special_pieces_around_texts_that_the_encoder_
         assert pair.tokens.count("[SEP]") == 2 and {*pair.type_ids} == {0, 1}
 
 
+def byte_level(folder, begins):
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=begins)
+    trainer = tokenizers.trainers.BpeTrainer(special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    made.train_from_iterator(LINES, trainer)
+    made.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_whether_a_space_is_before_a_text_of_bytes_is_said(begins, tmp_path):
+    written(byte_level(tmp_path, begins), tmp_path / "out", **PLAIN)
+    assert json.loads((tmp_path / "out/tokenizer_config.json").read_text())["add_prefix_space"] is begins
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_texts_of_bytes_have_our_ids(begins, peers, tmp_path):
+    _, transformers = peers
+    _, ours = written(byte_level(tmp_path, begins), tmp_path / "out", **PLAIN)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert [theirs(line)["input_ids"][1:-1] for line in LINES[:2]] == [ours.encode(line) for line in LINES[:2]]
+
+
 def test_pairs_and_long_texts_are_those_of_xlmr(peers, tmp_path):
     _, transformers = peers
     path = trained(tmp_path / "sentencepiece.bpe.model", FAIRSEQ)
