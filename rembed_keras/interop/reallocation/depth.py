@@ -7,6 +7,8 @@ so the scale and bias of the norm below move up to the new block's last norm. Wh
 by rounding alone, if epsilon is as small as BERT's 1e-12.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -42,30 +44,45 @@ def with_depth(encoder: Encoder, num_layers: int, keep: str = "bottom") -> Encod
     >>> with_depth(small, 5).num_layers, with_depth(small, 1, "top").num_layers
     (5, 1)
     """
+    layers, arguments = stacking(encoder.arguments, num_layers, keep)
+    made = _restacked(encoder, layers, arguments)
+    if num_layers <= encoder.num_layers:
+        return made
+    blocks = made.parts.blocks
+    for place in range(1, num_layers):
+        if layers[place] == layers[place - 1]:
+            _silence(blocks[place])
+            if not block_of(arguments).norms_first:
+                _move_scale(blocks[place - 1], blocks[place])
+    return made
+
+
+def stacking(config: dict[str, Any], num_layers: int, keep: str = "bottom") -> tuple[list[int], dict[str, Any]]:
+    """Which layer each layer of an encoder of another depth begins as, and the arguments of that encoder.
+
+    Args:
+        config: the arguments of the encoder that there is.
+        num_layers: how many layers to have.
+        keep: as of `with_depth`.
+
+    Raises:
+        UserError: for a depth that it cannot have.
+    """
     check_counts({"num_layers": num_layers})
     check_sizes({"num_layers": num_layers})
-    config = encoder.arguments
-    depth = config["num_layers"]
-    if num_layers <= depth:
+    if num_layers <= config["num_layers"]:
         layers = layers_of_cut(config, num_layers, keep)
-        return _restacked(encoder, layers, cut_arguments(config, layers))
+        return layers, cut_arguments(config, layers)
     if config["layer_sharing"] != "none":
         raise UserError("layers that share weights cannot be stacked: a new one could not begin as the identity")
     if config["scalar_mix"]:
         raise UserError("an encoder with scalar_mix reads all of its layers: none can be added")
-    layers = stacked(depth, num_layers)
-    grown: dict = {"num_layers": num_layers, "layer_groups": 1}
+    layers = stacked(config["num_layers"], num_layers)
+    grown: dict[str, Any] = {"num_layers": num_layers, "layer_groups": 1}
     if config["attention"] is not None:
         kinds = [described(kind) for kind in attention_of(config)]
         grown["attention"] = [kinds[layer] for layer in layers]
-    encoder = _restacked(encoder, layers, config | grown)
-    blocks = encoder.parts.blocks
-    for place in range(1, num_layers):
-        if layers[place] == layers[place - 1]:
-            _silence(blocks[place])
-            if not block_of(config).norms_first:
-                _move_scale(blocks[place - 1], blocks[place])
-    return encoder
+    return layers, config | grown
 
 
 def stacked(depth: int, num_layers: int) -> list[int]:

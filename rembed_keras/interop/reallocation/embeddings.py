@@ -43,7 +43,7 @@ def with_width(encoder: Encoder, width: int, usage: Usage | None = None) -> tupl
     tables = tables_of(encoder)
     is_normed = encoder.parts.embeddings.norm is not None
     found = narrow(tables, width, usage or Usage.even(tables), is_normed)
-    config = encoder.arguments | {"input_embedding_dim": width, "always_project": True}
+    config = narrowed_arguments(encoder.arguments, width)
     dtype = encoder.dtype_policy
     with blank():
         new = make_parts(config, dtype)
@@ -55,6 +55,11 @@ def with_width(encoder: Encoder, width: int, usage: Usage | None = None) -> tupl
     _absorb(encoder.parts, found, new.projection)
     freeze_again(narrowed, frozen_in(encoder).get("frozen", ()))
     return narrowed, found.share
+
+
+def narrowed_arguments(arguments: dict, width: int) -> dict:
+    """The arguments of an encoder whose tables are narrowed, and projected then."""
+    return arguments | {"input_embedding_dim": width, "always_project": True}
 
 
 def _others(embeddings):

@@ -92,9 +92,8 @@ def narrow(tables: Tables, width: int, usage: Usage, is_normed: bool = True) -> 
     >>> round(found.share, 6), np.allclose(rows @ found.reduce @ found.expand, rows - rows.mean(1, keepdims=True))
     (1.0, True)
     """
+    check_width(tables, width)
     wide = tables.token.shape[1]
-    if not 2 <= width <= wide:
-        raise UserError(f"input_embedding_dim is {width}; this model's table allows 2 to {wide}")
     moment = second_moment(tables, usage, is_normed)
     if not np.isfinite(moment).all():
         raise UserError("the input embedding has non-finite values: the model cannot be used")
@@ -108,6 +107,17 @@ def narrow(tables: Tables, width: int, usage: Usage, is_normed: bool = True) -> 
     scale = np.sqrt(width / wide)
     # rows are centred by the first factor: leading vectors of a moment of centred rows have zero sums
     return Narrowing(scale * (leading - leading.mean(axis=0)) @ apart, apart.T @ leading.T / scale, min(share, 1.0))
+
+
+def check_width(tables: Tables, width: int) -> None:
+    """Checks that tables can be narrowed to a width.
+
+    Raises:
+        UserError: for a width that there is none of.
+    """
+    wide = tables.token.shape[1]
+    if not 2 <= width <= wide:
+        raise UserError(f"input_embedding_dim is {width}; this model's table allows 2 to {wide}")
 
 
 def second_moment(tables: Tables, usage: Usage, is_normed: bool = True) -> np.ndarray:

@@ -10,9 +10,11 @@ from rembed_keras.data.prepare.sources import note_left_out
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import Count, UserError
 from rembed_keras.interop.convert import check_absent, plain_masked_lm, write
-from rembed_keras.interop.reallocation.depth import with_depth
-from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
+from rembed_keras.interop.huggingface.write import family_of
+from rembed_keras.interop.reallocation.depth import stacking, with_depth
+from rembed_keras.interop.reallocation.embeddings import narrowed_arguments, tables_of, with_width
 from rembed_keras.interop.reallocation.heads import head_arguments, keep_head, new_head
+from rembed_keras.interop.reallocation.low_rank import check_width
 from rembed_keras.interop.reallocation.usage import usage_of
 from rembed_keras.interop.vocabularies.files import copy_tokenizer
 from rembed_keras.interop.vocabulary import changeable, trimmed
@@ -105,6 +107,7 @@ def reallocate(
         raise UserError(
             f"keep {plan.keep!r} says which layers stay if there are fewer, and this encoder has {layers}: leave it out"
         )
+    _check_made(encoder_of(source), plan, target_kind)
     if tokenizer is None and (plan.text or plan.vocabulary):
         raise UserError("a text is read by a tokenizer, and this model has none beside it")
     with tempfile.TemporaryDirectory() as folder:
@@ -117,6 +120,18 @@ def reallocate(
         notes += said + write(made, target, target_kind, file, preprocessor=model.preprocessor)
     notes += filter(None, map(note_left_out, dict.fromkeys(filter(None, (plan.vocabulary, plan.text)))))
     return Reallocated(before, encoder_of(made).arguments, share, notes)
+
+
+def _check_made(encoder, plan, target_kind):
+    """Refuses an encoder that cannot be made, or not be written, before any text is read."""
+    arguments = encoder.arguments
+    if plan.num_layers is not None:
+        _, arguments = stacking(arguments, plan.num_layers, plan.keep)
+    if plan.input_embedding_dim is not None:
+        check_width(tables_of(encoder), plan.input_embedding_dim)
+        arguments = narrowed_arguments(arguments, plan.input_embedding_dim)
+    if target_kind == "huggingface":
+        family_of(arguments)
 
 
 def _there(source, plan):

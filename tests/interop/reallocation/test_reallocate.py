@@ -259,6 +259,21 @@ def test_mistakes_cost_one_line_and_nothing_is_written(what, pretrained, bert, t
     assert sorted(tmp_path.rglob("*")) == before and "Traceback" not in err + out
 
 
+@pytest.mark.parametrize(
+    ("plan", "encoder", "message"),
+    [
+        ({"input_embedding_dim": 7}, {}, "allows 2 to 6"),
+        ({"input_embedding_dim": 4}, {"num_segments": 0}, "with num_segments 0"),
+        ({"num_layers": 4}, {"num_segments": 0}, "with num_segments 0"),
+        ({"num_layers": 4}, {"layer_sharing": "all"}, "cannot be stacked"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_before_text_is_read(plan, encoder, message, corpus, tmp_path):
+    model = random_model(encoder | {"vocabulary_size": corpus.tokenizer.vocabulary_size}).encoder
+    with pytest.raises(UserError, match=message):
+        reallocate(model, str(tmp_path / "out"), Plan(**plan, vocabulary="gone"), corpus.tokenizer.path, "huggingface")
+
+
 def test_a_word_piece_vocabulary_weights_and_stays(tmp_path):
     """A BERT of Hugging Face's with `tokenizer.json`: pieces are counted by it, and both targets have it."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{letter}" for letter in "abcdefgh")]
