@@ -49,14 +49,10 @@ def run(
 
 
 def _run_smoke(loaded, chosen):
-    """Runs a recipe that is made small, in a folder of its own, which an earlier one leaves."""
+    """Runs a recipe that is made small, in a folder of its own."""
     from rembed_keras import config
-    from rembed_keras.training.loop.same_recipe import begin_smoke
 
-    bound, workdir = config.smoke(loaded)
-    if workdir is not None:
-        begin_smoke(workdir)
-    knobs = "; ".join(f"{each.key} = {shortened(each.value)}" for each in bound)
+    knobs = "; ".join(f"{each.key} = {shortened(each.value)}" for each in config.smoke(loaded))
     click.echo(f"Smoke run: {MEANINGLESS} In it")
     click.echo(textwrap.fill(knobs, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
     config.run(loaded, chosen, is_smoke=True)

@@ -23,6 +23,7 @@ from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers
 from rembed_keras.errors import UserError, check_spelled_out
+from rembed_keras.training.loop.same_recipe import begin_smoke
 
 BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
@@ -34,7 +35,7 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
         recipe: what to run.
         chosen: which of its stages, by number, see `stages_named`; all by default. The folder is then not finished, and
             another command on it goes on.
-        is_smoke: whether the recipe was made small by `smoke`, in a folder that is marked for that.
+        is_smoke: whether the recipe was made small by `smoke`, in a folder that is marked for that, and emptied.
 
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
@@ -43,6 +44,9 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
     for stage in stages(recipe):
         check_stage(recipe, stage)
     _check_folders(recipe)
+    workdir = recipe.arguments(RUN).get("workdir")
+    if is_smoke and isinstance(workdir, str):
+        begin_smoke(workdir)
     _run(recipe, ledger, chosen, is_smoke)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rembed_keras.config.recipes.cautions import listed_pretrainings
 from rembed_keras.config.recipes.parse import COMMAND_LINE
-from rembed_keras.config.recipes.recipe import ROOT, RUN, Recipe
+from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.signatures import is_ours, signature
 from rembed_keras.config.recipes.statements import Binding, Key, Reference
 from rembed_keras.config.recipes.uses import Uses
@@ -125,7 +125,7 @@ MODELS, METHODS = ("rembed_keras.modeling.", "rembed_keras.training."), "rembed_
 EXCERPTED = ("splits", "texts")  # parameters that are given all examples of a task at once
 
 
-def smoke(recipe: Recipe) -> tuple[list[Binding], str | None]:
+def smoke(recipe: Recipe) -> list[Binding]:
     """Bounds what costs in a checked recipe, and gives the run a folder of its own beside that of the real one.
 
     Text, tasks and initial weights must be there as they must for the real run; their first part is read.
@@ -134,7 +134,7 @@ def smoke(recipe: Recipe) -> tuple[list[Binding], str | None]:
         recipe: is changed.
 
     Returns:
-        What was bound, each once, but for what takes excerpts; and the run's folder, None if the recipe names none.
+        What was bound, each once, but for what takes excerpts.
     """
     smaller = _Smaller(recipe)
     further = _steps_after(smaller.ends())
@@ -147,9 +147,7 @@ def smoke(recipe: Recipe) -> tuple[list[Binding], str | None]:
     smaller.excerpt()
     smaller.move()
     recipe.check()
-    workdir = recipe.arguments(RUN).get("workdir")
-    shown = [each for each in smaller.made.values() if each.target != EXCERPT]
-    return shown, workdir if isinstance(workdir, str) else None
+    return [each for each in smaller.made.values() if each.target != EXCERPT]
 
 
 class _Smaller:

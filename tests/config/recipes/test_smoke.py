@@ -7,6 +7,7 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.config.recipes.recipe import ROOT as RUN_ROOT
+from rembed_keras.config.recipes.recipe import RUN
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError
@@ -47,7 +48,8 @@ MOST = {
 def smoked(name, *bindings):
     trusted = ["own_parts"] if name == "own parts" else []
     recipe = config.load(str(ROOT / RECIPES[name]), bindings, trusted)
-    return recipe, *config.smoke(recipe)
+    bound = config.smoke(recipe)
+    return recipe, bound, recipe.arguments(RUN)["workdir"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -203,7 +205,7 @@ def test_the_folder_of_a_smoke_run_takes_no_other_run(tmp_path):
     run([], folder, RunRecord("STEPS = 3\n", str, is_smoke=True))
 
 
-RUN = """\
+PRETRAINS = """\
 include "gin/models/tiny.gin"
 include "gin/objectives/masked_lm.gin"
 include "gin/optimizers/adamw.gin"
@@ -219,9 +221,27 @@ training.run.stages = [@training.prepare, @training.pretrain]
 """
 
 
+def test_a_smoke_run_that_is_refused_makes_and_empties_no_folder(tmp_path, text_dir, command):
+    (tmp_path / "recipe.gin").write_text(PRETRAINS)
+    begin_smoke(str(tmp_path / "earlier"))
+    (tmp_path / "earlier/ledger.json").write_text("{}")
+    mistakes = {
+        "WORKDIR=~/run": "begins with ~",
+        "WORKDIR=''": "is empty",
+        f"WORKDIR={text_dir}/run": "in the folder of the text",
+        "modeling.Encoder.num_heads=7": "it must divide hidden_dim",
+    }
+    for word, said in mistakes.items():
+        words = f"TEXT_DIR={text_dir}", word, *(() if "WORKDIR" in word else ("WORKDIR=earlier",))
+        code, _, err = command("run", "recipe.gin", "--smoke", *words, cwd=tmp_path)
+        assert code == 2 and said in err, err
+    assert {each.name for each in tmp_path.iterdir()} == {"recipe.gin", "earlier"}
+    assert (tmp_path / "earlier/ledger.json").exists() and not (text_dir / "run").exists()
+
+
 @pytest.mark.usefixtures("without_graphs")
 def test_a_smoke_run_ends_and_says_that_it_means_nothing(tmp_path, text_dir, command):
-    (tmp_path / "recipe.gin").write_text(RUN)
+    (tmp_path / "recipe.gin").write_text(PRETRAINS)
     words = ("run", "recipe.gin", "--smoke", f"TEXT_DIR={text_dir}", "STEPS=3", "SEQUENCE_LENGTH=16")
     for _ in range(2):  # the second begins in an empty folder
         code, out, err = command(*words, cwd=tmp_path)
