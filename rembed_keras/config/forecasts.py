@@ -5,7 +5,7 @@ run can say how long all that is left will take, and which learning rates are ch
 import math
 from collections.abc import Sequence
 
-from rembed_keras.config.misfits.stages import BOTH, EVALUATE, FINETUNE
+from rembed_keras.config.misfits.asked import BOTH, EVALUATE, FINETUNE
 from rembed_keras.config.recipes.recipe import RUN, Recipe, stages
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.sharing import identity

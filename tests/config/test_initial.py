@@ -143,6 +143,20 @@ def test_a_start_that_is_handed_in_has_to_be_scored():
         config.ledger_of(config.load(recipe, [scratch]))
 
 
+ASKED = {
+    "training.submit.seeds=(1, 7)": "submit hands in start 'pretrained' with seed 7, which training.finetune does not",
+    "@training.finetune, @training.submit": "submit hands in models of the task 'rte', which no stage before it scores",
+    "@training.evaluate, @training.finetune": "evaluate scores models of the task 'rte', which no stage before it fi",
+}
+
+
+@pytest.mark.parametrize("given", ASKED)
+def test_models_that_are_asked_have_to_be_trained_and_scored_before(given):
+    binding = f"training.run.stages=[{given}, @training.evaluate]" if given.startswith("@") else given
+    with pytest.raises(UserError, match=ASKED[given]):
+        config.ledger_of(config.load("recipes/finetune/glue/rte.gin", [binding]))
+
+
 def test_texts_to_mine_that_are_not_there_are_missed_before_the_first_stage(tmp_path):
     (tmp_path / "recipe.gin").write_text(
         f"""

@@ -11,23 +11,20 @@ from rembed_keras.config.initial import (
     PRETRAIN,
     initial_arguments,
     name_of_task,
-    source_of,
     starts_from_run,
 )
 from rembed_keras.config.making import identity, made, sizes_of, within
+from rembed_keras.config.misfits.asked import SUBMIT, check_asked, models_of
 from rembed_keras.config.misfits.own_weights import check_own_weights
 from rembed_keras.config.recipes.recipe import Recipe, check_stage
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.data.pipeline.schedules import by_step, check_schedules, check_shares
-from rembed_keras.errors import UserError, check_lists, shortened
+from rembed_keras.errors import UserError, check_lists
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.sizes import check_sequence_length
 
 PREPARE = "rembed_keras.training.prepare"
-SUBMIT = "rembed_keras.training.submit"
-BOTH = ("pretrained", "scratch")  # starts, unless a recipe says otherwise
 OF_MODELS = ("starts", "learning_rates", "seeds")  # which models of a task a stage trains
-READ = {"sequence_length": 64, "pretrained": None}  # how a stage reads examples, unless a recipe says otherwise
 # where it does, and who looks on
 OF_PLACES = ("strategy", "jit_compile", "log_every", "callbacks", "processes", "shard_megabytes")
 
@@ -38,7 +35,6 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     Raises:
         UserError: for what one of them would refuse.
     """
-    finetunes = [each for each in listed if each.target == FINETUNE]
     check_own_weights(recipe, listed)
     for stage in listed:
         if stage.target != PRETRAIN:  # whose model may be there to be counted alone
@@ -47,19 +43,12 @@ def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     _check_trained_once(recipe, listed)
     _check_prepared_once(recipe, [each for each in listed if each.target == PREPARE])
     _check_pretrained_on(recipe, [each for each in listed if each.target == PRETRAIN])
-    for stage in listed:
+    for number, stage in enumerate(listed):
         check_rows(recipe, stage, stage)
         _check_numbers(recipe, stage)
         if stage.target == FINETUNE:
             _check_methods(recipe, stage)
-        if stage.target in (EVALUATE, SUBMIT):
-            task = _task(recipe, stage)
-            trainers = [each for each in finetunes if _task(recipe, each) == task]
-            _check_read(recipe, stage, trainers)
-        if stage.target == EVALUATE:
-            _check_scored(recipe, stage, trainers)
-        if stage.target == SUBMIT:
-            _check_submitted(recipe, stage, [each for each in listed if each.target == EVALUATE])
+        check_asked(recipe, stage, listed[:number], listed)
 
 
 def _check_lists(recipe, stage):
@@ -140,46 +129,6 @@ def _method(recipe, stage, reference):
         raise UserError(f"no fine-tuning method can be made by {reference.selector}: {error}") from None
 
 
-def _check_read(recipe, asks, trainers):
-    """Checks that a stage reads examples as the models that it asks did in training."""
-    for name, default in READ.items():
-        values = [recipe.arguments(each).get(name, default) for each in (asks, *trainers)]
-        ours, *theirs = values if name != "pretrained" else [source_of(recipe, each) for each in (asks, *trainers)]
-        if theirs and ours not in theirs:
-            message = (
-                f"{name} is {shortened(values[0])}, and {shortened(values[1])} in {trainers[0].selector}, whose models "
-                "it asks: give both the same"
-            )
-            raise UserError(f"{asks.selector}: {message}{recipe.places(message, (asks, trainers[0]))}")
-
-
-def _check_scored(recipe, evaluate, trainers):
-    """Checks that the models which a stage scores are among those that are fine-tuned for its task."""
-    trained = [_models(recipe, each) for each in trainers]
-    scored = _models(recipe, evaluate)
-    if not trained or scored is None or None in trained:
-        return
-    missing = next((each for each in scored if not any(each in models for models in trained)), None)
-    if missing is not None:
-        start, rate, seed = missing
-        raise UserError(
-            f"{evaluate.selector} scores start {start!r} at learning rate {rate} with seed {seed}, which "
-            f"{trainers[0].selector} does not train: give both the same starts, learning_rates and seeds"
-        )
-
-
-def _check_submitted(recipe, submit, evaluates):
-    """Checks that the models which a stage hands in are among those that are scored of its task."""
-    task, start = _task(recipe, submit), recipe.arguments(submit).get("start", "pretrained")
-    scorers = [each for each in evaluates if _task(recipe, each) == task]
-    scored = [recipe.arguments(each).get("starts", BOTH) for each in scorers]
-    if scorers and all(isinstance(each, list | tuple) and start not in each for each in scored):
-        raise UserError(
-            f"{submit.selector} hands in models that started {start!r}, which {scorers[0].selector} does not score: "
-            f"add it to its starts, or bind {submit.selector}.start"
-        )
-
-
 def _check_trained_once(recipe, listed):
     """Checks that no stage trains models of a task that another has trained in another way: it would find them done."""
     trained: list[tuple[Reference, int]] = []  # with how many pre-trainings were before
@@ -205,7 +154,7 @@ def _check_trained_once(recipe, listed):
 
 def _of_both(recipe, stage, other):
     """The models that two stages both train of one task, as far as the recipe says these in words and lists."""
-    name, ours, theirs = name_of_task(recipe, stage), _models(recipe, stage), _models(recipe, other)
+    name, ours, theirs = name_of_task(recipe, stage), models_of(recipe, stage), models_of(recipe, other)
     is_same = name is not None and name == name_of_task(recipe, other)
     return [model for model in ours or () if model in (theirs or ())] if is_same else []
 
@@ -240,24 +189,6 @@ def _difference(recipe, stage, other):
         for arguments, each in zip(given, (stage, other), strict=True)
     )
     return next((name for name in names if ours[name] != theirs[name]), None)
-
-
-def _task(recipe, stage):
-    return identity(recipe, recipe.arguments(stage).get("task"), stage.scope)
-
-
-def _models(recipe, stage):
-    """Starts, learning rates and seeds of a stage's models, one of each; None if it says them otherwise than in a list.
-
-    Learning rates are written as in the names of the models' folders.
-    """
-    given = recipe.arguments(stage)
-    starts, rates, seeds = given.get("starts", BOTH), given.get("learning_rates"), given.get("seeds")
-    if not all(isinstance(each, list | tuple) for each in (starts, rates, seeds)):
-        return None
-    if not all(isinstance(rate, int | float) for rate in rates):
-        return None
-    return [*itertools.product(starts, (f"{rate:g}" for rate in rates), seeds)]
 
 
 def check_batches(data: Mapping[str, Any], model: Mapping[str, Any], steps: Any) -> None:
