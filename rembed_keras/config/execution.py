@@ -13,7 +13,7 @@ import gin
 
 from rembed_keras import compat
 from rembed_keras.config.backend import TRAINING, import_framework, settle_environment
-from rembed_keras.config.forecasts import choices, tokens_by_task
+from rembed_keras.config.forecasts import batches, choices, tokens_by_task
 from rembed_keras.config.initial import check_start
 from rembed_keras.config.ledgers import PREPARE, ledger_of, pretraining, pretrainings
 from rembed_keras.config.making import within
@@ -81,7 +81,13 @@ def _run(recipe, ledger, chosen=None, is_smoke=False):
     _check_functions(stages(recipe))
     _, _, name = ROOT.rpartition(".")
     record = training.RunRecord(
-        recipe.text(), gin.operative_config_str, ledger, tokens_by_task(recipe), is_smoke, choices(recipe)
+        recipe.text(),
+        gin.operative_config_str,
+        ledger,
+        tokens_by_task(recipe),
+        is_smoke,
+        choices(recipe),
+        batches(recipe),
     )
     with made_once(recipe):
         call(getattr(training, name), record=record, chosen=chosen)

@@ -1,14 +1,19 @@
-"""What a recipe says of the tasks that its run reads at its beginning: how much their fine-tunings train on, so that a
-run can say how long all that is left will take, and which learning rates are chosen among.
+"""What a recipe says that its run asks at its beginning: of the tasks that are read then how much their fine-tunings
+train on, so that a run can say how long all that is left will take, and which learning rates are chosen among; and of
+pre-trainings the batches that devices are to share.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from rembed_keras.config.initial import PRETRAIN
+from rembed_keras.config.making import within
 from rembed_keras.config.misfits.asked import BOTH, EVALUATE, FINETUNE
 from rembed_keras.config.recipes.recipe import RUN, Recipe, stages
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.sharing import identity
+from rembed_keras.data.pipeline.schedules import by_step, up_to
 
 
 def tokens_by_task(recipe: Recipe) -> list[dict[int, float]]:
@@ -34,6 +39,22 @@ def choices(recipe: Recipe) -> dict[int, Sequence[float]]:
         task, rates = identity(recipe, arguments.get("task"), stage.scope), arguments.get("learning_rates")
         if stage.target == EVALUATE and task in tasks and rates is not None and (_count(rates) or 0) > 1:
             found[tasks.index(task)] = rates
+    return found
+
+
+def batches(recipe: Recipe) -> dict[int, tuple[Any, Mapping[int, int], int]]:
+    """Where each pre-training is computed, the rows of its batches by their first step, and its micro-batches, by the
+    number of the stage; nothing of one that says otherwise than in numbers how many."""
+    found = {}
+    for number, stage in enumerate(stages(recipe)):
+        given = recipe.arguments(stage)
+        parts: list[Any] = [given.get(name) for name in ("mixture", "model")] if stage.target == PRETRAIN else [None]
+        if not all(isinstance(each, Reference) for each in parts):
+            continue
+        data, model = (recipe.arguments(within(stage, each)) for each in parts)
+        rows, shares = up_to(data.get("batch_size"), given["steps"]), model.get("micro_batches", 1)
+        if all(isinstance(each, int) for each in (*by_step(rows).values(), shares)):
+            found[number] = given.get("strategy", "one_device"), by_step(rows), shares
     return found
 
 

@@ -3,12 +3,15 @@
 import contextlib
 from functools import partial
 from inspect import signature
+from types import SimpleNamespace
 
 import pytest
 
+from rembed_keras import config
 from rembed_keras.adaptation import Biases, FisherChosen, Lora, RoAd
 from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import RDrop
+from rembed_keras.config.forecasts import batches
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import Classification, ParallelText, QuestionAnswering
@@ -132,6 +135,18 @@ def test_labels_that_a_submission_does_not_take(tmp_path):
     ):
         run([begun.append, later], tmp_path / "run", RunRecord("# a recipe\n", lambda: ""))
     assert not begun
+
+
+def test_batches_that_devices_cannot_share_are_refused_before_text_is_prepared(tmp_path, monkeypatch):
+    recipe, begun = config.load("recipes/options/growing_rows.gin", ["STRATEGY=data_parallel"]), []
+    assert batches(recipe) == {1: ("data_parallel", {0: 64, 2520: 16}, 1)}
+    monkeypatch.setattr("rembed_keras.training.stages.run.place", lambda *_: SimpleNamespace(replicas=32))
+    record = RunRecord("# a recipe\n", lambda: "", batches=batches(recipe))
+    with pytest.raises(UserError, match="BATCH_SIZE is 16 from step 2520 on, which 32 replicas and micro-batches"):
+        run([begun.append, print], tmp_path / "run", record)
+    assert not begun
+    run([begun.append, print], tmp_path / "run", record, chosen=[0])
+    assert begun
 
 
 def test_words_that_are_not_in_the_corpus_are_missed_before_anything_is_trained(corpus, tmp_path):

@@ -19,12 +19,13 @@ from rembed_keras.analysis.cost.ledger import Ledger
 from rembed_keras.analysis.environment import environment
 from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.data.json_files import read_json, understood
+from rembed_keras.data.pipeline.schedules import check_shares
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Rate, UserError
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training.distributed.processes import is_together
-from rembed_keras.training.distributed.strategies import Strategy, join
+from rembed_keras.training.distributed.strategies import Strategy, join, place
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.same_recipe import STAGES, forget_another_recipe, refuse_another_recipe, refuse_smoke
 from rembed_keras.training.loop.workdir import Workdir
@@ -45,6 +46,8 @@ class RunRecord:
             of the task; by this a run says how long all that is left takes, which it does not without.
         is_smoke: whether it is a smoke run, which alone works in the folder of one.
         choices: learning rates that `evaluate` chooses among, by the number of the task, which must have data for it.
+        batches: of each stage that pre-trains, by its number: its strategy, the rows of its batches by their first
+            step, and its micro-batches; the devices must share them.
     """
 
     config: str
@@ -53,6 +56,7 @@ class RunRecord:
     tokens_by_task: Sequence[Mapping[int, float]] = ()
     is_smoke: bool = False
     choices: Mapping[int, Sequence[Rate]] = field(default_factory=dict)
+    batches: Mapping[int, tuple[Strategy, Mapping[int, int], int]] = field(default_factory=dict)
 
 
 def run(
@@ -79,7 +83,7 @@ def run(
 
     Raises:
         UserError: if the folder is of another recipe or of a smoke run, in use, or cannot be written; or there is no
-            data to choose a learning rate by.
+            data to choose a learning rate by, or a batch that devices cannot share evenly.
         Interrupted: if it was asked to stop.
         PeerLost: if a peer process is lost.
     """
@@ -96,6 +100,7 @@ def run(
                 begun = time.monotonic()
                 asked = range(len(stages)) if chosen is None else chosen
                 tokens = [_tokens(record, number, tasks) for number in asked]
+                _check_batches(record, asked)
                 rehearse([stages[number] for number in asked], folder, processes.by_chief)
                 course = _Course(folder, stages)
                 for place, number in enumerate(asked, start=1):
@@ -123,6 +128,12 @@ def _tokens(record, number, tasks):
     """How many tokens a stage will train on, padding too, as far as that is known before it begins."""
     of_tasks = record.tokens_by_task[number] if record.tokens_by_task else {}
     return sum(count * len(tasks[task].splits.train) for task, count in of_tasks.items())
+
+
+def _check_batches(record, asked):
+    """Checks that devices share the batches of pre-trainings to come: the text before them may take long to prepare."""
+    for strategy, sizes, micro_batches in (record.batches[number] for number in asked if number in record.batches):
+        check_shares(sizes, place(strategy, 0).replicas * micro_batches)
 
 
 def in_passing(stage: Callable) -> Callable:
