@@ -22,6 +22,7 @@ from rembed_keras.modeling.objectives.running_means import ListsLogsOnce
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import OF_LAYERS
 from rembed_keras.modeling.saving.configuration import class_named
+from rembed_keras.modeling.saving.exporting import Exports
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import settle_dtypes
 from rembed_keras.modeling.saving.presets import located, task_in
@@ -33,7 +34,15 @@ _HEAD_IS_NEW: ContextVar[bool] = ContextVar("head_is_new", default=False)  # whi
 
 
 class EncoderTask(
-    ListsLogsOnce, TakesTexts, ReadsTexts, HasTerms, Retraced, KeepsTableFrozen, OnReplicas, keras_hub.models.Task
+    ListsLogsOnce,
+    TakesTexts,
+    ReadsTexts,
+    HasTerms,
+    Exports,
+    Retraced,
+    KeepsTableFrozen,
+    OnReplicas,
+    keras_hub.models.Task,
 ):
     """A model around an encoder, with presets: `save_to_preset` and `from_preset`.
 

@@ -80,6 +80,22 @@ def test_an_export_names_every_output(tmp_path):
     np.testing.assert_allclose(served["hidden_states_1"], expected["hidden_states"][1], atol=1e-5)
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [lambda each: Tagger(each, 4), lambda each: MaskedLM(each, 10)], ids=["task", "head"])
+def test_a_model_with_a_head_is_exported_where_an_encoder_is(make, tmp_path, monkeypatch):
+    """On JAX Keras ends in a traceback, or writes for a signature of one length what TensorFlow cannot run."""
+    model, written = make(make_encoder(num_layers=1)), []
+    monkeypatch.setattr(keras.Model, "export", lambda each, *_, **__: written.append(each))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else find_spec(name))
+    is_refused = keras.config.backend() != "tensorflow"
+    with pytest.raises(UserError, match="export needs KERAS_BACKEND" if is_refused else "export to ONNX needs tf2onnx"):
+        model.export(str(tmp_path / "made"), format="tf_saved_model" if is_refused else "onnx")
+    assert not written
+    if not is_refused:
+        model.export(str(tmp_path / "made"))
+        assert written == [model]
+
+
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="there is no export on JAX")
 def test_an_export_to_onnx_asks_for_its_packages(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else find_spec(name))

@@ -1,15 +1,16 @@
-"""An encoder for programs that know nothing of this package: a graph with plain names for all that it gives."""
+"""Models for programs that know nothing of this package: graphs, of an encoder with plain names for all it gives."""
 
 import importlib.util
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from rembed_keras.errors import UserError
 
 
-class ExportsNamedOutputs:
-    """An encoder that is exported with a name for each of its outputs; a mixin that stands before the model's class."""
+class Exports:
+    """A model that is exported as a graph of rows of any length; a mixin that stands before the model's class."""
 
     def export(
         self,
@@ -19,21 +20,35 @@ class ExportsNamedOutputs:
         input_signature: list | None = None,
         **options,
     ) -> None:
-        """Keras's, of outputs that have a name each: `hidden_states_0` to `hidden_states_L` instead of a list.
+        """Keras's; B and S are open by default.
 
         Args:
             filepath: as in Keras.
             format: as in Keras: "tf_saved_model", or "onnx", which needs the extra of that name.
             verbose: as in Keras.
-            input_signature: as in Keras; B and S are open by default.
+            input_signature: as in Keras.
             options: of the format, as in Keras.
 
         Raises:
             UserError: on JAX, and for ONNX without its extra.
         """
         check_exportable(format)
-        model = named_outputs(self)
-        model.export(filepath, format=format, verbose=verbose, input_signature=input_signature, **options)
+        own = {"verbose": verbose, "input_signature": input_signature, **options}
+        keras.Model.export(self.exported(), filepath, format=format, **own)
+
+    def exported(self) -> keras.Model:
+        """The model that is written; this one by default."""
+        model: Any = self
+        return model
+
+
+class ExportsNamedOutputs(Exports):
+    """An encoder that is exported with a name for each of its outputs; a mixin that stands before the model's class."""
+
+    def exported(self) -> keras.Model:
+        """A model of outputs that have a name each: `hidden_states_0` to `hidden_states_L` instead of a list."""
+        model: Any = self
+        return named_outputs(model)
 
 
 def named_outputs(encoder: keras.Model) -> keras.Model:
