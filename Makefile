@@ -85,8 +85,9 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 # what touches other packages most: their private parts, files of models, tokenizers, texts in and answers out
-QUICK := tests/test_compat.py tests/data/tokenizers tests/modeling/saving tests/preprocessing tests/interop/test_packing.py \
-  tests/interop/test_convert.py tests/interop/test_pieces.py
+QUICK := tests/test_compat.py tests/data/tokenizers tests/modeling/saving tests/modeling/objectives tests/modeling/heads \
+  tests/modeling/test_encoder_task.py tests/adaptation/test_distillation.py tests/preprocessing tests/interop/test_packing.py \
+  tests/interop/test_convert.py tests/interop/test_pieces.py tests/interop/test_format_0_1.py
 # other releases warn of other things than those that pyproject.toml knows
 OTHER := -m 'not slow' -W default --disable-warnings
 # data sets of Grain with labels in `fit`, which keras-hub 0.21 does not take

@@ -288,8 +288,8 @@ def _layers_of_heads(attention, encoder):
     if not hasattr(attention, "queries_keys_values"):
         return []
     hidden = keras.Input(batch_shape=(1, 1, encoder.arguments["hidden_dim"]), dtype=encoder.compute_dtype)
-    positions = keras.Input(batch_shape=(1, 1), dtype="int32")
-    return keras.Model([hidden, positions], attention.queries_keys_values(hidden, positions)).layers
+    positions = keras.Input(batch_shape=(1, 1), dtype="int32")  # something has to read them, for Keras 3.10
+    return keras.Model([hidden, positions], [attention.queries_keys_values(hidden, positions), positions + 0]).layers
 
 
 def _linear(width, name, dtype):

@@ -8,6 +8,8 @@ model (E_in 256, D 1152, 32 layers) is reproduced exactly.
 
 from collections import Counter
 from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any
 
 import keras
 import keras_hub
@@ -40,6 +42,8 @@ from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
 from rembed_keras.modeling.texts.inputs import checks_arrays
 from rembed_keras.modeling.texts.shared_rows import on_shared_rows
 from rembed_keras.modeling.texts.vectors import ReadsTexts
+
+_DTYPE: ContextVar[Any] = ContextVar("dtype", default=None)  # that a preset is opened in: keras-hub 0.21 keeps its own
 
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
@@ -226,7 +230,11 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         """
         named, preset = dict(arguments), located(preset)
         preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(PLAIN_TEXT, preset)
-        encoder, task = super().from_preset(preset, load_weights, **named), task_in(preset).get("config", {})
+        token = _DTYPE.set(named.get("dtype"))
+        try:
+            encoder, task = super().from_preset(preset, load_weights, **named), task_in(preset).get("config", {})
+        finally:
+            _DTYPE.reset(token)
         if task.get("kept_layers") is not None and "num_layers" not in named:
             encoder = encoder.with_layers(task["kept_layers"], task.get("keep", "bottom"))
         encoder.preprocessor = preprocessor
@@ -281,8 +289,8 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
 
     @classmethod
     def from_config(cls, config):
-        others = (*KEYS, "preprocessor")
-        encoder = super().from_config({key: value for key, value in config.items() if key not in others})
+        others, asked = (*KEYS, "preprocessor"), {} if _DTYPE.get() is None else {"dtype": _DTYPE.get()}
+        encoder = super().from_config({key: value for key, value in config.items() if key not in others} | asked)
         change_again(encoder, {key: config[key] for key in KEYS if key in config})
         if config.get("preprocessor") is not None:
             encoder.preprocessor = made(config["preprocessor"], keras.layers.Layer)

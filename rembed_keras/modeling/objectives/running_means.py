@@ -40,7 +40,8 @@ class ListsLogsOnce:
     """A model whose loops give each log once where they give a list; a mixin that stands before the model's class.
 
     A mean of the model's own can have the name of one of Keras's, or of another objective's, whose place it takes in
-    logs. Keras's list would have it twice.
+    logs. Keras's list would have it twice. And a batch's logs are numbers, of this batch alone: those of Keras 3.10 are
+    arrays, of all batches that were before it.
     """
 
     @property
@@ -59,19 +60,20 @@ class ListsLogsOnce:
     def train_on_batch(self, x=None, y=None, sample_weight=None, class_weight=None, return_dict=False):
         """The model's; a list has each log once."""
         given = (x, y, sample_weight, class_weight)
+        self.reset_metrics()  # type: ignore[attr-defined] # the model's
         logs = _numbers(super().train_on_batch(*given, return_dict=True))  # type: ignore[misc] # the model's
         return logs if return_dict else _listed(self, logs)
 
     def test_on_batch(self, x=None, y=None, sample_weight=None, return_dict=False):
         """The model's; a list has each log once."""
-        logs = super().test_on_batch(x, y, sample_weight, return_dict=True)  # type: ignore[misc] # the model's
-        logs = _numbers(logs)
+        self.reset_metrics()  # type: ignore[attr-defined] # the model's
+        logs = _numbers(super().test_on_batch(x, y, sample_weight, return_dict=True))  # type: ignore[misc] # the model's
         return logs if return_dict else _listed(self, logs)
 
 
 def _numbers(logs):
-    """Logs as Keras gives its own; with Keras 3.10 those that take the place of others are tensors."""
-    return {name: float(log) if ops.is_tensor(log) and ops.ndim(log) == 0 else log for name, log in logs.items()}
+    """Logs as Keras gives its own; with Keras 3.10 they are arrays, and those that take the place of others tensors."""
+    return {name: float(log) if ops.shape(log) == () else log for name, log in logs.items()}
 
 
 def _listed(model, logs):

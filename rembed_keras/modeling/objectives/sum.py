@@ -69,7 +69,8 @@ class Sum(PretrainingModel):
             with keras.name_scope(f"objective_{i}"):  # files of checkpoints tell their variables apart by path
                 self.objectives.append(_made(objective, encoder))
         _check(self.objectives, encoder)
-        inputs = with_mask_positions(encoder.input)
+        read = {key for each in self.objectives for key in each.input}
+        inputs = {key: given for key, given in with_mask_positions(encoder.input).items() if key in read}
         outputs = {each.name: each({key: inputs[key] for key in each.input}) for each in self.objectives}
         arguments = {
             "objectives": [_config_of(each) for each in self.objectives],

@@ -61,7 +61,8 @@ def test_detection_measures_the_generators_logits():
     logits = forward(model, x)["logits"]
     ranks = (logits > np.take_along_axis(logits, y[..., None], -1)).sum(-1)
     logs = model.test_on_batch(x, y, weights, return_dict=True)
-    assert np.isclose(logs["top"], ((ranks < 20) * weights).sum() / weights.sum())
+    (found,) = (value for name, value in logs.items() if name.endswith("top"))  # after an output's, with Keras 3.10
+    assert np.isclose(found, ((ranks < 20) * weights).sum() / weights.sum())
 
 
 @pytest.mark.any_backend
@@ -112,6 +113,14 @@ def penalty_of(model, x, strength=0.3):
     return strength * (np.square(projected).sum() / len(projected) + np.square(weights["projection/kernel"]).sum())
 
 
+def need_means_of_rows():
+    """Skips where the loss that an activity adds is a sum over rows, as of Keras 3.10."""
+    layer = keras.layers.Dense(1, kernel_initializer="ones", activity_regularizer=keras.regularizers.L2(1.0))
+    layer(np.ones((2, 1), "float32"))
+    if float(layer.losses[0]) == 2.0:
+        pytest.skip("losses of activities are sums over rows in this Keras")
+
+
 RATE = 0.01
 
 
@@ -121,6 +130,7 @@ def penalized():
 
     The ones with penalties are whole and in 2 micro-batches; the last of each is the model.
     """
+    need_means_of_rows()
     models = {"plain": MaskedLM(make_encoder(num_layers=1), 20), 1: with_penalty(MaskedLM)}
     models[2] = with_penalty(MaskedLM, micro_batches=2)
     start, found = [weight.numpy() for weight in models["plain"].weights], {}
@@ -201,6 +211,8 @@ def two_steps(make, rematerialize, **arguments):
     ],
 )
 def test_rematerialized_blocks_add_their_losses_once_and_learn_of_them(make, arguments, in_parts):
+    if in_parts:
+        need_means_of_rows()
     plain, moves = two_steps(make, False, **arguments)
     again, same = two_steps(make, True, **arguments, **in_parts)
     np.testing.assert_allclose(again, plain, rtol=1e-4)
