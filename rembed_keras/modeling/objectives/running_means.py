@@ -73,7 +73,7 @@ class ListsLogsOnce:
 
 def _numbers(logs):
     """Logs as Keras gives its own; with Keras 3.10 they are arrays, and those that take the place of others tensors."""
-    return {name: float(log) if ops.shape(log) == () else log for name, log in logs.items()}
+    return {name: log if len(getattr(log, "shape", ())) else float(log) for name, log in logs.items()}
 
 
 def _listed(model, logs):
