@@ -35,10 +35,14 @@ def weights_kept(model, is_trained: bool = False) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        emptied = compat.end_of_loop(model, owned)
+        emptied = compat.end_of_loop(model, [*owned, *model.metrics_variables])
         for variable, value in zip(owned, values, strict=True):
             if id(variable) in emptied and not value.is_deleted():
                 variable.assign(value)
+        made = emptied - {*map(id, owned)}  # in the loop, of metrics: Keras 3.10 asks for them before it begins another
+        for metric in model.metrics:
+            if not made.isdisjoint(map(id, metric.variables)):
+                metric.reset_state()
         raise
 
 

@@ -123,7 +123,7 @@ def place(
     opened = opens() if devices is None else opens([*devices])
     is_compiled: bool | str
     if backend == "jax":
-        replicas, is_compiled, feed = opened.num_model_replicas, "auto", partial(meshes.feed, processes)
+        replicas, is_compiled, feed = opened.device_mesh.devices.size, "auto", partial(meshes.feed, processes)
     else:
         replicas, feed = opened.num_replicas_in_sync, partial(replicated.feed, opened)
         is_compiled = jit_compile and replicated.compiles_gradients()
