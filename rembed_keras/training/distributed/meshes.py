@@ -9,6 +9,7 @@ computes what another one does. `fully_sharded` spreads all other matrices too, 
 
 import os
 import re
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -195,10 +196,13 @@ def feed(processes: Processes, batches, shapes=()):
         batches: a `grain.IterDataset` of batches, nested arrays [B, ...].
         shapes: a batch of each shape, as strategies of TensorFlow ask for; JAX sees them as they come.
     """
-    if processes.count == 1:
-        return batches
     own = partial(part_of, part=processes.index, parts=processes.count)
-    return batches.map(partial(keras.tree.map_structure, own))
+    return feed_one(batches if processes.count == 1 else batches.map(partial(keras.tree.map_structure, own)))
+
+
+def feed_one(batches, shapes=()) -> Iterator:
+    """Batches as they are, as `model.fit` takes them on one device; Keras 3.10 takes no data sets of Grain."""
+    yield from batches
 
 
 def whole(value) -> np.ndarray:

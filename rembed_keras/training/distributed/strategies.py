@@ -119,7 +119,7 @@ def place(
     if strategy == "one_device":
         if backend == "tensorflow":
             return Placement(strategy, 1, opens, jit_compile, replicated.feed_one)
-        return Placement(strategy, 1, opens, jit_compile and "auto", lambda batches, shapes=(): batches)
+        return Placement(strategy, 1, opens, jit_compile and "auto", meshes.feed_one)
     opened = opens() if devices is None else opens([*devices])
     is_compiled: bool | str
     if backend == "jax":
