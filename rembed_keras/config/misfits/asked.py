@@ -35,10 +35,10 @@ def check_asked(recipe: Recipe, stage: Reference, before: Sequence[Reference], l
     Raises:
         UserError: for models that none trains, or scores, and for examples that are read otherwise.
     """
-    for does, target, lacks in ASKS.get(stage.target, ()):
-        _check_task(recipe, stage, before, (does, target, lacks))
     if stage.target not in ASKS:
         return
+    for words in ASKS[stage.target]:
+        _check_task(recipe, stage, before, words)
     task = _task(recipe, stage)
     trainers, scorers = (
         [each for each in listed if each.target == target and _task(recipe, each) == task]
@@ -76,11 +76,10 @@ def _check_read(recipe, asks, trainers):
 
 def _check_scored(recipe, evaluate, trainers):
     """Checks that the models which a stage scores are among those that are fine-tuned for its task."""
-    trained = [models_of(recipe, each) for each in trainers]
-    scored = models_of(recipe, evaluate)
-    if not trained or scored is None or None in trained:
+    trained, scored = _trained(recipe, trainers), models_of(recipe, evaluate)
+    if trained is None or scored is None:
         return
-    missing = next((each for each in scored if not any(each in models for models in filter(None, trained))), None)
+    missing = next((each for each in scored if each not in trained), None)
     if missing is not None:
         start, rate, seed = missing
         raise UserError(
@@ -99,16 +98,22 @@ def _check_submitted(recipe, submit, trainers, scorers):
             f"{submit.selector} hands in models that started {start!r}, which {scorers[0].selector} does not score: "
             f"add it to its starts, or bind {submit.selector}.start"
         )
-    trained = [models_of(recipe, each) for each in trainers]
-    if not trained or None in trained or not isinstance(seeds, list | tuple):
+    trained = _trained(recipe, trainers)
+    if trained is None or not isinstance(seeds, list | tuple):
         return
-    known = {(start, seed) for models in filter(None, trained) for start, _, seed in models}
+    known = {(start, seed) for start, _, seed in trained}
     missing = next((seed for seed in seeds if (start, seed) not in known), None)
     if missing is not None:
         raise UserError(
             f"{submit.selector} hands in start {start!r} with seed {missing}, which {trainers[0].selector} does not "
             "train: give both the same seeds"
         )
+
+
+def _trained(recipe, trainers):
+    """The models that some stages train; None without a stage, or where one says them otherwise than in lists."""
+    found = [models_of(recipe, each) for each in trainers]
+    return None if not found or None in found else [model for models in found for model in models or ()]
 
 
 def _task(recipe, stage):

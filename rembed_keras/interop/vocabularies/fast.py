@@ -242,24 +242,26 @@ def _joined(model, pair):
 
 def _framing(processor):
     """The pieces that a template puts around a text, which may be special or not."""
-    if processor is None:
-        return []
-    within = [piece for each in processor.get("processors", ()) for piece in _framing(each)]
-    entries = (processor.get("special_tokens") or {}).values()
-    return within + [piece for entry in entries for piece in entry["tokens"]]
+    entries = [entry for each in _processors(processor) for entry in (each.get("special_tokens") or {}).values()]
+    return [piece for entry in entries for piece in entry["tokens"]]
 
 
 def _renumber_frame(processor, new):
     """Gives the special pieces around a text their new ids."""
-    if processor is None:
-        return
-    for each in processor.get("processors", ()):
-        _renumber_frame(each, new)
-    for name, entry in (processor.get("special_tokens") or {}).items():
-        processor["special_tokens"][name] = entry | {"ids": [new[piece] for piece in entry["tokens"]]}
-    for role in ("sep", "cls"):  # of BERT's and RoBERTa's own
-        if role in processor:
-            processor[role] = [processor[role][0], new[processor[role][0]]]
+    for each in _processors(processor):
+        for name, entry in (each.get("special_tokens") or {}).items():
+            each["special_tokens"][name] = entry | {"ids": [new[piece] for piece in entry["tokens"]]}
+        for role in ("sep", "cls"):  # of BERT's and RoBERTa's own
+            if role in each:
+                each[role] = [each[role][0], new[each[role][0]]]
+
+
+def _processors(processor):
+    """Yields a post-processor, if there is one, and those that it is made of."""
+    if processor is not None:
+        yield processor
+        for each in processor.get("processors", ()):
+            yield from _processors(each)
 
 
 def _first_difference(found, pieces):

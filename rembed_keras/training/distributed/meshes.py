@@ -196,8 +196,10 @@ def feed(processes: Processes, batches, shapes=()):
         batches: a `grain.IterDataset` of batches, nested arrays [B, ...].
         shapes: a batch of each shape, as strategies of TensorFlow ask for; JAX sees them as they come.
     """
-    own = partial(part_of, part=processes.index, parts=processes.count)
-    return feed_one(batches if processes.count == 1 else batches.map(partial(keras.tree.map_structure, own)))
+    if processes.count > 1:
+        own = partial(part_of, part=processes.index, parts=processes.count)
+        batches = batches.map(partial(keras.tree.map_structure, own))
+    return feed_one(batches)
 
 
 def feed_one(batches, shapes=()) -> Iterator:

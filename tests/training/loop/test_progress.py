@@ -34,7 +34,7 @@ def train(now, trainings, capsys, stage="", later=lambda: None, first=0):
         if step % 2 == 0:
             line.show({"step": step, "loss": 1.0, "tokens_per_second": clock.tokens_per_second()})
     line.on_train_end()
-    return [each.partition(" tokens/s · ")[2] for each in capsys.readouterr().out.split("\n") if each]
+    return [each.partition(" tokens/s · ")[2] for each in capsys.readouterr().out.splitlines()]
 
 
 def test_what_is_left_of_several_trainings_is_said_once_one_has_ended(now, capsys):
