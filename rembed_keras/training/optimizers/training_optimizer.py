@@ -285,7 +285,8 @@ def wrapped(
     Raises:
         UserError: for float16 on JAX without an accelerator, where attention cannot be computed in it.
     """
-    scale = SCALE if model.encoder.compute_dtype == "float16" else None
+    dtypes = {layer.compute_dtype for layer in compat.layers_of(model.encoder) if layer.weights}
+    scale = SCALE if "float16" in dtypes else None
     if scale and keras.config.backend() == "jax":
         import jax
 

@@ -174,3 +174,11 @@ def test_replicas_scale_as_one(mirrored):
 def test_float16_where_there_is_none_is_refused():
     with pytest.raises(UserError, match=r"JAX has no attention in float16 on a CPU: .* mixed_bfloat16"):
         wrapped(make_model("mixed_float16"), AdamW(1e-3))
+
+
+@pytest.mark.skipif(ON_JAX, reason="JAX has no float16 on a CPU")
+@pytest.mark.parametrize(("default", "of_blocks"), [("float32", "mixed_float16"), ("mixed_float16", "float32")])
+def test_the_loss_is_scaled_where_any_layer_of_the_encoder_computes_in_float16(default, of_blocks):
+    policies = keras.dtype_policies.DTypePolicyMap(default, {"block_0/feed_forward/.*": keras.DTypePolicy(of_blocks)})
+    assert wrapped(make_model(policies), AdamW(1e-3)).loss_scale is not None
+    assert wrapped(make_model("mixed_bfloat16"), AdamW(1e-3)).loss_scale is None
