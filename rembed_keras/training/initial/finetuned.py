@@ -16,6 +16,7 @@ from rembed_keras.training.loop.workdir import Workdir
 
 Start: TypeAlias = Literal["pretrained", "scratch"]
 STARTS: tuple[Start, ...] = get_args(Start)
+CHOSEN = "chosen.json"  # of a task's models: the learning rate that was chosen for each start
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
 INITIAL = "initial_weights"  # among them
 PRETRAINING = "pretraining"  # among them, of a start from the run itself: its "step", and whether it "is_done"
@@ -41,6 +42,11 @@ def trained_in(folder: Path) -> list[Trained]:
     matches = ((TRAINED.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir())
     found = [Trained(each["start"], each["rate"], int(each["seed"]), path) for each, path in matches if each]
     return sorted(found, key=lambda each: (each.start, float(each.rate), each.seed))
+
+
+def chosen_rates(folder: Path) -> dict[str, Any]:
+    """The learning rate that `evaluate` chose for each start in a task's folder; of none, if it has not been there."""
+    return read_json(folder / CHOSEN) if (folder / CHOSEN).exists() else {}
 
 
 def begin_task(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +83,7 @@ def begin_task(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         for each in trained_in(folder):
             if each.start == "pretrained":
                 shutil.rmtree(each.folder)
-        (folder / "chosen.json").unlink(missing_ok=True)
+        (folder / CHOSEN).unlink(missing_ok=True)
     elif differs:
         key = differs[0]
         raise UserError(
@@ -187,7 +193,7 @@ def chosen_model(folder: Path) -> checkpoints.Checkpoint:
     """
     trained = trained_in(folder)
     start = next((start for start in STARTS if any(each.start == start for each in trained)), "none")
-    chosen = read_json(folder / "chosen.json").get(start) if (folder / "chosen.json").exists() else None
+    chosen = chosen_rates(folder).get(start)
     rates = {each.rate: None for each in trained if each.start == start}
     if isinstance(chosen, int | float):
         rates = {f"{chosen:g}": None}

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.terminal import Whole
-from rembed_keras.data.json_files import read_json
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, UserError, check_counts, check_lists
 from rembed_keras.modeling.encoder import Encoder
@@ -22,7 +21,16 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from rembed_keras.training.initial.finetuned import STARTS, Start, folder_of, has_failed, refuse_others, stopped_at
+from rembed_keras.training.initial.finetuned import (
+    CHOSEN,
+    STARTS,
+    Start,
+    chosen_rates,
+    folder_of,
+    has_failed,
+    refuse_others,
+    stopped_at,
+)
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
@@ -75,8 +83,8 @@ def evaluate(
             for language, examples in task.scored.items():
                 answers = _answers(asked, model, examples, f"{start}, seed {seed}, in {language}")
                 scores += _record(asked, start, seed, language, examples, answers)
-    path = workdir.finetuned / task.name / "chosen.json"  # with what stages chose that score other starts
-    write_atomically(path, json.dumps((read_json(path) if path.exists() else {}) | chosen))
+    folder = workdir.finetuned / task.name  # in which stages that score other starts may have chosen too
+    write_atomically(folder / CHOSEN, json.dumps(chosen_rates(folder) | chosen))
     for system, answer in baselines.items():
         for language, examples in task.scored.items():
             scores += _record(asked, system, None, language, examples, answer(examples))

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from rich.console import Console
 
-from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import Count, DivergedError, Seed, UserError, shortened
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import are_finite, encode, predict
@@ -16,7 +15,7 @@ from rembed_keras.tasks.retrieval.parallel_text import sentence_encoder
 from rembed_keras.tasks.scores import Score
 from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
 from rembed_keras.training.initial.encoder_start import EncoderStart, check_length
-from rembed_keras.training.initial.finetuned import Start
+from rembed_keras.training.initial.finetuned import Start, chosen_rates
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearsed
@@ -64,7 +63,7 @@ def submit(
     initial = EncoderStart(workdir.path, encoder, pretrained)
     initial.check_length(sequence_length)
     asked = Asked(workdir, task, initial, sequence_length)
-    chosen = read_json(workdir.finetuned / task.name / "chosen.json")
+    chosen = chosen_rates(workdir.finetuned / task.name)
     if start not in chosen:
         raise UserError(f"submit/{task.name}: evaluate has scored no model that started {start}")
     answered = _answered(asked, start, chosen[start], seeds)
