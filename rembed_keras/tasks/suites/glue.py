@@ -8,6 +8,7 @@ optional: they are read where their files are there. Quotes are ordinary charact
 from pathlib import Path
 
 from rembed_keras.errors import UserError
+from rembed_keras.tasks.formats.columns import TextFormat
 from rembed_keras.tasks.formats.lines import read_rows
 from rembed_keras.tasks.formats.readers import read_table
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
@@ -28,7 +29,7 @@ def cola(folder: str | Path) -> Splits:
         UserError: for a file that is missing or malformed.
     """
     train, dev = (_read_cola(Path(folder) / "CoLA" / name) for name in ("train.tsv", "dev.tsv"))
-    return Splits(train, {"en": dev}, _tests(folder, "CoLA", "sentence"))
+    return Splits(train, {"en": dev}, _tests(folder, "CoLA", "sentence"), TextFormat("sentence", id="index"))
 
 
 def sst2(folder: str | Path) -> Splits:
@@ -43,7 +44,7 @@ def sst2(folder: str | Path) -> Splits:
     train, dev = (
         read_table(Path(folder) / "SST-2" / name, "sentence", labels=BINARY) for name in ("train.tsv", "dev.tsv")
     )
-    return Splits(train, {"en": dev}, _tests(folder, "SST-2", "sentence"))
+    return Splits(train, {"en": dev}, _tests(folder, "SST-2", "sentence"), TextFormat("sentence", id="index"))
 
 
 def mrpc(folder: str | Path) -> Splits:
@@ -62,7 +63,7 @@ def mrpc(folder: str | Path) -> Splits:
     if original.exists() and not (folder / "MRPC" / "train.tsv").exists():
         return _split_mrpc(original)
     train, dev = (_read_mrpc(folder / "MRPC" / name) for name in ("train.tsv", "dev.tsv"))
-    return Splits(train, {"en": dev}, _tests(folder, "MRPC", "#1 String", "#2 String"))
+    return _paired(folder, "MRPC", train, dev, "#1 String", "#2 String")
 
 
 def stsb(folder: str | Path) -> Splits:
@@ -80,7 +81,7 @@ def stsb(folder: str | Path) -> Splits:
         train, dev, test = (_read_sts(folder / "STS-B" / f"sts-{name}.csv") for name in ("train", "dev", "test"))
         return Splits(train, {"en": dev}, {"en": test})
     train, dev = (_read_scores(folder / "STS-B" / name) for name in ("train.tsv", "dev.tsv"))
-    return Splits(train, {"en": dev}, _tests(folder, "STS-B", "sentence1", "sentence2"))
+    return _paired(folder, "STS-B", train, dev, "sentence1", "sentence2")
 
 
 def qqp(folder: str | Path) -> Splits:
@@ -101,7 +102,7 @@ def qqp(folder: str | Path) -> Splits:
         )
         for name in ("train.tsv", "dev.tsv")
     )
-    return Splits(train, {"en": dev}, _tests(folder, "QQP", "question1", "question2", "id"))
+    return _paired(folder, "QQP", train, dev, "question1", "question2", "id")
 
 
 def mnli(folder: str | Path) -> Splits:
@@ -125,7 +126,8 @@ def mnli(folder: str | Path) -> Splits:
     tests: dict[str, list[Labelled]] = {}
     for part, name in (("en", "test_matched.tsv"), ("mismatched", "test_mismatched.tsv")):
         tests |= _tests(folder, "MNLI", "sentence1", "sentence2", part=part, name=name)
-    return Splits(train, {"en": matched, "mismatched": mismatched}, tests | _diagnostic(folder))
+    columns = TextFormat("sentence1", "sentence2", "index")
+    return Splits(train, {"en": matched, "mismatched": mismatched}, tests | _diagnostic(folder), columns)
 
 
 def diagnostic(folder: str | Path) -> Splits:
@@ -189,7 +191,12 @@ def _pairs(folder, task, text, pair, labels):
         read_table(Path(folder) / task / name, text, pair, "label", "index", labels=labels)
         for name in ("train.tsv", "dev.tsv")
     )
-    return Splits(train, {"en": dev}, _tests(folder, task, text, pair))
+    return _paired(folder, task, train, dev, text, pair)
+
+
+def _paired(folder, task, train, dev, text, pair, id="index"):  # noqa: A002
+    """A task of pairs, which names the columns of its files."""
+    return Splits(train, {"en": dev}, _tests(folder, task, text, pair, id), TextFormat(text, pair, id))
 
 
 def _tests(folder, task, text, pair=None, id="index", part="en", name="test.tsv"):  # noqa: A002
@@ -234,7 +241,8 @@ def _split_mrpc(path):
     if not parts[True]:
         raise UserError(f"{path.with_name('dev_ids.tsv')} names no example of {path.name}")
     test = path.with_name("msr_paraphrase_test.txt")
-    return Splits(parts[False], {"en": parts[True]}, {"en": _read_mrpc(test)} if test.exists() else {})
+    tests = {"en": _read_mrpc(test)} if test.exists() else {}
+    return Splits(parts[False], {"en": parts[True]}, tests, TextFormat("#1 String", "#2 String", delimiter="\t"))
 
 
 def _read_scores(path):

@@ -3,6 +3,7 @@
 import pytest
 
 from rembed_keras.errors import UserError
+from rembed_keras.tasks.formats.columns import TextFormat
 from rembed_keras.tasks.kinds.examples import Labelled
 from rembed_keras.tasks.suites import glue
 
@@ -128,6 +129,26 @@ def test_tasks_with_one_test(task, train, dev, test, folder):
 
 def test_examples_have_the_ids_of_their_files(folder):
     assert [example.id for example in glue.stsb(folder).dev["en"]] == ["4"]
+
+
+@pytest.mark.filterwarnings("ignore:.* skipped 2 broken rows")
+@pytest.mark.parametrize(
+    ("task", "test"),
+    [
+        (glue.cola, "CoLA/test.tsv"),
+        (glue.sst2, "SST-2/test.tsv"),
+        (glue.mrpc, "MRPC/test.tsv"),
+        (glue.stsb, "STS-B/test.tsv"),
+        (glue.qqp, "QQP/test.tsv"),
+        (glue.qnli, "QNLI/test.tsv"),
+        (glue.rte, "RTE/test.tsv"),
+        (glue.wnli, "WNLI/test.tsv"),
+        (glue.mnli, "MNLI/test_matched.tsv"),
+    ],
+)
+def test_a_file_to_predict_is_read_as_the_test_is(task, test, folder):
+    splits = task(folder)
+    assert [*TextFormat.of(splits).read(folder / test)] == splits.test["en"]
 
 
 def test_broken_rows_of_qqp_are_skipped_with_a_warning(folder):
