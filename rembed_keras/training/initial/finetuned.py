@@ -1,5 +1,6 @@
 """Fine-tuned models on disk: a folder for each task, and in it one for each start, learning rate and seed."""
 
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.loop import checkpoints
@@ -47,6 +49,11 @@ def trained_in(folder: Path) -> list[Trained]:
 def chosen_rates(folder: Path) -> dict[str, Any]:
     """The learning rate that `evaluate` chose for each start in a task's folder; of none, if it has not been there."""
     return read_json(folder / CHOSEN) if (folder / CHOSEN).exists() else {}
+
+
+def keep_chosen_rates(folder: Path, rates: Mapping[str, float]) -> None:
+    """Keeps the learning rates that were chosen for some starts, beside those of others."""
+    write_atomically(folder / CHOSEN, json.dumps(chosen_rates(folder) | rates))
 
 
 def begin_task(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:

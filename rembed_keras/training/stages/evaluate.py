@@ -20,17 +20,9 @@ from rembed_keras.tasks.kinds.encoding import Encoded, are_finite, predict
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
 from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.initial import finetuned
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from rembed_keras.training.initial.finetuned import (
-    CHOSEN,
-    STARTS,
-    Start,
-    chosen_rates,
-    folder_of,
-    has_failed,
-    refuse_others,
-    stopped_at,
-)
+from rembed_keras.training.initial.finetuned import STARTS, Start, has_failed, refuse_others, stopped_at
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
@@ -83,8 +75,7 @@ def evaluate(
             for language, examples in task.scored.items():
                 answers = _answers(asked, model, examples, f"{start}, seed {seed}, in {language}")
                 scores += _record(asked, start, seed, language, examples, answers)
-    folder = workdir.finetuned / task.name  # in which stages that score other starts may have chosen too
-    write_atomically(folder / CHOSEN, json.dumps(chosen_rates(folder) | chosen))
+    finetuned.keep_chosen_rates(workdir.finetuned / task.name, chosen)
     for system, answer in baselines.items():
         for language, examples in task.scored.items():
             scores += _record(asked, system, None, language, examples, answer(examples))
@@ -128,7 +119,7 @@ class Asked:
         Raises:
             UserError: for one that was not fine-tuned, or was stopped before its end.
         """
-        folder = folder_of(self.workdir, self.task, start, rate, seed)
+        folder = finetuned.folder_of(self.workdir, self.task, start, rate, seed)
         if has_failed(folder):
             return None
         found = checkpoints.latest(folder)
