@@ -5,6 +5,7 @@ written atomically.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -162,10 +163,15 @@ def check_absent(target: Path) -> None:
     """Checks that a folder can be made, before work is done for it.
 
     Raises:
-        UserError: if it exists.
+        UserError: if it exists, or would be in a folder that is read-only or within a file.
     """
     if target.exists() or target.is_symlink():  # a link to what is gone cannot be replaced by a folder
         raise UserError(f"{target} already exists: remove it or choose another folder")
+    there = next(folder for folder in target.parents if folder.exists())
+    if not there.is_dir():
+        raise UserError(f"{target} cannot be written: {os.strerror(errno.ENOTDIR)}")
+    if not os.access(there, os.W_OK):
+        raise UserError(f"{target} cannot be written: {there} is read-only")
 
 
 @contextlib.contextmanager

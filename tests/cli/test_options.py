@@ -115,3 +115,23 @@ def test_a_report_that_cannot_be_written_is_refused_before_its_tables(there, pro
     place = there or "."
     code, out, err = command("report", "text", "--out", f"{place}/tables/new", cwd=project)
     assert (code, out, err) == (2, "", f"rembed: {place}/tables/new cannot be written: {place} is read-only\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["merge", "none", "none", "OUT"],
+        ["reallocate", "none", "OUT", "--num-layers", "1"],
+        ["convert", "none", "OUT", "--from", "run", "--to", "preset"],
+        ["pack", "none", "OUT"],
+    ],
+)
+def test_a_model_that_cannot_be_written_is_refused_before_its_source_is_read(words, project, command, monkeypatch):
+    def refused(target):
+        code, out, err = command(*(target if word == "OUT" else word for word in words), cwd=project)
+        assert (code, out) == (2, "")
+        return err
+
+    assert refused("recipe.gin/out") == "rembed: recipe.gin/out cannot be written: Not a directory\n"
+    monkeypatch.setattr(options.os, "access", lambda path, mode: False)
+    assert refused("new/out") == "rembed: new/out cannot be written: . is read-only\n"
