@@ -122,9 +122,10 @@ def _check_class(config):
     if registered in (None, name) and any(module == known and name in names for known, names in PLAIN.items()):
         return
     shown = f"{shortened(registered or name)} of {shortened(module)}"
-    package = module.partition(".")[0] if isinstance(module, str) else ""
-    is_own = package.isidentifier() and package not in FRAMEWORKS
-    remedy = f"; if it is your own, import {package} first: commands take --allow-import {package}" if is_own else ""
+    parts = module.split(".") if isinstance(module, str) else [""]
+    is_own = all(part.isidentifier() for part in parts) and parts[0] not in FRAMEWORKS
+    remedy = f"import {module} first, in the recipe of a run or by --allow-import {module} elsewhere"
+    remedy = f"; if it is your own, {remedy}" if is_own else ""
     if is_own and hasattr(sys.modules.get(module), str(name)):
         remedy = "; if it is your own, decorate it with @keras.saving.register_keras_serializable()"
     raise UserError(f"a configuration names {shown}, which no model of ours is made of{remedy}")

@@ -74,6 +74,15 @@ def test_what_nobody_registered_is_refused():
 
 
 @pytest.mark.any_backend
+def test_a_part_is_asked_for_by_its_module_which_its_package_need_not_import():
+    part = {"class_name": "Part", "module": "mine.parts", "registered_name": "mine>Part", "config": {}}
+    with pytest.raises(
+        UserError, match=r"import mine\.parts first, in the recipe of a run or by --allow-import mine\."
+    ):
+        check_names(part)
+
+
+@pytest.mark.any_backend
 def test_a_folder_comes_before_a_preset_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert Encoder.from_preset("rembed_small").num_layers == 6
