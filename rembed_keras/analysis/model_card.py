@@ -27,11 +27,13 @@ def pretraining_log(run: str | Path) -> list[dict]:
     """The rows of pre-training in the log of a finished run.
 
     Raises:
-        UserError: if the run is not finished, or its log is damaged or has no loss of pre-training.
+        UserError: if the run is not finished or did not pre-train, or its log is damaged or has no loss of that.
     """
     folder, path = Path(run), Path(run) / "metrics.jsonl"
     if not (folder / "finished.json").is_file():
         raise UserError(f"{folder} is not the folder of a finished run: run its recipe to the end")
+    if not (folder / "checkpoints").is_dir():
+        raise UserError(f"{folder} has no checkpoints: it is not the folder of a run that pre-trained")
     rows = read_whole_lines(path)
     found = [row for row in rows if row.get("stage") == "pretrain" and row.keys() >= {"step", "tokens"}]
     if not any(isinstance(row.get("loss"), float) for row in found):  # null after steps that were all skipped

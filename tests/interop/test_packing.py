@@ -219,6 +219,12 @@ def test_a_run_that_is_not_whole_is_not_packed(finished, command, tmp_path, gone
     assert not (tmp_path / "packed").exists()
 
 
+def test_a_run_that_fine_tuned_alone_is_not_told_to_run_again(tmp_path):
+    (tmp_path / "finished.json").write_text("{}")
+    with pytest.raises(UserError, match="has no checkpoints: it is not the folder of a run that pre-trained"):
+        pretraining_log(tmp_path)
+
+
 def test_an_encoder_of_an_earlier_step_than_the_card_says_is_not_packed(finished, command, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
