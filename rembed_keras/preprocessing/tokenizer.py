@@ -141,11 +141,18 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         parts = [*(part.rstrip() for part in parts[:-1]), parts[-1]]
         ids = list(self.model.encode(parts[0]))
         for part in parts[1:]:
-            after = list(self.model.encode(part))
+            after = list(self.model.encode(part[1:] if self._has_two_spaces(part) else part))
             if after and part and not part[0].isspace():
                 after = self._without_space(after)
             ids += [self.model.mask_id, *after]
         return ids
+
+    def _has_two_spaces(self, text):
+        """Whether the tokenizer puts a space before that which a text begins with: not all squeeze spaces."""
+        if not text.startswith(" "):
+            return False
+        alone, spaced = (list(self.model.encode(each)) for each in (text.lstrip(), f" {text.lstrip()}"))
+        return alone != spaced and self.id_to_token((alone or spaced)[0]).startswith(SPACE)
 
     def _without_space(self, ids):
         """Ids of a text that continues a word or ends a sentence, without the space that some tokenizers put first."""

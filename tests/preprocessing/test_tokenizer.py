@@ -65,6 +65,13 @@ def test_masks_stand_in_a_text(tokenizer):
     assert tokenizer.tokenize_masked("no mask") == tokenizer.tokenize("no mask")
 
 
+def test_one_space_is_after_a_mask_where_spaces_are_kept():
+    tokenizer = Tokenizer.train(["open the file and save it"] * 20, vocabulary_size=20, normalization="identity")
+    ids = tokenizer.tokenize_masked("open the [MASK] and [MASK]  it")
+    mask = tokenizer.model.mask_id
+    assert ids == [*tokenizer("open the"), mask, *tokenizer("and"), mask, *tokenizer(" it")]
+
+
 def of_bytes(lines):
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
