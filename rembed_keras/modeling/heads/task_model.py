@@ -20,7 +20,7 @@ from rembed_keras.modeling.layers.rows import check_shape
 from rembed_keras.modeling.layers.sublayer import move_hosted
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.losses.divergence import symmetric_divergence
-from rembed_keras.modeling.losses.row_weights import counted, of_each
+from rembed_keras.modeling.losses.row_weights import beside_outputs, counted, of_each
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import OF_LAYERS, change_layers_again, config_with_encoder, parts_of
 from rembed_keras.modeling.saving.configuration import made
@@ -198,8 +198,8 @@ class TaskModel(EncoderTask):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean loss of the weighted predictions of all replicas, and what layers and terms add to it."""
         if self.loss is not None:
-            labels = self.compared(counted(y, sample_weight))
-            loss = super().compute_loss(x, labels, self.compared(y_pred), sample_weight, training)
+            labels, outputs = self.compared(counted(y, sample_weight)), self.compared(y_pred)
+            loss = super().compute_loss(x, labels, outputs, beside_outputs(sample_weight, outputs), training)
             weight = ops.cast(ops.shape(y_pred)[0], "float32")  # of a replica, as in Keras
         else:
             losses = self.losses_of(counted(y, sample_weight), y_pred)

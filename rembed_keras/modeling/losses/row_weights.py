@@ -32,6 +32,22 @@ def of_each(weights, losses):
     return ops.broadcast_to(ops.reshape(ops.cast(weights, losses.dtype), shape), ops.shape(losses))
 
 
+def beside_outputs(weights, outputs):
+    """Weights as losses of Keras's take them: of rows [B] as [B, 1, ...], or they would be those of the last axis.
+
+    Args:
+        weights: see `of_each`; None for none.
+        outputs: [B, ..., N], of which each N have a loss.
+
+    >>> beside_outputs(np.array([1.0, 0.5]), np.zeros((2, 3, 4))).tolist()
+    [[1.0], [0.5]]
+    """
+    further = len(outputs.shape) - 2
+    if weights is None or len(weights.shape) != 1 or further < 1:
+        return weights
+    return weights[(slice(None), *[None] * further)]
+
+
 def of_rows(weights):
     """Weights of rows, [B]; of predictions, [B, ...], the greatest in each row, which is 0 where none counts.
 

@@ -6,7 +6,7 @@ import pytest
 
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, Tagger
+from rembed_keras.modeling import Classifier, SpanExtractor, Tagger
 from tests.modeling.forward import EAGER, QUICK, forward
 from tests.modeling.losses.test_terms import JIT, both, masked
 from tests.modeling.objectives.test_pretraining import make_batch
@@ -57,6 +57,18 @@ def test_a_loss_that_a_task_model_cannot_learn_by_is_refused_or_warned_of():
     for loss in ("sparse_categorical_crossentropy", keras.losses.CategoricalCrossentropy()):
         with pytest.warns(UserWarning, match="Classifier gives logits, which this loss takes for probabilities"):
             model.compile("adam", loss=loss)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [SpanExtractor, lambda encoder: Tagger(encoder, 3)], ids=["spans", "tags"])
+def test_weights_of_rows_are_those_of_all_predictions_in_a_loss_that_is_given(make):
+    model = make(make_encoder(num_layers=1))
+    model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=[])
+    logits = np.random.default_rng(0).normal(size=(2, 2, 3)).astype("float32")  # as many rows as predictions in each
+    labels, weights = np.array([[0, 2], [1, 0]]), np.array([1.0, 3.0], "float32")
+    of_each = np.array([[1.0, 1.0], [3.0, 3.0]], "float32")
+    losses = [model.compute_loss(y=labels, y_pred=logits, sample_weight=given) for given in (weights, of_each)]
+    assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-6)
 
 
 @pytest.mark.any_backend
