@@ -35,6 +35,10 @@ def tune(model: keras.Model, methods: Sequence[Method]) -> None:
     >>> sorted({variable.path.split("/")[0] for variable in model.trainable_variables})
     ['block_1', 'head', 'pooler']
     """
+    encoder = model.encoder.get_config()
+    for method in methods:
+        if not isinstance(method, type) and hasattr(method, "check"):
+            method.check(encoder)  # before another one has changed anything
     model.adapt(methods)
 
 

@@ -272,7 +272,7 @@ def test_a_tuned_model_comes_back(methods, modes, tmp_path):
         (PRE_NORM, lambda: [Biases()], "this encoder's blocks have none"),
         ({}, lambda: [Blocks([2])], "there is no block 2: this encoder has 2, numbered from 0"),
         ({}, lambda: [Lora(layers=[-3])], "there is no block -3"),
-        ({}, lambda: [Reinitialize(3)], "there is no block -3"),
+        ({}, lambda: [Reinitialize(3)], "num_layers of Reinitialize is 3; this encoder has 2 layers"),
         ({}, lambda: [Lora(targets=("queries",))], "targets are ['queries']; they can be of query, key"),
         ({}, lambda: [Lora(targets=())], "targets are []"),
         ({}, lambda: [Lora(2), Lora(2)], "block_0/attention/heads/query has 'lora' already"),

@@ -5,11 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from rembed_keras.adaptation.methods import Adapters, Everything, FisherChosen, Lora, Reinitialize, RoAd
+from rembed_keras.adaptation.methods import Adapters, Biases, Everything, FisherChosen, Lora, Reinitialize, RoAd
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier
 from rembed_keras.modeling.attention import Disentangled
+from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.blocks.stack import kept_arguments
 from tests.adaptation.test_tuning import INPUTS, LABELS, learn, make_model, moved, values
 
@@ -29,6 +30,14 @@ def test_what_all_blocks_have_in_common_stays_unless_all_are_reinitialized(numbe
     tune(model, [Reinitialize(number)])
     (after,) = (weight.numpy() for weight in model.encoder.weights if weight.path == DISTANCES)
     assert np.array_equal(before, after) if number == 1 else 0.01 < after.std() < 0.03
+
+
+def test_nothing_is_added_where_one_of_several_methods_is_refused():
+    model = make_model(block=PreNorm, num_segments=0)
+    with pytest.raises(UserError, match="this encoder's blocks have none"):
+        tune(model, [Lora(2), Biases()])
+    tune(model, [Lora(2)])
+    assert [method.rank for method in model.methods] == [2]
 
 
 def test_what_is_reinitialized_is_trained_in_a_frozen_encoder():
