@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rembed_keras.analysis.pages.records import is_in_nats
+from rembed_keras.analysis.pages.records import SMOKE, is_in_nats
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.score_tables import scores_table
 from rembed_keras.analysis.reports.tables import Table
@@ -67,6 +67,7 @@ def model_card(run: str | Path, log: Sequence[dict], name: str, arguments: dict,
         f"encoder = Encoder.from_preset({json.dumps(name, ensure_ascii=False)})\n"
         'vectors = encoder.encode(["a text", "another"])\n```'
     )
+    smoke = "**A smoke run made it, to try its recipe: nothing here means anything.**"
     start = _start(folder)
     trained = (
         f"{last['step']:,} steps, {last['tokens']:,} tokens, to a training loss of {_loss(log)}. `{RECIPE}` "
@@ -76,6 +77,7 @@ def model_card(run: str | Path, log: Sequence[dict], name: str, arguments: dict,
     blocks = [
         _metadata(corpus.languages),
         f"# {name}",
+        *([smoke] if (folder / SMOKE).exists() else []),
         about,
         opened,
         "Weights are stored as float16 and read as float32. The pre-training head was dropped.",

@@ -190,6 +190,16 @@ def test_a_card_says_what_training_went_on_from_and_its_python_is_python(finishe
     compile(card.partition("```python\n")[2].partition("```")[0], "card", "exec")
 
 
+def test_a_card_of_a_smoke_run_says_so(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    arguments = {"num_layers": 1, "hidden_dim": 8, "vocabulary_size": 900, "input_embedding_dim": 4}
+    before = card_of(tmp_path / "run", "name", arguments | {"max_sequence_length": 64})
+    (tmp_path / "run/SMOKE.txt").touch()
+    card = card_of(tmp_path / "run", "name", arguments | {"max_sequence_length": 64})
+    smoke = "# name\n\n**A smoke run made it, to try its recipe: nothing here means anything.**\n\n"
+    assert card == before.replace("# name\n\n", smoke) != before
+
+
 def test_a_card_counts_seeds_of_fine_tuning_alone(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     arguments = {"num_layers": 1, "hidden_dim": 8, "vocabulary_size": 900, "input_embedding_dim": 4}

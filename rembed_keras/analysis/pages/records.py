@@ -11,6 +11,8 @@ from rembed_keras.analysis.cost.precision import stored_in
 from rembed_keras.analysis.event_files.trials import Setting
 from rembed_keras.analysis.reports.tables import Table
 
+SMOKE = "SMOKE.txt"  # in the folder of a smoke run
+
 
 class Line(NamedTuple):
     """A binding of a resolved recipe: its name, its value as it is written, and the comment beside it."""

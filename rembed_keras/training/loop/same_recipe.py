@@ -9,7 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
-from rembed_keras.analysis.pages.records import lines_of
+from rembed_keras.analysis.pages.records import SMOKE, lines_of
 from rembed_keras.data.json_files import understood
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
@@ -23,7 +23,6 @@ WHERE |= {f"training.prepare.{name}" for name in ("processes", "shard_megabytes"
 PRECISION = {"DTYPE", "FINETUNE_DTYPE"} | {
     f"{owner}.dtype" for owner in ("modeling.Encoder", "training.InitialWeights", "training.finetune")
 }
-MARK = "SMOKE.txt"
 SAYS = "A smoke run made this folder: nothing in it means anything, and the next smoke run empties it.\n"
 SINKS = ".sinks."  # in the names of their parameters
 LEARNT = ("checkpoints", "finetuned", "submission", "scores.json", "layers.json", "finished.json")
@@ -126,8 +125,8 @@ def refuse_smoke(folder: Path) -> None:
     Raises:
         UserError: if it is.
     """
-    if (folder / MARK).is_file():
-        raise UserError(f"WORKDIR {folder} is of a smoke run, see {MARK} in it: remove the folder, or name another")
+    if (folder / SMOKE).is_file():
+        raise UserError(f"WORKDIR {folder} is of a smoke run, see {SMOKE} in it: remove the folder, or name another")
 
 
 def begin_smoke(path: str) -> None:
@@ -142,13 +141,13 @@ def begin_smoke(path: str) -> None:
     workdir = Workdir(path)
     try:
         found = [each for each in workdir.path.iterdir() if each.name != ".lock"]
-        if found and not (workdir.path / MARK).is_file():
+        if found and not (workdir.path / SMOKE).is_file():
             raise UserError(f"{path} has files that no smoke run made: choose another WORKDIR, or remove it")
         for each in found:
             if each.is_dir() and not each.is_symlink():
                 shutil.rmtree(each)
             else:
                 each.unlink()
-        write_atomically(workdir.path / MARK, SAYS)
+        write_atomically(workdir.path / SMOKE, SAYS)
     finally:
         workdir.close()

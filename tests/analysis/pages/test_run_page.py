@@ -58,6 +58,12 @@ def test_the_page_has_all_that_the_folder_has(run):
     assert named == [("link", "href", "data:,")]
 
 
+def test_a_smoke_run_is_called_one(run):
+    assert "smoke" not in run_page(run)
+    (run / "SMOKE.txt").touch()
+    assert "<p>The run is not finished. It is a smoke run: nothing here means anything.</p>" in run_page(run)
+
+
 def test_a_run_without_scores_has_a_page_and_another_folder_has_none(run, tmp_path):
     (run / "scores.json").unlink()
     assert "Scores" not in run_page(run)

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import config
+from rembed_keras.analysis.pages.records import SMOKE
 from rembed_keras.config.recipes.recipe import ROOT as RUN_ROOT
 from rembed_keras.config.recipes.recipe import RUN
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError
-from rembed_keras.training.loop.same_recipe import MARK, begin_smoke
+from rembed_keras.training.loop.same_recipe import begin_smoke
 from rembed_keras.training.stages.run import RunRecord, run
 
 ROOT = Path(__file__).parents[3]
@@ -193,7 +194,7 @@ def test_a_folder_of_another_run_is_left_alone(tmp_path):
     begin_smoke(str(tmp_path / "smoke"))
     (tmp_path / "smoke/checkpoints").mkdir()
     begin_smoke(str(tmp_path / "smoke"))
-    assert {each.name for each in (tmp_path / "smoke").iterdir()} == {".lock", MARK}
+    assert {each.name for each in (tmp_path / "smoke").iterdir()} == {".lock", SMOKE}
 
 
 def test_the_folder_of_a_smoke_run_takes_no_other_run(tmp_path):
@@ -201,7 +202,7 @@ def test_the_folder_of_a_smoke_run_takes_no_other_run(tmp_path):
     begin_smoke(folder)  # and the smoke run fails
     with pytest.raises(UserError, match=r"is of a smoke run, see SMOKE\.txt in it: remove the folder"):
         run([], folder, RunRecord("STEPS = 3\n", str))
-    assert {each.name for each in (tmp_path / "smoke").iterdir()} == {".lock", MARK}
+    assert {each.name for each in (tmp_path / "smoke").iterdir()} == {".lock", SMOKE}
     run([], folder, RunRecord("STEPS = 3\n", str, is_smoke=True))
 
 
