@@ -13,6 +13,7 @@ from rembed_keras.analysis.studies.measures import may_score
 from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedCorpus, PlannedRun
 from rembed_keras.analysis.studies.record import read_record
 from rembed_keras.config.execution import PREPARE, call, give_to_gin
+from rembed_keras.config.initial import PRETRAIN
 from rembed_keras.config.ledgers import ledger_of, pretraining
 from rembed_keras.config.recipes.parse import STUDIES, load, override, read
 from rembed_keras.config.recipes.recipe import SCORED, Recipe, stages
@@ -236,6 +237,8 @@ def _stages(recipe: Recipe) -> dict[str, list[str] | None]:
         before = found.get(called, [])
         is_known = is_ours(stage.target) and len(known) == len(names)
         found[called] = [*before, *known] if before is not None and is_known else None
+        if stage.target == PRETRAIN and arguments.get("eval_every") is not None:
+            found["evaluation"] = []
     return found
 
 
@@ -266,6 +269,7 @@ def _check_measures(study: Study, produced: Mapping[str, Mapping]) -> None:
             scoring = [names for found in produced.values() for stage, names in found.items() if may_score(stage)]
             known = dict.fromkeys(name for names in scoring for name in names or ())
             there = f"; the arms score {', '.join(known)}" if known else ""
+            there = "; set EVAL_EVERY" if getattr(measure, "run", None) == "evaluation" else there
             raise UserError(f"measure {measure.name}: no stage of any arm produces it{there}")
     for each in study.hypotheses:
         for arm in (each.arm, each.against):

@@ -104,6 +104,11 @@ def test_arms_share_a_corpus_if_they_prepare_it_alike(planned):
         ("(0, 1)", "(0, -1)", "SEEDS is (0, -1); it must be a list, each a whole number from 0 to"),
         ('Score.task = "topics"', 'Score.task = "topcs"', "measure topics: no stage of any arm produces it"),
         ('Logged.name = "loss"', 'Logged.name = "loss"\nloss/studies.Logged.run = "warm"', "measure loss: no stage"),
+        (
+            'Logged.name = "loss"',
+            'Logged.name = "loss"\nloss/studies.Logged.run = "evaluation"',
+            "measure loss: no stage of any arm produces it; set EVAL_EVERY",
+        ),
         ('"higher"', '"more"', "h/studies.Hypothesis.expected is 'more'; it must be one of higher, lower"),
         ('WORKDIR = "study"', 'WORKDIR = ""', "studies.Study.workdir is empty: name a folder"),
         ('WORKDIR = "study"', 'WORKDIR = "study"\nstudies.Study.results = ""', "studies.Study.results is empty: name"),

@@ -47,7 +47,8 @@ class Measure(Protocol):
         """Whether the stages of a run produce it.
 
         Args:
-            stages: of each stage, by its name, the tasks that it scores; None where the recipe does not say.
+            stages: of each stage, by its name, the tasks that it scores; None where the recipe does not say. One is
+                called "evaluation" where pre-training evaluates on its way.
         """
 
     def values(self, run: Path) -> dict[str, Value]:
@@ -176,7 +177,7 @@ def _check_measures(measures: Iterable[object]) -> None:
 def _check_names(kind: str, names: Sequence[str]) -> None:
     for name in names:
         if not name.strip():
-            raise UserError(f"the study has a {kind} without a name")
+            raise UserError(f"one {kind} of the study has no name")
         if kind == "arm" and not NAME.fullmatch(name):
             raise UserError(f"{name!r} cannot name an arm: use letters, digits, '_', '-', '+' and '.'")
         if names.count(name) > 1:

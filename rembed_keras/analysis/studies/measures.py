@@ -15,11 +15,10 @@ from rembed_keras.analysis.studies.definition import Value
 from rembed_keras.data.json_files import check_rows, read_json, read_whole_lines
 from rembed_keras.errors import Count
 
-SCORE_NOTHING = ("prepare", "pretrain", "finetune", "submit", "tabulate", "trace_retrieval")  # stages
+SCORE_NOTHING = ("prepare", "pretrain", "evaluation", "finetune", "submit", "tabulate", "trace_retrieval")
 ROW: Mapping[str, Any] = {  # what is read of a row of scores
     **dict.fromkeys(("task", "language", "metric", "system"), str), "value": int | float | None, "n": int
 }  # fmt: skip
-LOGGED_BY = {"evaluation": "pretrain"}  # stages of logs that are not called as their stages
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class Logged:
 
     def is_made_by(self, stages: Mapping[str, Sequence[str] | None]) -> bool:
         """Whether a run has the stage that logs it."""
-        owner = self.run.split("/")[0]
-        return LOGGED_BY.get(owner, owner) in stages
+        return self.run.split("/")[0] in stages
 
     def values(self, run: Path) -> dict[str, Value]:
         """The mean of the last finite numbers, by language if there are any."""

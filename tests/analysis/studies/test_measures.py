@@ -125,6 +125,8 @@ def test_a_run_without_files_has_no_values(tmp_path):
 def test_measures_know_the_stages_that_make_them():
     stages = {"prepare": None, "pretrain": None, "retrieve": ["retrieval/help"]}
     assert Logged("loss").is_made_by(stages) and not Logged("loss", run="finetune/topics").is_made_by(stages)
+    assert not Logged("loss", run="evaluation").is_made_by(stages)
+    assert Logged("loss", run="evaluation").is_made_by(stages | {"evaluation": []})
     assert Score("a", "retrieval/help").is_made_by(stages) and not Score("a", "topics").is_made_by(stages)
     assert Score("a", "topics").is_made_by(stages | {"own_stage": None})
     assert not Score("a", "retrieval/help").is_made_by({"pretrain": None})
