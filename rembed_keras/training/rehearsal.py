@@ -1,17 +1,19 @@
 """Stages that come later look at what they will do before the first one begins: days may lie between.
 
-What nobody has to train for is found then: a batch that the replicas cannot share, a callback that is none, a
-fine-tuning method or a loss term that the model does not suit, a text that is not there. A stage that can be rehearsed
-is marked for it, and is called with a `Workdir` that says so.
+What nobody has to train for is found then: a batch that the replicas cannot share, a callback that is none, an
+optimizer that needs a newer Keras, a fine-tuning method or a loss term that the model does not suit, a text that is not
+there. A stage that can be rehearsed is marked for it, and is called with a `Workdir` that says so.
 """
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import keras
 
+from rembed_keras import compat
 from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import tune
@@ -24,6 +26,7 @@ from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 
 
 def rehearsed(stage: Callable) -> Callable:
@@ -56,12 +59,26 @@ def rehearse(
         workdir.is_rehearsal = False
 
 
+def check_optimizer(optimizer: Callable[..., keras.optimizers.Optimizer]) -> None:
+    """Makes an optimizer once: it may need a newer Keras.
+
+    Args:
+        optimizer: makes it.
+
+    Raises:
+        UserError: as it does.
+    """
+    with compat.numbering_names(Counter()):  # the one that trains has the name that it would have had
+        optimizer()
+
+
 def check_finetuning(
     task: Task,
     encoder: Callable[..., Encoder] | None,
     methods: Sequence[Method],
     terms: Sequence[Term],
     dropout: Share,
+    optimizer: OptimizerOfRate,
     callbacks: Sequence[Callable],
     strategy: Strategy,
     batch_size: Count,
@@ -76,18 +93,20 @@ def check_finetuning(
         methods: what trains, or is added and trains.
         terms: what is added to the loss.
         dropout: rate before the head.
+        optimizer: makes the optimizer of a learning rate.
         callbacks: make callbacks.
         strategy: where the models live.
         batch_size: B.
 
     Raises:
-        UserError: for callbacks that are none, a batch that replicas cannot share, or a method or term that the model
-            does not suit.
+        UserError: for callbacks that are none, an optimizer that cannot be made, a batch that replicas cannot share, or
+            a method or term that the model does not suit.
     """
     place(strategy, batch_size, knob="FINETUNE_BATCH_SIZE")
     terms = [each for each in terms if not getattr(each, "teachers", ())]
     try:
         OwnCallbacks(callbacks)
+        check_optimizer(partial(optimizer, learning_rate=WarmupLinearDecay(1.0, 0, 1)))
         if encoder is not None and (methods or terms):
             _check_model(task, encoder, methods, terms, dropout)
     except UserError as error:

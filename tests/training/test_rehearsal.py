@@ -5,6 +5,7 @@ from functools import partial
 from inspect import signature
 from types import SimpleNamespace
 
+import keras
 import pytest
 
 from rembed_keras import config
@@ -17,7 +18,17 @@ from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import Classification, ParallelText, QuestionAnswering
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 from rembed_keras.tasks.suites.submissions import write_glue
-from rembed_keras.training import InitialWeights, finetune, mine, pretrain, probe, retrieve, submit, trace_retrieval
+from rembed_keras.training import (
+    InitialWeights,
+    benchmark,
+    finetune,
+    mine,
+    pretrain,
+    probe,
+    retrieve,
+    submit,
+    trace_retrieval,
+)
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearse, rehearsed
@@ -43,6 +54,10 @@ class Own(Method):
         return {}
 
 
+def too_new(**_):
+    raise UserError("Muon needs Keras 3.13 or later")
+
+
 MISTAKES = {
     "a method that gives nothing": ({"methods": [Own(lambda model: None)]}, "Own.apply gives None; it must be a list"),
     "one that gives layers": ({"methods": [Own(lambda model: [model.encoder])]}, "it must be a list of variables"),
@@ -60,6 +75,7 @@ MISTAKES = {
     "no method": ({"methods": [Biases]}, "is no fine-tuning method; in a recipe it ends in ()"),
     "groups that do not divide": ({"methods": [RoAd(group_size=5)]}, "group_size"),
     "passes that nothing tells apart": ({"terms": [RDrop()]} | NO_DROPOUT, "give the model dropout over 0"),
+    "an optimizer that needs a newer Keras": ({"optimizer": too_new}, "Muon needs Keras 3.13 or later"),
     "no callback": ({"callbacks": [dict]}, "makes no keras.callbacks.Callback"),
 }
 
@@ -69,8 +85,8 @@ def begin(tmp_path):
     """Begins a run of three stages, the second of which fine-tunes; gives the first ones that began."""
 
     def begin(chosen=None, **settings):
-        given = {"task": classify(), "encoder": make_encoder} | settings
-        tune = partial(finetune, optimizer=optimizer, **given)
+        given = {"task": classify(), "encoder": make_encoder, "optimizer": optimizer} | settings
+        tune = partial(finetune, **given)
         rehearsed(tune)
         begun = []
         stages = [lambda folder: begun.append("first"), tune, lambda folder: begun.append("last")]
@@ -149,6 +165,21 @@ def test_batches_that_devices_cannot_share_are_refused_before_text_is_prepared(t
     assert begun
 
 
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [({"optimizer": too_new}, "Muon needs Keras 3.13"), ({"callbacks": [dict]}, "makes no"), ({"steps": 0}, "STEPS")],
+)
+def test_mistakes_of_pre_training_are_found_before_text_is_prepared(tmp_path, mistake, message):
+    parts = {"encoder": pretraining.make_encoder, "model": pretraining.make_head, "mixture": pretraining.make_mixture}
+    given = {"optimizer": pretraining.make_optimizer, "steps": 1} | mistake
+    begun, train = [], rehearsed(partial(pretrain, **parts, **given))
+    timed = rehearsed(partial(benchmark, pretrain=train, mixture=pretraining.make_mixture))
+    for stage in (train, timed):
+        with pytest.raises(UserError, match=message):
+            run([begun.append, stage], tmp_path / "run", RunRecord("# a recipe\n", lambda: ""))
+    assert not begun and "is_rehearsed" in vars(pretrain)
+
+
 def test_words_that_are_not_in_the_corpus_are_missed_before_anything_is_trained(corpus, tmp_path):
     parts = {"encoder": pretraining.make_encoder, "model": pretraining.make_head, "mixture": pretraining.make_mixture}
     train = partial(pretrain, optimizer=pretraining.make_optimizer, steps=1, corpus=str(corpus.path), **parts)
@@ -181,3 +212,11 @@ def test_a_rehearsal_leaves_the_names_of_what_is_built_after_it_as_they_are(begi
     before = [weight.path for weight in make_encoder().weights]
     begin(**FITTING["methods"])
     assert [weight.path for weight in make_encoder().weights] == before
+
+
+def test_a_rehearsal_leaves_the_name_of_the_optimizer_that_trains_as_it_is(begin):
+    make = partial(keras.optimizers.Lion, name=None)
+    make(learning_rate=1e-3)  # a process's first is not numbered
+    before, made = make(learning_rate=1e-3).name, []
+    begin(optimizer=lambda learning_rate: made.append(make(learning_rate)))
+    assert len(made) == 1 and make(learning_rate=1e-3).name == f"lion_{int(before.removeprefix('lion_')) + 1}"

@@ -48,11 +48,13 @@ def benchmark(
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
 
     Raises:
-        UserError: for fewer than 2 steps, or none that comes after one of the same size.
+        UserError: for fewer than 2 steps, or none that comes after one of the same size, and as `pretrain` does.
     """
     if steps < 2:
         raise UserError(f"--steps is {steps}; at least 2 are needed")
     if workdir.is_rehearsal:
+        if getattr(pretrain, "is_rehearsed", False):
+            pretrain(workdir)
         return
     batches = mixture(Corpus(corpus or workdir.corpus))
     reading = _reading_rate(batches)

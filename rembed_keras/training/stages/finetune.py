@@ -110,7 +110,7 @@ def finetune(
     check_models(task, starts, learning_rates, seeds)
     dropout = task.head_dropout(dropout)
     if workdir.is_rehearsal:
-        check_finetuning(task, encoder, methods, terms, dropout, callbacks, strategy, batch_size)
+        check_finetuning(task, encoder, methods, terms, dropout, optimizer, callbacks, strategy, batch_size)
         return
     initial = EncoderStart(workdir.path, encoder, pretrained, dtype)
     encoded = _encoded(workdir, task, initial, sequence_length)

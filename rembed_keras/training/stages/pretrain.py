@@ -32,12 +32,14 @@ from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
+from rembed_keras.training.rehearsal import check_optimizer, rehearsed
 from rembed_keras.training.sinks.pieces import frequent_ids, pieces_of
 from rembed_keras.training.stages.run import pretraining
 
 
 @together
 @pretraining
+@rehearsed
 def pretrain(
     workdir: Workdir,
     encoder: Callable[..., Encoder] | None,
@@ -107,6 +109,9 @@ def pretrain(
     check_counts({"keep_checkpoints": keep_checkpoints, "keep_checkpoint_every": every})
     check_counts({"SEED": seed}, "Seed")
     own = OwnCallbacks(callbacks)
+    if workdir.is_rehearsal:
+        check_optimizer(optimizer)
+        return
     batches = mixture(Corpus(corpus or workdir.corpus)).up_to(steps)
     placement = place(strategy, batches.batch_size, jit_compile)
     placement.processes.by_chief(lambda: [check(batches.corpus) for check in workdir.asked_of_corpus])
@@ -126,8 +131,7 @@ def pretrain(
     learner = made_learner(make, optimizer, terms, batches.languages, placement, clip_norm, skip_nonfinite)
     _check_fit(batches, learner.encoder)
     phases, costs, began = batches.phases(steps), _costs(workdir), _began(workdir, start.resumed, steps)
-    sizes = {phase.first_step: phase.batch_size for phase in phases}
-    check_shares(sizes, placement.replicas * learner.micro_batches)
+    check_shares({phase.first_step: phase.batch_size for phase in phases}, placement.replicas * learner.micro_batches)
     try:
         for number, phase in enumerate(_to_come(phases, workdir)):
             if workdir.is_chief and len(phases) > 1:
