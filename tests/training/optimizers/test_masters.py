@@ -20,7 +20,8 @@ OPTIMIZERS = {
     "adamw": AdamW,
     "muon": Muon,
     "galore": lambda rate: GaLore(rate, rank=2),
-    "schedule-free": keras.optimizers.ScheduleFreeAdamW,  # a slot of which begins as the weight
+    # a slot of which begins as the weight
+    "schedule-free": lambda rate: keras.optimizers.ScheduleFreeAdamW(learning_rate=rate),
     "lion": keras.optimizers.Lion,
 }
 
