@@ -42,7 +42,7 @@ def test_neither_padding_nor_batches_change_what_is_measured_and_the_encoder_sta
 def test_the_layer_that_encodes_the_label_is_the_one_that_gives_it():
     inputs = {key: keras.Input((None,), dtype="int32", name=key) for key in ("token_ids", "padding_mask")}
     label = keras.ops.one_hot(inputs["token_ids"] % 3, 3)  # [B, S] -> [B, S, 3]
-    position = keras.ops.one_hot(inputs["token_ids"] * 0, 3)
+    position = keras.ops.one_hot(inputs["padding_mask"] * 0, 3)
     encoder = keras.Model(inputs, {"hidden_states": [position, label]})
     ids = np.arange(60, dtype=np.int32)[:, None] * np.ones((1, 4), np.int32)
     (features,) = measure_layers(encoder, {"token_ids": ids, "padding_mask": 0 * ids + 1}, 7, mean_of_tokens)
