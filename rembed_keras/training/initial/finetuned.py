@@ -51,9 +51,9 @@ def chosen_rates(folder: Path) -> dict[str, Any]:
     return read_json(folder / CHOSEN) if (folder / CHOSEN).exists() else {}
 
 
-def keep_chosen_rates(folder: Path, rates: Mapping[str, float]) -> None:
+def keep_chosen_rates(folder: Path, rates: Mapping[Start, float]) -> None:
     """Keeps the learning rates that were chosen for some starts, beside those of others."""
-    write_atomically(folder / CHOSEN, json.dumps(chosen_rates(folder) | rates))
+    write_atomically(folder / CHOSEN, json.dumps(chosen_rates(folder) | {**rates}))
 
 
 def begin_task(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
