@@ -268,9 +268,9 @@ def _check_measures(study: Study, produced: Mapping[str, Mapping]) -> None:
         if not any(measure.is_made_by(found) for found in produced.values()):
             scoring = [names for found in produced.values() for stage, names in found.items() if may_score(stage)]
             known = dict.fromkeys(name for names in scoring for name in names or ())
-            there = f"; the arms score {', '.join(known)}" if known else ""
-            there = "; set EVAL_EVERY" if getattr(measure, "run", None) == "evaluation" else there
-            raise UserError(f"measure {measure.name}: no stage of any arm produces it{there}")
+            advice = getattr(measure, "advice", "") or (f"the arms score {', '.join(known)}" if known else "")
+            said = "; ".join(filter(None, (f"measure {measure.name}: no stage of any arm produces it", advice)))
+            raise UserError(said)
     for each in study.hypotheses:
         for arm in (each.arm, each.against):
             if not measures[each.measure].is_made_by(produced[arm]):

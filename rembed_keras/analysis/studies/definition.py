@@ -35,6 +35,8 @@ class Value(NamedTuple):
 class Measure(Protocol):
     """What is read from the folder of a finished run.
 
+    It may have an `advice`, a text, for when no arm of a study produces it.
+
     Attributes:
         name: in hypotheses and tables.
     """

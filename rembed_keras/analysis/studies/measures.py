@@ -40,6 +40,11 @@ class Logged:
     rows: Count = 1
     by_language: bool = False
 
+    @property
+    def advice(self) -> str:
+        """What a recipe has to set that does not log it; "" where nothing else is to be said."""
+        return "set EVAL_EVERY" if self.run == "evaluation" else ""
+
     def is_made_by(self, stages: Mapping[str, Sequence[str] | None]) -> bool:
         """Whether a run has the stage that logs it."""
         return self.run.split("/")[0] in stages
