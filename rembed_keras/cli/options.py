@@ -1,9 +1,7 @@
 """Arguments and options that commands share."""
 
-import errno
 import importlib.util
 import math
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +10,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import completion
+from rembed_keras.data.writing import check_access, check_folder_access, write_atomically
 from rembed_keras.errors import UserError, check_spelled_out
 
 RECIPE = click.argument("recipe", shell_complete=completion.recipes)
@@ -139,7 +138,7 @@ def check_file(path: str | None, is_new: bool = False) -> None:
         raise UserError(f"{path} cannot be written: it is {'a folder' if file.is_dir() else 'no file'}")
     if not file.parent.is_dir():
         raise UserError(f"{path} cannot be written: there is no folder {file.parent}")
-    _check_access(path, file.parent)
+    check_access(path, file.parent)
 
 
 def check_folder(option: str, path: str) -> None:
@@ -157,15 +156,7 @@ def check_folder(option: str, path: str) -> None:
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{path} cannot be written: it is no folder")
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    if not there.is_dir():
-        raise UserError(f"{path} cannot be written: {os.strerror(errno.ENOTDIR)}")
-    _check_access(path, there)
-
-
-def _check_access(path, folder):
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"{path} cannot be written: {folder} is read-only")
+    check_folder_access(path)
 
 
 def write_beside(target: str, texts: Mapping[str, str]) -> None:
@@ -184,8 +175,6 @@ def write_file(path: str, text: str) -> None:
     Raises:
         UserError: if it cannot be written.
     """
-    from rembed_keras.data.writing import write_atomically
-
     try:
         write_atomically(Path(path), text)
     except OSError as error:

@@ -1,10 +1,13 @@
 """Files that are there whole, or as they were before."""
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from rembed_keras.errors import UserError
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -39,3 +42,25 @@ def written_together(folder: Path) -> Iterator[Path]:
         yield Path(writing)
         for path in sorted(Path(writing).iterdir()):
             os.replace(path, folder / path.name)
+
+
+def check_access(path: str | Path, folder: Path) -> None:
+    """Checks that a folder, in which a path is to be written, is not read-only.
+
+    Raises:
+        UserError: if it is.
+    """
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{path} cannot be written: {folder} is read-only")
+
+
+def check_folder_access(path: str | Path) -> None:
+    """Checks that a folder can be made, or written if it is there, before the work that it is for is done.
+
+    Raises:
+        UserError: if it would be in a folder that is read-only, or within a file.
+    """
+    there = next(place for place in (Path(path), *Path(path).parents) if place.exists())
+    if not there.is_dir():
+        raise UserError(f"{path} cannot be written: {os.strerror(errno.ENOTDIR)}")
+    check_access(path, there)

@@ -5,7 +5,6 @@ written atomically.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -19,6 +18,7 @@ import keras
 from safetensors import SafetensorError
 
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.writing import check_folder_access
 from rembed_keras.errors import UserError
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.write import check_family, write_huggingface
@@ -167,11 +167,7 @@ def check_absent(target: Path) -> None:
     """
     if target.exists() or target.is_symlink():  # a link to what is gone cannot be replaced by a folder
         raise UserError(f"{target} already exists: remove it or choose another folder")
-    there = next(folder for folder in target.parents if folder.exists())
-    if not there.is_dir():
-        raise UserError(f"{target} cannot be written: {os.strerror(errno.ENOTDIR)}")
-    if not os.access(there, os.W_OK):
-        raise UserError(f"{target} cannot be written: {there} is read-only")
+    check_folder_access(target)
 
 
 @contextlib.contextmanager

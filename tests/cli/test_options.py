@@ -1,9 +1,11 @@
 """Options that are empty, or that a command would not read: one line and exit code 2, and nothing is written."""
 
+import os
+
 import click
 import pytest
 
-from rembed_keras.cli import options, rembed
+from rembed_keras.cli import rembed
 from tests.cli.test_cli import PRETRAIN
 
 TOKENIZED = ["prepare", "text", "out", "--tokenizer", "prepared/tokenizer.model"]
@@ -102,7 +104,7 @@ def test_too_few_steps_to_time_are_refused_before_text_is_prepared(project, comm
 
 @pytest.mark.parametrize(("file", "why"), [("x.json", ". is read-only"), ("/dev/null", "it is no file")])
 def test_what_cannot_be_written_is_said_before_the_work(project, command, monkeypatch, file, why):
-    monkeypatch.setattr(options.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     for words in (["benchmark", "recipe.gin", "--out", file], ["report", "text", "--html", file]):
         code, out, err = command(*words, cwd=project)
         assert (code, out, err) == (2, "", f"rembed: {file} cannot be written: {why}\n")
@@ -110,7 +112,7 @@ def test_what_cannot_be_written_is_said_before_the_work(project, command, monkey
 
 @pytest.mark.parametrize("there", ["", "there"])
 def test_a_report_that_cannot_be_written_is_refused_before_its_tables(there, project, command, monkeypatch):
-    monkeypatch.setattr(options.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     (project / there).mkdir(exist_ok=True)
     place = there or "."
     code, out, err = command("report", "text", "--out", f"{place}/tables/new", cwd=project)
@@ -133,5 +135,5 @@ def test_a_model_that_cannot_be_written_is_refused_before_its_source_is_read(wor
         return err
 
     assert refused("recipe.gin/out") == "rembed: recipe.gin/out cannot be written: Not a directory\n"
-    monkeypatch.setattr(options.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert refused("new/out") == "rembed: new/out cannot be written: . is read-only\n"
