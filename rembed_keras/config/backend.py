@@ -4,10 +4,12 @@ import contextlib
 import gc
 import importlib
 import importlib.util
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
 from rembed_keras.errors import UserError
 
@@ -44,15 +46,27 @@ def import_framework() -> None:
     They go without what they have no need of, see `BACKENDS`, which can be imported afterwards all the same.
 
     Raises:
-        UserError: for a KERAS_BACKEND that this package does not run on.
+        UserError: for a backend that this package does not run on.
     """
-    backend = os.environ.get("KERAS_BACKEND", next(iter(BACKENDS)))
+    backend, name = _choice()
     if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
-        raise UserError(f"KERAS_BACKEND {backend} cannot be used: install and name one of {', '.join(BACKENDS)}")
+        raise UserError(f"{name} cannot be used: install and name one of {', '.join(BACKENDS)}")
     settle_environment()
     with suppressed_stderr(), _without_garbage_collection(), _absent(BACKENDS[backend]):
         importlib.import_module("keras")
         importlib.import_module("keras_hub")
+
+
+def _choice():
+    """The backend that Keras will take, which its file says where the environment does not, and what to call it."""
+    if chosen := os.environ.get("KERAS_BACKEND"):
+        return chosen, f"KERAS_BACKEND {chosen}"
+    home = Path.home()
+    folder = os.environ.get("KERAS_HOME") or (home if os.access(home, os.W_OK) else Path("/tmp")) / ".keras"
+    path, chosen = Path(folder).expanduser() / "keras.json", next(iter(BACKENDS))
+    with contextlib.suppress(OSError, ValueError):  # in which Keras takes its default too
+        chosen = json.loads(path.read_text()).get("backend", chosen)
+    return chosen, f"the backend of {path}, {chosen},"
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from rembed_keras.config.execution import bound, call, pretraining_of
 from rembed_keras.config.ledgers import ledger_of, pretraining, pretrainings
 from rembed_keras.config.making import imported, within
 from rembed_keras.config.recipes.parse import override
-from rembed_keras.config.recipes.recipe import Recipe
+from rembed_keras.config.recipes.recipe import PACKAGE, Recipe
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import teachers_asked
 from rembed_keras.data.pipeline.schedules import shapes, up_to
@@ -69,7 +69,7 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
     outer = pretraining(recipe)
     for name in FROM_PRETRAINING:
         if name in stage:
-            override(f"training.compile_step.{name}={_text(outer, stage[name])}", recipe)
+            override(f"{PACKAGE}.compile_step.{name}={_text(outer, stage[name])}", recipe)
     done = call(bound(recipe).compile_step, topology=topology, devices=devices, batch=batch)
     predicted = done.chips * done.chip.flops / ledger.training_flops["total"]
     sizes, plan = _plan(recipe, stage, ledger, done, rows=len(batch[1]))
@@ -113,7 +113,7 @@ def _take_largest_pretraining(recipe):
     largest = max(ledger.phases, key=lambda phase: (phase.batch_size * phase.sequence_length, phase.sequence_length))
     stage = next(each for each in several if largest.first_step < recipe.arguments(each)["steps"])
     mixture = within(stage, recipe.arguments(stage)["mixture"])
-    override(f"training.run.stages=[{stage!r}]", recipe)
+    override(f"{PACKAGE}.run.stages=[{stage!r}]", recipe)
     for name, value in (("batch_size", largest.batch_size), ("sequence_length", largest.sequence_length)):
         override(f"{mixture!r}.{name}={value}".removeprefix("@"), recipe)
 

@@ -18,7 +18,7 @@ from rembed_keras.config.initial import check_start
 from rembed_keras.config.ledgers import PREPARE, ledger_of, pretraining, pretrainings
 from rembed_keras.config.making import within
 from rembed_keras.config.recipes.parse import override
-from rembed_keras.config.recipes.recipe import ROOT, RUN, Recipe, check_stage, stages
+from rembed_keras.config.recipes.recipe import PACKAGE, ROOT, RUN, Recipe, check_stage, stages
 from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers
@@ -219,7 +219,7 @@ def budget(recipe: Recipe):
     own["mixture"] = repr(within(pretraining(recipe), stage["mixture"]))
     own["later"] = f"[{', '.join(_later_reading(recipe))}]"
     for name, value in own.items():
-        override(f"training.budget.{name}={value}", recipe)
+        override(f"{PACKAGE}.budget.{name}={value}", recipe)
     return call(bound(recipe).budget)
 
 
@@ -245,14 +245,14 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
         corpus = str(Path(place) / "corpus")
     own = {
         "run.workdir": repr(workdir),
-        "run.stages": f"[{f'{prepare}, ' if prepare and corpus is None else ''}@training.benchmark]",
+        "run.stages": f"[{f'{prepare}, ' if prepare and corpus is None else ''}@{PACKAGE}.benchmark]",
         "benchmark.pretrain": repr(outer),
         "benchmark.mixture": repr(within(outer, stage["mixture"])),
         "benchmark.corpus": repr(corpus),
         "benchmark.steps": str(steps),
     }
     for name, value in own.items():
-        override(f"training.{name}={value}", recipe)
+        override(f"{PACKAGE}.{name}={value}", recipe)
     _run(recipe, ledger)
 
 

@@ -266,12 +266,21 @@ def _check_measures(study: Study, produced: Mapping[str, Mapping]) -> None:
     for measure in study.measures:
         definition_of(measure)  # before the first run: its values are kept with it
         if not any(measure.is_made_by(found) for found in produced.values()):
-            scoring = [names for found in produced.values() for stage, names in found.items() if may_score(stage)]
-            known = dict.fromkeys(name for names in scoring for name in names or ())
-            advice = getattr(measure, "advice", "") or (f"the arms score {', '.join(known)}" if known else "")
+            advice = getattr(measure, "advice", "") or _scored(produced.values())
             said = "; ".join(filter(None, (f"measure {measure.name}: no stage of any arm produces it", advice)))
             raise UserError(said)
     for each in study.hypotheses:
         for arm in (each.arm, each.against):
             if not measures[each.measure].is_made_by(produced[arm]):
                 raise UserError(f"hypothesis {each.name}: no stage of arm {arm} produces measure {each.measure}")
+
+
+def _scored(produced):
+    """What arms score, as measures name it; empty if they score nothing."""
+    scoring = [(stage == "probe", names) for found in produced for stage, names in found.items() if may_score(stage)]
+    whole, probed = (
+        ", ".join(dict.fromkeys(name for is_probe, names in scoring if is_probe is by_layer for name in names or ()))
+        for by_layer in (False, True)
+    )
+    said = " and ".join(filter(None, (whole, probed and f"by layer, for a LayerScore, {probed}")))
+    return said and f"the arms score {said}"

@@ -1,5 +1,7 @@
 """What is set for the backend before it is imported."""
 
+import importlib
+import json
 import os
 import subprocess
 import sys
@@ -7,8 +9,9 @@ import sys
 import pytest
 
 from rembed_keras import config
-from rembed_keras.config import execution
+from rembed_keras.config import backend, execution
 from rembed_keras.config.backend import SETTINGS, TRAINING
+from rembed_keras.errors import UserError
 
 PRODUCTS = """
 import gc
@@ -99,3 +102,27 @@ def test_a_run_and_a_benchmark_settle_how_training_allocates(train, monkeypatch)
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "false")
     train(config.load("recipes/quickstart.gin"))
     assert seen == [TRAINING, TRAINING | {"TF_CPU_ALLOCATOR_USE_BFC": "false"}]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named", "hides_jax"), [("jax", "", False), ("tensorflow", "", True), ("jax", "tensorflow", True)]
+)
+def test_the_backend_is_that_of_kerass_file_where_the_environment_names_none(
+    tmp_path, monkeypatch, chosen, named, hides_jax
+):
+    (tmp_path / "keras.json").write_text(json.dumps({"backend": chosen}))
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_BACKEND", named)
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    seen = []
+    monkeypatch.setattr(importlib, "import_module", lambda name: seen.append("jax" in sys.modules))
+    backend.import_framework()
+    assert seen == [hides_jax] * 2
+
+
+def test_a_backend_of_kerass_file_that_cannot_be_used_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.delenv("KERAS_BACKEND")
+    with pytest.raises(UserError, match=r"^the backend of .*keras.json, torch, cannot be used: install"):
+        backend.import_framework()

@@ -165,6 +165,7 @@ COMMANDS = {
     "RATE=low": r"RATE is 'low'; it must be a number",
     "modeling.Encoder.num_layrs=3": r"no parameter num_layrs; did you mean num_layers\?",
     "3x=1": r"'3x' on the command line is no name of a knob",
+    "#X=1": r"'#X' on the command line is no name of a knob",
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rembed_keras import config
 from rembed_keras.analysis.studies import LayerScore, Score
-from rembed_keras.config.studies import _stages
+from rembed_keras.config.studies import _scored, _stages
 from rembed_keras.errors import UserError
 from tests.analysis.studies.two_arms import STUDY
 
@@ -182,7 +182,10 @@ def test_a_probe_scores_each_layer_of_its_tasks_and_a_stage_of_ones_own_what_it_
     assert LayerScore("a", "capitals-de").is_made_by(stages) and not LayerScore("a", "captals").is_made_by(stages)
     known = ("retrieval/udhr", "probe/capitals/layer2", "retrieval/help/layer0")
     assert all(Score("a", task).is_made_by(stages) for task in known)
-    assert not any(Score("a", task).is_made_by(stages) for task in ("retrieval/hlp", "capitals", "probe/capitals/last"))
+    unknown = ("retrieval/hlp", "capitals", "probe/capitals/last", "capitals/layer2", "probe/retrieval/help/layer0")
+    assert not any(Score("a", task).is_made_by(stages) for task in unknown)
+    advice = "the arms score retrieval/help, retrieval/udhr and by layer, for a LayerScore, capitals, capitals-de"
+    assert _scored([_stages(config.load("recipes/studies/arms/modern.gin"))]) == advice and _scored([]) == ""
     words = config.load("recipes/studies/arms/modern.gin", ["training.probe.tasks=[]", "training.probe.words=['de']"])
     assert _stages(words)["probe"] == [] and not Score("a", "capitals").is_made_by(_stages(words))
     own = config.load("recipes/studies/arms/modern.gin", ["training.run.stages=[@own_parts.stage]"], ["own_parts"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from rembed_keras.analysis.studies.measures import read_log, read_scores
+from rembed_keras.analysis.studies.measures import by_layer, read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan
 from rembed_keras.analysis.studies.verdicts import lacking
 from rembed_keras.errors import did_you_mean
@@ -97,10 +97,10 @@ def _unknown_languages(plan, record) -> Iterator[str]:
 
 def _languages(measure, record) -> list[str]:
     """Languages of the scores that a measure of scores is about, whichever of them it names."""
-    task, metric, system = (getattr(measure, name, None) for name in ("task", "metric", "system"))
+    task, metric, system = (getattr(measure, name, "") for name in ("task", "metric", "system"))
     return sorted({
         row["language"]
         for row in record["run_scores"]
         if (row["metric"], row["system"]) == (metric, system)
-        and (row["task"] == task or row["task"].startswith(f"probe/{task}/layer"))
+        and (row["task"] == task or row["task"].startswith(f"{by_layer(str(task))}/layer"))
     })  # fmt: skip

@@ -124,7 +124,7 @@ class LayerScore:
 
     Attributes:
         name: in hypotheses and tables.
-        task: of the probe, for example "topics".
+        task: of the probe, for example "topics", or of parallel text, "retrieval/help".
         layer: which: 0 is the embeddings; -1 the last, however many an arm has, and so on.
         metric: for example "accuracy".
         system: what was scored.
@@ -149,7 +149,7 @@ class LayerScore:
 
     def values(self, run: Path) -> dict[str, Value]:
         """The score by language; none if the run has no such layer."""
-        stem = f"probe/{self.task}/layer"
+        stem = f"{by_layer(self.task)}/layer"
         rows = [row for row in read_scores(run) if row["system"] == self.system]
         layers = {row["task"] for row in rows if row["task"].startswith(stem)}
         count = len(layers)
@@ -174,7 +174,16 @@ def _is_scored(task, stage, tasks):
     if stage != "probe":
         return task in tasks
     stem, _, layer = task.rpartition("/layer")
-    return layer.isdecimal() and stem.removeprefix("probe/") in tasks
+    return layer.isdecimal() and stem in map(by_layer, tasks)
+
+
+def by_layer(task: str) -> str:
+    """What precedes `/layerN` where a task is scored by layer.
+
+    >>> by_layer("topics"), by_layer("retrieval/help")
+    ('probe/topics', 'retrieval/help')
+    """
+    return task if task.startswith("retrieval/") else f"probe/{task}"
 
 
 def read_log(run: Path, name: str) -> list[dict]:

@@ -190,10 +190,10 @@ def override(text: str, recipe: Recipe) -> None:
         raise UserError(f"{text!r} on the command line is not KNOB=VALUE")
     named = {package: package for package in (*ADMITTED, *recipe.trusted)} | recipe.imports
     try:
-        statements = list(_statements(f"{key} = 0\n", Path(COMMAND_LINE), _Delegate(named)))
-    except UserError:
+        (statement,) = _statements(f"{key} = 0\n", Path(COMMAND_LINE), _Delegate(named))
+    except (UserError, ValueError):  # or none, as of a comment
         raise UserError(f"{key!r} on the command line is no name of a knob") from None
-    found = _binding(statements[0], COMMAND_LINE, named, "")
+    found = _binding(statement, COMMAND_LINE, named, "")
     binding = Binding(**(vars(found) | {"value": _value(key, value, named)}))
     if not binding.parameter:
         if binding.key not in recipe.macros:

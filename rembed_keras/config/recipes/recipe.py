@@ -27,7 +27,8 @@ from rembed_keras.config.recipes.statements import (
 from rembed_keras.config.recipes.uses import Uses
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
-ROOT = "rembed_keras.training.run"  # what is called when a recipe is run
+PACKAGE = "rembed_keras.training"  # of the stages, called so wherever a recipe need not import it
+ROOT = f"{PACKAGE}.run"  # what is called when a recipe is run
 RUN = Reference("", "training.run", ROOT, False)
 SCORED = ("task", "tasks", "texts", "parallel")  # parameters of stages: what they score, or train for
 

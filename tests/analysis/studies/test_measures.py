@@ -96,6 +96,8 @@ def test_a_layers_score_is_of_the_layer_from_the_top_or_from_the_bottom(tmp_path
     assert found[-1] == {"de": Value(1.1, 40)} and found[2] == {"de": Value(0.2, 40)}
     assert found[0] == found[-12] == {"de": Value(0.0, 40)} and found[12] == found[-13] == {}
     assert LayerScore("x", "topics", without=["de"]).values(tmp_path) == {}
+    (tmp_path / "scores.json").write_text(json.dumps([score("de", 0.5, task="retrieval/help/layer0")]))
+    assert LayerScore("x", "retrieval/help").values(tmp_path) == {"de": Value(0.5, 40)}
 
 
 def test_the_last_layer_is_that_of_the_system(tmp_path):
