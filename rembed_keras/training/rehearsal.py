@@ -19,6 +19,7 @@ from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import Count, Share, UserError
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.saving.configuration import check_names
 from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.tasks.kinds.task import Task
@@ -26,6 +27,7 @@ from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
+from rembed_keras.training.optimizers.inner import check_inner
 from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 
 
@@ -60,16 +62,45 @@ def rehearse(
 
 
 def check_optimizer(optimizer: Callable[..., keras.optimizers.Optimizer]) -> None:
-    """Makes an optimizer once: it may need a newer Keras.
+    """Makes an optimizer once: it may need a newer Keras, or be none that a run can wrap.
 
     Args:
         optimizer: makes it.
 
     Raises:
-        UserError: as it does.
+        UserError: as it does, and for one that cannot be wrapped.
     """
     with compat.numbering_names(Counter()):  # the one that trains has the name that it would have had
-        optimizer()
+        check_inner(optimizer())
+
+
+def check_pretraining(
+    encoder: Callable[..., Encoder] | None,
+    model: Callable[..., PretrainingModel],
+    optimizer: Callable[..., keras.optimizers.Optimizer],
+    terms: Sequence[Term],
+) -> None:
+    """Checks what `pretrain` is given, as far as that takes no text; a term that asks a teacher is left aside.
+
+    Args:
+        encoder: makes the encoder; None for one that is not there yet, which terms are not held against.
+        model: makes the pre-training model of an encoder.
+        optimizer: makes the optimizer.
+        terms: what is added to the loss.
+
+    Raises:
+        UserError: for an optimizer that cannot be made, or a term that the model does not suit.
+    """
+    check_optimizer(optimizer)
+    own = _without_teachers(terms)
+    if encoder is not None and own:
+        with blank():
+            model(encoder()).use_terms(own)
+        gc.collect()  # models refer to themselves, and the first stage may need all memory that there is
+
+
+def _without_teachers(terms):
+    return [each for each in terms if not getattr(each, "teachers", ())]
 
 
 def check_finetuning(
@@ -103,7 +134,7 @@ def check_finetuning(
             a method or term that the model does not suit.
     """
     place(strategy, batch_size, knob="FINETUNE_BATCH_SIZE")
-    terms = [each for each in terms if not getattr(each, "teachers", ())]
+    terms = _without_teachers(terms)
     try:
         OwnCallbacks(callbacks)
         check_optimizer(partial(optimizer, learning_rate=WarmupLinearDecay(1.0, 0, 1)))
@@ -124,4 +155,4 @@ def _check_model(task, encoder, methods, terms, dropout):
         model.use_terms(terms)
         check_names(keras.saving.serialize_keras_object(model))
     del model
-    gc.collect()  # models refer to themselves, and the first stage may need all memory that there is
+    gc.collect()

@@ -1,6 +1,7 @@
 """Some of a recipe's stages: by name, and what their folder says of it."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +32,18 @@ def test_a_run_of_some_stages_is_not_finished(tmp_path, monkeypatch):
     assert done == ["first"] and not (tmp_path / "own/finished.json").exists()
     run(stages, "own", record)
     assert done == ["first", "first", "second"] and (tmp_path / "own/finished.json").exists()
+
+
+def test_an_error_of_a_file_is_said_of_the_folder_and_one_of_a_pipe_is_left_to_the_command(tmp_path):
+    def fail(error, folder):
+        raise error
+
+    record = RunRecord("# a recipe\n", lambda: "")
+    for error, said in ((OSError(28, "No space left"), "No space left"), (TimeoutError(), "TimeoutError")):
+        with pytest.raises(UserError, match=f"own: {said}$"):
+            run([partial(fail, error)], tmp_path / "own", record)
+    with pytest.raises(BrokenPipeError):
+        run([partial(fail, BrokenPipeError(32, "Broken pipe"))], tmp_path / "own", record)
 
 
 def test_stages_that_fine_tune_say_how_much_of_each_example():

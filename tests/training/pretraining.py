@@ -20,9 +20,9 @@ def make_encoder(layers=1, **changes):
     return Encoder(900, layers, 2, 8, 16, 8, **usual | changes)
 
 
-def make_frozen():
+def make_frozen(**changes):
     """An encoder whose head alone learns, for steps of which only their number matters: they take half as long."""
-    return make_encoder(trainable=False)
+    return make_encoder(trainable=False, **changes)
 
 
 def make_head(encoder):

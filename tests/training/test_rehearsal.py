@@ -76,6 +76,10 @@ MISTAKES = {
     "groups that do not divide": ({"methods": [RoAd(group_size=5)]}, "group_size"),
     "passes that nothing tells apart": ({"terms": [RDrop()]} | NO_DROPOUT, "give the model dropout over 0"),
     "an optimizer that needs a newer Keras": ({"optimizer": too_new}, "Muon needs Keras 3.13 or later"),
+    "one that clips": (
+        {"optimizer": partial(keras.optimizers.AdamW, global_clipnorm=1.0)},
+        "AdamW.global_clipnorm is 1.0",
+    ),
     "no callback": ({"callbacks": [dict]}, "makes no keras.callbacks.Callback"),
 }
 
@@ -167,7 +171,13 @@ def test_batches_that_devices_cannot_share_are_refused_before_text_is_prepared(t
 
 @pytest.mark.parametrize(
     ("mistake", "message"),
-    [({"optimizer": too_new}, "Muon needs Keras 3.13"), ({"callbacks": [dict]}, "makes no"), ({"steps": 0}, "STEPS")],
+    [
+        ({"optimizer": too_new}, "Muon needs Keras 3.13"),
+        ({"optimizer": partial(keras.optimizers.SGD, use_ema=True)}, "SGD.use_ema is True"),
+        ({"callbacks": [dict]}, "makes no"),
+        ({"steps": 0}, "STEPS"),
+        ({"terms": [RDrop()]}, "give the model dropout over 0"),
+    ],
 )
 def test_mistakes_of_pre_training_are_found_before_text_is_prepared(tmp_path, mistake, message):
     parts = {"encoder": pretraining.make_encoder, "model": pretraining.make_head, "mixture": pretraining.make_mixture}

@@ -66,13 +66,16 @@ class Evaluation:
         self.evaluators, self.every, self.data = evaluators, every, data
         self.keep_best, self.best_is = keep_best, best_is
         self.best: tuple[int, float] | None = None
+        self.has_begun = False
         self._rows: list[dict] = []
 
-    def begin(self, workdir: Workdir, first_step: int) -> None:
-        """Rewinds the log to a step, and finds the best of the rows so far whose checkpoints are there and whole.
+    def begin(self, workdir: Workdir, first_step: int, has_begun: bool = False) -> None:
+        """Rewinds the log to the first step of a training, which may have begun before and go on there, and finds the
+        best of the rows so far whose checkpoints are there and whole.
 
         That of a training before this one may be gone, which kept none for its best.
         """
+        self.has_begun = has_begun
         self._rows = workdir.metrics.rewind(RUN, first_step)
         kept = checkpoints.by_step(workdir.checkpoints)
         while (damaged := self._damaged_best(kept)) is not None:
@@ -138,7 +141,7 @@ class NoEvaluation:
 
     best_step = None
 
-    def begin(self, workdir: Workdir, first_step: int) -> None:
+    def begin(self, workdir: Workdir, first_step: int, has_begun: bool = False) -> None:
         """Does nothing."""
 
     def callbacks(self, clock, workdir, processes, look, shows) -> "list[PeriodicEvaluation]":
@@ -224,7 +227,7 @@ class PeriodicEvaluation(keras.callbacks.Callback):
         self.look, self.shows = look, shows
 
     def on_train_begin(self, logs=None):
-        if self.clock.step == 0 and not self.rows:  # a mistake in an evaluator is found before anything is learnt
+        if not self.evaluation.has_begun:  # a mistake in an evaluator is found before anything is learnt
             self._evaluate()
         elif self.rows:
             self._show(self.rows[-1])
@@ -242,9 +245,10 @@ class PeriodicEvaluation(keras.callbacks.Callback):
         step = self.clock.step
         row: dict[str, Any] = {"stage": RUN, "run": RUN, "step": step, "tokens": self.clock.tokens()}
         row |= {name: _said(value) for name, value in scalars.items()}
-        self.workdir.metrics.append(row)
-        self.workdir.watch.draw(row)
-        self.evaluation.compare(row)
+        if all(each["step"] < step for each in self.rows):  # a training before this one may have said it
+            self.workdir.metrics.append(row)
+            self.workdir.watch.draw(row)
+            self.evaluation.compare(row)
         self.clock.leave_out(time.monotonic() - begun)
         self._show(row, is_new=True)
 

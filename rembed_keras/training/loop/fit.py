@@ -7,9 +7,10 @@ again takes the steps it would have taken, to the bit.
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rembed_keras.analysis.cost.precision import name_of
 from rembed_keras.errors import UserError
@@ -21,7 +22,7 @@ from rembed_keras.training.loop.callbacks import Checkpointer, Measures, Recorde
 from rembed_keras.training.loop.divergence import DivergenceGuard, Seeds, keep_step, seeds_of
 from rembed_keras.training.loop.evaluation import NOTHING, Evaluation, NoEvaluation
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
-from rembed_keras.training.loop.progress import ProgressLine, Trainings, forecast
+from rembed_keras.training.loop.progress import Forecast, ProgressLine, Trainings
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.sinks.profiling import profilers
 
@@ -109,7 +110,7 @@ def train(
     if first_step >= steps or saves.has_ended:
         return
     clock = StepClock(first_step, steps, tokens_per_step, begins, measures.later_steps)
-    progress = ProgressLine(clock, run, workdir.stage, trainings, partial(forecast, workdir, workdir.later_tokens))
+    progress = ProgressLine(clock, run, workdir.stage, trainings, Forecast(workdir, workdir.later_tokens))
     shows = [progress] if workdir.is_chief else []
     seeds = Seeds(seeds_of(learner))
     workdir.watch.begin(run, workdir.metrics.rewind(run, first_step))
@@ -195,14 +196,14 @@ class _Saves:
 
     def load(self, run, steps):
         """Gives the learner what the newest checkpoint has, if there is one, and says so."""
-        self.evaluation.begin(self.workdir, self.first_step)
+        self.evaluation.begin(self.workdir, self.first_step, has_begun=bool(self.found) and not self.is_before)
         if self.found is None:
             return
         found = self.found
         _check_terms(found, self.learner)
         reading.check_same(found, self.read)
         restoring.load_parts(self.learner, found)
-        restoring.load_optimizer(self.learner, found, has_own_rate=self.is_before)
+        restoring.load_optimizer(self.learner, found, has_own_rate=self.is_before or self.is_of_another)
         if self.is_chief:
             if not self.is_of_another:
                 checkpoints.tidy(self.folder, found.step, *self.policy, self.evaluation.best_step)
@@ -214,8 +215,11 @@ class _Saves:
     def resume(self):
         """Gives the learner what `fit` resets at its start."""
         if self.found:
-            for variable, value in zip(restoring.running_of(self.learner), self.found.state["running"], strict=True):
-                variable.assign(value)
+            running, kept = restoring.running_of(self.learner), self.found.state["running"]
+            is_alike = [variable.shape for variable in running] == [np.shape(value) for value in kept]
+            if is_alike or not self.is_before:  # which may have drawn, and averaged, more or less than this one
+                for variable, value in zip(running, kept, strict=True):
+                    variable.assign(value)
             self.own.resume(self.found.state.get("callbacks", []))
         self.own.check()
 

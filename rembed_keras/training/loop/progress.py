@@ -4,7 +4,6 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
 
 import keras
 from rich.console import Console
@@ -88,24 +87,42 @@ class Trainings:
         return own_left + others * (math.nan if self.seconds is None else self.seconds) if others else own_left
 
 
-def forecast(workdir: Workdir, tokens: float) -> float | None:
-    """About how many seconds a training takes that comes after pre-training: at as many FLOPs a second, by the ledger.
+class Forecast:
+    """About how long a training takes that comes after pre-training: at as many FLOPs a second, by the ledger.
 
     Args:
-        workdir: the run's, whose pre-training was logged.
+        workdir: the run's, whose pre-training was logged, or is.
         tokens: that are trained on, padding too; each costs the encoder's forward pass and twice that for the
             backward pass, so the head, compilation and what a method leaves out are not counted.
-
-    Returns:
-        The seconds; None if the run has pre-trained nothing.
     """
-    rows = workdir.metrics.rows("pretrain")
-    speeds = [row["training_flops_per_second"] for row in rows if row.get("training_flops_per_second")]
-    path = workdir.path / "ledger.json"
-    if not speeds or not path.exists():
-        return None
-    flops = (1 + BACKWARD) * read_json(path)["flops_per_token"]["kept"]
-    return tokens * flops / statistics.median(speeds)
+
+    def __init__(self, workdir: Workdir, tokens: float):
+        self.workdir, self.tokens = workdir, tokens
+        self.speeds: list[float] | None = None
+
+    def seconds(self, row: dict | None = None) -> float | None:
+        """The seconds; None if nothing is trained then, or the run has pre-trained nothing.
+
+        Args:
+            row: what was just logged, if anything was: a log may be long, and is read once.
+        """
+        path = self.workdir.path / "ledger.json"
+        if not self.tokens or not path.exists():
+            return None
+        if self.speeds is None:
+            self.speeds = _speeds(self.workdir.metrics.rows())
+        elif row is not None:
+            self.speeds += _speeds([row])
+        if not self.speeds:
+            return None
+        flops = (1 + BACKWARD) * read_json(path)["flops_per_token"]["kept"]
+        return self.tokens * flops / statistics.median(self.speeds)
+
+
+def _speeds(rows):
+    """FLOPs a second of rows of pre-training that say them."""
+    own = (row.get("training_flops_per_second") for row in rows if row["run"] == "pretrain")
+    return [speed for speed in own if speed]
 
 
 class ProgressLine(keras.callbacks.Callback):
@@ -116,7 +133,7 @@ class ProgressLine(keras.callbacks.Callback):
         title: what is going on.
         stage: which stage of the run it is, to be said beside it.
         trainings: of the stage, of which this is one.
-        later: says about how many seconds later stages train; None, or 0, if nobody knows.
+        later: about how long later stages train.
     """
 
     def __init__(
@@ -125,7 +142,7 @@ class ProgressLine(keras.callbacks.Callback):
         title: str,
         stage: str = "",
         trainings: Trainings | None = None,
-        later: Callable[[], float | None] = lambda: None,
+        later: Forecast | None = None,
     ):
         super().__init__()
         self.clock, self.title, self.stage = clock, title, stage
@@ -166,7 +183,7 @@ class ProgressLine(keras.callbacks.Callback):
         loss = "?" if row["loss"] is None else f"{row['loss']:.3f}"
         speed = row["tokens_per_second"]
         said = "? tokens/s" if speed is None or math.isnan(speed) else f"{speed:,.0f} tokens/s"
-        place = (self.trainings.said(left), self.stage, self._said_of_all(self.trainings.left(left)))
+        place = (self.trainings.said(left), self.stage, self._said_of_all(row, self.trainings.left(left)))
         rate = " · ".join([f"loss {loss} · {said} · {_clock_face(left)} left", *filter(None, place)])
         self.bar.update(self.task, rate=f"{rate} · {self.noted}" if self.noted else rate)
         if self.bar.disable:
@@ -175,9 +192,9 @@ class ProgressLine(keras.callbacks.Callback):
                 flush=True,
             )
 
-    def _said_of_all(self, left):
+    def _said_of_all(self, row, left):
         """What is left with later stages; "" if these train nothing, or nobody knows."""
-        later = self.later()
+        later = None if self.later is None else self.later.seconds(row)
         return f"about {_clock_face(left + later)} left to train in all" if later and not math.isnan(left) else ""
 
 

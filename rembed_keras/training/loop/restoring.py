@@ -28,6 +28,7 @@ from rembed_keras.training.optimizers.masters import MASTER, across_dtypes
 
 WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
 SCALE = ("/dynamic_scale", "/step_counter")  # what names of variables end in that scale a loss in float16
+PER_BYTE = 2  # parameters that a byte of these files holds at most, in int4
 RATE = "/learning_rate"  # what the name of one ends in that is no schedule
 NO_CORPUS = "no tokenizer is stored: the corpus of the run, which has it, is gone; put it back; convert has --tokenizer"
 
@@ -116,7 +117,7 @@ def _made(found, config, kind):
         whole = sizes if entries is not None else sizes.get("encoder", sizes)
         files = [file for folder in _folders(found) for file in folder.glob("*")]
         weights = [file for file in files if file.suffix in WEIGHTS and file.is_file()]
-        if ledger(whole, entries=entries).total > sum(file.stat().st_size for file in weights):
+        if ledger(whole, entries=entries).total > PER_BYTE * sum(file.stat().st_size for file in weights):
             raise UserError("it describes a larger model than its files hold")
         return made(config, kind)
     except UserError as error:

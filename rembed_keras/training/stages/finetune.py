@@ -34,7 +34,7 @@ from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.loop.callbacks import Measures
 from rembed_keras.training.loop.fit import train
-from rembed_keras.training.loop.progress import Trainings, forecast
+from rembed_keras.training.loop.progress import Forecast, Trainings
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.schedules import OptimizerOfRate, WarmupLinearDecay
 from rembed_keras.training.optimizers.training_optimizer import wrapped
@@ -189,7 +189,7 @@ def _encoded(workdir, task, initial, sequence_length):
 
 def _announced(workdir, task, count, tokens):
     """The trainings of a task, each on so many tokens; about how long they take is printed if it is known."""
-    trainings = Trainings(count, forecast(workdir, tokens))
+    trainings = Trainings(count, Forecast(workdir, tokens).seconds())
     if trainings.announced() and workdir.is_chief:
         print(f"finetune/{task.name}: {trainings.announced()}", flush=True)
     return trainings

@@ -32,7 +32,7 @@ from rembed_keras.training.loop.fit import train
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.training_optimizer import wrapped
-from rembed_keras.training.rehearsal import check_optimizer, rehearsed
+from rembed_keras.training.rehearsal import check_pretraining, rehearsed
 from rembed_keras.training.sinks.pieces import frequent_ids, pieces_of
 from rembed_keras.training.stages.run import pretraining
 
@@ -110,7 +110,7 @@ def pretrain(
     check_counts({"SEED": seed}, "Seed")
     own = OwnCallbacks(callbacks)
     if workdir.is_rehearsal:
-        check_optimizer(optimizer)
+        check_pretraining(encoder, model, optimizer, terms)
         return
     batches = mixture(Corpus(corpus or workdir.corpus)).up_to(steps)
     placement = place(strategy, batches.batch_size, jit_compile)

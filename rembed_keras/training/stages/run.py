@@ -116,12 +116,19 @@ def run(
                     processes.by_chief(lambda: _finish(folder, record, time.monotonic() - begun))
             processes.leave()
     except OSError as error:
-        first = error.__context__ if error.strerror is None else error  # gin raises another, that has its text alone
-        if isinstance(first, OSError) and first.strerror:
-            raise UserError(f"{first.filename or folder.path}: {first.strerror}") from error
-        raise UserError(f"{folder.path}: {str(error).splitlines()[0]}") from error
+        raise _said_of(folder, error) from error
     finally:
         folder.close()
+
+
+def _said_of(folder, error):
+    """What a user is told of a file that cannot be used; of a pipe whose reader has seen enough, the error itself."""
+    first = error.__context__ if error.strerror is None else error  # gin raises another, that has its text alone
+    if isinstance(first, BrokenPipeError):
+        return first
+    if isinstance(first, OSError) and first.strerror:
+        return UserError(f"{first.filename or folder.path}: {first.strerror}")
+    return UserError(f"{folder.path}: {(str(error) or type(error).__name__).splitlines()[0]}")
 
 
 def _tokens(record, number, tasks):

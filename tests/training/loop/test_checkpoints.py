@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.training.initial import places
-from rembed_keras.training.loop import checkpoints
+from rembed_keras.training.loop import checkpoints, restoring
 
 ARRAYS = {"a/kernel": np.arange(6, dtype="float32").reshape(2, 3), "a/count": np.array(3, "int32")}
 
@@ -130,3 +131,16 @@ def test_arrays_of_another_model_change_nothing(tmp_path):
     with pytest.raises(UserError, match=r"a/kernel has shape \(2, 4\), the recipe's \(2, 3\)"):
         checkpoints.assign_arrays(layer.weights, wrong, tmp_path / "enc.safetensors")
     np.testing.assert_array_equal(checkpoints.read(layer.kernel), before)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
+def test_a_model_in_int4_which_has_two_weights_a_byte_comes_back(tmp_path):
+    model = Classifier(Encoder(50, 1, 2, 64, 512, 16), 3)
+    model.encoder.quantize("int4")
+    parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(model).items()}
+    path = checkpoints.save(tmp_path, 1, parts, {"running": []} | restoring.state_of(model))
+    assert (
+        sum(file.stat().st_size for file in path.glob("*.safetensors")) < Encoder(50, 1, 2, 64, 512, 16).count_params()
+    )
+    for weight, kept in zip(model.weights, restoring.restore(checkpoints.opened(path)).weights, strict=True):
+        np.testing.assert_array_equal(kept, weight)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,8 @@ from rembed_keras.data.prepare.jobs import Workers
 from rembed_keras.training.loop import progress
 from rembed_keras.training.loop.callbacks import Measures, StepClock
 from rembed_keras.training.loop.workdir import Workdir
+
+MINUTE = SimpleNamespace(seconds=lambda row: 60.0)
 
 
 @pytest.fixture
@@ -20,7 +23,7 @@ def now(monkeypatch):
     return time
 
 
-def train(now, trainings, capsys, stage="", later=lambda: None, first=0):
+def train(now, trainings, capsys, stage="", later=None, first=0):
     """Trains 4 steps of 2 s after a compilation of 10 s, and gives the lines of steps 2 and 4."""
     if trainings is not None:
         trainings.number += 1
@@ -32,7 +35,7 @@ def train(now, trainings, capsys, stage="", later=lambda: None, first=0):
         now[0] += 2 * (step > 1)
         clock.on_train_batch_end(step - 1)
         if step % 2 == 0:
-            line.show({"step": step, "loss": 1.0, "tokens_per_second": clock.tokens_per_second()})
+            line.show({"run": "x", "step": step, "loss": 1.0, "tokens_per_second": clock.tokens_per_second()})
     line.on_train_end()
     return [each.partition(" tokens/s · ")[2] for each in capsys.readouterr().out.splitlines()]
 
@@ -56,13 +59,18 @@ def test_a_training_that_went_on_says_how_long_a_whole_one_takes(first, seconds,
 
 def test_before_one_has_ended_all_are_forecast_at_the_speed_of_pre_training(now, capsys, tmp_path):
     with contextlib.closing(Workdir(tmp_path, sinks=())) as workdir:
-        assert progress.forecast(workdir, 200) is None and progress.Trainings(3).announced() == ""
+        forecast = progress.Forecast(workdir, 200)
+        assert forecast.seconds() is None and progress.Trainings(3).announced() == ""
         (tmp_path / "ledger.json").write_text('{"flops_per_token": {"kept": 50, "total": 70}}')
         for step, speed in enumerate((None, 10.0, 1000.0, 3000.0)):
             workdir.metrics.append({"run": "pretrain", "step": step, "training_flops_per_second": speed})
         workdir.metrics.append({"run": "finetune/x", "step": 1, "training_flops_per_second": 1e9})
-        seconds = progress.forecast(workdir, 200)
-    assert seconds == 30  # 200 tokens, 150 FLOPs each, at 1,000 a second
+        seconds = forecast.seconds()
+        assert seconds == 30  # 200 tokens, 150 FLOPs each, at 1,000 a second
+        (tmp_path / "metrics.jsonl").unlink()  # it was read once
+        rows = [{"run": run, "training_flops_per_second": 9000.0} for run in ("finetune/x", "pretrain", "pretrain")]
+        assert [forecast.seconds(row) for row in rows] == [30, 15, 10]
+        assert progress.Forecast(workdir, 0.0).seconds() is None
     trainings = progress.Trainings(3, seconds)
     assert trainings.announced() == "3 models, about 1:30 at the speed of pre-training, without compilation"
     assert train(now, trainings, capsys)[0] == "0:04 left · model 1 of 3, about 1:04 left for all"
@@ -77,13 +85,13 @@ def test_a_training_alone_says_its_own_time_and_stage(now, capsys):
 
 def test_what_later_stages_train_is_said_with_what_is_left(now, capsys):
     """16 s of the one that goes on are past at its end; the other two take as long, and later stages a minute."""
-    alone = train(now, None, capsys, "stage 2 of 5", later=lambda: 60.0)
+    alone = train(now, None, capsys, "stage 2 of 5", later=MINUTE)
     assert alone[0] == "0:04 left · stage 2 of 5 · about 1:04 left to train in all"
     three = progress.Trainings(3, 16.0)
-    assert train(now, three, capsys, "stage 4 of 6", later=lambda: 60.0)[0] == (
+    assert train(now, three, capsys, "stage 4 of 6", later=MINUTE)[0] == (
         "0:04 left · model 1 of 3, about 0:36 left for all · stage 4 of 6 · about 1:36 left to train in all"
     )
-    assert "in all" not in train(now, progress.Trainings(3), capsys, later=lambda: 60.0)[0]  # nobody knows of the three
+    assert "in all" not in train(now, progress.Trainings(3), capsys, later=MINUTE)[0]  # nobody knows of the three
 
 
 def test_what_is_left_has_the_phases_that_follow(now):

@@ -7,6 +7,7 @@ import shutil
 import keras
 import pytest
 
+from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.training.evaluators import HeldOutLoss
@@ -30,6 +31,55 @@ def test_a_pretraining_after_another_takes_its_own_learning_rate_and_says_its_ow
         capsys.readouterr()
         learn(tmp_path, corpus, make_frozen, steps=step, optimizer=functools.partial(keras.optimizers.SGD, 0.125))
         assert f"the loss ended at {rows(tmp_path)[step - 1]['loss']:.2f} nats" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.parametrize("rates", [(0.5, 0.25), (0.5, keras.optimizers.schedules.PolynomialDecay(0.5, 10))])
+def test_a_run_that_was_killed_in_its_second_pretraining_finds_the_first_done(corpus, tmp_path, capsys, rates):
+    for steps, rate in zip((1, 2), rates, strict=True):
+        learn(tmp_path, corpus, make_frozen, optimizer=functools.partial(keras.optimizers.SGD, rate), steps=steps)
+    capsys.readouterr()
+    learn(tmp_path, corpus, make_frozen, optimizer=functools.partial(keras.optimizers.SGD, rates[0]), steps=1)
+    assert "pretrain: done, " in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_graphs")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"encoder": make_frozen}),
+        ({"encoder": make_frozen}, {}),
+        ({"terms": [RDrop(1.0)]}, {"terms": [RDrop({0: 1.0, 2: 0.5})]}),
+    ],
+)
+def test_a_pretraining_may_draw_and_average_other_numbers_than_the_one_before(corpus, tmp_path, first, second):
+    usual = {
+        "encoder": functools.partial(make_frozen, dropout=0.1),
+        "log_every": 1,
+        "checkpoint_every": 1,
+        "keep_checkpoints": 3,
+    }
+    learn(tmp_path, corpus, steps=1, **usual | first)
+    learn(tmp_path, corpus, steps=3, **usual | second)
+    whole = rows(tmp_path)
+    assert [row["step"] for row in whole] == [1, 2, 3]
+    for last in (1, 2):
+        for step in range(last + 1, 4):
+            shutil.rmtree(tmp_path / f"checkpoints/step-{step:08d}")
+        learn(tmp_path, corpus, steps=3, **usual | second)  # as after a kill
+        assert rows(tmp_path) == whole
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_what_a_pretraining_after_another_evaluates_is_checked_as_it_begins(held_out_corpus, tmp_path):
+    usual = {"encoder": make_frozen, "eval_every": 2, "evaluators": [HeldOutLoss(rows=4)], "log_every": 1}
+    learn(tmp_path, held_out_corpus, steps=1, **usual)
+    with pytest.raises(UserError, match="keep_best is 'los', which no evaluator brings; did you mean loss"):
+        learn(tmp_path, held_out_corpus, steps=3, keep_best="los", **usual)
+    learn(tmp_path, held_out_corpus, steps=3, keep_best="loss", **usual)
+    logged = [(row["run"], row["step"]) for row in rows(tmp_path)]
+    assert [step for run, step in logged if run == "evaluation"] == [0, 1, 2, 3]
+    assert [step for run, step in logged if run == "pretrain"] == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("without_graphs")
