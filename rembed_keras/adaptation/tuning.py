@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import keras
 
 from rembed_keras.adaptation.methods import Method
+from rembed_keras.errors import UserError, shortened
 
 
 def tune(model: keras.Model, methods: Sequence[Method]) -> None:
@@ -35,6 +36,10 @@ def tune(model: keras.Model, methods: Sequence[Method]) -> None:
     >>> sorted({variable.path.split("/")[0] for variable in model.trainable_variables})
     ['block_1', 'head', 'pooler']
     """
+    if not hasattr(model, "adapt"):
+        raise UserError(f"tune takes a task model, such as Classifier(encoder, 3), and {shortened(model)} is none")
+    if not isinstance(methods, Sequence):
+        raise UserError(f"fine-tuning methods are a list, and {shortened(methods)} is none: put it in []")
     encoder = model.encoder.get_config()
     for method in methods:
         if not isinstance(method, type) and hasattr(method, "check"):

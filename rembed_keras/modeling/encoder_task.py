@@ -13,7 +13,7 @@ import keras
 import keras_hub
 
 from rembed_keras import compat
-from rembed_keras.errors import UserError, with_article
+from rembed_keras.errors import UserError, shortened, with_article
 from rembed_keras.modeling.choices import is_ours
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.losses.row_weights import checks_class_weight
@@ -21,7 +21,7 @@ from rembed_keras.modeling.losses.terms import HasTerms
 from rembed_keras.modeling.objectives.running_means import ListsLogsOnce
 from rembed_keras.modeling.replicas import OnReplicas
 from rembed_keras.modeling.saving.changes import OF_LAYERS
-from rembed_keras.modeling.saving.configuration import class_named
+from rembed_keras.modeling.saving.configuration import class_named, know_classes
 from rembed_keras.modeling.saving.exporting import Exports
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import settle_dtypes
@@ -136,6 +136,7 @@ class EncoderTask(
 
     def compile_from_config(self, config: dict) -> None:
         """As Keras's, which leaves models aside that have a `compile` of their own."""
+        know_classes(config)
         self.compile(**keras.saving.deserialize_keras_object(self.note_terms(config)))
         self.optimizer.build(self.trainable_variables)
 
@@ -194,6 +195,14 @@ def _warn_of_config(model, signature):
         warnings.warn(f"{found[0]}: a saved model cannot be read back as it was", stacklevel=3)
 
 
+def _check_encoder(name, given):
+    if not isinstance(given, Encoder):
+        remedy = "make one by Encoder(...) or Encoder.from_preset(...)"
+        if hasattr(given, "drop_heads") or hasattr(given, "encoder"):
+            remedy = "give it " + ("drop_heads() of that" if hasattr(given, "drop_heads") else "encoder of that")
+        raise UserError(f"{name} needs an Encoder, and {shortened(given)} is none: {remedy}")
+
+
 def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
     """A constructor that takes its `encoder` by keras-hub's name for it, `backbone`, too."""
     signature = inspect.signature(constructor)
@@ -206,6 +215,7 @@ def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
             raise UserError(f"{type(self).__name__} needs an encoder, as encoder= or, which is the same, as backbone=")
         if "backbone" in named:
             named["encoder"] = named.pop("backbone")
+        _check_encoder(type(self).__name__, named["encoder"] if "encoder" in named else arguments[0])
         is_given, preprocessor = "preprocessor" in named, named.pop("preprocessor", None)
         is_whole = type(self).__init__ is takes_either  # and not the constructor of a class above that one's
         names = Counter(dict(getattr(named.get("encoder", *arguments[:1]), "names_made", ())))

@@ -6,6 +6,7 @@ already. Keras's own gradient accumulation divides by steps instead of predictio
 """
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -14,7 +15,7 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.losses.measured import added
-from rembed_keras.modeling.losses.row_weights import of_each, of_rows
+from rembed_keras.modeling.losses.row_weights import counted, of_each, of_rows
 from rembed_keras.modeling.replicas import shares
 from rembed_keras.modeling.sizes import NARROW
 
@@ -44,20 +45,30 @@ class StepsInParts:
         completed = self._completed(batch, self.step_numbers(training=False))
         return super().test_step(*state, completed)  # type: ignore[misc] # the model's
 
+    def check_labels(self, x, y, sample_weight) -> None:
+        """See `TakesTexts`; labels that are not one for each masked position are refused too."""
+        super().check_labels(x, y, sample_weight)  # type: ignore[misc] # the model's
+        positions = x.get("mask_positions") if isinstance(x, Mapping) else None
+        wanted, given = (getattr(each, "shape", None) for each in (positions, y))
+        if wanted is not None and given is not None and tuple(wanted) != tuple(given):
+            raise UserError(f"labels are of shape {tuple(given)}; they are the ids of mask_positions, {tuple(wanted)}")
+
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Keras's, of metrics that a user compiled; in those without weights too, rows that fill a batch count nothing.
 
+        In weighted metrics labels that weigh nothing may be none, as -100.
         `unweighted_metrics` says how many of the compiled metrics, the first ones, are without weights.
         """
         model: Any = self
-        if model.micro_batches == 1 and not model.has_replicas:
+        if model.micro_batches == 1 and not model.has_replicas and sample_weight is None:
             return super().compute_metrics(x, y, y_pred, sample_weight)  # type: ignore[misc] # the model's
         compat.build_metrics(model, y, y_pred)
         (compiled,) = (metric for metric in model.metrics if hasattr(metric, "metrics"))
         weights = of_each(row_weights(x["padding_mask"], None), ops.cast(y, "float32"))
         for number, metric in enumerate(compiled.metrics):
-            own = weights if number < model.unweighted_metrics else sample_weight
-            metric.update_state(y, y_pred, sample_weight=own)
+            is_weighted = number >= model.unweighted_metrics
+            own = sample_weight if is_weighted else weights
+            metric.update_state(counted(y, sample_weight) if is_weighted else y, y_pred, sample_weight=own)
         return model.get_metrics_result()
 
     def step_numbers(self, training: bool) -> dict:

@@ -9,6 +9,8 @@ import pytest
 from rembed_keras import modeling
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM, Regressor, SpanExtractor, Tagger
+from rembed_keras.modeling.saving import configuration
+from rembed_keras.training import AdamW, WarmupLinearDecay
 from tests.modeling.forward import forward
 from tests.modeling.test_encoder import make_encoder
 
@@ -150,3 +152,27 @@ def test_a_preset_is_opened_in_another_dtype(tmp_path):
         assert kind.from_preset(str(tmp_path / "preset"), **given).encoder.dtype_policy.name == "float32"
     narrow = Classifier.from_preset(str(tmp_path / "preset"), dtype="bfloat16")
     np.testing.assert_allclose(forward(narrow, ROWS), forward(model, ROWS), atol=0.1)
+
+
+@pytest.mark.any_backend
+def test_what_is_no_encoder_is_refused_with_what_is_one():
+    model = MaskedLM(make_encoder(num_layers=1), 12)
+    for given, remedy in (
+        (model, r"give it drop_heads\(\) of that"),
+        (Classifier(model.encoder, 3), "give it encoder of that"),
+        ("rembed_small", r"make one by Encoder\(...\) or Encoder.from_preset"),
+    ):
+        with pytest.raises(UserError, match=f"^Classifier needs an Encoder, and .* is none: {remedy}"):
+            Classifier(given, num_classes=3)
+
+
+@pytest.mark.any_backend
+def test_a_file_that_is_read_to_go_on_has_its_optimizers_class_found(tmp_path, monkeypatch):
+    model = Classifier(make_encoder(num_layers=1), 3)
+    model.compile(AdamW(WarmupLinearDecay(1e-3, 1, 10)))
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
+    asked, class_of = [], configuration.class_of
+    monkeypatch.setattr(configuration, "class_of", lambda name: asked.append(name) or class_of(name))
+    assert isinstance(keras.saving.load_model(tmp_path / "model.keras").optimizer, AdamW)
+    assert {"AdamW", "WarmupLinearDecay"} <= {*asked}

@@ -109,17 +109,22 @@ class Global:
         return cls(**config)
 
 
-def check_place(kind, block) -> None:
+def check_place(kind, block, head_dim: int) -> None:
     """Checks that blocks have a place for what a kind of attention brings: positions, or heads of its own.
 
     Args:
         kind: of attention.
         block: the kind of block.
+        head_dim: K, features of a head.
 
     Raises:
-        UserError: if they would both tell positions, or the heads be left out.
+        UserError: if they would both tell positions, or the heads be left out; or for rotary positions of an odd K.
     """
     name, other = type(kind).__name__, type(block).__name__
+    if block.is_rotary and head_dim % 2:
+        raise UserError(
+            f"a head is {head_dim} wide, and {other} blocks rotate pairs of its features: take an even head_dim"
+        )
     if kind.knows_positions and block.is_rotary:
         raise UserError(f"attention {name} scores positions itself, and {other} blocks rotate by them: take others")
     if kind.knows_positions and block.has_own_heads:

@@ -47,8 +47,9 @@ class Tagger(TaskModel):
         """Keras's, of single tokens: of rows it takes means first, where a token of a shorter batch counts more."""
         if sample_weight is None:
             return super().compute_metrics(x, y, y_pred, sample_weight)
-        sample_weight = of_each(sample_weight, y_pred[..., 0])
-        y, sample_weight = (ops.reshape(each, (-1,)) for each in (y, sample_weight))  # [B, S] -> [B x S]
+        sample_weight = ops.reshape(of_each(sample_weight, y_pred[..., 0]), (-1,))  # [B, S] -> [B x S]
+        is_one_hot = len(y.shape) == len(y_pred.shape) and y.shape[-1] != 1
+        y = ops.reshape(y, (-1, y.shape[-1]) if is_one_hot else (-1,))
         y_pred = ops.reshape(y_pred, (-1, y_pred.shape[-1]))  # [B, S, num_tags] -> [B x S, num_tags]
         return super().compute_metrics(x, y, y_pred, sample_weight)
 

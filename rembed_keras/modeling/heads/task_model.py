@@ -49,7 +49,7 @@ class TaskModel(EncoderTask):
         check_counts({f"{name}: the number of outputs": units})
         head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
         hidden = self.pool(encoder(encoder.input)[self.reads], encoder.input)
-        hidden = Dropout(dropout, name="dropout")(hidden)
+        hidden = Dropout(dropout, name="dropout", dtype="float32")(hidden)
         super().__init__(encoder, encoder.input, self.arrange(head(hidden), encoder.input), name)
         self.head = head
         # in logs it takes the place of Keras's, which comes before it, counts rows whatever their predictions weigh,

@@ -147,6 +147,8 @@ class OutputEmbedding(keras.layers.Layer):
         self.vocabulary_size = token_table.input_dim
         self.coupling = OutputTables(coupling or Decoupled(), token_table, output_embedding_dim, cutoffs, dtype=dtype)
 
+    get_config = made_with_its_model
+
     def build(self, input_shape):
         self.coupling.build(input_shape)
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")

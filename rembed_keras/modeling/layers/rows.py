@@ -15,6 +15,7 @@ from rembed_keras.modeling.losses.row_weights import check_fit
 BEYOND = {
     "token": "token id {worst} has no row in the token table: vocabulary_size is {rows}",
     "segment": "segment id {worst} has no row in the segment table: num_segments is {rows}",
+    "masked": "mask position {worst} is no token's: rows have {rows}",
     "position": "a document is longer than max_sequence_length, {rows}: cut it, or make an encoder of more positions",
 }  # what ids are beyond
 
@@ -186,6 +187,8 @@ def _weighed(labels, weights):
     if values is None or values.dtype.kind not in "iuf":
         return np.zeros(0)
     if counted is not None:
+        if not np.isfinite(counted).all():
+            raise UserError("sample_weight has a number that is not finite: from it weights of NaN would be learnt")
         check_fit(counted, values)
         shape = (*counted.shape[: values.ndim], *(1 for _ in values.shape[counted.ndim :]))
         values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]

@@ -20,8 +20,8 @@ class ScalarMix(keras.layers.Layer):
     2.0
     """
 
-    def __init__(self, num_states, name=None, dtype=None):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, num_states, name=None, dtype=None, **kwargs):
+        super().__init__(name=name, dtype=dtype, **kwargs)
         self.num_states = num_states
 
     def build(self, states_shape=None):

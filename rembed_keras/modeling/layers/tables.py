@@ -141,8 +141,8 @@ class BandedTable(keras.layers.Layer):
     True
     """
 
-    def __init__(self, input_dim, output_dim, cutoffs, factor=4, name=None, dtype=None):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, input_dim, output_dim, cutoffs, factor=4, name=None, dtype=None, **kwargs):
+        super().__init__(name=name, dtype=dtype, **kwargs)
         self.input_dim, self.output_dim, self.factor = input_dim, output_dim, factor
         self.starts = (0, *cutoffs)
         sizes = band_sizes(input_dim, output_dim, cutoffs, factor)

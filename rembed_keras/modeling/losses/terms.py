@@ -48,6 +48,8 @@ class HasTerms:
                 this model.
         """
         model: Any = self
+        if not isinstance(terms, Sequence):
+            raise UserError(f"loss terms are a list, and {shortened(terms)} is none: put it in []")
         for term in terms:
             if isinstance(term, type) or not callable(getattr(term, "loss", None)):
                 raise UserError(f"{term!r} is no loss term; in a recipe it ends in (), as @terms.RDrop()")

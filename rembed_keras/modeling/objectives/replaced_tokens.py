@@ -34,8 +34,8 @@ class Replace(keras.layers.Layer):
     replacements, int32 [B, S], and the tokens drawn, int32 [B, P]. No gradient flows back.
     """
 
-    def __init__(self, name=None):
-        super().__init__(name=name, dtype="float32")
+    def __init__(self, name=None, dtype="float32", **kwargs):
+        super().__init__(name=name, dtype=dtype, **kwargs)
         self.seed_generator = keras.random.SeedGenerator()
 
     def compute_output_spec(self, token_ids, mask_positions, logits):

@@ -8,7 +8,7 @@ learning rate may be Keras's, so a configuration may name these alone.
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import keras
 
@@ -151,6 +151,18 @@ def class_of(name: object):
     for public in PUBLIC:
         getattr(importlib.import_module(public), name, None)
     return keras.saving.get_registered_object(f"{OURS}{name}")
+
+
+def know_classes(config: Any) -> None:
+    """Registers those of our classes that a configuration names, wherever they stand: Keras then finds them."""
+    if isinstance(config, dict):
+        if config.get("registered_name") == f"{OURS}{config.get('class_name')}":
+            class_of(config["class_name"])
+        for value in config.values():
+            know_classes(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            know_classes(value)
 
 
 def class_named(config: Mapping) -> type | None:

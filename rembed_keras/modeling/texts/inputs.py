@@ -22,7 +22,8 @@ def check_inputs(arguments: Mapping, x: object) -> None:
         x: a dict of arrays or tensors [N, S]; whatever else it is, nothing is checked.
 
     Raises:
-        UserError: for a token or segment id, or a document, that is beyond its table.
+        UserError: for a token or segment id, or a document, that is beyond its table, a mask position beyond its row,
+            or documents that are not numbered from the left.
 
     >>> check_inputs({"vocabulary_size": 10}, {"token_ids": np.array([[2, 10]])})
     Traceback (most recent call last):
@@ -34,14 +35,32 @@ def check_inputs(arguments: Mapping, x: object) -> None:
     for key, table, size in checked:
         if arguments.get(size) and (ids := known_values(x.get(key))) is not None:
             check_rows(ids, arguments[size], BEYOND[table])
+    tokens, positions = (known_values(x.get(key)) for key in ("token_ids", "mask_positions"))
+    if tokens is not None and tokens.ndim == 2 and positions is not None:
+        check_rows(positions, tokens.shape[1], BEYOND["masked"])
     mask, said = known_values(x.get("padding_mask")), arguments.get("max_sequence_length")
-    if mask is None or mask.ndim != 2 or not said or mask.shape[1] <= said:
+    if mask is None or mask.ndim != 2 or not mask.size:
+        return
+    _check_order(mask)
+    if not said or mask.shape[1] <= said:
         return
     longest = longest_row(arguments)
     if mask.shape[1] > longest:
         for number in range(1, int(mask.max(initial=0)) + 1):  # documents of packed rows
             lengths = (mask == number).sum(axis=1)
             check_rows(np.maximum(lengths - 1, 0), longest, BEYOND["position"])
+
+
+def _check_order(mask):
+    """Checks that documents of packed rows [N, S] are numbered 1, 2, 3, ... from the left: positions count on it."""
+    if mask.max() > 1:
+        falls = (mask != 0) & (mask < np.maximum.accumulate(mask, axis=1))
+        if falls.any():
+            row, place = np.argwhere(falls)[0]
+            raise UserError(
+                f"padding_mask has document {mask[row, place]} after document {mask[row, :place].max()}: number the "
+                "documents of a row 1, 2, 3, ... from the left"
+            )
 
 
 def arrays_of(model: Any, x: Any, *labels: Any) -> tuple:
@@ -63,7 +82,7 @@ def arrays_of(model: Any, x: Any, *labels: Any) -> tuple:
 
 
 def _array(values, name):
-    if not isinstance(values, list):
+    if not isinstance(values, list) and not hasattr(values, "to_numpy"):  # as a column of pandas has
         return values
     try:
         return np.asarray(values)

@@ -91,17 +91,19 @@ def encode_pairs(
     Args:
         examples: N texts or pairs, or some of both.
         tokenizer: the encoder's.
-        sequence_length: S, 5 or more.
+        sequence_length: S, 5 or more for pairs, 3 or more for texts alone.
         targets: labels int [N] or numbers float [N]; None for unlabeled examples.
         num_segments: 2 for segment 0 up to the first [SEP] and 1 after it; 1 for an encoder that has segment 0 only.
 
     Raises:
-        UserError: for a sequence length under 5.
+        UserError: for a sequence length under that.
 
     Source: Devlin et al. 2019, section 3; truncation as in BERT's release.
     """
-    if sequence_length < 5:
-        raise UserError(f"the sequence length is {sequence_length}; a pair of texts needs 5 or more")
+    are_pairs = any(example.pair is not None for example in examples)
+    if sequence_length < (5 if are_pairs else 3):
+        needs = "a pair of texts needs 5" if are_pairs else "a text needs 3"
+        raise UserError(f"the sequence length is {sequence_length}; {needs} or more")
     firsts = tokenizer.encode_batch([example.text for example in examples])
     pairs = iter(tokenizer.encode_batch([example.pair for example in examples if example.pair is not None]))
     seconds = [None if example.pair is None else next(pairs) for example in examples]

@@ -111,6 +111,19 @@ def test_a_cut_encoder_comes_back_from_its_configuration(block, sharing, groups)
 
 
 @pytest.mark.any_backend
+def test_rotary_positions_of_heads_of_an_odd_width_are_refused():
+    odd = {"num_layers": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 8, "input_embedding_dim": 4}
+    ledger({"encoder": {"vocabulary_size": 50} | odd, "output_embedding_dim": 4})
+    with pytest.raises(UserError, match="a head is 3 wide"):
+        ledger({"encoder": {"vocabulary_size": 50, "block": PreNorm} | odd, "output_embedding_dim": 4})
+    for make in (lambda: Encoder(50, block=PreNorm, **odd), lambda: make_encoder(block=PreNorm, head_dim=5)):
+        with pytest.raises(
+            UserError, match=r"^a head is [35] wide, and PreNorm blocks rotate pairs .* an even head_dim$"
+        ):
+            make()
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("changes", "keep", "message"),
     [

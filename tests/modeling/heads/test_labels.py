@@ -1,10 +1,12 @@
 """Labels that a task model cannot learn are refused in a sentence, before a step."""
 
+import keras
 import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier, Regressor, SpanExtractor, Tagger
+from rembed_keras.modeling import Classifier, LateMaskedLM, MaskedLM, Regressor, SpanExtractor, Tagger
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.heads.test_task_model import INPUTS
 from tests.modeling.test_encoder import make_encoder
 
@@ -23,6 +25,36 @@ def test_labels_of_another_shape_than_predictions_are_refused():
     for labels in (TAGS, TAGS[..., None]):
         tagger.check_labels(INPUTS, labels, None)
     spans.check_labels({"token_ids": INPUTS["token_ids"]}, TAGS[:, :2], None)  # as of a data set
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [MaskedLM, LateMaskedLM])
+def test_labels_of_a_pretraining_model_are_those_of_its_masked_positions(make):
+    model, x = make(make_encoder(num_layers=1), 20), INPUTS | {"mask_positions": np.ones((4, 2), "int32")}
+    for labels in (TAGS, TAGS[:, :2, None]):
+        with pytest.raises(UserError, match=r"they are the ids of mask_positions, \(4, 2\)$"):
+            model.fit(x, labels)
+    for place in (-1, 8):
+        with pytest.raises(UserError, match=f"^mask position {place} is no token's: rows have 8$"):
+            model.fit(x | {"mask_positions": np.full((4, 2), place)}, TAGS[:, :2])
+
+
+@pytest.mark.any_backend
+def test_one_hot_tags_that_weigh_count_as_numbers_do():
+    model, hot = Tagger(make_encoder(num_layers=1), 3), np.eye(3, dtype="float32")[TAGS]
+    weights = np.random.default_rng(0).uniform(size=TAGS.shape).astype("float32")
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss=loss, weighted_metrics=["categorical_accuracy"], **QUICK)
+    hits = forward(model, INPUTS).argmax(-1) == TAGS
+    found = model.test_on_batch(INPUTS, hot, weights, return_dict=True)
+    assert found["categorical_accuracy"] == pytest.approx((hits * weights).sum() / weights.sum(), rel=1e-5)
+
+
+@pytest.mark.any_backend
+def test_weights_that_are_no_numbers_are_refused():
+    model, weights = Classifier(make_encoder(num_layers=1), 3), np.array([1, np.nan, 1, 1])
+    with pytest.raises(UserError, match=r"^sample_weight has a number that is not finite"):
+        model.fit(INPUTS, TAGS[:, 0], sample_weight=weights)
 
 
 @pytest.mark.any_backend

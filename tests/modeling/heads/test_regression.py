@@ -22,6 +22,28 @@ def test_losses_and_metrics_that_a_user_compiles_see_rows():
 
 
 @pytest.mark.any_backend
+def test_a_column_of_pandas_is_taken_as_an_array():
+    class Column:
+        """What is taken of `pandas.Series`, which has one axis for good."""
+
+        shape, dtype = (4,), np.dtype("float32")
+
+        def to_numpy(self):
+            return np.array([0.5, -1.0, 2.0, 3.0], "float32")
+
+        def __array__(self, dtype=None, copy=None):
+            return self.to_numpy()
+
+        def __len__(self):
+            return 4
+
+    model = Regressor(make_encoder(num_layers=1), dropout=0.0)
+    model.compile("sgd", metrics=["mae"], run_eagerly=True)
+    found, wanted = (model.evaluate(INPUTS, y, verbose=0) for y in (Column(), Column().to_numpy()))
+    assert found == wanted
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("loss", [None, "mse"])
 def test_labels_that_weigh_nothing_count_in_no_loss_and_no_weighted_metric(loss):
     model = Regressor(make_encoder(num_layers=1), dropout=0.0)

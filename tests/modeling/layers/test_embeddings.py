@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.documents import document_positions
 from rembed_keras.modeling.layers.embeddings import OutputEmbedding
+from rembed_keras.modeling.layers.scalar_mix import ScalarMix
 from rembed_keras.modeling.layers.tables import BandedTable, LookupTable
 from tests.modeling.test_encoder import make_encoder, make_inputs
 
@@ -107,6 +110,25 @@ def test_ids_without_a_row_are_reported(length, changes, message):
         for loop in (encoder.predict, encoder.predict_on_batch, MaskedLM(encoder, 4).predict_on_batch):
             with pytest.raises(UserError, match=message):
                 loop(inputs)
+
+
+@pytest.mark.any_backend
+def test_documents_that_are_not_numbered_from_the_left_are_refused():
+    encoder, inputs = make_encoder(), make_inputs([[([1] * 4, [0] * 4), ([2] * 4, [0] * 4)]], 9)
+    encoder.predict_on_batch(inputs)
+    swapped = inputs | {"padding_mask": np.array([[2, 2, 2, 2, 1, 1, 1, 1, 0]])}
+    with pytest.raises(
+        UserError, match=r"^padding_mask has document 1 after document 2: number the documents of a row"
+    ):
+        encoder.predict_on_batch(swapped)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [partial(BandedTable, 50, 8, (10,)), partial(ScalarMix, 3)])
+def test_layers_of_functional_models_come_back(make):
+    layer = make(name="own", trainable=False)
+    again = type(layer).from_config(layer.get_config())
+    assert again.get_config() == layer.get_config() and not again.trainable
 
 
 def test_a_document_that_is_too_long_is_reported_in_a_compiled_step():

@@ -66,6 +66,18 @@ def test_detection_measures_the_generators_logits():
 
 
 @pytest.mark.any_backend
+def test_labels_that_weigh_nothing_count_in_no_weighted_metric():
+    model = MaskedLM(make_encoder(num_layers=1), 20)
+    nats = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="nats")
+    model.compile("sgd", weighted_metrics=[nats], **QUICK)
+    x, y, weights = make_batch()
+    weights[0, 0] = 0
+    wanted = model.test_on_batch(x, y, weights, return_dict=True)
+    y[0, 0] = -100
+    assert model.test_on_batch(x, y, weights, return_dict=True) == wanted
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("arguments", [{"loss": "mse"}, {"loss_weights": [2.0]}])
 @pytest.mark.parametrize("make", [MaskedLM, LateMaskedLM, ReplacedTokenDetection])
 def test_another_loss_is_refused(make, arguments):

@@ -92,6 +92,9 @@ def test_texts_alone_are_pairs_without_a_second(corpus, texts, length):
 def test_a_row_too_short_for_a_pair_is_refused(corpus):
     with pytest.raises(UserError, match="the sequence length is 4; a pair of texts needs 5 or more"):
         encode_pairs([Labelled("0", "a", "b")], corpus.tokenizer, 4)
+    assert encode_pairs([Labelled("0", "a")], corpus.tokenizer, 3).inputs["token_ids"].shape == (1, 3)
+    with pytest.raises(UserError, match="the sequence length is 2; a text needs 3 or more"):
+        encode_pairs([Labelled("0", "a")], corpus.tokenizer, 2)
 
 
 def test_many_texts_together_are_encoded_as_one_by_one(corpus):
