@@ -12,7 +12,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.saving.exporting import check_tensorflow
 
 BLANK = r"[\s\x{0B}\x{85}\p{Z}]"
-CONTROL = r"[\x{00}-\x{08}\x{0E}-\x{1F}\x{7F}-\x{84}\x{86}-\x{9F}\x{FFFD}\p{Cf}\p{Co}]"
+CONTROL = r"[\x{00}-\x{08}\x{0B}\x{0C}\x{0E}-\x{1F}\x{7F}-\x{9F}\x{FFFD}\p{Cf}\p{Co}]"
 CHINESE = (
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}\x{2B920}-\x{2CEAF}"
     r"\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"

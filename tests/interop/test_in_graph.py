@@ -23,6 +23,7 @@ TEXTS = [line for path in UDHR for line in lines(path, 0, None)[::2]]
 RARE = [
     *("", "   ", "ΟΔΟΣ Σίσυφος", "a\u0301e\u0301 É İstanbul ẞ ß", "x" * 101 + " y", "x" * 100, "é" * 100),
     *("汉字abc漢字", "$5+3=8 ^~`|", "\u200bzero\u00adsoft\ufeff", "tab\tl\n\r nb\u00a0sp\u3000i\u2028l\x0b\x0c\x85"),
+    "page\x0cbreak, line\x0btab, next\x85line",
     *("한국어 각", "a\x00b\ufffdc", "ﬁ ½ ①", "🙂 emoji 👍🏽", "«¿¡§ № ™", "हिन्दी", "Ǆ ǆ", "\U000e0041x", "x\ue000y"),
 ]
 

@@ -1,5 +1,6 @@
 """Models on a hub: what a name stands for is downloaded, and a folder is uploaded with a card that says what it is."""
 
+import errno
 import json
 import os
 import re
@@ -24,6 +25,7 @@ OPENED = {  # by format: the library, and how it opens the model
         'from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained("{name}")',
     ),
 }
+OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 INSTALL = "pip install 'rembed-keras[hub]'"
 
 
@@ -48,6 +50,10 @@ def fetched(source: str) -> str:
     except Exception as error:  # noqa: BLE001 - those of its HTTP library, which is another by version, too
         if isinstance(error, hub.errors.RepositoryNotFoundError):
             raise UserError(f"there is no folder {source}, and no public model of this name on the hub") from None
+        if isinstance(error, OSError) and error.errno in OF_DISK:
+            raise UserError(f"{source} cannot be kept in the hub's cache: {error.strerror}") from None
+        if isinstance(error.__cause__, hub.errors.HfHubHTTPError):  # of a hub that is reached, and busy or broken
+            raise UserError(f"{source} cannot be downloaded: {_first_line(error.__cause__)}") from None
         advice = f"download it where there is a network, `hf download {source} --local-dir FOLDER`, and name FOLDER"
         raise UserError(f"there is no folder {source}, and the hub cannot be reached: {advice}") from None
 
@@ -68,8 +74,12 @@ def push(folder: str | Path, name: str) -> str:
         api.create_repo(name, exist_ok=True)
         return str(api.upload_folder(repo_id=name, folder_path=folder, commit_message="Add the model").commit_url)
     except Exception as error:  # noqa: BLE001 - those of its HTTP library, which is another by version, too
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = _first_line(error)
         raise UserError(f"{name} was not pushed: {reason}; {folder} is whole, and can be pushed again") from None
+
+
+def _first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def check_name(name: str) -> None:

@@ -26,6 +26,8 @@ NORMAL = 1  # type of a piece that is text
 USER_DEFINED = 4  # type of a piece that is preferred to others
 TEXT = (NORMAL, USER_DEFINED)
 UNIGRAM = 1  # type of a model
+# letters that SentencePiece composes of three characters, or of two of half a width; `tokenizers` of two others alone
+COMPOSED = ("e\u0302\u0301", "\u1112\u1161\u11ab", "\uff8a\uff9f")
 
 
 def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
@@ -57,7 +59,13 @@ def write_tokenizer(tokenizer: AnyTokenizer, folder: Path) -> list[str]:
         notes.append(
             "to tokenizer.json a text that begins with a space has one space less than to the SentencePiece model"
         )
-    if unlike := _unlike(model, tokenizer, text):
+    theirs = tokenizers.Tokenizer.from_str(text)
+    if any(_is_read_otherwise(each, tokenizer, theirs) for each in COMPOSED):
+        notes.append(
+            "letters in parts (NFD), and kana of half a width, have other ids to tokenizer.json than to the "
+            "SentencePiece model: bring such texts into NFKC for it"
+        )
+    if unlike := _unlike(model, tokenizer, theirs):
         named = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3:,} others" if len(unlike) > 3 else "")
         notes.append(f"a text that has {named} has other ids to tokenizer.json than to the SentencePiece model")
     return notes
@@ -90,20 +98,21 @@ def _obstacle(model):
     return None if model.normalizer_spec.escape_whitespaces else f"has spaces that are not {SPACE}"
 
 
-def _unlike(model, tokenizer, whole):
+def _is_read_otherwise(text, tokenizer, theirs):
+    return tokenizer.encode(text) != theirs.encode(text, add_special_tokens=False).ids
+
+
+def _unlike(model, tokenizer, theirs):
     """Pieces that are no plain text, whose spelling in a text the two read otherwise.
 
     To `tokenizer.json` a piece is text whatever its type, and one that normalization would change is never found.
     """
     special = {getattr(tokenizer, f"{role}_id") for role in SPECIAL_PIECES}
     others = [piece.piece for i, piece in enumerate(model.pieces) if piece.type != NORMAL and i not in special]
-    if not others:
-        return []
-    theirs, unlike = tokenizers.Tokenizer.from_str(whole), []
+    unlike = []
     for piece in others:
         text = piece.replace(SPACE, " ")
-        texts = (text, f"{text} {text}", f"a{text}a")
-        if any(tokenizer.encode(each) != theirs.encode(each, add_special_tokens=False).ids for each in texts):
+        if any(_is_read_otherwise(each, tokenizer, theirs) for each in (text, f"{text} {text}", f"a{text}a")):
             unlike.append(piece)
     return unlike
 

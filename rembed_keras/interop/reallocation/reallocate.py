@@ -6,7 +6,7 @@ from pathlib import Path
 
 import keras
 
-from rembed_keras.data.prepare.sources import note_left_out
+from rembed_keras.data.prepare.sources import find_source, note_left_out
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import Count, UserError
 from rembed_keras.interop.convert import check_absent, plain_masked_lm, write
@@ -110,6 +110,8 @@ def reallocate(
     _check_made(encoder_of(source), plan, target_kind)
     if tokenizer is None and (plan.text or plan.vocabulary):
         raise UserError("a text is read by a tokenizer, and this model has none beside it")
+    if plan.text:
+        find_source(plan.text)  # before all of the other is read
     with tempfile.TemporaryDirectory() as folder:
         vocabulary = copy_tokenizer(tokenizer, Path(folder)) if tokenizer else None
         if plan.vocabulary and vocabulary:

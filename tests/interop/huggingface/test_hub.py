@@ -1,6 +1,7 @@
 """Download and upload, against a stand-in of the hub on this machine; none but its own test reaches a network."""
 
 import base64
+import errno
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -115,6 +116,19 @@ def test_what_is_not_there_or_out_of_reach_is_one_plain_line(hub, monkeypatch, t
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with pytest.raises(UserError, match=r"install huggingface_hub: pip install 'rembed-keras\[hub\]'"):
         interop.fetched("owner2/none")
+
+
+def test_a_full_disk_and_a_hub_that_answers_no_are_said(hub, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("huggingface_hub.snapshot_download", fail)
+        with pytest.raises(UserError, match=r"^owner/name cannot be kept in the hub's cache: No space left on device$"):
+            interop.fetched("owner/name")
+    monkeypatch.setattr(Hub, "do_GET", lambda self: self._answer({}, 403))
+    with pytest.raises(UserError, match=r"^owner/name cannot be downloaded: .*403"):
+        interop.fetched("owner/name")
 
 
 def test_a_folder_is_pushed_with_a_card(hub, tmp_path):

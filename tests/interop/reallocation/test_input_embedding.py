@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
+from rembed_keras.interop import Plan, reallocate
 from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
 from rembed_keras.interop.reallocation.low_rank import Tables, Usage, centred_basis, narrow, second_moment
 from rembed_keras.modeling import Encoder
@@ -152,3 +153,9 @@ def test_bands_and_broken_numbers_are_refused():
 def test_the_basis_leaves_a_norm_nothing_to_subtract():
     rows = np.random.default_rng(1).normal(size=(3, 6)) @ centred_basis(7)
     np.testing.assert_allclose(rows.sum(axis=1), 0, atol=1e-14)
+
+
+def test_a_text_that_is_not_there_is_refused_before_the_other_is_read(corpus, tmp_path):
+    model = random_model({"vocabulary_size": corpus.tokenizer.vocabulary_size, "num_layers": 1})
+    with pytest.raises(UserError, match=r"^gone is not a folder of text$"):
+        reallocate(model, str(tmp_path / "out"), Plan(4, vocabulary="lost", text="gone"), corpus.tokenizer.path)
