@@ -24,7 +24,8 @@ HEADER = """\
 Written by `python docs/results/verdicts.py` from the `study.json` of each study, whose verdicts `rembed study --verify`
 derives again from the stored scores. [Studies](../guides/studies.md) says how a verdict is reached, and what it does
 not say; text and tasks are those of [benchmarks/corpus](../../benchmarks/corpus/README.md). Models are small and see 4M
-tokens of ten languages, 25M in `more_tokens`: a verdict holds at that size, and may not at the paper's.
+tokens of ten languages, 25M in `more_tokens` and 8M of the package's own text, in 25, in `precision`: a verdict holds
+at that size, and may not at the paper's.
 """
 README = ROOT / "README.md"
 OF_PARAMETERS = ("output_width", "coupling", "reinvest", "beyond")

@@ -52,6 +52,7 @@ def import_framework() -> None:
     if backend not in BACKENDS or importlib.util.find_spec(backend) is None:
         raise UserError(f"{name} cannot be used: install and name one of {', '.join(BACKENDS)}")
     settle_environment()
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # by which others ask for a Keras that is not installed along
     with suppressed_stderr(), _without_garbage_collection(), _absent(BACKENDS[backend]):
         importlib.import_module("keras")
         importlib.import_module("keras_hub")

@@ -112,6 +112,9 @@ def test_a_warm_up_as_long_as_the_run_is_a_warning(command, tmp_path):
     )
     assert "and the run has 1,350 steps: the learning rate only rises" in config.cautions(longer)[0]
     assert config.cautions(config.load("recipes/optimizers/schedule_free.gin", ["STEPS=100"]))  # which has no schedule
+    own = "finetune/keras.optimizers.ScheduleFreeAdamW"
+    tuned = [f"training.finetune.optimizer=@{own}", f"{own}.warmup_steps=2000"]  # of steps that are not counted here
+    assert not config.cautions(config.load("recipes/quickstart.gin", tuned))
 
 
 def test_steps_at_a_learning_rate_of_0_are_a_warning():

@@ -116,8 +116,9 @@ def test_the_backend_is_that_of_kerass_file_where_the_environment_names_none(
     monkeypatch.delitem(sys.modules, "jax", raising=False)
     seen = []
     monkeypatch.setattr(importlib, "import_module", lambda name: seen.append("jax" in sys.modules))
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     backend.import_framework()
-    assert seen == [hides_jax] * 2
+    assert seen == [hides_jax] * 2 and "TF_USE_LEGACY_KERAS" not in os.environ
 
 
 def test_a_backend_of_kerass_file_that_cannot_be_used_is_refused(tmp_path, monkeypatch):

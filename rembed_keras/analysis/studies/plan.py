@@ -205,4 +205,4 @@ def _points_of(count, alpha):
     if not count:
         return "-"
     points = 100 * smallest_accuracy_difference(count, AGREEMENT, alpha=alpha)
-    return f"{points:.2f} points, with {count:,} examples or more"
+    return f"{f'{points:.2f} points' if math.isfinite(points) else 'none'}, with {count:,} examples or more"

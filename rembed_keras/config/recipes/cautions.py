@@ -38,7 +38,9 @@ def _long_warmups(recipe) -> Iterator[str]:
             continue
         schedule = recipe.arguments(Reference(binding.scope, binding.selector, binding.target, False))
         trained = listed_pretrainings(recipe) or [Reference("", "", PRETRAIN, False)]
-        own = [stage for stage in trained if is_within(stage.scope, binding.scope)] or trained
+        own = [stage for stage in trained if any(_is_of(binding, part) for part in _optimizing(recipe, stage))]
+        if not own:
+            continue  # fine-tuning's
         ends = [recipe.arguments(stage).get("steps") for stage in own]
         last = max((end for end in ends if isinstance(end, int)), default=None)
         steps = min((end for end in (schedule.get("total_steps"), last) if isinstance(end, int)), default=None)
@@ -51,12 +53,12 @@ def _long_warmups(recipe) -> Iterator[str]:
 def _idle_steps(recipe) -> Iterator[str]:
     """Pre-trainings that have steps after those in which their learning rate falls to 0."""
     for stage in listed_pretrainings(recipe):
-        outer: Reference | None = stage
         steps = recipe.arguments(stage).get("steps")
-        for name in ("optimizer", "learning_rate"):
-            part = recipe.arguments(outer).get(name) if outer else None
-            outer = replace(part, scope=part.scope or outer.scope) if outer and isinstance(part, Reference) else None
-        falls = [] if outer is None else [*recipe.bindings_of(outer.scope, outer.target)]
+        falls = [
+            binding
+            for each in _optimizing(recipe, stage)[1:]
+            for binding in recipe.bindings_of(each.scope, each.target)
+        ]
         for binding in [binding for binding in falls if binding.parameter == "total_steps"][-1:]:
             given, total = recipe.given(binding), recipe.resolve(binding.value)
             if isinstance(total, int) and isinstance(steps, int) and total < steps:
@@ -64,6 +66,21 @@ def _idle_steps(recipe) -> Iterator[str]:
                     f"{given.key} is {total:,} ({given.place}) and {stage!r} ends at step {steps:,}: its learning rate "
                     f"is 0 from step {total:,} on, unless training.WarmupLinearDecay.total_steps is {steps:,} for it"
                 )
+
+
+def _optimizing(recipe, stage):
+    """A stage's optimizer, and the schedule of its learning rate, in the scopes that they are made in."""
+    found = [stage]
+    for name in ("optimizer", "learning_rate"):
+        part = recipe.arguments(found[-1]).get(name)
+        if not isinstance(part, Reference):
+            break
+        found.append(replace(part, scope=part.scope or found[-1].scope))
+    return found[1:]
+
+
+def _is_of(binding, part):
+    return binding.target == part.target and is_within(part.scope, binding.scope)
 
 
 def _lost_checkpoints(recipe) -> Iterator[str]:

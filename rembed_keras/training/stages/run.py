@@ -122,7 +122,7 @@ def run(
 
 
 def _said_of(folder, error):
-    """What a user is told of a file that cannot be used; of a pipe whose reader has seen enough, the error itself."""
+    """What is raised for a file that cannot be used; for a pipe whose reader has seen enough, the error itself."""
     first = error.__context__ if error.strerror is None else error  # gin raises another, that has its text alone
     if isinstance(first, BrokenPipeError):
         return first

@@ -9,7 +9,7 @@ from scipy import stats
 from rembed_keras.analysis.reports.power import smallest_accuracy_difference, smallest_seeds_difference
 from rembed_keras.analysis.studies.definition import Arm, Hypothesis, Study
 from rembed_keras.analysis.studies.measures import Score
-from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedRun
+from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedRun, _points_of
 
 DIFFERENCES = (0.1, 0.13, 0.08)
 
@@ -68,6 +68,7 @@ def test_power_is_that_of_the_tests_that_will_be_made(plan, record):
     assert measured["measured"] == f"{std * smallest_seeds_difference(3, 1.0, alpha=0.025):.3g}"
     points = 100 * smallest_accuracy_difference(500, 0.8, alpha=0.025)  # of 500 texts in two languages: they count once
     assert measured["by examples"] == f"{points:.2f} points, with 500 examples or more"
+    assert _points_of(4, 0.025) == "none, with 4 examples or more"
 
 
 def test_a_detectable_difference_is_detected_as_often_as_stated():
