@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from rembed_keras.data.json_files import read_json
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError
@@ -13,7 +14,7 @@ from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length
 from rembed_keras.training.initial import places
-from rembed_keras.training.initial.finetuned import INITIAL, PRETRAINING, STARTS, stopped_at
+from rembed_keras.training.initial.finetuned import INITIAL, PRETRAINING, SETTINGS, STARTS, stopped_at
 from rembed_keras.training.initial.weights import DEFAULTS, InitialWeights, initial_weights
 from rembed_keras.training.loop import checkpoints, restoring, starting
 
@@ -157,9 +158,13 @@ class EncoderStart:
         state = self._place.path / "state.json"
         given = sha256(state) if state.is_file() else self.record[starting.GIVEN]  # a checkpoint says it of its files
         settings = {INITIAL: {"sha256": given[:16]} | self._changes.record()}
-        if self._is_run and self._checkpoint == "newest":
-            step, is_done = checkpoints.opened(self._place.path).step, self._stopped_at() is None
-            settings[PRETRAINING] = {"step": step, "is_done": is_done}
+        if self._is_run:
+            newest = self._newest()
+            settings[PRETRAINING] = {"step": newest.step, "is_done": stopped_at(newest) is None}
+        elif self._is_own and self._place.task is not None:  # a task of this run, which may start so itself
+            kept = self._place.task / SETTINGS
+            theirs = read_json(kept).get(PRETRAINING) if kept.exists() else None
+            settings |= {} if theirs is None else {PRETRAINING: theirs}
         return settings
 
     def announce(self, stage: str) -> None:
@@ -172,12 +177,19 @@ class EncoderStart:
         if (at := self._stopped_at()) is not None:
             print(f"{stage}: the encoder is that of a pre-training that was stopped at {at}", flush=True)
 
-    def _stopped_at(self):
-        """Where the pre-training of a run was stopped whose newest checkpoint is taken; None if it came to its end."""
+    def _newest(self):
+        """The newest checkpoint of the pre-training that the encoder is of; None if it is of none."""
         path = self._place.path
-        if self._checkpoint != "newest" or path.parent != self.folder / "checkpoints":
+        if path.parent != self.folder / "checkpoints":
             return None
-        return stopped_at(checkpoints.opened(path))
+        if self._checkpoint != "newest":
+            path = max(checkpoints.by_step(path.parent).items())[1]
+        return checkpoints.opened(path)
+
+    def _stopped_at(self):
+        """Where the pre-training that the encoder is of was stopped; None if it came to its end."""
+        newest = self._newest()
+        return None if newest is None else stopped_at(newest)
 
     def start(self, encoder, start: str) -> None:
         """Gives a fresh encoder the weights of a start.

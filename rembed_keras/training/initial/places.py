@@ -17,6 +17,7 @@ from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.saving.configuration import class_named
 from rembed_keras.modeling.saving.presets import folder_of
 from rembed_keras.training.initial.finetuned import TRAINED, chosen_model, has_failed, stopped_at, trained_in
+from rembed_keras.training.initial.reading import tokenizer_of_run
 from rembed_keras.training.initial.weights import WhichCheckpoint
 from rembed_keras.training.loop import checkpoints
 
@@ -57,11 +58,19 @@ class Place:
         if self.task is not None:
             return self._of_task(self.task)
         if self.run is not None:
-            return corpus_of_run(self.run).tokenizer
+            return tokenizer_of_run(self.run, self._state, self.name)
         file = tokenizer_of(self.path)
         if file is None:
             raise UserError(f"{self.path} has no tokenizer, and texts cannot be read without it")
         return opened_tokenizer(file)
+
+    @property
+    def _state(self):
+        """What the checkpoint of the encoder says, or the newest of its run; nothing where there is none."""
+        if (self.path / "state.json").is_file():
+            return checkpoints.opened(self.path).state
+        found = _newest(self.path / "checkpoints")
+        return {} if found is None else found.state
 
     def check_tokenizer(self, tokenizer: AnyTokenizer, remedy: str = PREPARE_AGAIN) -> None:
         """Checks that the encoder reads ids as a corpus has them.

@@ -5,16 +5,19 @@ neither that run nor another.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from rembed_keras.data.corpus import ELSEWHERE, Corpus
+from rembed_keras.data.corpus import ELSEWHERE, Corpus, corpus_of_run
+from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.training.loop.checkpoints import Checkpoint
 from rembed_keras.training.loop.workdir import Workdir
 
 READ = "read"  # in the state of a checkpoint
+TOKENIZER = "tokenizer"  # a kind of what is there
 
 
 class Read(NamedTuple):
@@ -23,6 +26,31 @@ class Read(NamedTuple):
     kind: str
     place: str
     sha256: str
+
+
+def read_tokenizer(corpus: Corpus) -> Read:
+    """A corpus's tokenizer as what pre-training reads: later stages have no need of the text, and need the same ids."""
+    return Read(TOKENIZER, str(corpus.tokenizer.path), corpus.tokenizer.sha256)
+
+
+def tokenizer_of_run(run: Path, state: Mapping, name: str) -> AnyTokenizer:
+    """The tokenizer of the corpus that a run has, with which its encoder was trained as far as its checkpoint says.
+
+    Args:
+        run: the run's folder.
+        state: of the encoder's checkpoint.
+        name: of the encoder, for the message.
+
+    Raises:
+        UserError: if it is another than the encoder was trained with, and as `corpus_of_run`.
+    """
+    tokenizer, there = corpus_of_run(run).tokenizer, state.get(READ)
+    known = [sha256 for kind, sha256 in there if kind == TOKENIZER] if isinstance(there, list) else []
+    if known and known != [tokenizer.sha256]:
+        raise UserError(
+            f"{tokenizer.path} is another tokenizer than {name} was trained with: bring that one's corpus back"
+        )
+    return tokenizer
 
 
 def state_of(read: Sequence[Read]) -> dict:

@@ -22,6 +22,7 @@ from safetensors.numpy import save_file
 
 from rembed_keras.data.json_files import is_as_sealed, parse_json, read_json, sealed
 from rembed_keras.data.text import sha256
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.interop.tensors import Stored, Tensors
 from rembed_keras.modeling.saving.filling import Rows, fill
@@ -82,8 +83,9 @@ def save(
     try:
         writing.mkdir(parents=True)
         _write(writing, step, parts, state)
-        if target.exists():
-            shutil.rmtree(target)
+        if (target / HELD).exists():  # of a checkpoint that was damaged since
+            (writing / HELD).touch()
+        shutil.rmtree(target, ignore_errors=True)
         os.rename(writing, target)
         _flush(folder)
     except (OSError, SafetensorError) as error:
@@ -117,20 +119,16 @@ def tidy(
     """
     check_counts({"keep_checkpoints": keep, "keep_checkpoint_every": 1 if keep_every is None else keep_every})
     there = by_step(folder)
+    if best is None and (folder / BEST).exists():  # of a training before, which kept it
+        best = read_json(folder / BEST).get("step")
     regular = sorted(number for number in there if number == step or (number < step and number % every == 0))
     stay = {step, best, *regular[-keep:], *(number for number in regular if keep_every and number % keep_every == 0)}
     if best is not None:
-        _note_best(folder, best)
+        write_atomically(folder / BEST, json.dumps({"step": best, "checkpoint": _name(best)}))
     _remove_stale(folder)
     for number in [each for each in there.keys() - stay if not (there[each] / HELD).exists()]:
         there[number].rename(folder / f".writing-{there[number].name}")  # there whole or not at all
     _remove_stale(folder)
-
-
-def _note_best(folder, step):
-    writing = folder / ".writing-best.json"
-    writing.write_text(json.dumps({"step": step, "checkpoint": _name(step)}), encoding="utf-8")
-    os.replace(writing, folder / BEST)
 
 
 def _name(step):

@@ -220,7 +220,7 @@ class _Saves:
             if is_alike or not self.is_before:  # which may have drawn, and averaged, more or less than this one
                 for variable, value in zip(running, kept, strict=True):
                     variable.assign(value)
-            self.own.resume(self.found.state.get("callbacks", []))
+            self.own.resume(self.found.state.get("callbacks", []), are_new=self.is_before)
         self.own.check()
 
     def save(self, step):

@@ -66,8 +66,12 @@ class OwnCallbacks:
         for each in self.callbacks:
             _state_of(each, allow_nan=True)
 
-    def resume(self, saved: list[dict]) -> None:
+    def resume(self, saved: list[dict], are_new: bool = False) -> None:
         """Hands each of them its state of a checkpoint.
+
+        Args:
+            saved: the states.
+            are_new: whether they are of a training that goes on from that of the checkpoint, and begin.
 
         Raises:
             UserError: for a checkpoint of other callbacks.
@@ -76,7 +80,7 @@ class OwnCallbacks:
         if there != here:
             raise UserError(f"the checkpoint was saved with callbacks {there} and the recipe lists {here}")
         for callback, each in zip(self.callbacks, saved, strict=True):
-            if hasattr(callback, "set_state"):
+            if hasattr(callback, "set_state") and not are_new:
                 callback.set_state(each["state"])
 
 

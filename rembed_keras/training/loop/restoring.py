@@ -10,7 +10,7 @@ import keras
 
 from rembed_keras.adaptation.tuning import task_variables
 from rembed_keras.analysis.cost.ledger import ledger
-from rembed_keras.data.corpus import corpus_of_run, place_of_corpus
+from rembed_keras.data.corpus import place_of_corpus
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model, read_with_notes
 from rembed_keras.interop.tensors import Tensors
@@ -22,13 +22,13 @@ from rembed_keras.modeling.saving.configuration import class_named, made
 from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.modeling.sizes import Dtype
 from rembed_keras.training.initial.held import Held, folded
+from rembed_keras.training.initial.reading import tokenizer_of_run
 from rembed_keras.training.initial.weights import Changes
 from rembed_keras.training.loop import checkpoints, starting
 from rembed_keras.training.optimizers.masters import MASTER, across_dtypes
 
 WEIGHTS = (".safetensors", ".h5")  # what files of weights end in
 SCALE = ("/dynamic_scale", "/step_counter")  # what names of variables end in that scale a loss in float16
-PER_BYTE = 2  # parameters that a byte of these files holds at most, in int4
 RATE = "/learning_rate"  # what the name of one ends in that is no schedule
 NO_CORPUS = "no tokenizer is stored: the corpus of the run, which has it, is gone; put it back; convert has --tokenizer"
 
@@ -73,7 +73,7 @@ def load_optimizer(learner, found: checkpoints.Checkpoint, has_own_rate: bool = 
         name: variable
         for name, variable in learner.optimizer.named_variables().items()
         if (name in arrays or not (name.startswith(MASTER) or name.endswith(SCALE)))
-        and not (has_own_rate and name.endswith(RATE))
+        and not (has_own_rate and name.partition("#")[0].endswith(RATE))  # of an optimizer that it holds, too
     }
     checkpoints.assign_named(others, arrays, source, "optimizer")
 
@@ -117,7 +117,7 @@ def _made(found, config, kind):
         whole = sizes if entries is not None else sizes.get("encoder", sizes)
         files = [file for folder in _folders(found) for file in folder.glob("*")]
         weights = [file for file in files if file.suffix in WEIGHTS and file.is_file()]
-        if ledger(whole, entries=entries).total > PER_BYTE * sum(file.stat().st_size for file in weights):
+        if ledger(whole, entries=entries).total > 2 * sum(file.stat().st_size for file in weights):  # in int4
             raise UserError("it describes a larger model than its files hold")
         return made(config, kind)
     except UserError as error:
@@ -228,7 +228,8 @@ def model_of_run(folder: str | Path, least_step: int = 0) -> tuple[keras.Model, 
             f"{found.step}: bring the last one back"
         )
     run = Path(folder)
-    return restore(found), corpus_of_run(run).tokenizer.path if place_of_corpus(run).exists() else None
+    is_there, name = place_of_corpus(run).exists(), str(found.path)
+    return restore(found), tokenizer_of_run(run, found.state, name).path if is_there else None
 
 
 def model_of(source: str | Path) -> tuple[keras.Model, Path | None]:

@@ -25,7 +25,10 @@ PRECISION = {"DTYPE", "FINETUNE_DTYPE"} | {
 }
 SAYS = "A smoke run made this folder: nothing in it means anything, and the next smoke run empties it.\n"
 SINKS = ".sinks."  # in the names of their parameters
-LEARNT = ("checkpoints", "finetuned", "submission", "scores.json", "layers.json", "finished.json")
+LEARNT = (  # patterns; a folder of checkpoints may be there without any
+    *("checkpoints/step-*", "finetuned/**/step-*", "finetuned/**/failed.json"),
+    *("submission", "scores.json", "layers.json", "finished.json"),
+)
 STAGES = "stages.json"  # which stages of a run of several pre-trainings have begun, and are done
 # what is written before anything is learnt, and read later; by an identity sinks keep the numbers that they have
 BEFORE = (
@@ -46,7 +49,7 @@ def refuse_another_recipe(folder: Path, config: str, takes_other_precision: bool
     Raises:
         UserError: naming the first binding that differs, or the first module that is imported under one name.
     """
-    if not any((folder / part).exists() for part in LEARNT):
+    if not _has_learnt(folder):
         return
     differs = _difference(folder, config, PRECISION if takes_other_precision else set())
     if differs is not None:
@@ -63,9 +66,15 @@ def forget_another_recipe(folder: Path, config: str) -> None:
         folder: the run's, in which nothing was learnt if it is of another recipe; see `refuse_another_recipe`.
         config: the resolved recipe, a gin text.
     """
-    if not any((folder / part).exists() for part in LEARNT) and _difference(folder, config, set()) is not None:
+    if not _has_learnt(folder) and _difference(folder, config, set()) is not None:
         for name in BEFORE:
             (folder / name).unlink(missing_ok=True)
+        for name in ("finetuned", "tensorboard"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _has_learnt(folder):
+    return any(True for pattern in LEARNT for _ in folder.glob(pattern))
 
 
 def _difference(folder, config, but):
@@ -144,6 +153,8 @@ def begin_smoke(path: str) -> None:
         if found and not (workdir.path / SMOKE).is_file():
             raise UserError(f"{path} has files that no smoke run made: choose another WORKDIR, or remove it")
         for each in found:
+            if each.name == SMOKE:
+                continue  # until the end: what is left if this is stopped is a smoke run's still
             if each.is_dir() and not each.is_symlink():
                 shutil.rmtree(each)
             else:

@@ -107,7 +107,7 @@ class TensorBoard(Sink):
 def prefix_of(run: str) -> str:
     """What the names of a training's curves begin with.
 
-    >>> prefix_of("evaluation"), prefix_of("finetune/topics/pretrained-lr0.001-seed0")
-    ('pretrain', 'finetune/topics')
+    >>> prefix_of("evaluation"), prefix_of("finetune/glue/cola/pretrained-lr0.001-seed0")
+    ('pretrain', 'finetune/glue/cola')
     """
-    return PREFIXES.get(run) or "/".join(run.split("/")[:2])
+    return PREFIXES.get(run) or (run.rpartition("/")[0] if run.count("/") > 1 else run)

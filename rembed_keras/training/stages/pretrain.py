@@ -22,7 +22,7 @@ from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Placement, Strategy, place
 from rembed_keras.training.evaluators.evaluator import EvaluationData, Evaluator
 from rembed_keras.training.initial.pretraining_start import PretrainingStart
-from rembed_keras.training.initial.reading import read_corpus
+from rembed_keras.training.initial.reading import read_corpus, read_tokenizer
 from rembed_keras.training.initial.teachers import open_teachers, read_by, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints
@@ -159,7 +159,7 @@ def pretrain(
                 coordinates=lambda step, batch: _coordinates(batches, step, batch),
                 begins=_before(began, phases, phase)[:2],
                 began=began,
-                read=[read, *read_by(terms, learner.teachers)],
+                read=[read, *read_by(terms, learner.teachers), read_tokenizer(batches.corpus)],
             )
     except Exception:
         if batches.corpus.damage is not None:  # which became another error on its way through threads and graphs

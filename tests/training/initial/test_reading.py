@@ -16,7 +16,7 @@ from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.tasks import ParallelText
-from rembed_keras.training import trace_retrieval
+from rembed_keras.training import InitialWeights, trace_retrieval
 from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.places import arguments_of, find, said_beside
 from rembed_keras.training.loop import checkpoints, restoring
@@ -81,6 +81,29 @@ def test_later_stages_find_the_corpus_that_was_read(corpus, text_dir, tmp_path):
         assert EncoderStart(folder, make_encoder).languages
 
 
+def test_another_tokenizer_in_the_place_of_the_runs_own_is_refused(corpus, text_dir, tmp_path):
+    run_folder = tmp_path / "run"
+    shutil.copytree(corpus.path, run_folder / "corpus")
+    run(run_folder, Corpus(run_folder / "corpus"), 1)
+    assert EncoderStart(run_folder, make_encoder).tokenizer.sha256 == corpus.tokenizer.sha256
+    shutil.rmtree(run_folder / "corpus")
+    prepare(text_dir, run_folder / "corpus", vocabulary_size=890)
+    for ask in (lambda: EncoderStart(run_folder, make_encoder).tokenizer, lambda: restoring.model_of_run(run_folder)):
+        with pytest.raises(
+            UserError, match=r"tokenizer.model is another tokenizer than .* was trained with: bring that"
+        ):
+            ask()
+
+
+def test_a_start_from_the_best_checkpoint_says_how_far_pretraining_has_come(corpus, tmp_path):
+    run(tmp_path / "run", corpus, 1)
+    (tmp_path / "run/checkpoints/best.json").write_text('{"step": 1}')
+    run(tmp_path / "run", corpus, 2)
+    start = EncoderStart(tmp_path / "run", make_encoder, InitialWeights(checkpoint="best"))
+    assert start.record["place"] == "checkpoints/step-00000001"
+    assert start.settings(("pretrained",))["pretraining"] == {"step": 2, "is_done": True}
+
+
 def test_a_run_that_reads_its_own_corpus_has_no_note_of_another(corpus, tmp_path):
     run(tmp_path / "run", corpus, 1)
     assert (tmp_path / "run/corpus.json").exists()
@@ -97,7 +120,9 @@ def test_the_same_corpus_prepared_again_and_an_old_checkpoint_go_on(corpus, text
     without_record(tmp_path / "run")
     other = prepare(text_dir, tmp_path / "other", vocabulary_size=890)
     run(tmp_path / "run", other, 3)
-    assert checkpoints.latest(tmp_path / "run/checkpoints").state["read"] == [["corpus", other.sha256]]
+    assert checkpoints.latest(tmp_path / "run/checkpoints").state["read"] == [
+        ["corpus", other.sha256], ["tokenizer", other.tokenizer.sha256]
+    ]  # fmt: skip
 
 
 def test_another_teacher_in_the_place_of_one_is_refused(corpus, tmp_path):
@@ -120,7 +145,7 @@ def test_another_teacher_in_the_place_of_one_is_refused(corpus, tmp_path):
     one.rename(place)
     go(3, terms=terms())
     state = checkpoints.latest(tmp_path / "run/checkpoints").state
-    assert [kind for kind, _ in state["read"]] == ["corpus", "teacher"]
+    assert [kind for kind, _ in state["read"]] == ["corpus", "teacher", "tokenizer"]
 
 
 def test_a_teacher_that_is_no_run_is_known_by_its_weights(corpus, tmp_path):

@@ -49,6 +49,15 @@ def test_the_newest_stay_and_those_of_certain_steps(tmp_path):
     assert [found.step for found in checkpoints.newest_first(tmp_path)] == [10, 9, 8, 4]
 
 
+def test_what_a_training_before_kept_stays(tmp_path):
+    save(tmp_path, 2, best=2)
+    (tmp_path / "step-00000002/held").touch()
+    for step in (2, 3, 4):  # of one that evaluates nothing; the first is written again, as after damage
+        save(tmp_path, step, keep=1)
+    assert steps(tmp_path) == [2, 4] and checkpoints.best(tmp_path).step == 2
+    assert (tmp_path / "step-00000002/held").exists()
+
+
 @pytest.mark.parametrize("policy", [{"keep": -1}, {"keep": 0}, {"keep": True}, {"keep_every": 0}, {"keep_every": -2}])
 def test_a_count_that_would_leave_no_checkpoint_removes_none(tmp_path, policy):
     for step in (1, 2, 3):

@@ -147,7 +147,7 @@ def test_another_recipe_that_begins_from_step_0_is_another_run(tmp_path):
     def fail(folder, learns):
         folder.metrics.append({"stage": "pretrain", "run": "pretrain", "step": 1, "loss": 2.0})
         if learns:
-            folder.checkpoints.mkdir()
+            (folder.checkpoints / "step-00000001").mkdir(parents=True)
         raise UserError("diverged")
 
     names = []
@@ -178,6 +178,20 @@ def test_a_mended_recipe_finds_nothing_of_the_one_before(rate, left, tmp_path):
         run([fail], str(tmp_path), RunRecord("LEARNING_RATE = 1e9\nSTRATEGY = 'mirrored'\n", str, None))
     run([find], str(tmp_path), RunRecord(f"LEARNING_RATE = {rate}\nSTRATEGY = 'one_device'\n", str, None))
     assert (*found,) == left
+
+
+def test_a_recipe_may_be_mended_where_folders_are_there_and_nothing_was_learnt(tmp_path):
+    def fail(workdir):
+        workdir.checkpoints.mkdir()
+        for name in ("finetuned/topics/settings.json", "tensorboard/profile/trace"):
+            (workdir.path / name).parent.mkdir(parents=True)
+            (workdir.path / name).write_text("{}")
+        raise UserError("no space is left")
+
+    with pytest.raises(UserError, match="no space is left"):
+        run([fail], str(tmp_path), RunRecord("BATCH_SIZE = 64\n", str, None), sinks=[])
+    run([print], str(tmp_path), RunRecord("BATCH_SIZE = 32\n", str, None), sinks=[], chosen=[0])
+    assert not (tmp_path / "finetuned").exists() and not (tmp_path / "tensorboard").exists()
 
 
 @pytest.mark.parametrize("name", ["scores.json", "layers.json", "submission"])

@@ -13,6 +13,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.training.evaluators import HeldOutLoss
 from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.stages.run import RunRecord, pretraining, run
+from tests.training.optimizers.test_any_optimizer import Lookahead
 from tests.training.pretraining import learn, make_frozen, rows
 
 
@@ -68,6 +69,50 @@ def test_a_pretraining_may_draw_and_average_other_numbers_than_the_one_before(co
             shutil.rmtree(tmp_path / f"checkpoints/step-{step:08d}")
         learn(tmp_path, corpus, steps=3, **usual | second)  # as after a kill
         assert rows(tmp_path) == whole
+
+
+class Counting(keras.callbacks.Callback):
+    """Counts steps, over kills too."""
+
+    found: list = []
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def get_state(self):
+        return self.count
+
+    def set_state(self, state):
+        self.count = state
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        self.found.append(self.count)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_callbacks_of_a_pretraining_after_another_begin_for_themselves_and_go_on_after_a_kill(corpus, tmp_path):
+    Counting.found.clear()
+    usual = {"encoder": make_frozen, "callbacks": [Counting], "checkpoint_every": 1, "keep_checkpoints": 9}
+    learn(tmp_path, corpus, steps=2, **usual)
+    learn(tmp_path, corpus, steps=5, **usual)
+    shutil.rmtree(tmp_path / "checkpoints/step-00000005")
+    learn(tmp_path, corpus, steps=5, **usual)
+    assert Counting.found == [1, 2, 1, 2, 3, 3]
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_pretraining_after_another_takes_its_own_learning_rate_for_what_its_optimizer_holds(corpus, tmp_path):
+    made = []
+
+    def make(rate):
+        made.append(Lookahead(rate))
+        return made[-1]
+
+    for steps, rate in ((1, 0.5), (2, 0.25)):
+        learn(tmp_path, corpus, make_frozen, optimizer=functools.partial(make, rate), steps=steps)
+        assert [float(each.learning_rate) for each in (made[-1], made[-1].fast)] == [rate] * 2
 
 
 @pytest.mark.usefixtures("without_graphs")
