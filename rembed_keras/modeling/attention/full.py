@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, get_args
 
 from rembed_keras.errors import UserError, is_within, shortened
-from rembed_keras.modeling.attention.platforms import platform_traced_for
+from rembed_keras.modeling.attention.platforms import is_on_gpu
 from rembed_keras.modeling.cost import Config, Entry, Work, heads_of
 from rembed_keras.modeling.saving.arguments import arguments_of
 
@@ -154,20 +154,24 @@ def softmax_attention(query, key, value, mask, drop):
     if drop is None:
         shape = ops.shape(query)
         query, key, value = (ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value))
-        mask = ops.reshape(mask, (-1, 1, *ops.shape(mask)[-2:]))
-        if platform_traced_for() in ("cpu", "tpu"):
-            return ops.reshape(ops.dot_product_attention(query, key, value, mask=mask), shape)
-        return ops.reshape(_fused(query, key, value, mask), shape)
+        mask = ops.reshape(mask, (-1, *ops.shape(mask)[-2:]))
+        return ops.reshape(keras_attention(query, key, value, mask), shape)
     scale = query.shape[-1] ** -0.5
     scores = ops.einsum("...qhk,...shk->...hqs", query * ops.cast(scale, query.dtype), key)
     shares = ops.cast(masked_softmax(scores, mask[..., None, :, :]), value.dtype)
     return ops.einsum("...hqs,...shk->...qhk", drop(shares), value)
 
 
-def _fused(query, key, value, mask):
-    """Attention on a GPU, which Keras hands to cuDNN in 16 bits; with a mask, cuDNN takes even lengths alone."""
+def keras_attention(query, key, value, mask):
+    """Keras's softmax attention of [B, Q, H, K] under a mask bool [B, Q, S], which nothing is dropped of.
+
+    On a GPU Keras hands it to cuDNN in 16 bits, which with a mask takes even lengths alone.
+    """
     from keras import ops
 
+    mask = mask[:, None]
+    if not is_on_gpu():
+        return ops.dot_product_attention(query, key, value, mask=mask)
     count = query.shape[1]
     more, spare = count % 2, key.shape[1] % 2
     query = ops.pad(query, [[0, 0], [0, more], [0, 0], [0, 0]])

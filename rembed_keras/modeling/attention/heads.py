@@ -5,6 +5,8 @@ from functools import partial
 import keras
 
 from rembed_keras import compat
+from rembed_keras.modeling.attention.full import keras_attention
+from rembed_keras.modeling.attention.platforms import is_on_gpu
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.sublayer import project
 from rembed_keras.modeling.layers.tables import initializer
@@ -32,11 +34,13 @@ class Heads(keras.layers.MultiHeadAttention):
 
     def call(self, query, value, attention_mask, positions=None, at=None, training=None):
         projections = ((self.query_dense, query), (self.key_dense, value), (self.value_dense, value))
-        heads = (project(dense, tokens) for dense, tokens in projections)  # [B, S, D] -> [B, S, H, K]
-        if self.attend is None:
+        heads = [project(dense, tokens) for dense, tokens in projections]  # [B, S, D] -> [B, S, H, K]
+        drop = partial(compat.attention_dropout(self), training=training) if self.dropout and training else None
+        if self.attend is None and drop is None and is_on_gpu():
+            attended = keras_attention(*heads, attention_mask)
+        elif self.attend is None:
             attended = compat.attend(self, heads, attention_mask, training)
         else:
-            drop = partial(compat.attention_dropout(self), training=training) if self.dropout and training else None
             attended = self.attend(*heads, attention_mask, at, drop)
         return project(self.output_dense, attended)
 

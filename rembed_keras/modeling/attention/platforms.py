@@ -26,6 +26,11 @@ def tracing_for(platform: str) -> Iterator[None]:
         _target.reset(token)
 
 
+def is_on_gpu() -> bool:
+    """Whether a step will run on a GPU, of JAX."""
+    return platform_traced_for() not in ("cpu", "tpu")
+
+
 def platform_traced_for() -> str:
     """The platform that a step will run on, as JAX calls it; "cpu" for all of TensorFlow, which has no kernels."""
     import keras  # only here: recipes are counted without a framework

@@ -1,10 +1,10 @@
 """Attention sublayers: BERT's, with the norm last or first, and the one with the norm first and rotary positions."""
 
 import keras
-from keras import ops
 
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.attention.dispatch import kernel_for
+from rembed_keras.modeling.attention.full import keras_attention
 from rembed_keras.modeling.attention.heads import Heads
 from rembed_keras.modeling.attention.rotary import rotate
 from rembed_keras.modeling.layers.draws import Dropout
@@ -189,4 +189,4 @@ class RotaryAttention(Sublayer):
     def _attend(self, query, key, value, mask, at):
         if self.kind.attend is not None:
             return self.kind.attend(query, key, value, mask, at, drop=None)
-        return ops.dot_product_attention(query, key, value, mask=mask[:, None])
+        return keras_attention(query, key, value, mask)

@@ -19,7 +19,7 @@ from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.attention import Global, Local
-from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.training.compiling import fitting
 from rembed_keras.training.compiling.lowering import lowered_step
 from rembed_keras.training.distributed.strategies import place
@@ -182,3 +182,15 @@ def test_a_device_with_kernels_has_no_scores_of_all_pairs_of_tokens(platform, ke
     assert {name: count for name, count in found.items() if name in KERNELS} == calls
     scores = re.findall(rf"tensor<2x2x{length}x{length}x(?:f32|bf16)>", text)  # [B, H, S, S]
     assert bool(scores) == (not calls)
+
+
+@pytest.mark.parametrize("block", [PostNorm, PreNorm])
+def test_rows_and_masked_tokens_of_odd_numbers_are_cudnns_too(block, monkeypatch):
+    """Where blocks are computed again for the backward pass, nothing else could take its place."""
+    pretend_cudnn(monkeypatch)
+    changes = {"block": block, "max_sequence_length": 129, "dtype": "mixed_bfloat16", "rematerialize": True}
+    batch = Mixture.blank(2, 129)
+    assert batch[1].shape == (2, 19)
+    text = lowered_step(partial(make, **changes), AdamW, batch, platform="cuda").lowered.as_text()
+    found = Counter(re.findall(r"custom_call @([\w.$]+)", text))
+    assert found["__cudnn$fmhaScaleBiasSoftmaxBackward"] == SIZES["num_layers"]
