@@ -60,8 +60,10 @@ def devices_of_batch() -> int:
         return 1
     import jax
 
-    mesh = spread.device_mesh
-    return 1 if jax.process_count() > 1 else int(mesh.shape[mesh.axis_names.index(spread.batch_dim_name)])
+    if jax.process_count() > 1:
+        return 1
+    devices = int(spread.device_mesh.devices.size)  # along all axes of a mesh, of which rows may be spread over some
+    return devices // spread.get_data_layout((devices,)).backend_layout.shard_shape((devices,))[0]
 
 
 def on_every_device(tensor):

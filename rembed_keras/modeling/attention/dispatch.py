@@ -16,6 +16,7 @@ platform.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import keras
 from keras import ops
@@ -51,8 +52,12 @@ def kernel_for(kind, hidden, documents, at, is_dropping: bool) -> Callable | Non
     batch, length = hidden.shape[:2]
     documents = ops.cast(documents, "int32")
     groups, _ = row_groups(batch)
-    distribution = keras.distribution.distribution()
-    if length is None or length <= SHORT or (distribution is not None and groups == 1):
+    spread = keras.distribution.distribution()
+    if (
+        length is None
+        or length <= SHORT
+        or (groups == 1 and spread is not None and spread.device_mesh.devices.size > 1)
+    ):
         return None
     if at is not None and kind.window is not None:
         return lambda query, key, value, positions: _picked(query, key, value, documents, positions, at, kind.window)

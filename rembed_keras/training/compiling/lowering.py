@@ -15,6 +15,7 @@ import numpy as np
 
 from rembed_keras import compat
 from rembed_keras.adaptation.terms import Term
+from rembed_keras.data.pipeline.schedules import check_shares
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.attention.platforms import tracing_for
 from rembed_keras.training.compiling import NO_TEACHER
@@ -86,6 +87,7 @@ def lowered_step(
         learner = made_learner(make, optimizer, terms, ["all"], placement, clip_norm, skip_nonfinite)
         if learner.teachers:
             raise UserError(NO_TEACHER)
+        check_shares({0: rows}, placement.replicas * getattr(learner, "micro_batches", 1))
         step, state = compat.compiled_train_step(learner)
         spread = keras.distribution.distribution()
 

@@ -142,6 +142,8 @@ def test_slots_that_begin_as_copies_are_traced_and_variables_have_values_again_a
 def test_what_cannot_be_compiled_is_said():
     with pytest.raises(UserError, match="BATCH_SIZE is 3, which 2 replicas cannot share evenly"):
         lowered_step(make, AdamW, Mixture.blank(3, 12), strategy="data_parallel")
+    with pytest.raises(UserError, match="BATCH_SIZE is 4, which 8 replicas and micro-batches cannot share evenly"):
+        lowered_step(partial(make, 4), AdamW, BATCH, strategy="data_parallel")
     with pytest.raises(UserError, match="STRATEGY mirrored needs KERAS_BACKEND=tensorflow"):
         lowered_step(make, AdamW, BATCH, strategy="mirrored")
     with pytest.raises(UserError, match="a step that asks a teacher cannot be compiled"):

@@ -12,6 +12,7 @@ from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.analysis.cost.shards import held_by_each
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM
+from rembed_keras.modeling.replicas import devices_of_batch
 from rembed_keras.training.distributed import meshes
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.loop import checkpoints
@@ -126,6 +127,7 @@ def main():
     found = []
     for strategy, optimizer, (of_encoder, of_head) in cases:
         with place(strategy, batch_size=8).scope():
+            assert devices_of_batch() == 8
             encoder = Encoder(44, 1, 3, 12, 24, 10, max_sequence_length=16, **of_encoder)
             model = MaskedLM(encoder, 20, **of_head)
             made = TrainingOptimizer(optimizer(1e-2))
