@@ -16,7 +16,6 @@ platform.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import keras
 from keras import ops

@@ -37,7 +37,7 @@ class Heads(keras.layers.MultiHeadAttention):
         heads = [project(dense, tokens) for dense, tokens in projections]  # [B, S, D] -> [B, S, H, K]
         drop = partial(compat.attention_dropout(self), training=training) if self.dropout and training else None
         if self.attend is None and drop is None and is_on_gpu():
-            attended = keras_attention(*heads, attention_mask)
+            attended = keras_attention(heads[0], heads[1], heads[2], attention_mask)
         elif self.attend is None:
             attended = compat.attend(self, heads, attention_mask, training)
         else:
