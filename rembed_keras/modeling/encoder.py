@@ -17,13 +17,7 @@ import keras_hub
 from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, Share
 from rembed_keras.modeling.blocks import PostNorm
-from rembed_keras.modeling.blocks.stack import (
-    block_of,
-    check_encoder,
-    cut_arguments,
-    described_kinds,
-    layers_of_cut,
-)
+from rembed_keras.modeling.blocks.stack import block_of, check_encoder, cut_arguments, described_kinds, layers_of_cut
 from rembed_keras.modeling.choices import Choice
 from rembed_keras.modeling.documents import document_positions
 from rembed_keras.modeling.losses.terms import Note
@@ -34,8 +28,8 @@ from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import dtypes_of_cut, settle_dtypes
+from rembed_keras.modeling.saving.presets import clear, located, task_in
 from rembed_keras.modeling.saving.presets import described as described_presets
-from rembed_keras.modeling.saving.presets import located, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
@@ -241,7 +235,8 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         return encoder
 
     def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
-        """As keras-hub's, with the tokenizer of `preprocessor`, if there is one."""
+        """As keras-hub's, with the tokenizer of `preprocessor`, if there is one, in place of an earlier preset."""
+        clear(preset_dir)
         super().save_to_preset(preset_dir, max_shard_size)
         if self.preprocessor is not None:
             self.preprocessor.tokenizer.save_to_preset(preset_dir)

@@ -25,7 +25,7 @@ from rembed_keras.modeling.saving.configuration import class_named, know_classes
 from rembed_keras.modeling.saving.exporting import Exports
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import settle_dtypes
-from rembed_keras.modeling.saving.presets import located, task_in
+from rembed_keras.modeling.saving.presets import clear, located, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
@@ -112,6 +112,7 @@ class EncoderTask(
             is_new = number in named and named[number] != task["config"].get(number)
             if is_new:
                 named["quantized"] = {}  # of the layers that are not the encoder's: a head in few bits would not learn
+                named["frozen"] = [name for name in task["config"].get("frozen", ()) if name != "head"]
             else:
                 named.pop(number, None)  # or keras-hub would leave a classifier's head out
             if given is not None:
@@ -131,7 +132,8 @@ class EncoderTask(
             keras.saving.load_weights(self, filepath, objects_to_skip=[*compat.layers_of(self.backbone)])
 
     def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
-        """As keras-hub's, with a preprocessor or without."""
+        """As keras-hub's, with a preprocessor or without; an earlier preset there is replaced."""
+        clear(preset_dir)
         compat.save_task(self, preset_dir, max_shard_size)
 
     def compile_from_config(self, config: dict) -> None:

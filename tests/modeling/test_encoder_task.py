@@ -176,3 +176,12 @@ def test_a_file_that_is_read_to_go_on_has_its_optimizers_class_found(tmp_path, m
     monkeypatch.setattr(configuration, "class_of", lambda name: asked.append(name) or class_of(name))
     assert isinstance(keras.saving.load_model(tmp_path / "model.keras").optimizer, AdamW)
     assert {"AdamW", "WarmupLinearDecay"} <= {*asked}
+
+
+@pytest.mark.any_backend
+def test_a_new_head_of_a_preset_learns_where_the_former_was_frozen(tmp_path):
+    model = Classifier(make_encoder(num_layers=1), 3)
+    model.trainable = False
+    model.save_to_preset(str(tmp_path))
+    same, other = (Classifier.from_preset(str(tmp_path), num_classes=count) for count in (3, 4))
+    assert not same.head.trainable and other.head.trainable

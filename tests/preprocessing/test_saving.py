@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, TextClassifierPreprocessor, Tokenizer
+from rembed_keras.errors import UserError
 from rembed_keras.interop import merge
 from rembed_keras.modeling import Sum
+from rembed_keras.modeling.attention import Nystrom
 from rembed_keras.modeling.blocks import PreNorm
 from tests.modeling.forward import forward
 
 pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("without_graphs")]
 
 
-def make_encoder(longest=32, **changes):
-    return Encoder(400, 1, 2, 8, 16, 4, max_sequence_length=longest, **changes)
+def make_encoder(longest=32, num_layers=1, **changes):
+    return Encoder(400, num_layers, 2, 8, 16, 4, max_sequence_length=longest, **changes)
 
 
 def come_back(model, folder):
@@ -53,6 +55,36 @@ def test_an_encoder_comes_back_with_its_tokenizer(tokenizer, lines, tmp_path):
     model = come_back(Classifier(encoder, 2, preprocessor=None), tmp_path)
     assert model.preprocessor is None
     np.testing.assert_allclose(model.encoder.encode(lines[:3]), encoder.encode(lines[:3]), atol=1e-5)
+
+
+def test_a_preset_replaces_the_one_that_its_folder_had(tokenizer, tmp_path):
+    MaskedLM(make_encoder(), 8, preprocessor=MaskedLMPreprocessor(tokenizer)).save_to_preset(str(tmp_path))
+    encoder = make_encoder(num_layers=3)
+    for model, layers in ((MaskedLM(encoder, 8, kept_layers=1), 1), (encoder, 3)):
+        model.save_to_preset(str(tmp_path))
+        again = Encoder.from_preset(str(tmp_path))
+        assert again.preprocessor is None and again.num_layers == layers
+    with pytest.raises(UserError, match="num_classes"):
+        Classifier.from_preset(str(tmp_path))
+
+
+def test_texts_of_a_pipeline_in_columns_are_no_rows_of_single_texts(tokenizer):
+    if keras.config.backend() != "tensorflow":
+        pytest.skip("pipelines of tf.data are TensorFlow's")
+    import tensorflow as tf
+
+    model = Classifier(make_encoder(), 2, preprocessor=TextClassifierPreprocessor(tokenizer, 16))
+    pairs = tf.data.Dataset.from_tensor_slices(np.array([["a", "b"], ["c", "d"]])).batch(2)
+    with pytest.raises(UserError, match=r"texts are of shape \(None, 2\): a row is a text, or a pair a tuple of two"):
+        model.predict(pairs)
+
+
+def test_a_text_alone_has_the_vector_that_it_has_beside_others(tokenizer, lines):
+    encoder = make_encoder(longest=64, attention=Nystrom(landmarks=8), num_layers=2)
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer)
+    text = " ".join(lines[:2])
+    long = " ".join(lines[:9])
+    np.testing.assert_allclose(encoder.encode([text])[0], encoder.encode([text, long])[0], atol=1e-6)
 
 
 def test_a_merged_encoder_has_the_tokenizer_of_the_first(tokenizer, lines):

@@ -5,14 +5,16 @@ Each is a folder of package data, as `rembed pack` writes it. Modeling looks her
 """
 
 import itertools
+import shutil
 from pathlib import Path
 
 from rembed_keras import compat
+from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 FOLDER = Path(__file__).parent.parent.parent / "presets"
 CARD = "README.md"
-TASK = "task.json"
+CONFIG, TASK = "config.json", "task.json"
 
 
 def names() -> list[str]:
@@ -63,6 +65,19 @@ def task_in(preset: str) -> dict:
         return task | {"config": dict(task["config"])}
     except (ValueError, TypeError, KeyError):
         raise UserError(f"{preset}/{TASK} describes no model") from None
+
+
+def clear(folder: str) -> None:
+    """Removes what an earlier preset in a folder has beside its weights, which would be taken for the next one's.
+
+    keras-hub has a task's encoder saved when the task's own files are there: these are of no earlier one.
+    """
+    place = Path(folder)
+    if "registered_name" not in (read_json(place / CONFIG) if (place / CONFIG).is_file() else {}):
+        return
+    for name in (CONFIG, TASK, "task.weights.h5", "preprocessor.json", "tokenizer.json"):
+        (place / name).unlink(missing_ok=True)
+    shutil.rmtree(place / "assets/tokenizer", ignore_errors=True)
 
 
 def located(preset: str) -> str:

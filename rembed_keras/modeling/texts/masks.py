@@ -7,6 +7,7 @@ import numpy as np
 
 from rembed_keras.errors import UserError, check_counts, shortened
 from rembed_keras.modeling.blocks.positions import longest_row
+from rembed_keras.modeling.parts import padding_read
 from rembed_keras.modeling.texts.strings import NO_TOKENIZER, is_one_text, listed
 
 
@@ -52,7 +53,8 @@ class FillsMasks:
         return answers[0] if is_one_text(texts) else answers
 
     def _fills(self, model, tokenizer, row, is_text, top):
-        inputs = model.preprocessor.padded([row], len(row) + 2)  # [CLS] and [SEP]
+        length = len(row) + 2 + padding_read(model.encoder)  # [CLS], [SEP] and what is read with [SEP]
+        inputs = model.preprocessor.padded([row], min(length, longest_row(model.encoder.arguments)))
         places = np.flatnonzero(inputs["token_ids"][0] == tokenizer.model.mask_id)
         inputs |= {"mask_positions": places[None].astype(np.int32)}
         logits = np.asarray(model.predict_on_batch(inputs), np.float64)[0]  # [P, V]

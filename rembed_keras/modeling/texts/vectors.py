@@ -15,7 +15,7 @@ from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.parts import padding_read
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import HoldsPreprocessor
-from rembed_keras.modeling.texts.lengths import rounded_length
+from rembed_keras.modeling.texts.lengths import can_cut, rounded_length
 from rembed_keras.modeling.texts.strings import NO_TOKENIZER, is_one_text, listed
 
 TextPooling: TypeAlias = Literal["mean", "first"]
@@ -69,9 +69,10 @@ class ReadsTexts(HoldsPreprocessor):
         progress = keras.utils.Progbar(len(starts), unit_name="batch") if shows else None
         longest = longest_row(encoder.arguments)
         around = 2 + padding_read(encoder)  # [CLS], [SEP] and what is read with [SEP]
+        is_cut, whole = can_cut(encoder), min(preprocessor.sequence_length, longest)
         for number, start in enumerate(starts):
             chosen = order[start : start + batch_size]
-            length = rounded_length(max(len(rows[i]) for i in chosen) + around, longest)
+            length = rounded_length(max(len(rows[i]) for i in chosen) + around, longest) if is_cut else whole
             filled = chosen if len(starts) == 1 else np.resize(chosen, batch_size)  # one shape for each length
             inputs = preprocessor.padded([rows[i] for i in filled], length)
             vectors[chosen] = np.asarray(reader.predict_on_batch(inputs), np.float32)[: len(chosen)]
