@@ -232,8 +232,10 @@ def _visible(gaps, examples):
     if len(gaps) > 1 and (std := float(gaps.mean(axis=1).std(ddof=1))) > 0:
         sides.append(smallest_seeds_difference(len(gaps), std, POWER, LEVEL))
     if examples:
-        disagreement = float(np.mean(np.mean(examples[0] - examples[1], axis=0) ** 2))  # of answers that are 0 or 1
-        sides.append(smallest_accuracy_difference(examples[0].shape[1], max(0.0, 1 - disagreement), POWER, LEVEL))
+        # of answers that are 0 or 1; over 1 where those of a small language weigh more, as if there were fewer of all
+        disagreement = float(np.mean(np.mean(examples[0] - examples[1], axis=0) ** 2))
+        count = examples[0].shape[1] / max(1.0, disagreement)
+        sides.append(smallest_accuracy_difference(count, max(0.0, 1 - disagreement), POWER, LEVEL))
     return math.hypot(*sides) if sides else math.nan
 
 

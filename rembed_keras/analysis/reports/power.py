@@ -11,7 +11,7 @@ ROUNDING = 1e-12  # sums in another order differ by less
 CERTAIN = 10  # times the critical t, or 1, in deviations: a difference of a power of 1 in float64
 
 
-def accuracy_power(n: int, difference: float, agreement: float, alpha: float = 0.05) -> float:
+def accuracy_power(n: float, difference: float, agreement: float, alpha: float = 0.05) -> float:
     """Power of McNemar's test for a true difference in accuracy of two systems on the same examples.
 
     Args:
@@ -41,7 +41,7 @@ def accuracy_power(n: int, difference: float, agreement: float, alpha: float = 0
     return float(sum(stats.norm.sf((level - shift) / scale) for shift in shifts))
 
 
-def smallest_accuracy_difference(n: int, agreement: float, power: float = 0.8, alpha: float = 0.05) -> float:
+def smallest_accuracy_difference(n: float, agreement: float, power: float = 0.8, alpha: float = 0.05) -> float:
     """The smallest difference in accuracy that n examples can detect; see `accuracy_power`.
 
     Args:

@@ -15,7 +15,7 @@ from rembed_keras.interop.reallocation.depth import stacking, with_depth
 from rembed_keras.interop.reallocation.embeddings import narrowed_arguments, tables_of, with_width
 from rembed_keras.interop.reallocation.heads import head_arguments, keep_head, new_head
 from rembed_keras.interop.reallocation.low_rank import check_width
-from rembed_keras.interop.reallocation.usage import usage_of
+from rembed_keras.interop.reallocation.usage import even_usage, usage_of
 from rembed_keras.interop.vocabularies.files import copy_tokenizer
 from rembed_keras.interop.vocabulary import changeable, trimmed
 from rembed_keras.modeling import Encoder, MaskedLM
@@ -155,7 +155,7 @@ def _trimmed(model, tokenizer, text, folder):
 
 def _changed(source, plan, vocabulary) -> tuple[Encoder | MaskedLM, float | None, list[str]]:
     """A model with another width and depth, the share of variance that it keeps, and notes."""
-    encoder, share, notes = encoder_of(source), None, []
+    encoder, former, share, notes = encoder_of(source), _head_width(source), None, []
     if plan.num_layers is not None:
         is_exact = plan.num_layers <= encoder.num_layers or encoder.block.norms_first
         encoder = with_depth(encoder, plan.num_layers, plan.keep)
@@ -164,9 +164,11 @@ def _changed(source, plan, vocabulary) -> tuple[Encoder | MaskedLM, float | None
     if plan.input_embedding_dim is not None:
         tables, text = tables_of(encoder), plan.text or plan.vocabulary
         has_positions = encoder.parts.embeddings.position is not None
-        usage = usage_of(text, vocabulary, tables, has_positions) if text else None
+        has_head = former is not None or plan.output_embedding_dim is not None
+        usage = even_usage(tables, vocabulary if has_head else None)
+        if text:
+            usage = usage_of(text, vocabulary, tables, has_positions, has_head)
         encoder, share = with_width(encoder, plan.input_embedding_dim, usage)
-    former = _head_width(source)
     if plan.output_embedding_dim not in (None, former):
         model, said = new_head(source, encoder, plan.output_embedding_dim)
     elif former and encoder is not source.encoder:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, get_args
 
 from rembed_keras.errors import UserError, is_within, shortened
-from rembed_keras.modeling.attention.platforms import is_on_gpu
+from rembed_keras.modeling.attention.platforms import keras_attention
 from rembed_keras.modeling.cost import Config, Entry, Work, heads_of
 from rembed_keras.modeling.saving.arguments import arguments_of
 
@@ -160,24 +160,6 @@ def softmax_attention(query, key, value, mask, drop):
     scores = ops.einsum("...qhk,...shk->...hqs", query * ops.cast(scale, query.dtype), key)
     shares = ops.cast(masked_softmax(scores, mask[..., None, :, :]), value.dtype)
     return ops.einsum("...hqs,...shk->...qhk", drop(shares), value)
-
-
-def keras_attention(query, key, value, mask):
-    """Keras's softmax attention of [B, Q, H, K] under a mask bool [B, Q, S], which nothing is dropped of.
-
-    On a GPU Keras hands it to cuDNN in 16 bits, which with a mask takes even lengths alone.
-    """
-    from keras import ops
-
-    mask = mask[:, None]
-    if not is_on_gpu():
-        return ops.dot_product_attention(query, key, value, mask=mask)
-    count = query.shape[1]
-    more, spare = count % 2, key.shape[1] % 2
-    query = ops.pad(query, [[0, 0], [0, more], [0, 0], [0, 0]])
-    key, value = (ops.pad(each, [[0, 0], [0, spare], [0, 0], [0, 0]]) for each in (key, value))
-    mask = ops.pad(mask, [[0, 0], [0, 0], [0, more], [0, spare]])
-    return ops.dot_product_attention(query, key, value, mask=mask)[:, :count]
 
 
 def masked_softmax(scores, mask):

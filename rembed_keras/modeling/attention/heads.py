@@ -5,8 +5,7 @@ from functools import partial
 import keras
 
 from rembed_keras import compat
-from rembed_keras.modeling.attention.full import keras_attention
-from rembed_keras.modeling.attention.platforms import is_on_gpu
+from rembed_keras.modeling.attention.platforms import is_on_gpu, keras_attention
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.sublayer import project
 from rembed_keras.modeling.layers.tables import initializer

@@ -1,4 +1,4 @@
-"""The platform that a step is traced for, which need not be the one that traces it."""
+"""The platform that a step is traced for, which need not be the one that traces it, and Keras's attention on it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -40,3 +40,21 @@ def platform_traced_for() -> str:
     import jax
 
     return _target.get() or jax.default_backend()
+
+
+def keras_attention(query, key, value, mask):
+    """Keras's softmax attention of [B, Q, H, K] under a mask bool [B, Q, S], which nothing is dropped of.
+
+    On a GPU Keras hands it to cuDNN in 16 bits, which with a mask takes even lengths alone.
+    """
+    from keras import ops
+
+    mask = mask[:, None]
+    if not is_on_gpu():
+        return ops.dot_product_attention(query, key, value, mask=mask)
+    count = query.shape[1]
+    more, spare = count % 2, key.shape[1] % 2
+    query = ops.pad(query, [[0, 0], [0, more], [0, 0], [0, 0]])
+    key, value = (ops.pad(each, [[0, 0], [0, spare], [0, 0], [0, 0]]) for each in (key, value))
+    mask = ops.pad(mask, [[0, 0], [0, 0], [0, more], [0, spare]])
+    return ops.dot_product_attention(query, key, value, mask=mask)[:, :count]

@@ -4,8 +4,8 @@ import keras
 
 from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.attention.dispatch import kernel_for
-from rembed_keras.modeling.attention.full import keras_attention
 from rembed_keras.modeling.attention.heads import Heads
+from rembed_keras.modeling.attention.platforms import keras_attention
 from rembed_keras.modeling.attention.rotary import rotate
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.sublayer import Sublayer, pick, project

@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 
 from rembed_keras import compat
-from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError, did_you_mean, shortened
 
 FOLDER = Path(__file__).parent.parent.parent / "presets"
@@ -73,7 +72,7 @@ def clear(folder: str) -> None:
     keras-hub has a task's encoder saved when the task's own files are there: these are of no earlier one.
     """
     place = Path(folder)
-    if "registered_name" not in (read_json(place / CONFIG) if (place / CONFIG).is_file() else {}):
+    if not (place / CONFIG).is_file() or '"registered_name"' not in (place / CONFIG).read_text(encoding="utf-8"):
         return
     for name in (CONFIG, TASK, "task.weights.h5", "preprocessor.json", "tokenizer.json"):
         (place / name).unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rembed_keras.analysis.reports.comparison import _visible
 from rembed_keras.analysis.reports.power import (
     accuracy_power,
     seeds_power,
@@ -251,3 +252,13 @@ def test_what_seeds_and_examples_see_adds_up_as_squares():
         gaps = generator.choice([-1.0, 0.0, 1.0], n, p=shares) + generator.normal(0, seed_std, (k, 1))
         found.append(paired_bootstrap(gaps, np.zeros_like(gaps), resamples=999, seed=index).p < 0.05)
     assert np.mean(found) == pytest.approx(0.8, abs=0.07)
+
+
+def test_what_examples_of_a_small_language_hide_is_seen():
+    """Each language counts the same, so that an answer of a hundred weighs as a hundred of ten thousand."""
+    rng, sizes = np.random.default_rng(0), (10_000, 100)
+    shares = np.concatenate([np.full(size, sum(sizes) / (2 * size)) for size in sizes])
+    gaps = rng.choice([-1.0, 0.0, 1.0], sum(sizes), p=[0.1, 0.8, 0.1]) * shares
+    detectable = _visible(np.zeros((1, 2)), (gaps[None], 0 * gaps[None]))
+    z = stats.norm.isf(0.025) + stats.norm.isf(0.2)
+    assert detectable == pytest.approx(z * np.sqrt(np.mean(gaps**2) / len(gaps)), rel=1e-3)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.interop import Plan, reallocate
+from rembed_keras.interop import Plan, read_model, reallocate
 from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
 from rembed_keras.interop.reallocation.low_rank import Tables, Usage, centred_basis, narrow, second_moment
 from rembed_keras.modeling import Encoder
@@ -159,3 +159,23 @@ def test_a_text_that_is_not_there_is_refused_before_the_other_is_read(corpus, tm
     model = random_model({"vocabulary_size": corpus.tokenizer.vocabulary_size, "num_layers": 1})
     with pytest.raises(UserError, match=r"^gone is not a folder of text$"):
         reallocate(model, str(tmp_path / "out"), Plan(4, vocabulary="lost", text="gone"), corpus.tokenizer.path)
+
+
+def test_mask_weighs_as_what_it_stands_for_where_there_is_a_head(corpus, text_dir, tmp_path):
+    """Without, its row would lose what no text uses, though a masked-LM head has it read in place of many tokens."""
+    model = random_model({"vocabulary_size": 900, "input_embedding_dim": 16, "num_layers": 1})
+    row, tokenizer = corpus.tokenizer.mask_id, corpus.tokenizer
+    table = model.encoder.token_embedding.embeddings
+    shared = np.random.default_rng(0).normal(size=(12, 16))  # of all rows but one
+    values = np.random.default_rng(1).normal(size=(900, 12)) @ shared
+    values[row] = np.linalg.svd(shared)[2][-1] * 5
+    table.assign(values)
+    for text in (str(text_dir), None):
+        kept = []
+        for each, name in ((model, "head"), (model.encoder, "alone")):
+            folder = str(tmp_path / f"{name}-{text is None}")
+            reallocate(each, folder, Plan(input_embedding_dim=13, text=text), tokenizer.path)
+            narrow = read_model(folder)[0]
+            narrow = getattr(narrow, "encoder", narrow)
+            kept.append(np.linalg.norm(narrow.token_embedding.embeddings[row]) / np.linalg.norm(values[row]))
+        assert kept[0] > 0.8 and kept[1] < 0.4
