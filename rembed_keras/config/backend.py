@@ -62,8 +62,8 @@ def _choice():
     """The backend that Keras will take, which its file says where the environment does not, and what to call it."""
     if chosen := os.environ.get("KERAS_BACKEND"):
         return chosen, f"KERAS_BACKEND {chosen}"
-    home = Path.home()
-    folder = os.environ.get("KERAS_HOME") or (home if os.access(home, os.W_OK) else Path("/tmp")) / ".keras"
+    home = Path("~").expanduser()
+    folder = os.environ.get("KERAS_HOME") or Path(home if os.access(home, os.W_OK) else "/tmp") / ".keras"
     path, chosen = Path(folder).expanduser() / "keras.json", next(iter(BACKENDS))
     with contextlib.suppress(OSError, ValueError):  # in which Keras takes its default too
         chosen = json.loads(path.read_text()).get("backend", chosen)

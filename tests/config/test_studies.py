@@ -216,7 +216,7 @@ def test_a_recipe_without_a_seed_is_refused(planned):
 
 def test_an_arm_that_was_changed_is_refused_by_name(planned):
     folder = planned().runs[0].folder
-    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints/step-00000001").mkdir(parents=True)
     run = planned().runs[0]
     (folder / "config.gin").write_text(config.load(run.command[1], run.command[2:]).text())
     planned()

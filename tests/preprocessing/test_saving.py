@@ -59,6 +59,8 @@ def test_an_encoder_comes_back_with_its_tokenizer(tokenizer, lines, tmp_path):
 
 def test_a_preset_replaces_the_one_that_its_folder_had(tokenizer, tmp_path):
     MaskedLM(make_encoder(), 8, preprocessor=MaskedLMPreprocessor(tokenizer)).save_to_preset(str(tmp_path))
+    MaskedLM.from_preset(str(tmp_path)).save_to_preset(str(tmp_path))  # whose tokenizer's file is replaced too
+    assert len(MaskedLM.from_preset(str(tmp_path)).fill_mask("open the [MASK]", top=3)) == 3
     encoder = make_encoder(num_layers=3)
     for model, layers in ((MaskedLM(encoder, 8, kept_layers=1), 1), (encoder, 3)):
         model.save_to_preset(str(tmp_path))

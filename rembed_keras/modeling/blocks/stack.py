@@ -78,7 +78,7 @@ def attention_of(config: Config) -> list:
     kinds = [pattern[layer % len(pattern)] for layer in range(config["num_layers"])]
     block = block_of(config)
     for kind in pattern:
-        check_place(kind, block, config.get("head_dim") or config["hidden_dim"] // config["num_heads"])
+        check_place(kind, block, config.get("head_dim") or config.get("hidden_dim", 0) // config.get("num_heads", 1))
     first: dict = {}
     for owner, kind in zip(owners(config, "attention"), kinds, strict=True):
         former = first.setdefault(owner, kind)

@@ -187,8 +187,8 @@ def _weighed(labels, weights):
     if values is None or values.dtype.kind not in "iuf":
         return np.zeros(0)
     if counted is not None:
-        if not np.isfinite(counted).all():
-            raise UserError("sample_weight has a number that is not finite: from it weights of NaN would be learnt")
+        if counted.dtype.kind == "f" and np.isnan(counted).any():
+            raise UserError("sample_weight has NaN, from which weights of NaN would be learnt")
         check_fit(counted, values)
         shape = (*counted.shape[: values.ndim], *(1 for _ in values.shape[counted.ndim :]))
         values = values[np.broadcast_to(counted.reshape(shape) != 0, values.shape)]

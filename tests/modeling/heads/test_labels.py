@@ -53,7 +53,7 @@ def test_one_hot_tags_that_weigh_count_as_numbers_do():
 @pytest.mark.any_backend
 def test_weights_that_are_not_finite_are_refused():
     model, weights = Classifier(make_encoder(num_layers=1), 3), np.array([1, np.nan, 1, 1])
-    with pytest.raises(UserError, match=r"^sample_weight has a number that is not finite"):
+    with pytest.raises(UserError, match=r"^sample_weight has NaN, from which"):
         model.fit(INPUTS, TAGS[:, 0], sample_weight=weights)
 
 
