@@ -256,11 +256,6 @@ def read_in_graph(read: Callable, parts: Sequence[Any], results: Sequence[tuple[
     """
     import tensorflow as tf
 
-    for part in parts:
-        if part.shape.rank is not None and part.shape.rank > 1 and part.shape[-1] != 1:
-            raise UserError(
-                f"texts are of shape {tuple(part.shape)}: a row is a text, or a pair a tuple of two tensors"
-            )
     texts = [tf.reshape(part, [-1]) for part in parts]
     found = tf.numpy_function(read, texts, [dtype for dtype, _ in results])
     for each, (_, width) in zip(found, results, strict=True):

@@ -26,10 +26,10 @@ from rembed_keras.modeling.texts.strings import (
     NO_TOKENIZER,
     are_texts,
     check_batches,
+    check_dataset,
     is_dataset,
     is_in_memory,
     is_tokenized,
-    refuse_empty,
     without_texts,
 )
 
@@ -220,7 +220,7 @@ class TakesTexts(HoldsPreprocessor):
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Keras's, of texts too; see `fit`."""
-        refuse_empty(x)
+        check_dataset(x)
         own = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
         with weights_kept(self):
             if self.preprocessor is not None and is_dataset(x):

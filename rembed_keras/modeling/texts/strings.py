@@ -104,16 +104,24 @@ def is_dataset(x: object) -> bool:
     return hasattr(x, "element_spec") or (type(x).__module__.split(".")[0] == "grain" and hasattr(x, "map"))
 
 
-def refuse_empty(x: Any) -> None:
-    """Raises a UserError for a data set of tf.data that knows that it has no batches; whatever else it is, none."""
+def check_dataset(x: Any) -> None:
+    """Raises a UserError for a data set of tf.data that knows that it has no batches, or gives texts in columns.
+
+    Each of these would be read as a row. Whatever else it is, nothing is checked.
+    """
     cardinality = getattr(x, "cardinality", None)
     if callable(cardinality) and int(cardinality()) == 0:
         raise UserError("the data set has no batches")
+    for part in keras.tree.flatten(getattr(x, "element_spec", None)):
+        if are_texts(part) and (_rank(part) or 0) > 1 and part.shape[-1] != 1:
+            raise UserError(
+                f"texts are of shape {tuple(part.shape)}: a row is a text, or a pair a tuple of two tensors"
+            )
 
 
 def check_batches(x: Any) -> None:
     """Raises a UserError for a data set of tf.data that is empty, or gives one text with its label at a time."""
-    refuse_empty(x)
+    check_dataset(x)
     given = getattr(x, "element_spec", None)
     if isinstance(given, tuple) and len(given) > 1 and _is_single(given[0]):
         raise UserError("the data set gives one text at a time and no batches of them: end it with .batch(32)")
