@@ -153,3 +153,12 @@ def check_lists(lists: Mapping[str, Sequence[object]]) -> None:
         written = [f"{value:g}" if isinstance(value, float) else repr(value) for value in values]  # as folders have it
         if not 0 < len(written) == len(set(written)):
             raise UserError(f"{name} is {shortened(values)}; it must have one value or more, and each once")
+
+
+def first_line(error: BaseException) -> str:
+    r"""What an error says, in a line; the name of its class if it says nothing.
+
+    >>> first_line(ValueError("no text: see below\nmore")), first_line(TimeoutError())
+    ('no text: see below', 'TimeoutError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -14,7 +14,7 @@ import keras
 from rembed_keras import compat
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError, first_line, shortened
 from rembed_keras.interop.vocabularies.files import tokenizer_of
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
@@ -47,7 +47,7 @@ def read_preset(folder: Path) -> tuple[keras.Model, list[str]]:
         notes = [f"the heads of {objective} are dropped"] if objective else []
         return _encoder(path, config["config"].get("dtype")), notes
     except Exception as error:  # noqa: BLE001 - readers of weights raise many kinds
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"{folder} is not a keras-hub preset: {reason}") from None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rembed_keras import modeling
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.modeling.saving.presets import task_in
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
@@ -53,7 +53,7 @@ def fetched(source: str) -> str:
         if isinstance(error, OSError) and error.errno in OF_DISK:
             raise UserError(f"{source} cannot be kept in the hub's cache: {error.strerror}") from None
         if isinstance(error.__cause__, hub.errors.HfHubHTTPError):  # of a hub that is reached, and busy or broken
-            raise UserError(f"{source} cannot be downloaded: {_first_line(error.__cause__)}") from None
+            raise UserError(f"{source} cannot be downloaded: {first_line(error.__cause__)}") from None
         advice = f"download it where there is a network, `hf download {source} --local-dir FOLDER`, and name FOLDER"
         raise UserError(f"there is no folder {source}, and the hub cannot be reached: {advice}") from None
 
@@ -74,12 +74,8 @@ def push(folder: str | Path, name: str) -> str:
         api.create_repo(name, exist_ok=True)
         return str(api.upload_folder(repo_id=name, folder_path=folder, commit_message="Add the model").commit_url)
     except Exception as error:  # noqa: BLE001 - those of its HTTP library, which is another by version, too
-        reason = _first_line(error)
+        reason = first_line(error)
         raise UserError(f"{name} was not pushed: {reason}; {folder} is whole, and can be pushed again") from None
-
-
-def _first_line(error):
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def check_name(name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import keras
 
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError, first_line, shortened
 from rembed_keras.modeling import attention, blocks, input_embeddings
 
 OURS = "rembed_keras>"  # what the names begin with under which our classes are registered
@@ -84,7 +84,7 @@ def made(config: object, kind: type[Kind]) -> Kind:
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001 - constructors raise many kinds at arguments that are not theirs
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"a configuration describes no {kind.__name__}: {reason}") from None
     if not isinstance(made, kind):
         raise UserError(f"a configuration describes no {kind.__name__}: {shortened(config)}")

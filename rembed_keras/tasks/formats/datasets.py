@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError, first_line, shortened
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
 
 Part = tuple[str, str]  # the name of a data set, and its split
@@ -68,7 +68,7 @@ def _read(part, columns, data_dir, numeric):
         builder.download_and_prepare()
         rows = library.as_numpy(builder.as_dataset(split=split))
     except Exception as error:  # the library's own errors have no common parent
-        said = next(iter(str(error).splitlines()), "") or type(error).__name__
+        said = first_line(error)
         raise UserError(f"data set {name}, split {split}: {said}") from error
     features = builder.info.features
     missing = next((column for column in columns.values() if column is not None and column not in features), None)

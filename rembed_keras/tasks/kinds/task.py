@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError, first_line, shortened
 from rembed_keras.tasks.kinds.encoding import Encoded
 from rembed_keras.tasks.kinds.examples import Splits
 
@@ -209,7 +209,7 @@ class Task:
             try:
                 values[name] = float(metric(gold, answers))
             except Exception as error:  # of a metric that may be anyone's
-                said = next(iter(str(error).splitlines()), "") or type(error).__name__
+                said = first_line(error)
                 raise UserError(f"task {self.name}: the metric {name!r} cannot be computed: {said}") from error
         return values
 

@@ -3,7 +3,7 @@
 import importlib.util
 
 from rembed_keras.analysis.programs.chips import chip_of
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 
 SETTINGS = {  # which the environment may overrule; to be set before JAX is imported
     "KERAS_BACKEND": "jax",
@@ -31,5 +31,5 @@ def devices_of(topology: str) -> list:
     try:
         return [*topologies.get_topology_desc(platform="tpu", topology_name=topology).devices]
     except Exception as error:  # noqa: BLE001 # the compiler's own, of several kinds
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"there is no topology {topology}: {reason}") from None

@@ -18,7 +18,7 @@ import numpy as np
 
 from rembed_keras import compat
 from rembed_keras.analysis.cost.shards import cut_of
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.training.distributed.processes import Processes, part_of
 
 TABLE = re.compile(r"(^|/)(token|table|difference|columns|band_\d+)/embeddings$")
@@ -42,7 +42,7 @@ def workers() -> Processes:
     try:
         keras.distribution.initialize()
     except (ValueError, TypeError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(
             f"processes cannot be connected ({reason}): set KERAS_DISTRIBUTION_JOB_ADDRESSES to host:port of the "
             "first, KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID, from 0"

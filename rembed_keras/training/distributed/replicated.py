@@ -13,7 +13,7 @@ from itertools import islice
 import keras
 
 from rembed_keras import compat
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.training.distributed.processes import Processes, part_of
 
 EXAMPLE = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
@@ -64,7 +64,7 @@ def tpu():
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(
             f"STRATEGY tpu finds no TPU ({reason}): set TPU_NAME to its name, or to local on its own machine"
         ) from None

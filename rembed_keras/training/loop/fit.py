@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rembed_keras.analysis.cost.precision import name_of
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.interruption import Interrupted, stopping_between_steps
 from rembed_keras.training.distributed.strategies import Placement
 from rembed_keras.training.initial import reading
@@ -245,7 +245,7 @@ def _check_model(learner):
     try:
         json.dumps(restoring.state_of(learner))
     except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"no checkpoint can describe {type(learner).__name__}: {reason}") from None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import keras
 import numpy as np
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.modeling.cost import Entry, Shape
 from rembed_keras.training.optimizers.inner import check_inner
 from rembed_keras.training.optimizers.matrices import variables_of
@@ -50,7 +50,7 @@ def _shapes(optimizer, entry):
     try:
         optimizer.build([_Shaped(*described) for described in variables_of(entry)])
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        kind, reason = type(optimizer).__name__, (str(error).splitlines() or [type(error).__name__])[0]
+        kind, reason = type(optimizer).__name__, first_line(error)
         raise UserError(
             f"the slots of {kind} cannot be counted: {reason}; give it a static method ledger_slots, as AdamW has"
         ) from None

@@ -21,7 +21,7 @@ from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.data.json_files import read_json, understood
 from rembed_keras.data.pipeline.schedules import check_shares
 from rembed_keras.data.writing import write_atomically
-from rembed_keras.errors import Rate, UserError
+from rembed_keras.errors import Rate, UserError, first_line
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training.distributed.processes import is_together
@@ -128,7 +128,7 @@ def _said_of(folder, error):
         return first
     if isinstance(first, OSError) and first.strerror:
         return UserError(f"{first.filename or folder.path}: {first.strerror}")
-    return UserError(f"{folder.path}: {(str(error) or type(error).__name__).splitlines()[0]}")
+    return UserError(f"{folder.path}: {first_line(error)}")
 
 
 def _tokens(record, number, tasks):
