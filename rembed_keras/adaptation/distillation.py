@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from rembed_keras.adaptation.distillation_cost import compared_states, distillation_entries, read_depth
-from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.adaptation.teachers import Teacher, check_teacher
 from rembed_keras.adaptation.terms.mini_lm import MiniLM
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
 from rembed_keras.modeling.couplings.naming import COUPLINGS, Coupling
@@ -59,8 +59,8 @@ class Distillation(PretrainingModel):
     Inputs and targets as `MaskedLM`'s. Logs have `loss`, and each part by its name.
 
     Raises:
-        UserError: for no part, states that are not there, logits without a head or the reverse; or, when it is trained,
-            without a teacher, or with one that cannot be compared.
+        UserError: for no part, states that are not there, logits without a head or the reverse, a teacher that is none;
+            or, when it is trained, without a teacher, or with one that cannot be compared.
 
     Source: Wang et al. 2020 (arXiv:2002.10957) for relations; Jiao et al. 2020 (arXiv:1909.10351), section 3.1, for
     hidden states through learned maps.
@@ -124,6 +124,7 @@ class Distillation(PretrainingModel):
         self.relation_heads = relation_heads
         self.part_means = {part: MeanOfNumbers(name=part) for part in PARTS if self.part_weights[part]}
         if teacher is not None:
+            check_teacher(teacher, name)
             teacher.needs_head = teacher.needs_head or head is not None
             if teacher.is_open:
                 self.check_teachers()
@@ -293,8 +294,4 @@ def _layers_of_heads(attention, encoder):
 
 
 def _linear(width, name, dtype):
-    return keras.layers.Dense(width, kernel_initializer=_identity, name=name, dtype=dtype)
-
-
-def _identity(shape, dtype=None):
-    return ops.eye(*shape, dtype=dtype)
+    return keras.layers.Dense(width, kernel_initializer="identity", name=name, dtype=dtype)

@@ -123,3 +123,17 @@ class Teacher:
         if self.encoder.arguments["num_segments"] == 1:
             read["segment_ids"] = 0 * read["segment_ids"]
         return self.encoder(read, training=False)
+
+
+def check_teacher(given: object, asked_by: str) -> None:
+    """Refuses what is no teacher, as the encoder that shall be one.
+
+    Args:
+        given: what was given as a teacher.
+        asked_by: the name of what asks it.
+
+    Raises:
+        UserError: for what reads nothing.
+    """
+    if not callable(getattr(given, "read", None)):
+        raise UserError(f"the teacher of {asked_by} is {shortened(given)}; make a Teacher of it")

@@ -8,14 +8,14 @@ import time
 
 import click
 
-from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, KNOBS, RECIPE, WHOLE, is_given
+from rembed_keras.cli.options import ALLOW_IMPORT, CODES, FILLED, KNOBS, RECIPE, WHOLE, is_given
 from rembed_keras.errors import UserError
 
 
 @click.command()
 @click.argument("source")
 @click.argument("out_dir")
-@click.option("--languages", type=FILLED, metavar="LIST", help="Read these languages of a folder alone, such as en,de.")
+@click.option("--languages", type=CODES, metavar="LIST", help="Read these languages of a folder alone, such as en,de.")
 @click.option(
     "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Number of pieces of the tokenizer to train."
 )
@@ -59,7 +59,7 @@ from rembed_keras.errors import UserError
 def prepare(
     source: str,
     out_dir: str,
-    languages: str | None,
+    languages: list[str] | None,
     vocabulary_size: int,
     tokenizer: str | None,
     byte_fallback: bool,
@@ -103,7 +103,7 @@ def prepare(
         shard_megabytes,
         processes,
         None if beam is None else _split(beam),
-        None if languages is None else languages.split(","),
+        languages,
     )
     show(corpus, out_dir, time.monotonic() - begun, source)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli.options import (
+    CODES,
     FILLED,
     OWN_CLASSES,
     SOURCE_FORMATS,
@@ -164,14 +165,14 @@ def _text_of(path):
 )
 @click.option(
     "--languages",
-    type=FILLED,
+    type=CODES,
     metavar="CODES",
     help="Languages of the text to keep, for example de,en; all by default.",
 )
 @click.option("--min-count", type=WHOLE, default=1, show_default=True, help="How often a piece must occur to be kept.")
 @OWN_CLASSES
 def trim(
-    source: str, target: str, text_dir: str, languages: str | None, min_count: int, allow_import: tuple[str, ...]
+    source: str, target: str, text_dir: str, languages: list[str] | None, min_count: int, allow_import: tuple[str, ...]
 ) -> None:
     """Trim the vocabulary of a preset to what a text uses.
 
@@ -186,7 +187,7 @@ def trim(
 
     import_own_classes(allow_import)
     beside = said_by_preset(source)
-    done = interop.trim(source, target, text_dir, languages.split(",") if languages else None, min_count)
+    done = interop.trim(source, target, text_dir, languages, min_count)
     write_beside(target, beside)
     if note := note_left_out(text_dir):
         click.echo(f"note: {note}")

@@ -30,7 +30,21 @@ class Filled(click.ParamType):
         return value
 
 
+class Codes(Filled):
+    """Codes of languages between commas, with spaces or without."""
+
+    name = "codes"
+
+    def convert(self, value, param, ctx):
+        """The codes."""
+        codes = [each.strip() for each in super().convert(value, param, ctx).split(",")]
+        if not all(codes):
+            self.fail(f"{value!r} names nothing between its commas", param, ctx)
+        return codes
+
+
 FILLED = Filled()
+CODES = Codes()
 
 
 def _found(context, parameter, packages):

@@ -248,6 +248,8 @@ def test_what_cannot_be_compared_is_refused(what):
     if what == "no such state":
         with pytest.raises(UserError, match="is the student itself"):
             Distillation(student, Teacher(student))
+        with pytest.raises(UserError, match=r"the teacher of distillation is <Encoder .* make a Teacher of it"):
+            Distillation(student, teacher)
 
 
 @pytest.mark.any_backend

@@ -271,7 +271,7 @@ def test_a_tuned_model_comes_back(methods, modes, tmp_path):
         ({}, lambda: [Biases], "in a recipe it ends in ()"),
         (PRE_NORM, lambda: [Biases()], "this encoder's blocks have none"),
         ({}, lambda: [Blocks([2])], "there is no block 2: this encoder has 2, numbered from 0"),
-        ({}, lambda: [Lora(layers=[-3])], "there is no block -3"),
+        ({}, lambda: [Lora(layers=-1)], "layers is -1: give a list of numbers of blocks, such as [-1]"),
         ({}, lambda: [Reinitialize(3)], "num_layers of Reinitialize is 3; this encoder has 2 layers"),
         ({}, lambda: [Lora(targets=("queries",))], "targets are ['queries']; they can be of query, key"),
         ({}, lambda: [Lora(targets=())], "targets are []"),

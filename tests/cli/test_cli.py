@@ -201,7 +201,7 @@ def test_a_run_is_converted_trimmed_and_extended(project, command):
     assert done("convert", "run", "preset", "--from", "run", "--to", "preset") == ["preset: preset"]
     assert done("convert", "preset", "hf", "--from", "preset", "--to", "huggingface")[-1] == "hf: huggingface"
     assert (project / "hf/sentencepiece.model").read_bytes() == (project / "run/corpus/tokenizer.model").read_bytes()
-    lines = done("trim", "preset", "small", "--text", "text", "--languages", "en")
+    lines = done("trim", "preset", "small", "--text", "text", "--languages", " en")
     assert lines[1] == "en: the pieces of 0.00% of its tokens are removed" and "of 900 pieces" in lines[-1]
     (project / "new.txt").write_text("\u2581Menschenrechte\n", encoding="utf-8")
     assert done("extend", "small", "more", "--pieces", "new.txt") == ["more: 1 pieces added"]

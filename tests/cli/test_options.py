@@ -17,6 +17,10 @@ MISTAKES = {
         ["trim", "text", "out", "--text", "text", "--languages", ""],
         "Invalid value for '--languages': it is empty: name something, or leave the option out",
     ),
+    "a comma too many": (
+        ["prepare", "text", "out", "--languages", "de,,en"],
+        "Invalid value for '--languages': 'de,,en' names nothing between its commas",
+    ),
     "a text without a name": (
         ["reallocate", "text", "out", "--num-layers", "1", "--vocabulary", ""],
         "Invalid value for '--vocabulary': it is empty",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from rembed_keras.adaptation.methods.method import OfBlocks, blocks_of
+from rembed_keras.adaptation.methods.method import OfBlocks, blocks_of, listed
 from rembed_keras.adaptation.projections import LowRank, Rotations, Variant
 from rembed_keras.errors import Count, Rate, check_counts
 from rembed_keras.modeling.blocks.stack import owners
@@ -41,7 +41,7 @@ class Adapters(OfBlocks):
     def __init__(self, width: Count = 64, layers: Sequence[int] | None = None, place: Place = "after"):
         check_counts({"an adapter's width": width})
         self.width = width
-        self.layers = None if layers is None else [*layers]
+        self.layers = listed(layers)
         self.place = place
 
     def check(self, encoder):
@@ -81,7 +81,7 @@ class Lora(OfBlocks):
         self.rank = rank
         self.alpha = alpha
         self.targets = [*targets]
-        self.layers = None if layers is None else [*layers]
+        self.layers = listed(layers)
         self.per_head = per_head
 
     def check(self, encoder):
@@ -124,7 +124,7 @@ class RoAd(OfBlocks):
         self.variant = variant
         self.group_size = group_size
         self.targets = [*targets]
-        self.layers = None if layers is None else [*layers]
+        self.layers = listed(layers)
 
     def check(self, encoder):
         super().check(encoder)

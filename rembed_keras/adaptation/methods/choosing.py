@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from rembed_keras.adaptation.fisher import diagonal_fisher
-from rembed_keras.adaptation.methods.method import Method, OfBlocks, blocks_of, named
+from rembed_keras.adaptation.methods.method import Method, OfBlocks, blocks_of, listed, named
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.modeling.blocks.stack import block_of
 from rembed_keras.modeling.choices import is_ours
@@ -56,7 +56,7 @@ class Biases(OfBlocks):
     """
 
     def __init__(self, layers: Sequence[int] | None = None):
-        self.layers = None if layers is None else [*layers]
+        self.layers = listed(layers)
 
     def check(self, encoder):
         super().check(encoder)
@@ -83,7 +83,7 @@ class Blocks(OfBlocks):
     """
 
     def __init__(self, layers: Sequence[int] | None = None, embeddings: bool = False, top: bool = True):
-        self.layers = None if layers is None else [*layers]
+        self.layers = listed(layers)
         self.embeddings = embeddings
         self.top = top
 

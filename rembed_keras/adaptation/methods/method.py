@@ -94,6 +94,17 @@ def named(weights, *names: str) -> list:
     return [weight for weight in weights if weight.name in names]
 
 
+def listed(layers: Iterable[int] | None) -> list[int] | None:
+    """Numbers of blocks as a list; None stays.
+
+    Raises:
+        UserError: for a number alone.
+    """
+    if isinstance(layers, int):
+        raise UserError(f"layers is {layers}: give a list of numbers of blocks, such as [{layers}]")
+    return None if layers is None else [*layers]
+
+
 def blocks_of(encoder, layers) -> list:
     """Blocks of an encoder by their numbers, -1 being the highest; all of them if those are None.
 

@@ -7,7 +7,7 @@ narrower and shallower than its teacher.
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from rembed_keras.adaptation.teachers import Teacher
+from rembed_keras.adaptation.teachers import Teacher, check_teacher
 from rembed_keras.adaptation.terms.term import Term, Weight
 from rembed_keras.errors import Count, UserError, check_counts, shortened
 from rembed_keras.modeling.cost import Config, Entry, inner_dim
@@ -55,8 +55,7 @@ class MiniLM(Term):
             given = shortened([*relations])
             raise UserError(f"relations of {name} are {given}; they can be {', '.join(get_args(Relation))}")
         check_counts({f"relation_heads of {name}": 1 if relation_heads is None else relation_heads})
-        if not callable(getattr(teacher, "read", None)):
-            raise UserError(f"the teacher of {name} is {shortened(teacher)}; bind it to @teachers.Teacher()")
+        check_teacher(teacher, name)
         self.teacher = teacher
         self.relations = tuple(relations)
         self.relation_heads = relation_heads
