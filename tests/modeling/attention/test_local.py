@@ -12,7 +12,7 @@ from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.documents import attention_mask, document_positions
 from rembed_keras.modeling.layers.sublayer import pick
-from tests.modeling.forward import EAGER, forward
+from tests.modeling.forward import EAGER, at_once, encode_at, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 PATTERN = [Global(rotary_base=100.0), Local(4, rotary_base=10.0)]
@@ -42,9 +42,14 @@ def attended(query, key, value, documents, positions, window):
 
 def attend(kind, documents, positions, at=None):
     query, key, value = (heads(seed, (*documents.shape, 2, 4)) for seed in range(3))
-    mask = kind.restrict(attention_mask(documents), positions)
-    ours = kind.attend(pick(query, at), key, value, pick(mask, at), at, None)
-    return np.asarray(ours), attended(query, key, value, documents, np.asarray(positions), kind.window)
+
+    def ours(given):
+        query, key, value, documents, positions = given
+        mask = kind.restrict(attention_mask(documents), positions)
+        return kind.attend(pick(query, at), key, value, pick(mask, at), at, None)
+
+    given = query, key, value, documents, np.asarray(positions)
+    return at_once(ours, given), attended(query, key, value, documents, np.asarray(positions), kind.window)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +113,7 @@ def test_documents_of_a_packed_row_and_padding_change_nothing(kind):
 def test_encoding_some_tokens_is_encoding_all_and_picking(kind):
     encoder = make_encoder(**KINDS[kind], num_layers=2)
     inputs, at = make_inputs([[FIRST, SECOND]], 12), np.array([[1, 6, 8]])
-    picked = np.asarray(encoder.encode_at(inputs, at))
+    picked = encode_at(encoder, inputs, at)
     np.testing.assert_allclose(picked, forward(encoder, inputs)["sequence_output"][:, at[0]], atol=2e-5)
 
 

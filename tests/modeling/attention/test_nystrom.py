@@ -12,7 +12,7 @@ from rembed_keras.modeling.attention import Global, Nystrom
 from rembed_keras.modeling.attention.nystrom import pseudo_inverse
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.modeling.documents import attention_mask
-from tests.modeling.forward import forward
+from tests.modeling.forward import at_once, encode_at, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 ROWS = np.array([[1] * 12, [1] * 9 + [0] * 3, [0] * 2 + [1] * 10, [1] * 2 + [0] * 10])
@@ -50,7 +50,8 @@ def approximated(query, key, value, landmarks, iterations):
 
 
 def attend(kind, rows, at=None):
-    return np.asarray(kind.attend(*(heads(seed)[: len(rows)] for seed in range(3)), attention_mask(rows), at, None))
+    given = [heads(seed)[: len(rows)] for seed in range(3)]
+    return at_once(lambda given: kind.attend(*given[0], attention_mask(given[1]), at, None), (given, rows))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_padding_changes_nothing_and_full_attention_is_approached(block):
 def test_encoding_some_tokens_is_encoding_all_and_picking(block):
     encoder = make_encoder(block=block, attention=Nystrom(3))
     inputs, at = make_inputs([[LONG]], 12), np.array([[1, 6, 8]])
-    picked = np.asarray(encoder.encode_at(inputs, at))
+    picked = encode_at(encoder, inputs, at)
     np.testing.assert_allclose(picked, forward(encoder, inputs)["sequence_output"][:, at[0]], atol=1e-5)
 
 
@@ -127,7 +128,7 @@ def test_packed_rows_are_refused(block):
     inputs = make_inputs([[LONG], [FIRST, SECOND]], 12)
     encoder = make_encoder(block=block, attention=[Global(), Nystrom(3)])
     with pytest.raises(UserError, match=REFUSED):
-        forward(encoder, inputs)
+        encoder(inputs, training=False)
     if keras.config.backend() == "jax":
         import jax
 

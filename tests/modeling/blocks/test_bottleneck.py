@@ -15,7 +15,7 @@ from rembed_keras.modeling import Classifier, Encoder, LateMaskedLM, MaskedLM, R
 from rembed_keras.modeling.attention import Disentangled
 from rembed_keras.modeling.blocks import Bottleneck, PreNorm
 from rembed_keras.modeling.input_embeddings import Trigrams
-from tests.modeling.forward import forward
+from tests.modeling.forward import encode_at, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 KINDS = {"block": Bottleneck(3), "input_embedding": Trigrams, "activation": "relu", "head_dim": 4}
@@ -35,7 +35,7 @@ def test_some_tokens_of_the_last_block_are_those_of_all():
     encoder = make_encoder(**KINDS)
     inputs = make_inputs([[FIRST, SECOND]], 11)
     at = np.array([[0, 6, 9]], "int32")
-    some = np.asarray(encoder.encode_at(inputs, at))
+    some = encode_at(encoder, inputs, at)
     np.testing.assert_allclose(some[0], forward(encoder, inputs)["sequence_output"][0, at[0]], rtol=1e-5, atol=2e-5)
 
 

@@ -12,7 +12,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, MaskedLM, ReplacedTokenDetection, Sum, Tagger
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.losses.weights import by_step
-from tests.modeling.forward import QUICK
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.objectives.test_objectives import shake
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -66,15 +66,16 @@ def classify():
 def test_a_term_is_added_at_its_weight_and_logged_by_its_name():
     x, y = classify()
     model = Classifier(make_encoder(num_layers=1), 3, dropout=0.0)
-    logits = keras.ops.convert_to_numpy(model(x))
+    logits = forward(model, x)
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     own = -np.log(shares[np.arange(4), y]).mean()
     expected = (shares * np.log(shares)).sum(-1).mean()
     logs, _ = steps_of(model, [Confidence(weight=0.25)], (x, y))
     assert np.isclose(logs["confidence"], expected, rtol=1e-5)
     assert np.isclose(logs["loss"], own + 0.25 * expected, rtol=1e-5)
-    evaluated = model.compute_loss(x, y, model(x), training=False)
-    plain = keras.ops.mean(model.losses_of(y, model(x)))
+    logits = forward(model, x)
+    evaluated = model.compute_loss(x, y, logits, training=False)
+    plain = keras.ops.mean(model.losses_of(y, logits))
     assert np.isclose(float(evaluated), float(plain), rtol=1e-5)
 
 

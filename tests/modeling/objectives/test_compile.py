@@ -242,7 +242,7 @@ def test_a_strangers_layer_adds_its_loss_to_pre_training_and_to_tasks():
     assert logs["layer_losses"] > 0
     inputs = {key: x[key] for key in ("token_ids", "segment_ids", "padding_mask")}
     labels = np.array([0, 1])
-    logits = forward(task, inputs)
+    logits = task(inputs, training=False)
     (added,) = task.losses
     nats = reference.cross_entropy(np.asarray(logits, "float64"), labels).mean()
     assert np.isclose(float(task.compute_loss(inputs, labels, logits)), nats + float(added), rtol=1e-5)
