@@ -8,7 +8,9 @@ and the remedy; the command line prints that line and exits with 2. In a noteboo
 import difflib
 import math
 import re
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 SEEDS = 2**32  # number of distinct seeds of NumPy
@@ -162,3 +164,10 @@ def first_line(error: BaseException) -> str:
     ('no text: see below', 'TimeoutError')
     """
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def import_failure(error: BaseException) -> str:
+    """Why a module cannot be imported, with the line of it that is to blame, where there is a file."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f" ({place.filename}, line {place.lineno})" if Path(place.filename).is_file() else ""
+    return f"{type(error).__name__}: {error}".splitlines()[0] + where

@@ -53,10 +53,9 @@ def reported_in_one_line() -> Iterator[None]:
         if isinstance(error, UserError):
             _exit(str(error), 2)
         first = _first(error)
-        if isinstance(first, UnicodeEncodeError) and first.encoding == sys.stdout.encoding:
-            _exit(
-                f"output in {first.encoding} cannot have {first.object[first.start]!a}: set PYTHONIOENCODING=utf-8", 2
-            )
+        if isinstance(first, UnicodeEncodeError) and _is_of_output(first):
+            unknown = first.object[first.start]
+            _exit(f"output in {sys.stdout.encoding} cannot have {unknown!a}: set PYTHONIOENCODING=utf-8", 2)
         raise
 
 
@@ -104,6 +103,15 @@ def _first(error):
     while isinstance(error, UnicodeEncodeError) and not error.encoding:
         error = error.__context__
     return error
+
+
+def _is_of_output(error):
+    """Whether the output's encoding would raise that error, which may call it by another name, such as charmap."""
+    try:
+        error.object[error.start].encode(sys.stdout.encoding)
+    except UnicodeEncodeError as own:
+        return own.encoding == error.encoding
+    return False
 
 
 def _unnamed(error):

@@ -11,7 +11,7 @@ import click
 
 from rembed_keras.cli import completion
 from rembed_keras.data.writing import check_access, check_folder_access, write_atomically
-from rembed_keras.errors import UserError, check_spelled_out
+from rembed_keras.errors import UserError, check_spelled_out, import_failure
 
 RECIPE = click.argument("recipe", shell_complete=completion.recipes)
 IMPORT = re.compile(r"^(?:from (\S+) )?import (\S+)", re.MULTILINE)  # in a recipe
@@ -86,8 +86,8 @@ def import_own_classes(packages: Sequence[str], *sources: str) -> None:
     for module in dict.fromkeys(modules):
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise UserError(f"--allow-import {module.partition('.')[0]}: {error}") from None
+        except (Exception, SystemExit) as error:  # it raises what it likes
+            raise UserError(f"--allow-import {module.partition('.')[0]}: {import_failure(error)}") from error
 
 
 SOURCE_FORMATS = click.Choice(["huggingface", "tf1", "preset", "savedmodel", "run"])

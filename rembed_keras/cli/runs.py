@@ -81,6 +81,7 @@ def inspect(
         studies.show(recipe, bindings, as_json, allow_import)
         return
     loaded = _load(recipe, bindings, allow_import)
+    config.check_folders(loaded)
     ledger = config.ledger_of(loaded)
     if devices is not None and ledger is None:
         raise UserError(f"--devices counts the model that a recipe pre-trains, and {recipe} pre-trains none")

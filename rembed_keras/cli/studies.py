@@ -249,10 +249,12 @@ def show(path: str, bindings: Sequence[str], as_json: bool, allow_import: Sequen
     from rich.console import Console
 
     from rembed_keras import config
+    from rembed_keras.analysis.studies.kept import check_all_stays
     from rembed_keras.analysis.studies.record import make_record, progress_of, read_record, to_text
 
     plan = config.plan_study(path, bindings, allow_import)
     record = read_record(plan.results / "study.json")
+    check_all_stays(plan, record)
     if as_json:
         click.echo(to_text(make_record(plan, *progress_of(record))), nl=False)
         return

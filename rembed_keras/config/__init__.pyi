@@ -1,6 +1,7 @@
 from .compiling import compile_for as compile_for
 from .execution import benchmark as benchmark
 from .execution import budget as budget
+from .execution import check_folders as check_folders
 from .execution import run as run
 from .execution import stages_named as stages_named
 from .execution import stages_until as stages_until

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ from rembed_keras.config.recipes.recipe import PACKAGE, ROOT, RUN, Recipe, check
 from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers
-from rembed_keras.errors import UserError, check_spelled_out
+from rembed_keras.errors import UserError, check_spelled_out, import_failure
 from rembed_keras.training.loop.same_recipe import begin_smoke
 
 BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
@@ -43,7 +42,7 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
     ledger = _checked(recipe, stages(recipe))
     for stage in stages(recipe):
         check_stage(recipe, stage)
-    _check_folders(recipe)
+    check_folders(recipe)
     workdir = recipe.arguments(RUN).get("workdir")
     if is_smoke and isinstance(workdir, str):
         begin_smoke(workdir)
@@ -59,8 +58,12 @@ def _checked(recipe, trained):
     return ledger
 
 
-def _check_folders(recipe):
-    """Checks that the run does not write among the text that it reads, which would be other text the next time."""
+def check_folders(recipe: Recipe) -> None:
+    """Checks that the run does not write among the text that it reads, which would be other text the next time.
+
+    Raises:
+        UserError: if it does, and for a WORKDIR that no run takes.
+    """
     workdir = recipe.arguments(RUN).get("workdir")
     if workdir == "":
         raise UserError("training.run.workdir is empty: name a folder")
@@ -183,10 +186,7 @@ def _load(module):
     try:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:  # it raises what it likes
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f" ({place.filename}, line {place.lineno})" if Path(place.filename).is_file() else ""
-        raise UserError(f"the recipe imports {module}, which cannot be imported: {reason}{where}") from error
+        raise UserError(f"the recipe imports {module}, which cannot be imported: {import_failure(error)}") from error
 
 
 def call(function: Callable, **arguments):
@@ -213,7 +213,7 @@ def budget(recipe: Recipe):
     """
     stage = pretraining_of(recipe)
     ledger_of(recipe)
-    _check_folders(recipe)
+    check_folders(recipe)
     own = {name: repr(stage.get(name)) for name in ("steps", "corpus")}
     own |= {"workdir": repr(recipe.arguments(RUN).get("workdir")), "prepare": repr(_preparing(recipe))}
     own["mixture"] = repr(within(pretraining(recipe), stage["mixture"]))
@@ -250,7 +250,10 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
         "benchmark.mixture": repr(within(outer, stage["mixture"])),
         "benchmark.corpus": repr(corpus),
         "benchmark.steps": str(steps),
+        "benchmark.strategy": repr(stage.get("strategy", "one_device")),
     }
+    if ledger:
+        own["benchmark.dtype"] = repr(ledger.dtype)
     for name, value in own.items():
         override(f"{PACKAGE}.{name}={value}", recipe)
     _run(recipe, ledger)

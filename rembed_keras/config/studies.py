@@ -139,8 +139,8 @@ def _refuse_changes(arm, recipe, folder):
     try:
         refuse_another_recipe(folder, recipe.text())
     except UserError as error:
-        remedy = "remove that folder, or give the arm another name"
-        raise UserError(f"arm {arm.name} was changed: {str(error).rpartition(';')[0]}; {remedy}") from None
+        said, remedy = str(error), "remove that folder, or give the arm another name"
+        raise UserError(f"arm {arm.name} was changed: {said.rpartition(';')[0] or said}; {remedy}") from None
 
 
 def _key(text: str) -> str:

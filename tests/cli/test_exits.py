@@ -12,12 +12,14 @@ from rembed_keras.cli import main, rembed
 from rembed_keras.cli.exits import reported_in_one_line
 
 
-def test_output_that_an_encoding_has_no_character_for_is_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "cp1252", "euc-jp"])  # errors call them otherwise
+def test_output_that_an_encoding_has_no_character_for_is_one_line(encoding, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
     with pytest.raises(SystemExit) as ended, reported_in_one_line():
-        print("58.3 ±1.6")
+        print("ไทย 58.3")
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "rembed: output in ascii cannot have '\\xb1': set PYTHONIOENCODING=utf-8\n"
+    said = f"rembed: output in {encoding} cannot have '\\u0e44': set PYTHONIOENCODING=utf-8\n"
+    assert capsys.readouterr().err == said
 
 
 def test_so_is_that_of_a_stage_of_a_run(monkeypatch, capsys):

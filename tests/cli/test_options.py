@@ -13,6 +13,7 @@ TOKENIZED = ["prepare", "text", "out", "--tokenizer", "prepared/tokenizer.model"
 MISTAKES = {
     "a stage without a name": (["run", "recipe.gin", "--until", ""], "Invalid value for '--until': it is empty"),
     "stages without a name": (["run", "recipe.gin", "--stages", " "], "Invalid value for '--stages': it is empty"),
+    "a folder at home": (["inspect", "recipe.gin", "training.run.workdir=~/run"], "WORKDIR ~/run begins with ~"),
     "languages without a name": (
         ["trim", "text", "out", "--text", "text", "--languages", ""],
         "Invalid value for '--languages': it is empty: name something, or leave the option out",

@@ -67,6 +67,8 @@ def test_later_files_and_the_command_line_win(load):
     recipe = load(bindings=["modeling.Encoder.num_layers=3", "STEPS=7"])
     assert bound(recipe, "modeling.Encoder.num_layers") == 3
     assert recipe.knobs()["STEPS"] == {"value": 7, "about": "batches"}
+    named = load('NAME = "a  # b"  # of files\nmodeling.Encoder.name = %NAME\n').knobs()["NAME"]
+    assert named == {"value": "a  # b", "about": "of files"}
 
 
 def test_the_ledger_follows_scopes_and_macros(load):

@@ -37,13 +37,17 @@ def lines_of(recipe: str) -> list[Line]:
     for line in recipe.split("\n"):  # a comment may have what else ends lines of Unicode text
         name, is_bound, rest = line.partition(" = ")
         if is_bound and not name.startswith(("#", "from ", "import ")):
-            value, about = _apart(rest)
+            value, about = apart(rest)
             found.append(Line(name.strip(), value, about))
     return found
 
 
-def _apart(text):
-    """A value and the comment after it, which a # within a text does not begin."""
+def apart(text):
+    """A value and the comment after it, which a # within a text does not begin.
+
+    >>> apart("'a  # b'  # names")
+    ("'a  # b'", 'names')
+    """
     with contextlib.suppress(tokenize.TokenError, SyntaxError):
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, IncludeStatement, ParserDelegate
 
+from rembed_keras.analysis.pages.records import apart
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Binding, Macro, Reference, check_binding, targets_of
 from rembed_keras.errors import UserError, did_you_mean
@@ -150,8 +151,8 @@ def _statements(text, path, delegate) -> Iterator:
 
 def _comments(text):
     """What stands after "#" on lines that also have something else."""
-    pairs = ((number, line.partition("  # ")) for number, line in enumerate(text.split("\n"), start=1))
-    return {number: after.strip() for number, (before, _, after) in pairs if before.strip() and after}
+    pairs = ((number, apart(line)) for number, line in enumerate(text.split("\n"), start=1) if "  # " in line)
+    return {number: about for number, (before, about) in pairs if before and about}
 
 
 def _import(statement, place, imports, recipe, admitted):

@@ -94,5 +94,7 @@ def metric_of(run: str, name: str) -> str:
 
     >>> metric_of("pretrain", "loss/de"), metric_of("final", "retrieval/help/P@1 from en/pretrained")
     ('pretrain/loss.de', 'final/retrieval.help.P_1 from en.pretrained')
+    >>> metric_of("finetune/c++ (fr)/seed0", "perte/été")
+    'finetune/c__ _fr_/seed0/perte.été'
     """
-    return f"{run}/{re.sub(r'[^-_. a-zA-Z0-9]', '_', name.replace('/', '.'))}"
+    return re.sub(r"[^-_. /\w]", "_", f"{run}/{name.replace('/', '.')}")

@@ -22,6 +22,7 @@ from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, UserError
 from rembed_keras.training.distributed import devices
 from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.distributed.strategies import Strategy
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearsed
 from rembed_keras.training.stages.run import in_passing
@@ -36,7 +37,13 @@ BATCHES = 300  # that are read
 @in_passing
 @rehearsed
 def benchmark(
-    workdir: Workdir, pretrain: Callable, mixture: Callable, steps: Count = 20, corpus: str | None = None
+    workdir: Workdir,
+    pretrain: Callable,
+    mixture: Callable,
+    steps: Count = 20,
+    corpus: str | None = None,
+    dtype: str = "float32",
+    strategy: Strategy = "one_device",
 ) -> None:
     """Times a recipe's pre-training, and writes `workdir/benchmark.json`.
 
@@ -46,6 +53,8 @@ def benchmark(
         mixture: makes the `Mixture` of a `Corpus`; the stage's.
         steps: how many steps are timed, after one that compiles.
         corpus: folder that `rembed prepare` wrote; the workdir's own by default.
+        dtype: the model's dtype or policy of Keras, in which products are timed, on one device.
+        strategy: the stage's; training on several devices is no share of one's products.
 
     Raises:
         UserError: for fewer than 2 steps, or none that comes after one of the same size, and as `pretrain` does.
@@ -83,18 +92,19 @@ def benchmark(
         "reading_tokens_per_second": reading,
         "seconds_until_first_step": seconds - sum(row["seconds_per_step"] for row in rows),
         "peak_host_bytes": devices.peak_host_memory(),
-        "product_flops_per_second": product_rate(),
+        "product_flops_per_second": product_rate(dtype),
     }
     flops = [row["training_flops_per_second"] for row in rows if "training_flops_per_second" in row]  # by the ledger
     if flops:
         report["training_flops_per_second"] = statistics.median(flops)
+    if flops and strategy == "one_device":
         report["share_of_products"] = report["training_flops_per_second"] / report["product_flops_per_second"]
     write_atomically(workdir.path / "benchmark.json", json.dumps(report, indent=1))
     Console().print(_table(report))
 
 
-def product_rate(sides: Sequence[int] = (1024, 2048, 4096, 8192)) -> float:
-    """FLOPs a second of products of square matrices in Keras's default dtype, compiled, at the best of some sizes.
+def product_rate(dtype: str = "float32", sides: Sequence[int] = (1024, 2048, 4096, 8192)) -> float:
+    """FLOPs a second of products of square matrices in a dtype or policy, compiled, at the best of some sizes.
 
     Larger ones are tried until the machine is busy for LONG with one, which no size would fill better.
 
@@ -108,7 +118,7 @@ def product_rate(sides: Sequence[int] = (1024, 2048, 4096, 8192)) -> float:
         inputs = keras.Input((side,))
         hidden = inputs
         for _ in range(DEPTH):
-            hidden = keras.layers.Dense(side, use_bias=False)(hidden)
+            hidden = keras.layers.Dense(side, use_bias=False, dtype=dtype)(hidden)
         model = keras.Model(inputs, ops.sum(hidden, axis=-1))
         model.compile(jit_compile=True)
         left = np.ones((side, side), "float32")
@@ -140,7 +150,8 @@ def _table(report):
     shown.add_row("until the first step was taken, s", f"{report['seconds_until_first_step']:.1f}")
     shown.add_row("peak memory of the process, GB", f"{report['peak_host_bytes'] / 1e9:.2f}")
     shown.add_row("matrix products, GFLOP/s", f"{report['product_flops_per_second'] / 1e9:,.0f}")
-    if "share_of_products" in report:
+    if "training_flops_per_second" in report:
         shown.add_row("training, GFLOP/s", f"{report['training_flops_per_second'] / 1e9:,.0f}")
+    if "share_of_products" in report:
         shown.add_row("  as a share of products", f"{report['share_of_products']:.0%}")
     return shown

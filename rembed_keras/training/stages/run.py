@@ -31,6 +31,7 @@ from rembed_keras.training.loop.same_recipe import STAGES, forget_another_recipe
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearse
 from rembed_keras.training.sinks.sink import Sink
+from rembed_keras.training.sinks.tensorboard import TensorBoard
 from rembed_keras.training.stages.evaluate import check_choice
 
 
@@ -219,7 +220,8 @@ def _begin(folder, record, tasks, stages):
         check_choice(tasks[number], learning_rates)
     forget_another_recipe(folder.path, record.config)
     _write_record(folder, record)
-    if not any(getattr(stage, "is_in_passing", False) for stage in stages):
+    is_drawn = any(isinstance(sink, TensorBoard) for sink in folder.watch.sinks)
+    if is_drawn and not any(getattr(stage, "is_in_passing", False) for stage in stages):
         print(f"tensorboard --logdir {shlex.quote(str(folder.tensorboard))}", flush=True)
     folder.watch.open()
     return True

@@ -61,7 +61,10 @@ CHANGES = [
 ]  # fmt: skip
 
 
-def test_results_that_are_nowhere_else_are_not_lost(study, tmp_path):
+def test_results_that_are_nowhere_else_are_not_lost(study, command, tmp_path):
+    def inspected(*bindings):
+        return command("inspect", "own.gin", *bindings, cwd=tmp_path)
+
     results = 'studies.Study.results = "kept"\n'
     (tmp_path / "own.gin").write_text(STUDY + results)
     assert study()[0] == 0
@@ -69,8 +72,9 @@ def test_results_that_are_nowhere_else_are_not_lost(study, tmp_path):
         before = Path("kept/study.json").read_text()
         Path("own.gin").write_text(new + results)
         shutil.rmtree("study")
-        code, _, said = study(*bindings)
-        assert code == 2 and message in said and Path("kept/study.json").read_text() == before
+        for asked in (study, inspected):
+            code, _, said = asked(*bindings)
+            assert code == 2 and message in said and Path("kept/study.json").read_text() == before
         started()
         known = f'studies.Study.results = "new{number}"\nstudies.Study.known_results = ["kept"]\n'
         Path("own.gin").write_text(new + known)

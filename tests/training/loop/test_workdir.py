@@ -73,6 +73,8 @@ RECORD = RunRecord("STEPS = 3  # batches\nWORKDIR = 'a'\n", lambda: "operative",
 def test_the_command_to_watch_a_run_can_be_typed(tmp_path, capsys):
     run([], str(tmp_path / "my run"), RECORD)
     assert capsys.readouterr().out.startswith(f"tensorboard --logdir '{tmp_path}/my run/tensorboard'\n")
+    run([], str(tmp_path / "other"), RECORD, sinks=[Sink()])
+    assert "tensorboard" not in capsys.readouterr().out
 
 
 def test_a_run_keeps_a_record_and_is_done_once(tmp_path, capsys, monkeypatch):

@@ -103,7 +103,7 @@ training.pretrain.jit_compile = False
 @pytest.fixture
 def asked(tmp_path, text_dir, corpus, command, monkeypatch):
     """Runs a command on a recipe whose stages have a scope, and on one of a corpus that is there."""
-    monkeypatch.setattr("rembed_keras.training.stages.benchmark.product_rate", lambda: 1.0)
+    monkeypatch.setattr("rembed_keras.training.stages.benchmark.product_rate", lambda dtype: 1.0)
     (tmp_path / "recipe.gin").write_text(RECIPE + SCOPED + f'TEXT_DIR = "{text_dir}"\n')
     text = (RECIPE + SCOPED).replace("data/folder.gin", "data/mixture.gin").replace("@main/training.prepare, ", "")
     lines = [line for line in text.splitlines() if "training.prepare" not in line]
@@ -160,7 +160,7 @@ def _flops_per_token(folder, length):
 
 def test_the_time_until_the_first_step_is_without_those_of_a_later_phase(tmp_path, monkeypatch):
     own = "rembed_keras.training.stages.benchmark"
-    for name, fake in (("product_rate", lambda: 1.0), ("_reading_rate", lambda batches: 1.0), ("Corpus", str)):
+    for name, fake in (("product_rate", lambda dtype: 1.0), ("_reading_rate", lambda batches: 1.0), ("Corpus", str)):
         monkeypatch.setattr(f"{own}.{name}", fake)
     phases = [Phase(0, 3, 64, 32), Phase(3, 9, 2, 32)]
 
@@ -170,11 +170,16 @@ def test_the_time_until_the_first_step_is_without_those_of_a_later_phase(tmp_pat
             size = phases[step > 3].tokens_per_step
             seconds = None if step in (1, 4) else 0.01
             speed = {"tokens_per_second": seconds and size / seconds, "seconds_per_step": seconds}
+            speed |= {"training_flops_per_second": 7.0}
             workdir.metrics.append({"stage": "pretrain", "run": "pretrain", "step": step} | speed)
 
-    with closing(Workdir(tmp_path)) as workdir:
-        benchmark(workdir, pretrain, lambda corpus: None, steps=8)
-    assert 0 < json.loads((tmp_path / "benchmark.json").read_text())["seconds_until_first_step"] < 60
+    found = []
+    for strategy in ("one_device", "mirrored"):  # of two devices there is no share of one's products
+        with closing(Workdir(tmp_path / strategy)) as workdir:
+            benchmark(workdir, pretrain, lambda corpus: None, steps=8, strategy=strategy)
+        found.append(json.loads((tmp_path / strategy / "benchmark.json").read_text()))
+    assert 0 < found[0]["seconds_until_first_step"] < 60
+    assert [each.get("share_of_products") for each in found] == [7.0, None]
 
 
 def test_steps_of_which_each_begins_a_phase_have_no_pace(tmp_path, monkeypatch):
