@@ -41,6 +41,8 @@ class Gains(Method):
     Gains(targets=['key', 'value', 'up'])
     """
 
+    adds = True
+
     def __init__(self, targets: Sequence[str] = ("key", "value", "up")):
         self.targets = [*targets]
 

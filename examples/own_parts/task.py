@@ -14,6 +14,7 @@ class MultiLabelClassifier(TaskModel):
     """An encoder with a logit for each label [B, labels]; binary cross-entropy."""
 
     own_metrics = ()  # "accuracy" would be that of one label a text
+    symmetric_divergence = None  # its logits are no distribution over labels, which `RDrop` compares
 
     def __init__(self, encoder, num_labels: int, dropout: float = 0.1, name: str = "multi_label"):
         super().__init__(encoder, num_labels, dropout, name)

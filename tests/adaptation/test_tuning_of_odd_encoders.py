@@ -5,10 +5,11 @@ import re
 import numpy as np
 import pytest
 
+from own_parts.block import LayerScale
 from rembed_keras.adaptation.methods import Adapters, Biases, Everything, FisherChosen, Lora, Reinitialize, RoAd
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Classifier
+from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.modeling.attention import Disentangled
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.blocks.stack import kept_arguments
@@ -30,6 +31,27 @@ def test_what_all_blocks_have_in_common_stays_unless_all_are_reinitialized(numbe
     tune(model, [Reinitialize(number)])
     (after,) = (weight.numpy() for weight in model.encoder.weights if weight.path == DISTANCES)
     assert np.array_equal(before, after) if number == 1 else 0.01 < after.std() < 0.03
+
+
+def test_weights_of_blocks_of_ones_own_begin_as_they_do_there():
+    model = make_model(block=LayerScale(gain=0.5))
+    for weight in model.encoder.weights:
+        weight.assign(np.full(weight.shape, 3.0))
+    tune(model, [Reinitialize(1)])
+    found = {
+        tuple(np.unique(weight.numpy())) for weight in model.encoder.parts.blocks[1].weights if weight.name == "gain"
+    }
+    assert found == {(0.5,)}
+
+
+def test_blocks_with_what_another_fine_tuning_added_are_not_reinitialized(tmp_path):
+    model = make_model()
+    tune(model, [Lora(2, layers=[1])])
+    model.encoder.save_to_preset(str(tmp_path / "preset"))
+    again = Classifier(Encoder.from_preset(str(tmp_path / "preset")), 3)
+    with pytest.raises(UserError, match="block 1 has what another fine-tuning added, which would stay"):
+        tune(again, [Reinitialize(1)])
+    assert len(again.trainable_variables) == len(again.weights)
 
 
 def test_nothing_is_added_where_one_of_several_methods_is_refused():

@@ -1,6 +1,7 @@
 """Options that are empty, or that a command would not read: one line and exit code 2, and nothing is written."""
 
 import os
+import sys
 
 import click
 import pytest
@@ -89,6 +90,15 @@ def test_they_cost_one_line(what, project, command):
     (line,) = err.splitlines()
     assert (code, out) == (2, "") and line.startswith("rembed: ") and message in line
     assert sorted(path.name for path in project.iterdir()) == ["prepared", "recipe.gin", "text"]
+
+
+def test_a_package_that_cannot_be_imported_is_one_line(project, command, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (project / "broken_parts.py").write_text("\nundefined\n")
+    words = ["convert", "run", "out", "--from", "run", "--to", "preset", "--allow-import", "broken_parts"]
+    code, out, err = command(*words, cwd=project)
+    why = f"NameError: name 'undefined' is not defined ({project}/broken_parts.py, line 2)"
+    assert (code, out, err) == (2, "", f"rembed: --allow-import broken_parts: {why}\n")
 
 
 def test_no_option_of_any_command_may_be_empty():

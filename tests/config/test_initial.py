@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rembed_keras import config
+from rembed_keras.config import initial
 from rembed_keras.errors import UserError
 
 QUICKSTART = "recipes/quickstart.gin"  # of 2 layers
@@ -86,6 +87,16 @@ def test_a_task_of_the_run_has_to_be_fine_tuned_before():
     config.ledger_of(config.load(STILTS, ["FINETUNE_METHODS=[@methods.Lora()]"]))
     with pytest.raises(UserError, match=r"^training.finetune starts from the task 'topics', .*Adapters: what"):
         config.ledger_of(config.load(STILTS, ["FINETUNE_METHODS=[@methods.Lora(), @methods.Adapters()]"]))
+
+
+def test_what_is_added_to_quantized_weights_does_not_fold(monkeypatch):
+    bindings = ["FINETUNE_METHODS=[@methods.Lora()]", "PRETRAINED=rembed_small"]
+    config.ledger_of(config.load(STILTS, bindings))
+    known = initial.initial_arguments
+    few = {"quantized": {"int8": ["block_0/attention/heads/query"]}}
+    monkeypatch.setattr("rembed_keras.config.misfits.own_weights.initial_arguments", lambda *of: known(*of) | few)
+    with pytest.raises(UserError, match=r"'topics', .* methods.Lora: what that adds cannot be folded into quantized"):
+        config.ledger_of(config.load(STILTS, bindings))
 
 
 def test_changes_that_the_encoder_of_a_task_cannot_have_are_missed_before_it_is_fine_tuned():

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from rembed_keras import config
+from rembed_keras.config.ledgers import pretraining
+from rembed_keras.config.making import sizes_of
 from tests.tasks import official
 
 ROOT = Path(__file__).parents[2]
@@ -142,3 +144,15 @@ def test_a_recipe_of_fine_tuning_is_smoked(name, pretrained, data, tmp_path):
     config.smoke(recipe)
     config.run(recipe)
     assert (tmp_path / "run/finished.json").exists() and list((tmp_path / "run/submission").rglob("*"))
+
+
+SOURCES = {"runs/quickstart": "quickstart", "runs/coupled_encoder": "reallocate/coupled_encoder"}
+
+
+@pytest.mark.parametrize("recipe", [each for each in RECIPES if each.parent.name == "methods"], ids=name_of)
+def test_methods_fit_the_encoder_that_their_recipe_names(recipe, monkeypatch):
+    loaded = config.load(str(recipe))
+    source = config.load(str(ROOT / f"recipes/{SOURCES[loaded.knobs()['PRETRAINED']['value']]}.gin"))
+    sizes = sizes_of(source, source.arguments(pretraining(source))["encoder"])
+    monkeypatch.setattr("rembed_keras.config.misfits.stages.initial_arguments", lambda *given, **options: sizes)
+    config.ledger_of(loaded)

@@ -36,6 +36,7 @@ class Adapters(OfBlocks):
     Source: Houlsby et al. 2019; He et al. 2022 for those beside.
     """
 
+    adds = True
     folds = False
 
     def __init__(self, width: Count = 64, layers: Sequence[int] | None = None, place: Place = "after"):
@@ -68,6 +69,8 @@ class Lora(OfBlocks):
 
     Source: Hu et al. 2022; queries and values are changed there too.
     """
+
+    adds = True
 
     def __init__(
         self,
@@ -113,6 +116,8 @@ class RoAd(OfBlocks):
 
     Source: Liao and Monz 2024, who change all projections too.
     """
+
+    adds = True
 
     def __init__(
         self,

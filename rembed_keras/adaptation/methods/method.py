@@ -18,10 +18,12 @@ class Method:
 
     Attributes:
         chooses: whether it says what is trained; everything is trained if no method of several does.
+        adds: whether it adds layers to the encoder.
         folds: whether what it adds, if anything, can be folded, so that other training can start from the encoder.
     """
 
     chooses = True
+    adds = False
     folds = True
 
     def check(self, encoder: Config) -> None:

@@ -36,6 +36,7 @@ class Reinitialize(Method):
                 f"num_layers of Reinitialize is {self.num_layers}; this encoder has {encoder['num_layers']} layers"
             )
         self._check_sharing(encoder)
+        self._check_added(encoder)
         _check_whole(name for names in (encoder.get("quantized") or {}).values() for name in names)
 
     def _check_sharing(self, encoder):
@@ -48,15 +49,31 @@ class Reinitialize(Method):
                     "shares sublayers with them"
                 )
 
+    def _check_added(self, encoder):
+        """Refuses blocks with what another fine-tuning added, which would not begin again."""
+        kept = encoder["num_layers"] - self.num_layers
+        there = encoder.get("hosted")
+        numbers = [each.get("block") for each in there if isinstance(each, dict)] if isinstance(there, list) else []
+        for number in numbers:
+            if isinstance(number, int) and number >= kept:
+                raise UserError(
+                    f"num_layers of Reinitialize is {self.num_layers}, and block {number} has what another fine-tuning "
+                    "added, which would stay: start from that task in its run, where it is folded into weights"
+                )
+
     def apply(self, model):
         self._check_sharing(model.encoder.arguments)
         layers = compat.layers_of(model.encoder)
         _check_whole(each.path for each in layers if each.quantization_mode is not None)
         weights = self.restore(model)
+        first = {"kernel": initializer(), "embeddings": initializer(), "gamma": keras.initializers.Ones()}
+        first |= dict.fromkeys(("bias", "beta"), keras.initializers.Zeros())
+        own = {id(weight) for weight in weights if weight.name not in first}  # of blocks of a user's
+        fresh = type(model.encoder).from_config(model.encoder.get_config()).weights if own else ()
+        begun = {id(weight): new for weight, new in zip(model.encoder.weights, fresh) if id(weight) in own}  # noqa: B905
         for weight in weights:
-            first = {"kernel": initializer(), "embeddings": initializer(), "gamma": keras.initializers.Ones()}
-            draw = first.get(weight.name, keras.initializers.Zeros())
-            weight.assign(draw(weight.shape, weight.dtype))
+            new = begun.get(id(weight))
+            weight.assign(first[weight.name](weight.shape, weight.dtype) if new is None else new)
         return weights
 
     def restore(self, model):

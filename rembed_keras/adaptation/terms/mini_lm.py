@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from rembed_keras.adaptation.teachers import Teacher, check_teacher
 from rembed_keras.adaptation.terms.term import Term, Weight
 from rembed_keras.errors import Count, UserError, check_counts, shortened
+from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.cost import Config, Entry, inner_dim
 
 Relation: TypeAlias = Literal["query-key", "query-query", "key-key", "value-value"]
@@ -78,7 +79,7 @@ class MiniLM(Term):
             "teacher": teacher.parts.blocks[self.teacher_layer].attention,
         }
         for who, sublayer in sublayers.items():
-            if not hasattr(sublayer, "queries_keys_values") or sublayer.kind.attend is not None:
+            if not hasattr(sublayer, "queries_keys_values") or not _is_full(sublayer.kind):
                 kind = type(getattr(sublayer, "kind", sublayer)).__name__
                 raise UserError(f"{self.name} compares full attention, and the {who}'s block has {kind}")
         self._check_heads(student.arguments, teacher.arguments)
@@ -173,3 +174,8 @@ def divergence(teacher, student, documents):
     nats = ops.sum(ops.where(mask, ops.softmax(teacher, axis=-1) * gap, 0.0), axis=-1)  # [B, H, S]
     is_real = ops.cast(ops.cast(documents, "bool"), "float32")
     return ops.divide_no_nan(ops.sum(ops.mean(nats, axis=1) * is_real, axis=1), ops.sum(is_real, axis=1))
+
+
+def _is_full(kind):
+    """Whether each token attends to all of its document, by a softmax."""
+    return kind.attend is None and type(kind).restrict is Global.restrict

@@ -61,13 +61,26 @@ def _check_folds(recipe, stage, does, task, before):
     tuned = [each for each in before if each.target == FINETUNE and name_of_task(recipe, each) == task]
     given = [recipe.arguments(each).get("methods") for each in tuned]
     listed = [method for methods in given if isinstance(methods, list | tuple) for method in methods]
+    theirs = _arguments_of(recipe, tuned[0]) if tuned and listed else None
+    is_quantized = bool((theirs or {}).get("quantized"))
     for each in map(recipe.resolve, listed):
         import_framework()
-        if isinstance(each, Reference) and not getattr(imported(each.target), "folds", True):
+        method = imported(each.target) if isinstance(each, Reference) else None
+        if not getattr(method, "folds", True) or (is_quantized and getattr(method, "adds", False)):
+            weights = "quantized weights" if is_quantized else "an encoder's own weights"
             raise UserError(
                 f"{stage.selector} {does} the task {task!r}, which is fine-tuned with {each.selector}: what that adds "
-                "cannot be folded into an encoder's own weights"
+                f"cannot be folded into {weights}"
             )
+
+
+def _arguments_of(recipe, tuned):
+    """The arguments of the encoder that a stage fine-tunes; None if none can be made, which is said of that stage."""
+    encoder = recipe.arguments(tuned).get("encoder")
+    try:
+        return sizes_of(recipe, within(tuned, encoder)) if encoder else initial_arguments(recipe, tuned, True)
+    except (UserError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _check_chosen(recipe, stage, does, task, before):
@@ -97,11 +110,7 @@ def _check_changes(recipe, stage, given, before):
     tuned = next(of_task, None)
     if tuned is None or not _is_changed(given) or not _takes_weights(stage, recipe.arguments(stage)):
         return
-    encoder = recipe.arguments(tuned).get("encoder")
-    try:
-        theirs = sizes_of(recipe, within(tuned, encoder)) if encoder else initial_arguments(recipe, tuned, True)
-    except (UserError, KeyError, TypeError, ValueError):
-        return  # no encoder can be made of these, which is said of that stage
+    theirs = _arguments_of(recipe, tuned)
     if theirs is not None:
         with said_of(recipe, stage, stage):
             initial_weights(given).changes.arguments(theirs)

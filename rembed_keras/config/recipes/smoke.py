@@ -19,7 +19,9 @@ from rembed_keras.config.recipes.statements import Binding, Key, Reference
 from rembed_keras.config.recipes.uses import Uses
 
 PLACE = "--smoke"
-TASKS, EXCERPT, PARALLEL = (f"rembed_keras.tasks{name}" for name in ("", ".excerpt", ".ParallelText"))
+TASKS, EXCERPT, PARALLEL, IN_LANGUAGE = (
+    f"rembed_keras.tasks{name}" for name in ("", ".excerpt", ".ParallelText", ".in_language")
+)
 EXAMPLES = 64  # of each part and language of a task
 PIECES = 3000  # that 0.5 MB of text of any languages have
 Limit = Callable[[Any], Any]
@@ -86,7 +88,8 @@ def _among(least: int, most: int) -> Limit:
 
 def _numbered(blocks: int) -> Mapping[str, Limit]:
     """Of methods and terms that know the blocks of an encoder by their number; states are of one that is trained."""
-    return {"num_layers": _at_most(blocks), "layers": _among(-blocks, blocks - 1), "states": _among(0, 2)}
+    limits = {"num_layers": _at_most(blocks), "count": _at_most(blocks)}
+    return limits | {"layers": _among(-blocks, blocks - 1), "states": _among(0, 2)}
 
 
 LIMITS: dict[str, Limit] = {
@@ -113,6 +116,7 @@ LAYERS: Mapping[str, Limit] = {
     "layer_groups": _groups,
 }
 WIDTHS: Mapping[str, Limit] = {"hidden_dim": _at_most(128), "num_heads": _divisor, "head_dim": _at_most(32)}
+GROUPED: Mapping[str, Limit] = {"group_size": lambda value: None}  # of a method that pairs features of such a width
 TABLES: Mapping[str, Limit] = {"input_embedding_dim": _narrow, "output_embedding_dim": _narrow}
 INSIDE: Mapping[str, Limit] = {"intermediate_dim": _at_most(512)}
 VOCABULARY: Mapping[str, Limit] = {  # where the run trains its tokenizer
@@ -142,6 +146,8 @@ def smoke(recipe: Recipe) -> list[Binding]:
     smaller.bound(is_ours, {"batch_size": _at_most(smaller.rows())})
     for group in smaller.sizes():
         smaller.bound(lambda target: target.startswith(MODELS), group)
+        if group is WIDTHS:
+            smaller.bound(lambda target: target.startswith(METHODS), GROUPED)
         if group is LAYERS:
             smaller.bound(lambda target: target.startswith(METHODS), _numbered(1 if smaller.has("kept_layers") else 2))
     smaller.excerpt()
@@ -240,6 +246,8 @@ class _Smaller:
         """Has the first examples of all that is read for a task."""
         name = next((name for name, module in self.recipe.imports.items() if module == TASKS), "rembed_tasks")
         for target, scope in self.called:
+            if target == IN_LANGUAGE:  # which makes training examples of tests: what it gives is cut as those are
+                continue
             for binding in filter(None, (self._binding(scope, target, each) for each in EXCERPTED)):
                 given = self.recipe.given(binding)
                 if not isinstance(given.value, Reference) or not given.value.is_call:

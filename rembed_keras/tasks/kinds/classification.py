@@ -201,6 +201,10 @@ class Candidates(Classification):
                     f"task {name}: example {example.id} has no {lacking}, which scoring {scoring!r} of candidates "
                     "needs: give every example one, or make the task a Classification"
                 )
+        for examples in chain(self.splits.dev.values(), self.splits.test.values()) if scoring == "text" else ():
+            right = _right_texts([example for example in examples if example.label is not None])
+            if (group := next((group for group, texts in right.items() if not texts), None)) is not None:
+                raise UserError(f"task {name}: question {group} has no candidate that is true, which 'text' needs")
 
     @property
     def metric_names(self):

@@ -19,6 +19,7 @@ from rembed_keras.training.loop.workdir import Workdir
 Start: TypeAlias = Literal["pretrained", "scratch"]
 STARTS: tuple[Start, ...] = get_args(Start)
 CHOSEN = "chosen.json"  # of a task's models: the learning rate that was chosen for each start
+FAILED = "failed.json"  # of a model whose training ended in a non-finite loss
 SETTINGS = "settings.json"  # of a task's models: what they have in common, besides what their folders' names say
 INITIAL = "initial_weights"  # among them
 PRETRAINING = "pretraining"  # among them, of a start from the run itself: its "step", and whether it "is_done"
@@ -171,9 +172,23 @@ def refuse_other_labels(folder: Path, there: Mapping[str, Any], task: Task) -> N
             )
 
 
+def retry_failed(folder: Path, dtype: object) -> None:
+    """Removes what is left of a task's models that failed in another precision, in which a run may go on.
+
+    Args:
+        folder: of the task.
+        dtype: of its models, as `finetune` has it.
+    """
+    for file in [*folder.rglob(FAILED)]:
+        before = read_json(file).get("dtype", str(dtype))
+        if before != str(dtype):
+            print(f"{file.parent} failed in {before}: it is fine-tuned again, in {dtype}", flush=True)
+            shutil.rmtree(file.parent)
+
+
 def has_failed(folder: Path) -> bool:
     """Whether a model's training ended in a non-finite loss."""
-    return (folder / "failed.json").exists()
+    return (folder / FAILED).exists()
 
 
 def stopped_at(found: checkpoints.Checkpoint) -> str | None:

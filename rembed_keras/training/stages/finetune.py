@@ -27,7 +27,16 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from rembed_keras.training.initial.finetuned import SETTINGS, STARTS, Start, begin_task, folder_of, has_failed
+from rembed_keras.training.initial.finetuned import (
+    FAILED,
+    SETTINGS,
+    STARTS,
+    Start,
+    begin_task,
+    folder_of,
+    has_failed,
+    retry_failed,
+)
 from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.initial.teachers import read_by, with_teachers
 from rembed_keras.training.initial.weights import InitialWeights
@@ -128,6 +137,7 @@ def finetune(
     } | (task.model_settings() | initial.settings(starts))
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
     settings = placement.processes.by_chief(lambda: begin_task(workdir.finetuned / task.name, settings))
+    placement.processes.by_chief(lambda: retry_failed(workdir.finetuned / task.name, dtype))
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
     taught = with_teachers(terms, initial.tokenizer, sequence_length, placement)
@@ -170,7 +180,7 @@ def finetune(
         except DivergedError as error:
             if workdir.is_chief:
                 folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(folder / "failed.json", json.dumps({"reason": str(error)}))
+                write_atomically(folder / FAILED, json.dumps({"reason": str(error), "dtype": str(dtype)}))
                 print(f"{error}; it counts as failed", flush=True)
     if workdir.is_chief:
         _record_task(workdir.finetuned / task.name, task, initial, sequence_length)

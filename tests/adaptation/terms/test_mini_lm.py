@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from own_parts.attention import OneWay
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM
 from rembed_keras.analysis.cost.ledger import ledger
@@ -161,6 +162,7 @@ def test_fine_tuning_distills_too():
         (lambda: MaskedLM(make_encoder(), 20), {}, {"teacher_layer": 2}, "has 2 blocks"),
         (lambda: MaskedLM(make_encoder(attention=Local(4)), 20), {}, {}, "the student's block has Local"),
         (lambda: MaskedLM(make_encoder(), 20), {"attention": Local(4)}, {}, "the teacher's block has Local"),
+        (lambda: MaskedLM(make_encoder(attention=OneWay()), 20), {}, {}, "the student's block has OneWay"),
         (lambda: LateMaskedLM(make_encoder(), 20), {}, {}, "sees only some"),
     ],
 )

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from own_parts.task import MultiLabelClassifier
 from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
@@ -111,6 +112,8 @@ def test_a_model_without_dropout_or_distributions_is_refused():
         MaskedLM(make_encoder(), 20).use_terms([RDrop()])
     with pytest.raises(UserError, match="Regressor predicts none"):
         Regressor(make_encoder(dropout=0.1)).use_terms([RDrop()])
+    with pytest.raises(UserError, match="MultiLabelClassifier predicts none"):
+        MultiLabelClassifier(make_encoder(dropout=0.1), 3).use_terms([RDrop()])
     with pytest.raises(UserError, match="Sum predicts none"):
         Sum(make_encoder(dropout=0.1), [lambda each: MaskedLM(each, 20)]).use_terms([RDrop()])
 

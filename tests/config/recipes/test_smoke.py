@@ -124,6 +124,9 @@ def test_a_pretraining_goes_on_from_the_end_that_the_command_line_gives_the_one_
     assert [phase.steps for phase in config.ledger_of(recipe).phases] == [50, 20]
 
 
+MANY = ("Blocks", "Reinitialize", "FisherChosen", "RoAd")
+
+
 def test_what_fits_the_whole_model_fits_the_small_one(tmp_path):
     lines = [
         "from __gin__ import dynamic_registration",
@@ -136,7 +139,12 @@ def test_what_fits_the_whole_model_fits_the_small_one(tmp_path):
         "BATCH_SIZE = {0: 2048, 4000: 512}",
         "SEQUENCE_LENGTH = {0: 64, 4000: 128}",
         "modeling.MaskedLM.micro_batches = 32",
-        "training.finetune.methods = [@methods.Blocks(), @methods.Reinitialize()]",
+        "modeling.Encoder.hidden_dim = 768",
+        "modeling.Encoder.num_heads = 12",
+        f"training.finetune.methods = [{', '.join(f'@methods.{each}()' for each in MANY)}]",
+        "methods.FisherChosen.units = 'blocks'",
+        "methods.FisherChosen.count = 3",
+        "methods.RoAd.group_size = 96",
         "methods.Blocks.layers = [4, 5]",
         "methods.Reinitialize.num_layers = 3",
     ]
@@ -148,11 +156,29 @@ def test_what_fits_the_whole_model_fits_the_small_one(tmp_path):
     assert knobs["BATCH_SIZE"]["value"] == {"0": 32, "4000": 32}  # rows that 32 micro-batches share
     assert knobs["SEQUENCE_LENGTH"]["value"] == {"0": 64, "4000": 128}
     assert (values["methods.Blocks.layers"], values["methods.Reinitialize.num_layers"]) == ([1], 2)
+    assert (values["methods.FisherChosen.count"], values["methods.RoAd.group_size"]) == (2, None)
     config.ledger_of(recipe)
     (tmp_path / "kept.gin").write_text("\n".join([*lines, "modeling.MaskedLM.kept_layers = 6", ""]))
     kept = config.load(str(tmp_path / "kept.gin"), ["modeling.MaskedLM.micro_batches=4"])
     config.smoke(kept)
     assert kept.configuration()["methods.Blocks.layers"] == [0] and kept.knobs()["BATCH_SIZE"]["value"]["0"] == 16
+
+
+def test_what_becomes_training_data_is_cut_once_it_is(tmp_path):
+    """Of test examples that are sorted by their label the first ones may have one alone."""
+    lines = ["from __gin__ import dynamic_registration", "from rembed_keras import tasks"]
+    lines += [f'include "{ROOT}/recipes/quickstart.gin"', 'tasks.in_language.language = "de"']
+    lines += ["tasks.in_language.splits = @tasks.labelled_folder()", "tasks.labelled_folder.folder = 'labelled'"]
+    lines += ["tasks.Classification.splits = @tasks.in_language()", ""]
+    (tmp_path / "recipe.gin").write_text("\n".join(lines))
+    recipe = config.load(str(tmp_path / "recipe.gin"))
+    config.smoke(recipe)
+    called = dict(Uses(recipe.history, RUN_ROOT).called())
+    assert "rembed_keras.tasks.excerpt" in called
+    inner = recipe.arguments(
+        Reference(called["rembed_keras.tasks.in_language"], "", "rembed_keras.tasks.in_language", False)
+    )
+    assert inner["splits"].target == "rembed_keras.tasks.labelled_folder"
 
 
 def test_a_student_stays_as_wide_as_its_teacher_asks(tmp_path):

@@ -101,6 +101,14 @@ def test_candidates_of_no_question_are_refused(scoring, lacking):
         Candidates("t", splits(*rows, train=("true", "false")), scoring)
 
 
+def test_a_question_without_a_right_text_is_refused_before_training():
+    rows = [*QUESTIONS, text("s-0", "false", "s", "Ann"), text("s-1", "false", "s", "Bob")]
+    with pytest.raises(UserError, match="task t: question s has no candidate that is true, which 'text' needs"):
+        Candidates("t", splits(*rows, train=("true", "false")), "text")
+    hidden = [text(f"t-{i}", None, "t", answer) for i, answer in enumerate(("Ann", "Bob"))]
+    Candidates("t", splits(*QUESTIONS, *hidden, train=("true", "false")), "text")
+
+
 TAGGED = [Tagged(str(i), ("open", "it"), ("A", "B")) for i in range(4)]
 NAMED, NUMBERED = ([text(i, label) for i, label in enumerate(labels)] for labels in ("abab", (0.0, 1.0, 2.0, 3.0)))
 ASKED = [Question(str(i), "what", "open it", ("it",), (5,)) for i in range(4)]
