@@ -18,6 +18,7 @@ GALORE = [
     "training.GaLore.learning_rate=@training.WarmupLinearDecay()",
     "training.GaLore.rank=2",
     "training.GaLore.update_proj_gap=2",
+    "EVAL_EVERY=None",  # what is evaluated on fully sharded matrices are the two processes
 ]
 
 

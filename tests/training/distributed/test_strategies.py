@@ -1,8 +1,8 @@
 """One recipe, the same curve, wherever it is computed, and however often it moves while it is under way.
 
-The published recipe with a small model is run by real processes on devices of this machine: rows of the log must agree
-with those of one device within 1e-5 of each number, in float32. No dropout: replicas of TensorFlow draw masks of their
-own. Rows of the log and checkpoints lie apart, so a run that moves takes running means along.
+The published recipe with a small model, of other blocks, is run by real processes on devices of this machine: rows of
+the log must agree with those of one device within 1e-5 of each number, in float32. No dropout: replicas of TensorFlow
+draw masks of their own. Rows of the log and checkpoints lie apart, so a run that moves takes running means along.
 """
 
 import json
@@ -28,6 +28,7 @@ SMALL = [
     "INPUT_EMBEDDING_DIM=8",
     "OUTPUT_EMBEDDING_DIM=12",
     "NUM_LAYERS=1",
+    "modeling.Encoder.block=@rembed_keras.modeling.blocks.PreNorm",  # of fewer variables, as each takes long
     "modeling.Encoder.num_heads=2",
     "modeling.Encoder.hidden_dim=16",
     "modeling.Encoder.intermediate_dim=32",
@@ -89,10 +90,10 @@ class Runs:
         folder = self.folder / name / "checkpoints" / f"step-{STEPS:08d}"
         return {file.name + path: each for file in folder.glob("*.safe*") for path, each in load_file(file).items()}
 
-    def assert_same(self, name, reference):
-        for of, steps in (("pretrain", [2, 4, 6, 8]), ("evaluation", [0, 5, 8])):
+    def assert_same(self, name, reference, evaluated=(0, 5, 8)):
+        for of, steps in (("pretrain", (2, 4, 6, 8)), ("evaluation", evaluated)):
             ours, theirs = self.rows(name, of), self.rows(reference, of)
-            assert [row["step"] for row in ours] == [row["step"] for row in theirs] == steps
+            assert [row["step"] for row in ours] == [row["step"] for row in theirs] == [*steps]
             for one, two in zip(ours, theirs, strict=True):
                 assert one.keys() == two.keys() >= {"loss", "accuracy", "loss/de"}
                 values = [
@@ -177,6 +178,6 @@ def test_jax_takes_the_same_steps_on_one_and_eight_devices_and_in_two_processes_
     assert runs.said("eight").count("pretrain: resuming from") == 3
     for name in ("processes", "processes_from_3", "processes_from_6"):
         runs.assert_same(name, "one")
-    runs.assert_same("galore", "galore_on_one")
+    runs.assert_same("galore", "galore_on_one", evaluated=())  # `processes` are on fully sharded matrices
     whole, ended = runs.weights("galore"), runs.weights("galore_from_3")
     assert whole.keys() == ended.keys() and all((value == ended[path]).all() for path, value in whole.items())
