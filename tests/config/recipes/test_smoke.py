@@ -269,16 +269,21 @@ def test_a_smoke_run_that_is_refused_makes_and_empties_no_folder(tmp_path, text_
 @pytest.mark.usefixtures("without_graphs")
 def test_a_smoke_run_ends_and_says_that_it_means_nothing(tmp_path, text_dir, command):
     (tmp_path / "recipe.gin").write_text(PRETRAINS)
+    folder = tmp_path / "real-smoke"
+    begin_smoke(str(folder))  # an earlier smoke run, of which it finds nothing
+    (folder / "metrics.jsonl").write_text('{"run": "earlier", "step": 99}\n')
+    (folder / "checkpoints/step-00000099").mkdir(parents=True)
     words = ("run", "recipe.gin", "--smoke", f"TEXT_DIR={text_dir}", "STEPS=3", "SEQUENCE_LENGTH=16")
-    for _ in range(2):  # the second begins in an empty folder
-        code, out, err = command(*words, cwd=tmp_path)
-        assert code == 0, err
-        lines = out.splitlines()
-        assert "Nothing that it prints or writes means anything." in lines[0]
-        assert lines[-1] == "Smoke run: it went through. Nothing that it prints or writes means anything."
-        listed = lines[1 : next(i for i, line in enumerate(lines) if line.startswith("tensorboard"))]
-        assert "excerpt_megabytes = 0.5" in " ".join(listed) and all(len(line) <= 80 for line in listed)
-    rows = [json.loads(line) for line in (tmp_path / "real-smoke/metrics.jsonl").read_text().splitlines()]
+    code, out, err = command(*words, cwd=tmp_path)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert "Nothing that it prints or writes means anything." in lines[0]
+    assert lines[-1] == "Smoke run: it went through. Nothing that it prints or writes means anything."
+    listed = lines[1 : next(i for i, line in enumerate(lines) if line.startswith("tensorboard"))]
+    assert "excerpt_megabytes = 0.5" in " ".join(listed) and all(len(line) <= 80 for line in listed)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert {row["run"] for row in rows} == {"pretrain", "evaluation"} and max(row["step"] for row in rows) == 3
-    assert sum(path.stat().st_size for path in (tmp_path / "real-smoke/excerpt").iterdir()) < 600_000
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000003"]
+    assert sum(path.stat().st_size for path in (folder / "excerpt").iterdir()) < 600_000
+    assert (folder / SMOKE).is_file()  # so that the next one may empty it
     assert not (tmp_path / "real").exists()
