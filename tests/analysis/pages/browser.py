@@ -79,7 +79,7 @@ class Driver:
         end, found = time.monotonic() + seconds, ""
         while not all(each in found for each in expected):
             assert time.monotonic() < end, found
-            time.sleep(0.5)
+            time.sleep(0.1)
             found = "".join(self._ask(f"{self._session}/execute/sync", {"script": TEXTS, "args": []}))
 
     def screenshot(self, seconds=60):
