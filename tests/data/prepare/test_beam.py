@@ -27,12 +27,11 @@ PYTHON = Path(os.environ.get("BEAM_PYTHON", ROOT / ".venv-beam" / "bin" / "pytho
 CLEANING = {"unicode_form": "NFC", "deduplicate": True, "near_duplicates": 0.7, "language_threshold": 0.9}
 HELD_OUT = 0.2
 ONE_BY_ONE = """\
+import json
 import sys
 from rembed_keras.cli import main
-at = sys.argv.index("prepare")
-options, words = sys.argv[1:at], sys.argv[at:]
-for each in options:
-    sys.argv = ["rembed", *words, f"--beam={each}"]
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["rembed", "prepare", *words]
     try:
         main()
         print("code 0")
@@ -42,7 +41,8 @@ for each in options:
 
 
 def has_beam():
-    command = [PYTHON, "-c", "import apache_beam, rensa, py3langid"]
+    packages = "apache_beam", "rensa", "py3langid"
+    command = [PYTHON, "-c", f"from importlib.util import find_spec; exit(not all(map(find_spec, {packages})))"]
     return PYTHON.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -80,13 +80,14 @@ def local(text, corpus, tmp_path_factory):
 
 
 @pytest.fixture
-def beam(text, corpus, tmp_path):
-    """Starts the same preparation by Beam, into a folder; of several options, one after the other, with exit codes."""
+def beam(corpus):
+    """Starts the same preparation by Beam, of (source, target, option), one after the other, with exit codes."""
 
-    def start(name, *options, source=text):
+    def start(*preparations):
         flags = ["--unicode-form=NFC", "--deduplicate", "--near-duplicates=0.7", "--language-threshold=0.9"]
-        flags += ["--tokenizer", corpus.tokenizer.path, "--shard-megabytes", "0.01", f"--held-out={HELD_OUT}"]
-        command = [PYTHON, "-c", ONE_BY_ONE, *options, "prepare", source, tmp_path / name, *flags]
+        flags += ["--tokenizer", str(corpus.tokenizer.path), "--shard-megabytes", "0.01", f"--held-out={HELD_OUT}"]
+        words = [[str(source), str(target), *flags, f"--beam={option}"] for source, target, option in preparations]
+        command = [PYTHON, "-c", ONE_BY_ONE, json.dumps(words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, env=environment(), start_new_session=True, **pipes)
 
@@ -105,17 +106,19 @@ def codes(done, out, said):
 
 @pytest.mark.slow
 def test_beam_makes_the_same_corpus_without_tensorflow(beam, local, text, tmp_path):
-    done = beam("beam", "--runner=DirectRunner")
-    out, said = done.communicate()
-    assert codes(done, out, said) == [0], said
-    assert digests(tmp_path / "beam") == digests(local.path)
     (tmp_path / "text").mkdir()
     (tmp_path / "text/all.jsonl").write_text(
         (text / "all.jsonl").read_text(encoding="utf-8") + "{}\n", encoding="utf-8"
     )
-    done = beam("other", "--runner=DirectRunner", "--runner=NoRunner", source=tmp_path / "text")
+    refused = tmp_path / "text", tmp_path / "other"
+    done = beam(
+        (text, tmp_path / "beam", "--runner=DirectRunner"),
+        (*refused, "--runner=DirectRunner"),
+        (*refused, "--runner=NoRunner"),
+    )
     out, said = done.communicate()
-    assert codes(done, out, said) == [2, 2], said
+    assert codes(done, out, said) == [0, 2, 2], said
+    assert digests(tmp_path / "beam") == digests(local.path)
     first, second = (line for line in said.splitlines() if line.startswith("rembed: "))
     assert "is not a JSON document" in first and "Unexpected pipeline runner" in second
     assert said.splitlines()[-1] == second
@@ -123,17 +126,18 @@ def test_beam_makes_the_same_corpus_without_tensorflow(beam, local, text, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_cluster_that_loses_a_worker_makes_the_same_corpus(beam, local, tmp_path):
+def test_a_cluster_that_loses_a_worker_makes_the_same_corpus(beam, local, text, tmp_path):
     scheduler = tmp_path / "cluster" / "scheduler.json"
     scheduler.parent.mkdir()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment(), "cwd": scheduler.parent}
     of_all = ["--scheduler-file", scheduler, "--no-dashboard"]
-    words = [["scheduler", "--host=127.0.0.1", "--port=0"], *[["worker", "--nthreads=1", "--memory-limit=1GB"]] * 3]
+    words = [["scheduler", "--host=127.0.0.1", "--port=0"], *[["worker", "--nthreads=1", "--memory-limit=1GB"]] * 2]
     cluster = [
         subprocess.Popen([PYTHON.parent / "dask", *each, *of_all], start_new_session=True, **quiet) for each in words
     ]
     options = f"--dask_scheduler_file={scheduler} --dask_partition_size=1"
-    done = beam("beam", f"--runner=apache_beam.runners.dask.dask_runner.DaskRunner {options}")
+    runner = "apache_beam.runners.dask.dask_runner.DaskRunner"
+    done = beam((text, tmp_path / "beam", f"--runner={runner} {options}"))
     try:
         while done.poll() is None and not list(tmp_path.glob(".beam.writing/**/*.notes")):
             time.sleep(0.01)
