@@ -258,6 +258,8 @@ def test_two_replicas_of_each_backend_start_as_one_device_does(load, corpus, tmp
     shutil.copytree(load().knobs()["TEXT_DIR"]["value"], "text")
     with eagerly():  # a few eager steps are quicker than a graph
         config.run(load(TEXT_DIR="text", STEPS=2, WORKDIR="one_device"))
+        for strategy in ("mirrored", "data_parallel"):  # what all of them would prepare
+            shutil.copytree("one_device/corpus", Path(strategy, "corpus"))
         config.run(load(TEXT_DIR="text", STEPS=2, WORKDIR="mirrored", STRATEGY="mirrored"))
     of_jax = ["cut.gin", "INITIAL=old", "TEXT_DIR=text", "STEPS=2", "STRATEGY=data_parallel", "WORKDIR=data_parallel"]
     environment = {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}

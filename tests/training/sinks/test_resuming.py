@@ -18,6 +18,8 @@ import os, signal, sys
 from pathlib import Path
 from rembed_keras.config.backend import import_framework
 import_framework()
+import conftest
+conftest.work_quickly()
 import keras
 from rembed_keras.data import Corpus
 from rembed_keras.tasks.scores import Score
