@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -202,6 +203,7 @@ def test_a_run_that_is_killed_while_it_fine_tunes_ends_in_the_same_bits(finished
 @pytest.mark.usefixtures("as_in_a_process")
 def test_the_operative_configuration_repeats_the_run(finished, project, command):
     whole, _ = finished
+    shutil.copytree(whole / "corpus", project / "runs/again/corpus")  # taken if text and settings are the same
     code, _, err = command("run", "runs/whole/operative_config.gin", "WORKDIR=runs/again", cwd=project)
     assert code == 0, err
     assert log(project / "runs/again") == log(whole)
