@@ -1,8 +1,8 @@
 """One recipe, the same curve, wherever it is computed, and however often it moves while it is under way.
 
-The published recipe with a small model, of other blocks, is run by real processes on devices of this machine: rows of
-the log must agree with those of one device within 1e-5 of each number, in float32. No dropout: replicas of TensorFlow
-draw masks of their own. Rows of the log and checkpoints lie apart, so a run that moves takes running means along.
+The published recipe with a small model is run by real processes on devices of this machine: rows of the log must agree
+with those of one device within 1e-5 of each number, in float32. No dropout: replicas of TensorFlow draw masks of their
+own. Rows of the log and checkpoints lie apart, so a run that moves takes running means along.
 """
 
 import json
@@ -28,7 +28,6 @@ SMALL = [
     "INPUT_EMBEDDING_DIM=8",
     "OUTPUT_EMBEDDING_DIM=12",
     "NUM_LAYERS=1",
-    "modeling.Encoder.block=@rembed_keras.modeling.blocks.PreNorm",  # of fewer variables, as each takes long
     "modeling.Encoder.num_heads=2",
     "modeling.Encoder.hidden_dim=16",
     "modeling.Encoder.intermediate_dim=32",
