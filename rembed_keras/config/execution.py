@@ -21,7 +21,7 @@ from rembed_keras.config.recipes.recipe import PACKAGE, ROOT, RUN, Recipe, check
 from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
 from rembed_keras.config.terms import check_teachers
-from rembed_keras.errors import UserError, check_spelled_out, import_failure
+from rembed_keras.errors import UserError, check_spelled_out, first_line, import_failure
 from rembed_keras.training.loop.same_recipe import begin_smoke
 
 BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
@@ -166,7 +166,7 @@ def give_to_gin(recipe: Recipe) -> None:
     try:
         gin.parse_config(recipe.text())
     except (AttributeError, TypeError, ValueError) as error:  # names in packages of others
-        raise UserError(f"the recipe cannot be bound: {str(error).splitlines()[0]}") from error
+        raise UserError(f"the recipe cannot be bound: {first_line(error)}") from error
 
 
 def _load_on_the_way(target):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.errors import UserError, did_you_mean, first_line
 
 ENDING = ".parquet"
 ROWS = 1024  # that are in memory at a time
@@ -130,4 +130,4 @@ def _opened(path):
     except UnicodeDecodeError:
         raise UserError(f"{path} has text that is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is not a whole Parquet file: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{path} is not a whole Parquet file: {first_line(error)}") from None

@@ -136,7 +136,8 @@ def keys_of(
     compared = (found["verdict"] == KEPT) | (found["verdict"] >= verdict)
     for index, language in enumerate(survey.totals_of(part, notes)):
         places = np.flatnonzero(compared & (found["language"] == index))
-        keys = found[field][places].reshape(len(places), -1)  # of each paragraph one, or one a band
+        keys = found[field][places]  # of each paragraph one, or one a band
+        keys = keys[:, None] if keys.ndim == 1 else keys
         for band in range(keys.shape[1]):
             own = keys[:, band]
             remainders = own % np.uint64(passes[language])

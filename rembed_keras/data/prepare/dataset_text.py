@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 
 PREFIX = "tfds:"
 MARKS = re.compile(r"_START_[A-Z]+_|_NEWLINE_")
@@ -29,14 +29,21 @@ class DatasetPart:
     language: str
 
     def read(self) -> Iterator[tuple[str, str]]:
-        """Yields the language and its paragraphs."""
+        """Yields the language and its paragraphs.
+
+        Raises:
+            UserError: for a file that is damaged.
+        """
         library = _library()
         builder = library.builder_from_directory(self.folder)
         ordered = library.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         rows = builder.as_dataset(split=self.split, read_config=ordered, shuffle_files=False)
-        for row in library.as_numpy(rows):
-            text = MARKS.sub("\n", row["text"].decode("utf-8"))
-            yield from ((self.language, line) for line in map(str.strip, text.split("\n")) if line)
+        try:
+            for row in library.as_numpy(rows):
+                text = MARKS.sub("\n", row["text"].decode("utf-8"))
+                yield from ((self.language, line) for line in map(str.strip, text.split("\n")) if line)
+        except Exception as error:  # of TensorFlow, which this does not know
+            raise UserError(f"data set in {self.folder}: {first_line(error)}") from error
 
 
 def dataset_parts(names: str) -> tuple[list[DatasetPart], dict[str, dict[str, str]]]:
@@ -58,7 +65,7 @@ def dataset_parts(names: str) -> tuple[list[DatasetPart], dict[str, dict[str, st
             builder = library.builder(name)
             builder.download_and_prepare()
         except Exception as error:  # the library's own errors have no common parent
-            raise UserError(f"data set {name}: {str(error).splitlines()[0]}") from error
+            raise UserError(f"data set {name}: {first_line(error)}") from error
         if "text" not in builder.info.features:
             raise UserError(f"data set {name} has no feature text; it has {', '.join(builder.info.features)}")
         facts[name] = {"dataset": builder.info.full_name}

@@ -81,7 +81,7 @@ def _first(source: Source, size: float) -> dict[str, list[str]]:
         for language, paragraph in part.read():
             found.setdefault(language, [])
             share = size / max(len(known), len(found))
-            if taken[language] < share:
+            if taken[language] < share or not found[language]:
                 found[language].append(paragraph)
                 taken[language] += len(paragraph.encode("utf-8"))
             elif its_own is not None or (known and all(taken[each] >= share for each in known)):
@@ -94,7 +94,7 @@ def _up_to(size: float, paragraphs: Sequence[str]) -> Iterator[str]:
     """Yields paragraphs until they have a size: where languages are found late, too much was taken of the first."""
     taken = 0
     for paragraph in paragraphs:
-        if taken >= size:
+        if taken >= max(size, 1):
             return
         yield paragraph
         taken += len(paragraph.encode("utf-8"))

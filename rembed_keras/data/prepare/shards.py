@@ -22,6 +22,7 @@ from rembed_keras.data.prepare.survey import kept, num_shards
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.writing import write_atomically
+from rembed_keras.errors import first_line
 
 BLOCK = 4096  # tokens a record
 CHUNK = 2000  # paragraphs that are tokenized together
@@ -133,7 +134,7 @@ def _write_blocks(path, streams):
                 writer.write(stream[start : start + BLOCK].tobytes())
         writer.close()
     except RuntimeError as error:  # how ArrayRecord reports a full disk
-        raise OSError(str(error).splitlines()[0]) from None
+        raise OSError(first_line(error)) from None
 
 
 def token_type(vocabulary: AnyTokenizer) -> np.dtype:

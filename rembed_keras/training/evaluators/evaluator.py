@@ -62,11 +62,11 @@ class EvaluationData:
 
         Args:
             model: the objective.
-            rows: (x, y, sample_weight) of N rows, as `Mixture.held_out` gives them; they are taken in batches of the
-                training's size, of which the last is padded by rows of zeros. They count nothing, but in the loss of
-                an activity regularizer, which is a mean over all rows.
+            rows: (x, y, sample_weight) of N rows, as `Mixture.held_out` gives them; they are taken as many at once as
+                training computes, a batch or a micro-batch, and the last are padded by rows of zeros. These count
+                nothing, but in the loss of an activity regularizer, which is a mean over all rows.
         """
-        size = self.batches.batch_size
+        size = self.batches.batch_size // getattr(model, "micro_batches", 1)
         padding = -len(rows[1]) % size
 
         def batch(index):

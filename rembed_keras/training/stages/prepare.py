@@ -100,10 +100,10 @@ def _tokenizer(workdir, given, initial, folder):
     """The tokenizer to use: of initial weights theirs, which a corpus that is there has already, or a folder gets."""
     if initial is None:
         return given
-    is_there = workdir.corpus.is_dir()
+    is_there = (workdir.corpus / "manifest.json").exists()
     if given is None and is_there:
         corpus = Corpus(workdir.corpus)
-        return corpus.tokenizer.path if "tokenizer" in corpus.manifest["settings"] else None
+        return corpus.tokenizer.path if "tokenizer" in corpus.manifest.get("settings", {}) else None
     found = place_of(initial).tokenizer if given is None else opened_tokenizer(Path(given))
     if given is not None and not is_there:
         place_of(initial).check_tokenizer(found)

@@ -34,7 +34,9 @@ def test_languages_have_equal_shares_and_one_paragraph_at_least(tmp_path):
     text = write_text(tmp_path / "text", de="eins zwei", en="one two 3")
     found = lines_of(write_excerpt(text, tmp_path / "excerpt", 36e-6))
     assert found == {"de": ["eins zwei"] * 2, "en": ["one two 3"] * 2}
-    assert lines_of(write_excerpt(text, tmp_path / "tiny", 1e-6)) == {"de": ["eins zwei"], "en": ["one two 3"]}
+    for megabytes in (1e-6, 0):
+        tiny = lines_of(write_excerpt(text, tmp_path / "tiny", megabytes))
+        assert tiny == {"de": ["eins zwei"], "en": ["one two 3"]}
 
 
 @pytest.mark.parametrize("languages", [None, ["de", "en", "fr"]])

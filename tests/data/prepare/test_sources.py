@@ -243,16 +243,16 @@ def test_a_data_set_is_read_by_name_and_version(corpus, tmp_path):
         assert [part.language for part in source.parts] == ["de", "de", "en", "en"]
         pairs = [pair for part in source.parts for pair in part.read()]
         assert pairs == [pair for part in source.parts for pair in part.read()]
-        expected = {
-            (name, text)
-            for name in ("de", "en")
-            for i in range(9)
-            for text in (f"T{i}", f"{name} {i}", f"end \u00e9{i}")
-        }
+        numbered = [(name, i) for name in ("de", "en") for i in range(9)]
+        expected = {(name, text) for name, i in numbered for text in (f"T{i}", f"{name} {i}", f"end \u00e9{i}")}
         assert set(pairs) == expected and len(pairs) == len(expected)
         made = prepare("tfds:tiny_wiki/de:1.2.3", tmp_path / "out", tokenizer=corpus.tokenizer.path)
         assert made.manifest["sources"] == {"tiny_wiki/de:1.2.3": {"dataset": "tiny_wiki/de/1.2.3"}}
         assert made.manifest["languages"]["de"]["paragraphs"] == 27
+        (file, *_) = sorted((tmp_path / "sets/tiny_wiki/de/1.2.3").glob("*-train.tfrecord*"))
+        file.write_bytes(file.read_bytes()[:-9])
+        with pytest.raises(UserError, match=f"data set in {tmp_path}/sets/tiny_wiki/de/1.2.3: "):
+            list(find_source("tfds:tiny_wiki/de:1.2.3", 10**6).parts[0].read())
         with pytest.raises(UserError, match="data set tiny_wiki/de has no version: name one"):
             find_source("tfds:tiny_wiki/de", 1)
         with pytest.raises(UserError, match=r"data set tiny_wiki/fr:1\.2\.3: "):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from rembed_keras.modeling import LateMaskedLM
+from rembed_keras.modeling import LateMaskedLM, MaskedLM
 from rembed_keras.modeling.layers import draws
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.evaluators import HeldOutLoss
@@ -42,6 +42,18 @@ def test_held_out_loss_is_the_mean_over_masked_tokens(held_out_corpus):
         own = weights * (x["language_ids"] == i)[:, None]
         expected[f"loss/{language}"] = np.average(losses, weights=own)
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_as_many_rows_are_taken_at_once_as_training_computes(held_out_corpus, monkeypatch):
+    mixture, found, sizes = make_mixture(held_out_corpus), [], []
+    for parts in (1, 4):  # micro-batches
+        model = compiled(lambda encoder, parts=parts: MaskedLM(encoder, 8, micro_batches=parts))
+        step = model.test_step
+        monkeypatch.setattr(model, "test_step", lambda data, step=step: sizes.append(len(data[1])) or step(data))
+        found.append(HeldOutLoss(rows=5).evaluate(model, EvaluationData(mixture, place("one_device", 4))))
+    assert sizes == [4] * 2 + [1] * 7
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
 
 
 @pytest.mark.usefixtures("without_graphs")
