@@ -13,7 +13,7 @@ import numpy as np
 
 from rembed_keras.errors import Share, UserError, check_counts, shortened
 from rembed_keras.modeling import Encoder
-from rembed_keras.modeling.blocks.stack import attention_of, has_projection
+from rembed_keras.modeling.blocks.stack import attention_of, has_position_table, has_projection, input_embedding_of
 from rembed_keras.modeling.choices import computed
 from rembed_keras.modeling.cost import heads_of
 from rembed_keras.modeling.layers.adapters import added_variables
@@ -29,6 +29,8 @@ MEANINGS: dict[str, Callable] = {
     "head_dim": heads_of,
     "attention": lambda arguments: [computed(kind) for kind in attention_of(arguments)],
     "layer_groups": groups_of,
+    "input_embedding": lambda arguments: computed(input_embedding_of(arguments)),
+    "max_sequence_length": lambda arguments: arguments["max_sequence_length"] if has_position_table(arguments) else 0,
 }
 Tensors = list[np.ndarray]
 

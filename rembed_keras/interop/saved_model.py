@@ -60,6 +60,8 @@ def _served(encoder, tokenizer):
             rows = tf.concat([tokenizer.cls_id * ones, pieces, tokenizer.sep_id * ones], axis=1)
             mask = tf.ones_like(rows).to_tensor()
             token_ids = rows.to_tensor(default_value=tokenizer.pad_id)
+            least = [[0, 0], [0, tf.maximum(0, 2 - tf.shape(mask)[1])]]  # of no texts the longest row has no length
+            token_ids, mask = tf.pad(token_ids, least, constant_values=tokenizer.pad_id), tf.pad(mask, least)
             length = tf.shape(token_ids)[1]
             ends = [[0, 0], [0, tf.minimum(padding, most - length)]]  # what is read with the longest row's [SEP]
             read = tf.pad(token_ids, ends, constant_values=tokenizer.pad_id), tf.pad(mask, ends)

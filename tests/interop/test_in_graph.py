@@ -51,7 +51,9 @@ def test_a_saved_model_reads_word_pieces(tmp_path):
     write(model, str(tmp_path / "served"), "savedmodel", path)
     assert [each.name for each in (tmp_path / "served/assets").iterdir()] == ["tokenizer.json"]
     texts = ["Alle Menschen sind frei.", "Ĉiu homo"]
-    served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"](tf.constant(texts))
+    serve = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+    served, nothing = serve(tf.constant(texts)), serve(tf.constant([], tf.string))
+    assert nothing["sentence_vectors"].shape == nothing["pooled_output"].shape == (0, model.arguments["hidden_dim"])
     inputs = encode(texts, tokenizer, served["token_ids"].shape[1])
     np.testing.assert_array_equal(served["token_ids"], inputs["token_ids"])
     expected = forward(model, inputs)["sequence_output"]

@@ -11,6 +11,8 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop import merging, read_model, write
 from rembed_keras.interop.merging import greedy, merge, slerp, ties
 from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.modeling.input_embeddings import Summed
 from tests.interop.models import random_model
 from tests.interop.reallocation.inputs import rows_of_text
 from tests.modeling.forward import forward
@@ -85,6 +87,11 @@ ONE_GRAPH = {
     "kernels": ({}, {"attention": Global(kernel="dense")}),
     "a projection that is needed": ({"always_project": True}, {"always_project": False}),
     "the width of heads": ({"head_dim": None}, {"head_dim": 8}),
+    "how tables are read": ({"input_embedding": None}, {"input_embedding": Summed()}),
+    "rows without a table of positions": (
+        {"block": PreNorm, "max_sequence_length": 16},
+        {"block": PreNorm, "max_sequence_length": 32},
+    ),
     "groups of a cut encoder": ({"layer_sharing": "all"}, {"layer_sharing": "all", "layer_groups": [1, 1]}),
 }
 

@@ -239,6 +239,14 @@ def test_generators_of_ids_give_all_of_their_batches(make, classifier):
     assert logs["val_loss"][0] == pytest.approx(classifier.evaluate(x, y, verbose=0)[0], rel=1e-5)
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("what", [None, 3])
+def test_what_is_no_text_is_named(what, encoder, masked):
+    for call in (encoder.encode, lambda given: encoder.similarity("a", given), masked.fill_mask):
+        with pytest.raises(UserError, match=f"{what} is no text, nor a list of texts"):
+            call(what)
+
+
 def test_a_model_without_a_tokenizer_says_so():
     model = MaskedLM(Encoder(400, 1, 2, 8, 16, 4), 8)
     for loop in (model.fit, model.evaluate, model.predict):

@@ -1,5 +1,6 @@
 """The pre-training head of a reallocated encoder, which healing needs and which is dropped again."""
 
+import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -37,11 +38,14 @@ def keep_head(model: MaskedLM, encoder: Encoder) -> tuple[MaskedLM, list[str]]:
     for weight in model.droppable_variables:
         if weight.path in ours:
             fill(ours[weight.path], Values(weight))
+    notes = []
+    if type(model) is not MaskedLM:
+        notes.append(f"the head is kept as that of a MaskedLM, and no more as that of a {type(model).__name__}")
     if not is_apart:
-        return made, []
+        return made, notes
     fill(_own_table(made).embeddings, output_rows(model))
     width = arguments["output_embedding_dim"]
-    return made, [f"the head gets the former output table, of width {width}, as its own; it is dropped with it"]
+    return made, [*notes, f"the head gets the former output table, of width {width}, as its own; it is dropped with it"]
 
 
 def headed_as(model: MaskedLM, encoder: Encoder, changes: Mapping = MappingProxyType({})) -> MaskedLM:
@@ -126,9 +130,10 @@ class Scored:
 
 
 def head_arguments(model: MaskedLM) -> dict:
-    """What a masked LM is made with besides its encoder and its name."""
+    """What a masked LM is made with besides its encoder and its name; of a user's own class what it takes of that."""
     beside = ("encoder", "name", "preprocessor", *OF_LAYERS)
-    return {key: value for key, value in model.get_config().items() if key not in beside}
+    taken = inspect.signature(MaskedLM).parameters.keys() - beside
+    return {key: value for key, value in model.get_config().items() if key in taken}
 
 
 def _own_table(model):

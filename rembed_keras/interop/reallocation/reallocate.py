@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 
+from rembed_keras import compat
 from rembed_keras.data.prepare.sources import find_source, note_left_out
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import Count, UserError
@@ -102,6 +103,8 @@ def reallocate(
         raise UserError(CHANGED)
     if source.get_config().get("quantized"):
         raise UserError("the head has quantized layers: reallocate the model before `quantize`, or its encoder alone")
+    if any(getattr(layer, "lora_enabled", False) for layer in compat.layers_of(source)):
+        raise UserError("the head has LoRA: save the model, which folds it, and reallocate that, or its encoder alone")
     if plan.keep != "bottom" and plan.num_layers is not None and plan.num_layers >= before["num_layers"]:
         layers = before["num_layers"]
         raise UserError(

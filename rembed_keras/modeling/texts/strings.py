@@ -1,13 +1,13 @@
 """What texts in memory come as: strings and bytes, lists, arrays and tensors of them, and columns of tables."""
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import keras
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 
 NO_TOKENIZER = "there is no tokenizer: take a preset that has one, or set preprocessor"
 ONE_COLUMN = "texts are one column, or a tuple of two: of a dict or a table give these, as table['text']"
@@ -57,11 +57,13 @@ def listed(texts: Any) -> list:
     """Texts as a list, of one text too.
 
     Raises:
-        UserError: for a dict or a table, of which a list would have the names of columns.
+        UserError: for a dict or a table, of which a list would have the names of columns, and for what is no text.
     """
     if is_table(texts):
         raise UserError(ONE_COLUMN)
     values = in_memory(texts)
+    if not isinstance(values, Iterable):
+        raise UserError(f"{shortened(values)} is no text, nor a list of texts")
     return [values] if isinstance(values, str | bytes) else [*values]
 
 
