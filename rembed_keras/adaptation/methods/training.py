@@ -68,9 +68,8 @@ class Reinitialize(Method):
         weights = self.restore(model)
         first = {"kernel": initializer(), "embeddings": initializer(), "gamma": keras.initializers.Ones()}
         first |= dict.fromkeys(("bias", "beta"), keras.initializers.Zeros())
-        own = {id(weight) for weight in weights if weight.name not in first}  # of blocks of a user's
-        fresh = type(model.encoder).from_config(model.encoder.get_config()).weights if own else ()
-        begun = {id(weight): new for weight, new in zip(model.encoder.weights, fresh) if id(weight) in own}  # noqa: B905
+        own = [weight for weight in weights if weight.name not in first]  # of blocks of a user's
+        begun = _begun(model.encoder, own) if own else {}
         for weight in weights:
             new = begun.get(id(weight))
             weight.assign(first[weight.name](weight.shape, weight.dtype) if new is None else new)
@@ -124,6 +123,13 @@ class LayerwiseDecay(Method):
             if layer is not None
             for weight in layer.weights
         }
+
+
+def _begun(encoder, weights):
+    """What some weights of an encoder begin with, by their ids."""
+    asked, fresh = {id(weight) for weight in weights}, type(encoder).from_config(encoder.get_config())
+    pairs = zip(encoder.weights, fresh.weights, strict=True)
+    return {id(weight): new for weight, new in pairs if id(weight) in asked}
 
 
 def _check_whole(quantized):
