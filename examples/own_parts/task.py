@@ -14,7 +14,7 @@ class MultiLabelClassifier(TaskModel):
     """An encoder with a logit for each label [B, labels]; binary cross-entropy."""
 
     own_metrics = ()  # "accuracy" would be that of one label a text
-    symmetric_divergence = None  # its logits are no distribution over labels, which `RDrop` compares
+    symmetric_divergence = None  # there is no one distribution over labels for `RDrop` to compare
 
     def __init__(self, encoder, num_labels: int, dropout: float = 0.1, name: str = "multi_label"):
         super().__init__(encoder, num_labels, dropout, name)
@@ -43,9 +43,8 @@ class MultiLabel(Task):
         return MultiLabelClassifier(encoder, len(self.labels), dropout)
 
     def encode(self, examples, tokenizer, sequence_length, num_segments=2):
-        known = all(example.label is not None for example in examples)
-        rows = [[label in self.gold(example) for label in self.labels] for example in examples] if known else None
-        targets = None if rows is None else np.array(rows, np.float32)
+        rows = [[label in self.gold(each) for label in self.labels] for each in examples if each.label is not None]
+        targets = np.array(rows, np.float32) if len(rows) == len(examples) else None
         return encode_pairs(examples, tokenizer, sequence_length, targets, num_segments)
 
     def answers(self, examples, encoded, outputs):

@@ -9,6 +9,14 @@ from rembed_keras.modeling.blocks.stack import owners
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.layers.tables import initializer
 
+FIRST = {  # what makes the initializers of weights, by their names
+    "kernel": initializer,
+    "embeddings": initializer,
+    "gamma": keras.initializers.Ones,
+    "beta": keras.initializers.Zeros,
+    "bias": keras.initializers.Zeros,
+}
+
 
 @keras.saving.register_keras_serializable(package="rembed_keras")
 class Reinitialize(Method):
@@ -66,13 +74,11 @@ class Reinitialize(Method):
         layers = compat.layers_of(model.encoder)
         _check_whole(each.path for each in layers if each.quantization_mode is not None)
         weights = self.restore(model)
-        first = {"kernel": initializer(), "embeddings": initializer(), "gamma": keras.initializers.Ones()}
-        first |= dict.fromkeys(("bias", "beta"), keras.initializers.Zeros())
-        own = [weight for weight in weights if weight.name not in first]  # of blocks of a user's
+        own = [weight for weight in weights if weight.name not in FIRST]  # of blocks of a user's
         begun = _begun(model.encoder, own) if own else {}
         for weight in weights:
-            new = begun.get(id(weight))
-            weight.assign(first[weight.name](weight.shape, weight.dtype) if new is None else new)
+            new = begun.get(id(weight))  # one initializer would draw the same for each weight
+            weight.assign(FIRST[weight.name]()(weight.shape, weight.dtype) if new is None else new)
         return weights
 
     def restore(self, model):
