@@ -22,7 +22,7 @@ from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import is_teacher, teachers_asked, teachers_of, terms_of
 from rembed_keras.data.pipeline.schedules import shapes, up_to
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
 from rembed_keras.modeling.sizes import check_pieces
@@ -238,7 +238,7 @@ def _slots_of(recipe, outer, optimizer):
         try:
             return made(recipe, outer, optimizer)
         except (TypeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             raise UserError(f"no optimizer can be made by {optimizer.selector}: {reason}") from None
 
     return partial(slots_when_built, make)

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.writing import check_folder_access
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.write import check_family, write_huggingface
 from rembed_keras.interop.in_graph import check_in_graph, check_servable
@@ -186,7 +186,7 @@ def written_whole(target: Path) -> Iterator[Path]:
             stop_if_asked()
             os.rename(writing, target)
         except (OSError, SafetensorError, *_errors_of_tensorflow()) as error:
-            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            reason = getattr(error, "strerror", None) or first_line(error)
             raise UserError(f"{target} cannot be written: {reason}") from None
 
 

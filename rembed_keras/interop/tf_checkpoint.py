@@ -14,7 +14,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.interop.huggingface.families import FAMILIES
 from rembed_keras.interop.huggingface.layout import to_matrix
 from rembed_keras.modeling import Encoder
@@ -98,7 +98,7 @@ def _readable(prefix):
     try:
         yield
     except (ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
-        raise UserError(f"{prefix} is not a readable TensorFlow checkpoint: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{prefix} is not a readable TensorFlow checkpoint: {first_line(error)}") from None
 
 
 def _encoder_config(shapes, prefix):

@@ -21,7 +21,7 @@ from rembed_keras.analysis.studies.measures import read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan, PlannedRun
 from rembed_keras.analysis.studies.verdicts import Verdict, derive, differing
 from rembed_keras.data.json_files import check_rows, read_json
-from rembed_keras.errors import UserError, shortened
+from rembed_keras.errors import UserError, first_line, shortened
 
 FORMAT = 1
 POINTS = 200  # of a curve, at most
@@ -179,7 +179,7 @@ def disagreements(path: Path) -> list[str]:
         stored = {each["hypothesis"]: Verdict(**each) for each in record["verdicts"]}
         derived = derive(hypotheses, record["scores"], record["alpha"])
     except (TypeError, KeyError, ValueError) as error:
-        raise UserError(f"{path} is malformed: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{path} is malformed: {first_line(error)}") from None
     found = _twice(record, path.name)
     for each in derived:
         there = stored.pop(each.hypothesis, None)

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 from rembed_keras.interop.huggingface.families import FAMILIES, Family
 from rembed_keras.interop.huggingface.families.family import OUTPUT_TABLE
 from rembed_keras.interop.huggingface.layout import Source, wanted_shape
@@ -247,7 +247,7 @@ def _load_pickled(path):
     except FileNotFoundError:
         raise UserError(f"{path} is missing, and the index beside it names it: download it") from None
     except Exception as error:  # noqa: BLE001 - PyTorch raises many kinds; none of them may run code of the file
-        raise UserError(f"{path} cannot be read with weights_only=True: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{path} cannot be read with weights_only=True: {first_line(error)}") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UserError(f"{path} has more than tensors by name: save the state_dict of the model alone")
     tensors = {name: value.detach() for name, value in state.items()}  # parameters too
