@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from rembed_keras.adaptation.methods.method import OfBlocks, blocks_of, listed
+from rembed_keras.adaptation.methods.method import OfBlocks, blocks_of, hosted_in, listed
 from rembed_keras.adaptation.projections import LowRank, Rotations, Variant
 from rembed_keras.errors import Count, Rate, check_counts
 from rembed_keras.modeling.blocks.stack import owners
@@ -155,8 +155,7 @@ def _check_bits(encoder, layers, targets, change):
 def _check_room(encoder, layers, places, added):
     """Checks, of an encoder's arguments, that nothing of the name of what is added is there; as hosts do of layers."""
     blocks = _standing(encoder, layers)
-    there = encoder.get("hosted")
-    for hosted in there if isinstance(there, list) else ():
+    for hosted in hosted_in(encoder):
         try:
             sublayer, place, name = hosted["sublayer"], hosted["place"], hosted["layer"]["config"]["name"]
             block = f"block_{hosted['block']}"

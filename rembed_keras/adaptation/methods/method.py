@@ -107,6 +107,12 @@ def listed(layers: Iterable[int] | None) -> list[int] | None:
     return None if layers is None else [*layers]
 
 
+def hosted_in(encoder: Config) -> list[dict]:
+    """What an encoder's arguments say was added to it; what is malformed is said where the encoder is read."""
+    there = encoder.get("hosted")
+    return [each for each in there if isinstance(each, dict)] if isinstance(there, list) else []
+
+
 def blocks_of(encoder, layers) -> list:
     """Blocks of an encoder by their numbers, -1 being the highest; all of them if those are None.
 

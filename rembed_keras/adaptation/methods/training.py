@@ -3,7 +3,7 @@
 import keras
 
 from rembed_keras import compat
-from rembed_keras.adaptation.methods.method import Method, blocks_of
+from rembed_keras.adaptation.methods.method import Method, blocks_of, hosted_in
 from rembed_keras.errors import Count, Share, UserError, check_counts
 from rembed_keras.modeling.blocks.stack import owners
 from rembed_keras.modeling.layers.adapters import added_variables
@@ -60,9 +60,7 @@ class Reinitialize(Method):
     def _check_added(self, encoder):
         """Refuses blocks with what another fine-tuning added, which would not begin again."""
         kept = encoder["num_layers"] - self.num_layers
-        there = encoder.get("hosted")
-        numbers = [each.get("block") for each in there if isinstance(each, dict)] if isinstance(there, list) else []
-        for number in numbers:
+        for number in (each.get("block") for each in hosted_in(encoder)):
             if isinstance(number, int) and number >= kept:
                 raise UserError(
                     f"num_layers of Reinitialize is {self.num_layers}, and block {number} has what another fine-tuning "

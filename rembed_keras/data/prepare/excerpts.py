@@ -37,7 +37,7 @@ def write_excerpt(text_dir: str | Path, folder: Path, megabytes: float, language
     made_of = _made_of(source, megabytes, languages)
     if (folder / MADE_OF).is_file() and (folder / MADE_OF).read_text(encoding="utf-8") == made_of:
         return folder
-    found = _first(source, megabytes * 1e6)
+    found = _first(source, max(megabytes * 1e6, 1))  # with any size there is a paragraph of each language
     source.check_found(found)
     strange = next((name for name in found if name.startswith(".") or not {"/", "\0"}.isdisjoint(name)), None)
     if strange is not None:
@@ -81,7 +81,7 @@ def _first(source: Source, size: float) -> dict[str, list[str]]:
         for language, paragraph in part.read():
             found.setdefault(language, [])
             share = size / max(len(known), len(found))
-            if taken[language] < share or not found[language]:
+            if taken[language] < share:
                 found[language].append(paragraph)
                 taken[language] += len(paragraph.encode("utf-8"))
             elif its_own is not None or (known and all(taken[each] >= share for each in known)):
@@ -94,7 +94,7 @@ def _up_to(size: float, paragraphs: Sequence[str]) -> Iterator[str]:
     """Yields paragraphs until they have a size: where languages are found late, too much was taken of the first."""
     taken = 0
     for paragraph in paragraphs:
-        if taken >= max(size, 1):
+        if taken >= size:
             return
         yield paragraph
         taken += len(paragraph.encode("utf-8"))

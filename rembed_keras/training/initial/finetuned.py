@@ -180,9 +180,10 @@ def retry_failed(folder: Path, dtype: object) -> None:
         dtype: of its models, as `finetune` has it.
     """
     for file in [*folder.rglob(FAILED)]:
-        before = read_json(file).get("dtype", str(dtype))
-        if before != str(dtype):
-            print(f"{file.parent} failed in {before}: it is fine-tuned again, in {dtype}", flush=True)
+        before, now = read_json(file).get("dtype", str(dtype)), str(dtype)
+        if before != now:
+            then, here = ("its encoder's dtype" if each == "None" else each for each in (before, now))
+            print(f"{file.parent} failed in {then}: it is fine-tuned again, in {here}", flush=True)
             shutil.rmtree(file.parent)
 
 

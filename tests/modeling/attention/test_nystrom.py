@@ -50,8 +50,11 @@ def approximated(query, key, value, landmarks, iterations):
 
 
 def attend(kind, rows, at=None):
-    given = [heads(seed)[: len(rows)] for seed in range(3)]
-    return at_once(lambda given: kind.attend(*given[0], attention_mask(given[1]), at, None), (given, rows))
+    def attended(given):
+        (query, key, value), documents = given
+        return kind.attend(query, key, value, attention_mask(documents), at, None)
+
+    return at_once(attended, ([heads(seed)[: len(rows)] for seed in range(3)], rows))
 
 
 @pytest.mark.parametrize(
