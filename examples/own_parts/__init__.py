@@ -1,1 +1,1 @@
-"""A package outside rembed_keras with one part for each extension point; `recipe.gin` uses them all."""
+"""A package outside rembed_keras with parts of its own, one a kind; `recipe.gin` uses them all."""

@@ -18,6 +18,7 @@ from rembed_keras.cli.options import (
     write_file,
 )
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import blocks
 
 OF_NEW_ENCODERS = ("vocabulary", "total", "aspect", "max_latency", "sequence_length", "block", "out")
 
@@ -73,9 +74,7 @@ class Span(click.ParamType):
 @click.option("--aspect", type=Span(), default=(25.0, 60.0), metavar="LEAST..MOST", help="Range of width over depth.")
 @click.option("--max-latency", type=POSITIVE, metavar="MS", help="Maximum milliseconds for one text on this machine.")
 @click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
-@click.option(
-    "--block", type=click.Choice(["PostNorm", "PreNorm"]), default="PostNorm", show_default=True, help="Block."
-)
+@click.option("--block", type=click.Choice(blocks.__all__), default="PostNorm", show_default=True, help="Block.")
 @click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
 @click.option("--out", type=FILLED, metavar="FILE", help="Write the best one as a gin recipe.")
 @OWN_CLASSES
@@ -90,7 +89,6 @@ def solve(
     """
     check_file(out, is_new=True)
     from rembed_keras.analysis.cost import solver
-    from rembed_keras.modeling import blocks
 
     try:
         widths = solver.INPUT_WIDTHS if e_in is None else [*dict.fromkeys(map(int, e_in.split(",")))]

@@ -83,7 +83,7 @@ def merge(
 
 
 def _check_options(how):
-    """Refuses options that a way of merging would not read."""
+    """Refuses options that a method of merging would not read."""
     for name, needed in READ_BY.items():
         if how != needed and is_given(name):
             raise UserError(f"--{name} is read with --how {needed} alone, and --how is {how}")

@@ -148,8 +148,8 @@ def merge(
         The encoder, with the preprocessor of the first, and notes.
 
     Raises:
-        UserError: for an unknown way, fewer than two encoders or too many, encoders of different shapes or with
-            non-finite values, or what a way needs and is not given.
+        UserError: for an unknown method, fewer than two encoders or too many, encoders of different shapes or with
+            non-finite values, or what a method needs and is not given.
 
     >>> from rembed_keras.modeling import Encoder
     >>> sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "input_embedding_dim": 4}
@@ -212,7 +212,7 @@ def check_how(how: str, count: int, has_base: bool, has_score: bool, share: floa
         density: as of `merge`.
 
     Raises:
-        UserError: for an unknown way, too few models or too many, or what a way needs and is not given.
+        UserError: for an unknown method, too few models or too many, or what a method needs and is not given.
     """
     if how not in HOWS:
         raise UserError(f"--how is {shortened(how)}; it can be one of {', '.join(HOWS)}")

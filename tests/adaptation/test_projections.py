@@ -16,9 +16,11 @@ from rembed_keras.modeling.layers.adapters import (
     BottleneckAdapter,
     added_variables,
     hosted_by,
+    insert_changes,
     merge,
     plain_weights,
 )
+from rembed_keras.modeling.layers.sublayer import ProjectionChange
 from tests.adaptation.test_tuning import INPUTS, PRE_NORM, learn, make_model, outputs, values
 from tests.modeling.forward import forward
 
@@ -98,6 +100,33 @@ def test_what_is_folded_into_bfloat16_is_plain(methods):
         plain_weights(model)
     merge(model.encoder)
     assert plain_weights(model).keys() == paths
+
+
+class Shift(ProjectionChange):
+    """Adds a learned number to a projection's outputs; it folds into the bias alone."""
+
+    def build(self, inputs_shape, outputs_shape):
+        self.shift = self.add_weight(shape=(outputs_shape[-1],), initializer="ones", name="shift")
+
+    def call(self, inputs, outputs):
+        return outputs + self.shift
+
+    def fold(self, kernel, bias):
+        return kernel, bias + self.shift
+
+    def clear(self):
+        self.shift.assign(keras.ops.zeros(self.shift.shape))
+
+
+def test_a_change_of_a_bias_alone_is_not_lost():
+    model = make_model()
+    insert_changes(model.encoder.parts.blocks, ["up"], lambda dtype: Shift(dtype=dtype))
+    learned = outputs(model)
+    with pytest.raises(UserError, match="fold it in with `merge`"):
+        plain_weights(model)
+    merge(model.encoder)
+    np.testing.assert_allclose(outputs(model), learned, atol=1e-6)
+    plain_weights(model)
 
 
 @pytest.mark.parametrize("name", ["token", "pooler", "projection"])

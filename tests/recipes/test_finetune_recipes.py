@@ -1,6 +1,7 @@
 """Every recipe of fine-tuning runs to its end on files in the official formats, from a run that pre-trained."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -146,13 +147,15 @@ def test_a_recipe_of_fine_tuning_is_smoked(name, pretrained, data, tmp_path):
     assert (tmp_path / "run/finished.json").exists() and list((tmp_path / "run/submission").rglob("*"))
 
 
-SOURCES = {"runs/quickstart": "quickstart", "runs/coupled_encoder": "reallocate/coupled_encoder"}
+SOURCES = {"runs/coupled_encoder": "reallocate/coupled_encoder", "runs/overnight": "overnight"}
 
 
-@pytest.mark.parametrize("recipe", [each for each in RECIPES if each.parent.name == "methods"], ids=name_of)
-def test_methods_fit_the_encoder_that_their_recipe_names(recipe, monkeypatch):
-    loaded = config.load(str(recipe))
-    source = config.load(str(ROOT / f"recipes/{SOURCES[loaded.knobs()['PRETRAINED']['value']]}.gin"))
+@pytest.mark.parametrize("recipe", [each for each in RECIPES if each.parent.name in BUNDLED], ids=name_of)
+def test_a_recipe_suits_the_encoder_that_it_names(recipe, monkeypatch):
+    named = [*re.findall("rembed run .* PRETRAINED=(\\S+)", recipe.read_text(encoding="utf-8"))]
+    loaded = config.load(str(recipe), [f"PRETRAINED={each}" for each in named])
+    place = loaded.knobs()["PRETRAINED"]["value"]
+    source = config.load(str(ROOT / f"recipes/{SOURCES.get(place, Path(place).name)}.gin"))
     sizes = sizes_of(source, source.arguments(pretraining(source))["encoder"])
     monkeypatch.setattr("rembed_keras.config.misfits.stages.initial_arguments", lambda *given, **options: sizes)
     config.ledger_of(loaded)

@@ -21,7 +21,8 @@ class MiniLM(Term):
     """Kullback-Leibler divergences of a student's relations from its teacher's, in nats a token, head and relation.
 
     A relation is a softmax of scaled dot products between the tokens of a document: of queries and keys, which is
-    self-attention, of values and values, and so on. Padding counts nowhere, and tokens of other documents of a packed
+    self-attention, of values and values, and so on. Of disentangled attention the products of distances are left out:
+    what its tokens say is compared. Padding counts nowhere, and tokens of other documents of a packed
     row neither. The mean is over the tokens and heads of a row, then over rows; relations are added.
 
     Args:

@@ -93,13 +93,8 @@ def insert_adapters(encoder, blocks, width: int, place: Place = "after") -> list
         raise UserError(f"an adapter's place is {place!r}; it can be one of {', '.join(PLACES)}")
     variables = []
     for sublayer in sublayers(blocks):
-        adapter = BottleneckAdapter(
-            width,
-            encoder.arguments["activation"],
-            residual=place == "after",
-            name=ADAPTERS[place],
-            dtype=sublayer.dtype_policy,
-        )
+        activation, dtype = encoder.arguments["activation"], sublayer.dtype_policy
+        adapter = BottleneckAdapter(width, activation, place == "after", name=ADAPTERS[place], dtype=dtype)
         sublayer.host(adapter, place, (None, None, encoder.arguments["hidden_dim"]))
         variables += adapter.weights
     return variables
@@ -177,16 +172,14 @@ def merge(encoder) -> None:
     """
     for layer in _with_keras_lora(encoder):
         _merge_keras_lora(layer)
-    for _, layer in _projections(encoder.parts.blocks):
-        changes = changes_on(layer)
-        if changes and layer.quantization_mode is not None:
+    for layer, change in _changes(encoder):
+        if layer.quantization_mode is not None:
             raise UserError(f"{layer.path} is quantized: merge what fine-tuning learned before `quantize`")
-        for change in changes:
-            kernel, bias = _folded(layer, change)
-            own_kernel(layer).assign(kernel)
-            if bias is not None:
-                layer.bias.assign(bias)
-            change.clear()
+        kernel, bias = _folded(layer, change)
+        own_kernel(layer).assign(kernel)
+        if bias is not None:
+            layer.bias.assign(bias)
+        change.clear()
 
 
 def _folded(layer, change):
@@ -265,9 +258,11 @@ def plain_weights(model) -> dict:
     if quantized:
         raise UserError(f"{quantized[0]} is quantized, which other forms have no place for: write it before `quantize`")
     lora = [weight for weight in model.weights if weight.name.startswith("lora_")]
-    changes = [(layer, change) for _, layer in _projections(encoder.parts.blocks) for change in changes_on(layer)]
+    changes = _changes(encoder)
     if any(weight.name.endswith("_b") and bool(ops.any(weight != 0)) for weight in lora) or not all(
-        bool(ops.all(ops.equal(_folded(layer, change)[0], own_kernel(layer)))) for layer, change in changes
+        own is None or bool(ops.all(ops.equal(folded, own)))
+        for layer, change in changes
+        for folded, own in zip(_folded(layer, change), (own_kernel(layer), layer.bias), strict=True)
     ):
         raise UserError("it has LoRA or the like: fold it in with `merge` of rembed_keras.modeling.layers.adapters")
     left_out = {id(weight) for weight in (*lora, *(weight for _, change in changes for weight in change.weights))}
@@ -281,7 +276,7 @@ def hosted_by(encoder) -> list:
     """The layers that were added to an encoder: after sublayers, beside them, and on projections."""
     found = sublayers(encoder.parts.blocks)
     adapters = [layer for sublayer in found for layer in (*sublayer.after, *sublayer.beside)]
-    return adapters + [change for _, layer in _projections(encoder.parts.blocks) for change in changes_on(layer)]
+    return adapters + [change for _, change in _changes(encoder)]
 
 
 def _targeted(blocks, targets):
@@ -296,5 +291,7 @@ def _targeted(blocks, targets):
     return [(layer, dtype) for name, layer, dtype in pairs if name.rpartition("/")[2] in targets]
 
 
-def _projections(blocks):
-    return [pair for sublayer in sublayers(blocks) for pair in sublayer.projections.items()]
+def _changes(encoder):
+    """Pairs (projection, change) of an encoder."""
+    projections = (layer for each in sublayers(encoder.parts.blocks) for layer in each.projections.values())
+    return [(layer, change) for layer in projections for change in changes_on(layer)]

@@ -19,10 +19,10 @@ from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.losses.row_weights import fits, of_each, of_rows
 from rembed_keras.modeling.losses.weights import by_step, counts, weight_at
 from rembed_keras.modeling.micro_batches import optimizer_at
-from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
+from rembed_keras.modeling.objectives.running_means import RECORDED, MeanOfNumbers
 from rembed_keras.modeling.replicas import shares, take_places
 
-TAKEN = ("loss", "accuracy", "layer_losses", "term_losses", "grad_norm", "learning_rate", "step", "tokens")
+TAKEN = ("loss", "accuracy", "layer_losses", "term_losses", *RECORDED)
 OFFSET = 40503  # between the seeds of a model's draws and those of its terms
 
 
@@ -55,7 +55,7 @@ class HasTerms:
                 raise UserError(f"{term!r} is no loss term; in a recipe it ends in (), as @terms.RDrop()")
         names = [term.name for term in terms]
         for name in names:
-            if not isinstance(name, str) or names.count(name) > 1 or name in self.names_of_logs:
+            if not isinstance(name, str) or names.count(name) > 1 or {name, name.split("/")[0]} & self.names_of_logs:
                 raise UserError(
                     f"a loss term is called {shortened(name)}: give each a name of its own, not one of logs"
                 )

@@ -7,6 +7,18 @@ the others.
 import keras
 from keras import ops
 
+RECORDED = (  # what logs say of each step besides what a model computes
+    *("stage", "run", "step", "tokens", "examples", "learning_rate", "grad_norm", "loss_scale", "skipped_steps"),
+    *(
+        "unigram_entropy",
+        "tokens_per_second",
+        "seconds_per_step",
+        "training_flops_per_second",
+        "mfu",
+        "peak_memory_bytes",
+    ),
+)
+
 
 def numbers(values, weights):
     """Values and their weights as float32, both 0 where a value is not finite.

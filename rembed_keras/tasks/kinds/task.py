@@ -296,4 +296,5 @@ class Task:
 
     def description(self) -> dict:
         """What prediction on new examples needs besides the model, as JSON values."""
-        return {"kind": type(self).__name__, "name": self.name}
+        module, name = type(self).__module__, type(self).__name__
+        return {"kind": name if module.startswith("rembed_keras.") else f"{module}.{name}", "name": self.name}

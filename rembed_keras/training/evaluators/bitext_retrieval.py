@@ -1,4 +1,4 @@
-"""How well the encoder that is kept finds translations, while it is pre-trained."""
+"""Bitext retrieval by the encoder that is kept, while it is pre-trained."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

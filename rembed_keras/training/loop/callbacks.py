@@ -13,7 +13,8 @@ from typing import Any
 
 import keras
 
-from rembed_keras.errors import DivergedError
+from rembed_keras.errors import DivergedError, UserError
+from rembed_keras.modeling.objectives.running_means import RECORDED
 from rembed_keras.training.distributed import devices
 from rembed_keras.training.loop.workdir import Workdir
 
@@ -144,6 +145,7 @@ class Recorder(keras.callbacks.Callback):
     that halves a scale is skipped too, and not counted.
 
     Raises:
+        UserError: before the first step, for a metric of the model by a name that rows have already.
         DivergedError: when the loss is not finite though no step can have been skipped, naming the step.
     """
 
@@ -163,6 +165,8 @@ class Recorder(keras.callbacks.Callback):
         self._skipped = 0
 
     def on_train_begin(self, logs=None):
+        if taken := {metric.name for metric in self.model.metrics} & {*RECORDED}:
+            raise UserError(f"a metric of {self.model.name} is called {min(taken)}, as what logs say of each step")
         rows = self.workdir.metrics.rows(self.run)  # since the last, one may have been skipped before a stop
         self._skipped = rows[-1].get("skipped_steps", 0) if rows else 0
 

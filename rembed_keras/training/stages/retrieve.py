@@ -1,4 +1,4 @@
-"""What an encoder knows of languages before any fine-tuning: it finds translations, or does not."""
+"""What an encoder knows of languages before any fine-tuning, by bitext retrieval."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -113,7 +113,7 @@ def mine(
     start: Start = "pretrained",
     seed: Seed = 0,
 ) -> None:
-    """Finds translations by the nearest mean-pooled sentences, without fine-tuning: BUCC's and Tatoeba's.
+    """Retrieves bitext by the nearest mean-pooled sentences, without fine-tuning: BUCC's and Tatoeba's.
 
     Where a development set is there, as in BUCC, pairs are believed above the threshold that suits it best; else every
     English sentence is asked for its translation, as in Tatoeba. Tests whose translations are hidden are handed in. If

@@ -14,7 +14,7 @@ from rembed_keras import cli
 from rembed_keras.analysis import ledger
 from rembed_keras.analysis.cost import solver
 from rembed_keras.errors import UserError
-from rembed_keras.modeling.blocks import PostNorm, PreNorm
+from rembed_keras.modeling.blocks import Bottleneck, PostNorm, PreNorm
 
 ROOT = Path(__file__).parents[3]
 
@@ -120,7 +120,7 @@ def run(arguments, capsys, monkeypatch):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("block", [PostNorm, PreNorm])
+@pytest.mark.parametrize("block", [PostNorm, PreNorm, Bottleneck])
 def test_inspect_confirms_what_solve_writes(block, tmp_path, capsys, monkeypatch):
     out = tmp_path / "model.gin"
     command = [

@@ -225,7 +225,7 @@ def test_a_teachers_weights_are_arguments_of_a_step():
         ([RDrop], "ends in"),
         ([7], "no loss term"),
         ([Confidence(), Confidence()], "name of its own"),
-        ([Confidence(name="loss")], "not one of logs"),
+        *(([Confidence(name=name)], "not one of logs") for name in ("loss", "loss/de", "run")),
     ],
 )
 def test_what_is_no_term_is_refused(terms, reason):

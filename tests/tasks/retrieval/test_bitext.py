@@ -62,7 +62,7 @@ def test_equal_sentences_are_ambiguous():
     assert ("de-1", "en-1") in without
 
 
-def test_tatoeba_finds_translations_in_any_order():
+def test_tatoeba_is_retrieved_in_any_order():
     rng = np.random.default_rng(3)
     english = rng.normal(size=(30, 4)) * rng.uniform(0.1, 9, size=(30, 1))
     parallel = english + 2 * rng.normal(size=(30, 4))

@@ -37,7 +37,7 @@ def test_the_score_of_a_development_set_is_called_so(is_open, metric, corpus, pr
     assert (workdir.path / "submission/bucc2018/test-de.tsv").exists() != is_open
 
 
-def test_vectors_that_are_not_finite_find_no_translations_and_are_refused(corpus, pretrained, tmp_path, monkeypatch):
+def test_vectors_that_are_not_finite_retrieve_nothing_and_are_refused(corpus, pretrained, tmp_path, monkeypatch):
     workdir = Workdir(tmp_path / "run")
     (workdir.path / "corpus").symlink_to(corpus.path)
     monkeypatch.setattr(submission, "predict", lambda *_: np.array([[1.0, 0.0], [0.0, np.nan]] * 2))

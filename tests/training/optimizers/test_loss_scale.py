@@ -95,7 +95,9 @@ def test_a_step_that_the_scale_skips_ends_no_training_that_may_skip_steps(scale,
     optimizer = TrainingOptimizer(keras.optimizers.SGD(0.1), skip_nonfinite=1, initial_scale=scale)
     variables = [keras.Variable(np.ones(3, "float32"), name="kernel")]
     optimizer.apply([keras.ops.convert_to_tensor(np.full(3, np.nan, "float32"))], variables)
-    model = SimpleNamespace(optimizer=optimizer, stop_training=False, reset_metrics=list, jax_state_sync=list)
+    model = SimpleNamespace(
+        optimizer=optimizer, stop_training=False, reset_metrics=list, jax_state_sync=list, metrics=[]
+    )
     model.get_metrics_result = lambda: {"loss": np.nan}  # as Keras's mean over the batches of an interval has it
     clock = StepClock(0, 1, 8.0)
     with contextlib.closing(Workdir(tmp_path, sinks=())) as workdir:

@@ -119,6 +119,17 @@ def test_a_file_without_labels_is_answered_as_it_was_with_them(kind, learnt):
         assert [json.loads(line)["id"] for line in lines_of(found)] == [json.loads(row)["id"] for row in rows]
 
 
+def test_a_kind_of_ones_own_by_the_name_of_ours_is_no_kind_of_ours(learnt, tmp_path, monkeypatch):
+    task, run, _ = learnt("texts")
+    own = type("Classification", (Classification,), {"__module__": "my_package"})
+    monkeypatch.setattr(task, "__class__", own)
+    shutil.copytree(run, tmp_path / "run")
+    (place,) = (tmp_path / "run/finetuned").glob("*/task.json")
+    place.write_text(json.dumps(json.loads(place.read_text()) | task.description()))
+    with pytest.raises(UserError, match=r"a task of kind 'my_package\.Classification'; what can answer"):
+        Answerer(tmp_path / "run")
+
+
 @pytest.mark.parametrize("kind", ["texts", "pairs"])
 def test_a_model_whose_outputs_are_not_finite_answers_nothing(kind, learnt):
     _, run, file = learnt(kind)
