@@ -104,7 +104,7 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license_expression=LICENSE,
-    license_files=["LICENSE", "rembed_keras/data/sample/**/LICENSE"],
+    license_files=["LICENSE", "rembed_keras/data/sample/**/LICENSE", "rembed_keras/presets/**/LICENSE"],
     classifiers=CLASSIFIERS,
     project_urls=project_urls(),
     python_requires=">=3.11",
@@ -126,7 +126,7 @@ setup(
         "cluster": CLUSTER,
         "parquet": PARQUET,
         "hub": HUB,
-        "onnx": ["tf2onnx>=1.17,<2", "onnx>=1.23,<2"],  # for Encoder.export(file, format="onnx"), on TensorFlow
+        "onnx": ["tf2onnx>=1.17,<2", "onnx>=1.17,<2"],  # for Encoder.export(file, format="onnx"), on TensorFlow
         "plots": ["pydot>=4,<5"],  # for keras.utils.plot_model, which needs the program graphviz too
         "profile": ["tensorboard-plugin-profile>=2.24.2,<2.25"],
         "wandb": WANDB,

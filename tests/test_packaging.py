@@ -128,6 +128,7 @@ def test_licence_and_addresses_travel(wheel):
     assert "Classifier: Typing :: Typed" in metadata
     packed = [name for name in archive.namelist() if name.endswith("dist-info/licenses/LICENSE")]
     assert archive.read(packed[0]) == (ROOT / "LICENSE").read_bytes()
+    assert any(name.endswith("licenses/rembed_keras/presets/rembed_small/LICENSE") for name in archive.namelist())
     (sdist,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as sources:
         inside = {name.partition("/")[2] for name in sources.getnames()}

@@ -6,7 +6,7 @@ Every number stands in a file of the run, so that a card is no more and no less 
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rembed_keras.analysis.pages.records import SMOKE, is_in_nats
@@ -169,7 +169,7 @@ def _limits(corpus, last, arguments, seeds, is_continued):
     lines = [
         read,
         "It knows the kind of text named above. Scores on other kinds, and in other languages, are unknown.",
-        _length(arguments),
+        length_limit(arguments),
         "The pooler was not trained by masked LM: pool by the mean, as `encode` does, or fine-tune.",
         once,
         "What its text says of people and things, it may repeat. No test of bias was made.",
@@ -177,7 +177,8 @@ def _limits(corpus, last, arguments, seeds, is_continued):
     return "\n".join(f"* {line}" for line in lines)
 
 
-def _length(arguments):
+def length_limit(arguments: Mapping) -> str:
+    """How many tokens an encoder of some arguments reads, as a card says it."""
     tokens = arguments["max_sequence_length"]
     if has_position_table(arguments):
         return f"It reads up to {tokens} tokens of a text."

@@ -13,7 +13,7 @@ from keras_hub.src.utils import preset_utils
 import rembed_keras
 from rembed_keras import compat
 from rembed_keras.analysis import ledger
-from rembed_keras.analysis.model_card import model_card, pretraining_log
+from rembed_keras.analysis.model_card import length_limit, model_card, pretraining_log
 from rembed_keras.errors import UserError
 from rembed_keras.interop.packing import halve
 from rembed_keras.interop.packing import pack as write_packed
@@ -271,4 +271,5 @@ def test_presets_of_the_package_are_small_and_open(name):
     assert {"README.md", "LICENSE", "recipe.gin"} <= {path.name for path in folder.iterdir()}
     languages = EncoderStart(folder, None, name).languages
     text = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"* {length_limit(encoder.arguments)}\n" in text
     assert f"pre-trained in {len(languages)} languages" in text and all(f"{each} " in text for each in languages)

@@ -44,7 +44,7 @@ FISHER = "methods.FisherChosen"
 OWN = {
     "own_files": (
         [{"text": "open", "label": "a", "next": "the door"}, {"text": "close", "label": "b", "next": "it"}],
-        {"PAIR": "next"},
+        {"PAIR": "next", "TRAIN_LANGUAGE": "de"},
     ),
     "own_tags": ([{"tokens": ["open", "Base"], "ner_tags": ["O", "B-APP"]}], {"TAGS": "ner_tags"}),
     "own_questions": (

@@ -181,6 +181,7 @@ class Candidates(Classification):
     """
 
     takes = 'texts whose labels are "true" or "false"'
+    format = None  # type: ignore[assignment] # there is no file of one's own with questions and their candidates
 
     def __init__(
         self,

@@ -7,7 +7,8 @@ import time
 
 import keras
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from rembed_keras.analysis.cost.ledger import BACKWARD
@@ -150,11 +151,10 @@ class ProgressLine(keras.callbacks.Callback):
         self.later = later
         self.first_step = clock.step
         self.noted = ""
-        self.bar = Progress(
-            TextColumn("{task.description}"),
+        self.bar = _BarWithText(
+            TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
             BarColumn(bar_width=12),
             TextColumn("{task.completed}/{task.total}"),
-            _Rate(),
             console=Console(file=sys.stdout),
             disable=not sys.stdout.isatty(),
         )
@@ -198,9 +198,12 @@ class ProgressLine(keras.callbacks.Callback):
         return f"about {_clock_face(left + later)} left to train in all" if later and not math.isnan(left) else ""
 
 
-class _Rate(ProgressColumn):
-    def render(self, task):
-        return Text(task.fields["rate"], no_wrap=True)
+class _BarWithText(Progress):
+    """A bar, and below it, on as many lines as the terminal's width asks for, how it goes."""
+
+    def get_renderables(self):
+        yield from super().get_renderables()
+        yield from (Text(task.fields["rate"]) for task in self.tasks)
 
 
 def _clock_face(seconds: float) -> str:

@@ -15,7 +15,7 @@ from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.interop.presets import reserve
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.preprocessing import Tokenizer
-from rembed_keras.tasks import Classification, QuestionAnswering, Regression, Tagging
+from rembed_keras.tasks import Candidates, Classification, QuestionAnswering, Regression, Tagging
 from rembed_keras.tasks.formats.columns import parse_format
 from rembed_keras.tasks.kinds.encoding import are_finite, predict
 from rembed_keras.training.distributed.strategies import place
@@ -23,7 +23,8 @@ from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.loop import restoring
 
-KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)}
+KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering, Candidates)}
+ANSWERING = ", ".join(name for name, kind in KINDS.items() if kind.format)
 CHUNK = 512  # examples that are held at a time
 BATCH_SIZE = 64
 BREAKS = str.maketrans("\t\n\r", "   ")  # what ends a cell or a line
@@ -48,9 +49,10 @@ class Answerer:
         about.pop(LANGUAGES, None)
         if kind not in [*KINDS]:
             raise UserError(
-                f"{folder} is a task of kind {shortened(kind)}; what can answer a file is {', '.join(KINDS)}"
+                f"{folder} is a task of kind {shortened(kind)}; what can leave its run is {', '.join(KINDS)}"
             )
-        self.format = parse_format(KINDS[kind].format, about.pop("format", {}), folder / "task.json")
+        form = KINDS[kind].format
+        self.format: Any = form and parse_format(form, about.pop("format", {}), folder / "task.json")
         try:
             self.task = KINDS[kind](splits=None, **about)
         except (TypeError, AttributeError):
@@ -76,6 +78,12 @@ class Answerer:
             raise UserError(f"{path} has {len(labels)} labels and the model {self.model.output_shape[-1]}")
         if self.tokenizer.vocabulary_size > config["vocabulary_size"]:
             raise UserError(f"{path}: the tokenizer beside it has more pieces than the model has rows")
+
+    def _check_form(self, consequence):
+        """Raises a UserError for a task whose examples are in no file of a user's."""
+        if self.format is None:
+            why = "its questions have several candidates"
+            raise UserError(f"task {self.task.name} {consequence}: {why}; what can answer a file is {ANSWERING}")
 
     @property
     def _labels(self):
@@ -124,6 +132,7 @@ class Answerer:
         Raises:
             UserError: if it exists, or the task gives no labels or numbers.
         """
+        self._check_form("becomes no SavedModel, but a preset")
         labels, pairs = getattr(self.task, "labels", ()), getattr(self.format, "pairs", None) is True
         with written_whole(Path(target)) as folder:
             write_served_task(self.model, folder, self.tokenizer, self.sequence_length, labels, pairs)
@@ -162,8 +171,10 @@ class Answerer:
             pair: the column of the second text; the recipe's by default.
 
         Raises:
-            UserError: naming file and line, for what cannot be read, or a column that the file or the task lacks.
+            UserError: naming file and line, for what cannot be read, or a column that the file or the task lacks; for
+                a task whose questions have several candidates.
         """
+        self._check_form("answers no file")
         return self.format.named(text, pair).read(file)
 
 

@@ -1,8 +1,10 @@
 """What the progress line says of the time that is left, and of which stage and training it is."""
 
 import contextlib
+import io
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -55,6 +57,31 @@ def test_a_training_that_went_on_says_how_long_a_whole_one_takes(first, seconds,
     trainings = progress.Trainings(3, 90.0)
     train(now, trainings, capsys, first=first)
     assert trainings.seconds == seconds
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_terminal_has_all_that_a_file_has(columns, now, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    title = "finetune/topics[de]/pretrained-lr0.001-seed0"
+    line = progress.ProgressLine(StepClock(0, 160, 8.0), title, "stage 4 of 9", progress.Trainings(4), MINUTE)
+    line.trainings.number = 1
+    line.on_train_begin()
+    line.clock.on_train_batch_end(0)
+    line.note("held-out loss 1.234 · best 1.200 at 80")
+    line.show({"run": "x", "step": 1, "loss": 1.0, "tokens_per_second": 25_000.0})
+    line.on_train_end()
+    shown = "".join(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).split())
+    said = (
+        "loss 1.000 · 25,000 tokens/s · ? left · model 1 of 4 · stage 4 of 9 · held-out loss 1.234 · best 1.200 at 80"
+    )
+    assert said.replace(" ", "") in shown
+    assert columns < 80 or title in shown
 
 
 def test_before_one_has_ended_all_are_forecast_at_the_speed_of_pre_training(now, capsys, tmp_path):

@@ -1,5 +1,6 @@
 """A run answers a file that is laid out as its recipe's files were, and takes the model that was scored."""
 
+import contextlib
 import json
 import shutil
 from dataclasses import replace
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Encoder
+from rembed_keras.modeling import Classifier, Encoder
 from rembed_keras.tasks import (
+    Candidates,
     Classification,
     QuestionAnswering,
     Regression,
@@ -19,7 +21,7 @@ from rembed_keras.tasks import (
     question_files,
     tagged_files,
 )
-from rembed_keras.tasks.kinds.examples import Tagged
+from rembed_keras.tasks.kinds.examples import Labelled, Splits, Tagged
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.loop import checkpoints
@@ -126,7 +128,7 @@ def test_a_kind_of_ones_own_by_the_name_of_ours_is_no_kind_of_ours(learnt, tmp_p
     shutil.copytree(run, tmp_path / "run")
     (place,) = (tmp_path / "run/finetuned").glob("*/task.json")
     place.write_text(json.dumps(json.loads(place.read_text()) | task.description()))
-    with pytest.raises(UserError, match=r"a task of kind 'my_package\.Classification'; what can answer"):
+    with pytest.raises(UserError, match=r"a task of kind 'my_package\.Classification'; what can leave"):
         Answerer(tmp_path / "run")
 
 
@@ -185,6 +187,30 @@ def test_a_fine_tuned_task_becomes_a_preset(kind, learnt, command):
         np.testing.assert_allclose(shares, np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True), atol=1e-5)
         assert [line["id"] for line in lines] == [example.id for example in examples]
         assert all(max(line["probabilities"], key=line["probabilities"].get) == line["answer"] for line in lines)
+
+
+def test_a_task_of_several_candidates_leaves_its_run_and_answers_no_file(corpus, tmp_path, command):
+    rows = [
+        Labelled(f"{i}-{word}", f"{word} it", "open", str(word == "open").lower(), str(i))
+        for i in range(2)
+        for word in ("open", "save")
+    ]
+    workdir = Workdir(tmp_path / "run")
+    (workdir.path / "corpus").symlink_to(corpus.path)
+    with contextlib.closing(workdir), eagerly():
+        learn(workdir, Candidates("own", Splits(rows, {}, {"en": rows})))
+    words = ("convert", "run", "made", "--from", "run", "--task", "own", "--to")
+    assert command(*words, "savedmodel", cwd=tmp_path)[2].startswith(
+        "rembed: task own becomes no SavedModel, but a preset"
+    )
+    assert command("predict", "run", "new.tsv", cwd=tmp_path)[2].startswith("rembed: task own answers no file: its")
+    code, _, err = command(*words, "preset", cwd=tmp_path)
+    assert code == 0, err
+    assert json.loads((tmp_path / "made/labels.json").read_text()) == ["false", "true"]
+    answerer, model = Answerer(tmp_path / "run"), Classifier.from_preset(str(tmp_path / "made"))
+    outputs = model.predict(([row.text for row in rows], [row.pair for row in rows]), verbose=0)
+    expected = answerer.model.predict(answerer.task.encode(rows, answerer.tokenizer, 24).inputs, verbose=0)
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)
 
 
 def test_a_preset_of_a_task_of_questions_reads_windows_as_the_task_did(learnt, tmp_path):
